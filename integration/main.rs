@@ -1,0 +1,17 @@
+//! Every promise infeed makes to its users, one file each, in one binary.
+//!
+//! Tests make their own data and run offline. `INFEED_SLOW_TESTS=1` widens the property tests.
+
+mod agreement;
+mod api;
+mod cancel;
+mod cli;
+mod codecs;
+mod datasets;
+mod errors;
+mod ladder;
+mod order;
+mod pressure;
+mod resume;
+mod sampling;
+mod support;

@@ -1,0 +1,260 @@
+//! The only error type: what went wrong, where, and what to do about it.
+
+use std::{borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
+
+use crate::report::Stage;
+
+/// A `Result` with infeed's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What failed, where it was, and what to try. Cheap to clone.
+///
+/// `Display` prints one line of its own level; causes are in [`source`](StdError::source), and `{:#}` prints the
+/// whole chain. Branch on [`kind`](Error::kind), read [`context`](Error::context) for the object and record.
+///
+/// ```
+/// use infeed::{Error, ErrorKind};
+/// let error = Error::new(ErrorKind::Config, "prefetch is 0").hint("use 1 or more");
+/// assert_eq!(error.to_string(), "config: prefetch is 0; use 1 or more");
+/// ```
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    what: Cow<'static, str>,
+    context: ErrorContext,
+    hint: Option<Cow<'static, str>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// One kind for each way a caller may want to react.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A setting that can't be; found by `build()` or by the call that takes it.
+    Config,
+    /// A path, object or field that does not exist.
+    NotFound,
+    /// Access was refused.
+    Denied,
+    /// Reading failed; trying again may help.
+    Io,
+    /// The data is damaged: a property of this sample, not of the run.
+    Corrupt,
+    /// Valid data of a kind that infeed does not read.
+    Unsupported,
+    /// A saved state that does not fit this loader.
+    State,
+    /// A GPU or its driver failed or is missing.
+    Device,
+    /// A memory bound would be exceeded.
+    OutOfMemory,
+    /// An invariant of infeed broke; please report it.
+    Internal,
+}
+
+impl ErrorKind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::NotFound => "not found",
+            Self::Denied => "denied",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Unsupported => "unsupported",
+            Self::State => "state",
+            Self::Device => "device",
+            Self::OutOfMemory => "out of memory",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Where an error happened. Every part is optional; parts are filled in as the error travels up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErrorContext {
+    /// The step of the pipeline.
+    pub stage: Option<Stage>,
+    /// Name of the file or object, as the user would type it where possible.
+    pub object: Option<String>,
+    /// Bytes of the object that were being read.
+    pub range: Option<Range<u64>>,
+    /// Index of the record in its dataset.
+    pub record: Option<u64>,
+}
+
+impl Error {
+    /// An error that says what went wrong in a few words, without where and what to do: add those with the other calls.
+    pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
+        let what = what.into();
+        Self(Arc::new(Inner { kind, what, context: ErrorContext::default(), hint: None, source: None }))
+    }
+
+    /// Shorthand for a setting that can't be.
+    pub fn config(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, what)
+    }
+
+    /// Shorthand for damaged data.
+    pub fn corrupt(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Corrupt, what)
+    }
+
+    /// Says what to do next, in the imperative.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Arc::make_mut(&mut self.0).hint = Some(hint.into());
+        self
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
+        self
+    }
+
+    /// Names the step, unless an inner step is named already.
+    #[must_use]
+    pub fn at_stage(mut self, stage: Stage) -> Self {
+        Arc::make_mut(&mut self.0).context.stage.get_or_insert(stage);
+        self
+    }
+
+    /// Names the object, unless an inner one is named already.
+    #[must_use]
+    pub fn at_object(mut self, object: impl Into<String>) -> Self {
+        let context = &mut Arc::make_mut(&mut self.0).context;
+        if context.object.is_none() {
+            context.object = Some(object.into());
+        }
+        self
+    }
+
+    /// Names the bytes, unless an inner range is named already.
+    #[must_use]
+    pub fn at_range(mut self, range: Range<u64>) -> Self {
+        Arc::make_mut(&mut self.0).context.range.get_or_insert(range);
+        self
+    }
+
+    /// Names the record, unless an inner one is named already.
+    #[must_use]
+    pub fn at_record(mut self, record: u64) -> Self {
+        Arc::make_mut(&mut self.0).context.record.get_or_insert(record);
+        self
+    }
+
+    /// Replaces the record: a wrapper dataset renames its child's record to its own.
+    #[must_use]
+    pub fn rename_record(mut self, record: u64) -> Self {
+        Arc::make_mut(&mut self.0).context.record = Some(record);
+        self
+    }
+
+    /// How to react.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Where it happened.
+    #[must_use]
+    pub fn context(&self) -> &ErrorContext {
+        &self.0.context
+    }
+
+    /// Whether only one sample is bad, so that `on_bad_sample` decides: damaged or unsupported data, or an image
+    /// above `max_image_bytes`, of a named record.
+    #[must_use]
+    pub fn is_sample(&self) -> bool {
+        self.0.context.record.is_some()
+            && matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::OutOfMemory)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, what, context, hint, source } = &*self.0;
+        match context.stage {
+            // A config or state error is about the caller's words, whatever step noticed it.
+            Some(stage) if !matches!(kind, ErrorKind::Config | ErrorKind::State) => write!(f, "{stage}: {what}")?,
+            _ => write!(f, "{}: {what}", kind.word())?,
+        }
+        if context.record.is_some() || context.object.is_some() {
+            f.write_str(" (")?;
+            if let Some(record) = context.record {
+                write!(f, "record {record}")?;
+            }
+            if let Some(object) = &context.object {
+                let comma = if context.record.is_some() { ", " } else { "" };
+                write!(f, "{comma}{object}")?;
+                if let Some(range) = &context.range {
+                    write!(f, " @ {}..{}", range.start, range.end)?;
+                }
+            }
+            f.write_str(")")?;
+        }
+        if let Some(hint) = hint {
+            write!(f, "; {hint}")?;
+        }
+        if f.alternate() {
+            let mut cause: Option<&(dyn StdError + 'static)> = source.as_ref().map(|e| &**e as _);
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|e| &**e as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_says_what_where_and_what_to_do() {
+        let error = Error::corrupt("JPEG ends after 3112 of 14870 bytes")
+            .at_stage(Stage::Decode)
+            .at_record(48213)
+            .at_object("train-00012.tar")
+            .at_range(1204224..1219094)
+            .hint("fetch the object again or set on_bad_sample(Skip)");
+        assert_eq!(
+            error.to_string(),
+            "decode: JPEG ends after 3112 of 14870 bytes (record 48213, train-00012.tar @ 1204224..1219094); \
+             fetch the object again or set on_bad_sample(Skip)"
+        );
+        assert!(error.is_sample());
+    }
+
+    #[test]
+    fn the_inner_place_wins_over_the_outer_one() {
+        let error = Error::corrupt("x").at_object("inner").at_object("outer").at_record(1).at_record(2);
+        assert_eq!(error.to_string(), "corrupt: x (record 1, inner)");
+        assert_eq!(error.rename_record(7).context().record, Some(7));
+    }
+
+    #[test]
+    fn the_chain_is_printed_only_when_asked_for() {
+        let error = Error::new(ErrorKind::Io, "cannot read").with_source(std::io::Error::other("disk on fire"));
+        assert_eq!(error.to_string(), "io: cannot read");
+        assert_eq!(format!("{error:#}"), "io: cannot read: disk on fire");
+    }
+}

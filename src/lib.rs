@@ -1,0 +1,24 @@
+//! An async data loader for training.
+#![deny(unsafe_code)]
+
+pub mod codec;
+pub mod dataset;
+mod engine;
+mod error;
+mod fingerprint;
+mod loader;
+mod random;
+mod report;
+pub mod sampler;
+pub mod source;
+pub mod sys;
+mod tensor;
+pub mod transform;
+mod types;
+
+pub use error::{Error, ErrorContext, ErrorKind, Result};
+pub use fingerprint::{Fingerprint, Fingerprinter};
+pub use random::{Draws, SampleRng};
+pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use tensor::{Element, Tensor};
+pub use types::{DType, Device, ImageInfo, Layout};

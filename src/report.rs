@@ -1,0 +1,322 @@
+//! Where the time goes: clocks and counters that any room may write to.
+//!
+//! A [`Recorder`] is shared by all threads of a run; each thread adds what it measured once per job, so the locks are
+//! taken about a thousand times a second. Host times come from `Instant`.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// A step on the way of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Stage {
+    /// Listing and opening a dataset.
+    Open,
+    /// Position to record to row.
+    Plan,
+    /// Reading bytes from a disk or store.
+    Fetch,
+    /// Cutting a record into fields.
+    Parse,
+    /// Encoded bytes to pixels.
+    Decode,
+    /// Pixels to a finished row.
+    Transform,
+    /// Host to device.
+    Transfer,
+    /// Handing batches to the trainer.
+    Yield,
+}
+
+impl Stage {
+    /// The stages that a [`Report`] lists, in the order of a sample's way.
+    pub const REPORTED: [Self; 5] = [Self::Fetch, Self::Decode, Self::Transform, Self::Transfer, Self::Yield];
+
+    /// Lower-case name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Plan => "plan",
+            Self::Fetch => "fetch",
+            Self::Parse => "parse",
+            Self::Decode => "decode",
+            Self::Transform => "transform",
+            Self::Transfer => "transfer",
+            Self::Yield => "yield",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one stage did.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StageReport {
+    /// Which stage.
+    #[serde(rename = "name")]
+    pub stage: Stage,
+    /// Time spent working, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub busy: Duration,
+    /// Time spent waiting for input, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub starved: Duration,
+    /// Time spent waiting for room downstream, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub blocked: Duration,
+    /// Samples (batches for the yield stage).
+    pub items: u64,
+    /// Bytes out.
+    pub bytes: u64,
+    /// Median time of one item.
+    #[serde(serialize_with = "seconds")]
+    pub p50: Duration,
+    /// 99th percentile of the time of one item.
+    #[serde(serialize_with = "seconds")]
+    pub p99: Duration,
+}
+
+/// Percentiles of a repeated time.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Times {
+    /// Sum of all.
+    #[serde(serialize_with = "seconds")]
+    pub sum: Duration,
+    /// Median.
+    #[serde(serialize_with = "seconds")]
+    pub p50: Duration,
+    /// 95th percentile.
+    #[serde(serialize_with = "seconds")]
+    pub p95: Duration,
+    /// 99th percentile.
+    #[serde(serialize_with = "seconds")]
+    pub p99: Duration,
+    /// Longest.
+    #[serde(serialize_with = "seconds")]
+    pub max: Duration,
+    /// How many.
+    #[serde(skip)]
+    pub count: u64,
+}
+
+/// A sample that could not be used, and why.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct BadSample {
+    /// Epoch in which it came up.
+    pub epoch: u64,
+    /// Its place in the epoch's order.
+    pub position: u64,
+    /// Index in the dataset.
+    pub record: u64,
+    /// File or object.
+    pub object: Option<String>,
+    /// The whole chain of errors.
+    pub error: String,
+}
+
+impl BadSample {
+    /// Describes `error` at a place of the order.
+    #[must_use]
+    pub fn new(epoch: u64, position: u64, record: u64, error: &crate::error::Error) -> Self {
+        Self { epoch, position, record, object: error.context().object.clone(), error: format!("{error:#}") }
+    }
+}
+
+/// What a stream did so far. Times are sums over the run; see the fields.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Rows handed over, without padding.
+    pub samples: u64,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// From the start of the stream to the first batch.
+    #[serde(serialize_with = "optional_seconds")]
+    pub first_batch: Option<Duration>,
+    /// Whole time inside `.next()`, polls included, first batch excluded.
+    pub data_wait: Times,
+    /// From one batch to the next, wait included; the first is left out.
+    pub step: Times,
+    /// Per stage.
+    pub stages: Vec<StageReport>,
+    /// Samples that were skipped or substituted (the first 1,000).
+    pub bad_samples: Vec<BadSample>,
+    /// How many samples were bad in all.
+    pub bad_sample_count: u64,
+}
+
+impl Report {
+    /// Accelerator utilisation as MLPerf Storage counts it: the share of the steps' time that was not spent waiting
+    /// for data, 0 to 1; `None` before the second batch.
+    #[must_use]
+    pub fn au(&self) -> Option<f64> {
+        let step = self.step.sum.as_secs_f64();
+        (step > 0.0).then(|| (1.0 - self.data_wait.sum.as_secs_f64() / step).max(0.0))
+    }
+
+    /// The stage that limits the rate: the trainer (`Yield`) when data was waiting for it, else the busiest stage.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<Stage> {
+        // 5 %: below it the trainer hardly notices, so a faster loader would change nothing.
+        if self.au()? > 0.95 {
+            return Some(Stage::Yield);
+        }
+        let work = self.stages.iter().filter(|s| s.stage != Stage::Yield);
+        work.max_by_key(|s| s.busy).filter(|s| s.busy > Duration::ZERO).map(|s| s.stage)
+    }
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_some(&time.as_secs_f64()),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// A histogram of durations with 1 % precision.
+#[derive(Clone)]
+pub struct Clock {
+    histogram: Histogram<u64>,
+    sum: Duration,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        // Two significant digits: 1 % precision in about 20 KB.
+        let histogram = Histogram::new(2).expect("2 is a valid number of digits");
+        Self { histogram, sum: Duration::ZERO }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("count", &self.histogram.len()).field("sum", &self.sum).finish()
+    }
+}
+
+impl Clock {
+    /// Adds one duration.
+    pub fn record(&mut self, time: Duration) {
+        self.record_many(time, 1);
+    }
+
+    /// Adds `items` that took `time` together, each counted with the mean.
+    pub fn record_many(&mut self, time: Duration, items: u64) {
+        if items > 0 {
+            self.sum += time;
+            let each = u64::try_from(time.as_nanos() / u128::from(items)).unwrap_or(u64::MAX);
+            self.histogram.saturating_record_n(each.max(1), items);
+        }
+    }
+
+    /// Percentiles so far.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let count = self.histogram.len();
+        if count == 0 {
+            return Times::default();
+        }
+        let at = |q| Duration::from_nanos(self.histogram.value_at_quantile(q));
+        Times { sum: self.sum, p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1.0), count }
+    }
+}
+
+#[derive(Debug, Default)]
+struct StageTotals {
+    clock: Clock,
+    starved: Duration,
+    blocked: Duration,
+    bytes: u64,
+}
+
+/// Collects what the stages of one stream did. Cloning gives another handle.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Arc<[Mutex<StageTotals>; Stage::REPORTED.len()]>);
+
+impl Recorder {
+    fn totals(&self, stage: Stage) -> Option<MutexGuard<'_, StageTotals>> {
+        let index = Stage::REPORTED.iter().position(|s| *s == stage)?;
+        // Counters stay usable whatever a panicking thread left in them.
+        Some(self.0[index].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
+    pub fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
+        if let Some(mut totals) = self.totals(stage) {
+            totals.clock.record_many(time, items);
+            totals.bytes += bytes;
+        }
+    }
+
+    /// `stage` had nothing to do for `time`.
+    pub fn starved(&self, stage: Stage, time: Duration) {
+        if let Some(mut totals) = self.totals(stage) {
+            totals.starved += time;
+        }
+    }
+
+    /// `stage` had no room to go on for `time`.
+    pub fn blocked(&self, stage: Stage, time: Duration) {
+        if let Some(mut totals) = self.totals(stage) {
+            totals.blocked += time;
+        }
+    }
+
+    /// The totals so far.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageReport> {
+        let report = |stage| {
+            let totals = self.totals(stage)?;
+            let Times { sum, p50, p99, count, .. } = totals.clock.times();
+            let StageTotals { starved, blocked, bytes, .. } = *totals;
+            Some(StageReport { stage, busy: sum, starved, blocked, items: count, bytes, p50, p99 })
+        };
+        Stage::REPORTED.into_iter().filter_map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_percent() {
+        let mut clock = Clock::default();
+        (1..=1000).for_each(|ms| clock.record(Duration::from_millis(ms)));
+        let times = clock.times();
+        assert!((times.p50.as_secs_f64() - 0.5).abs() < 0.01, "{times:?}");
+        assert!((times.p99.as_secs_f64() - 0.99).abs() < 0.01, "{times:?}");
+        assert_eq!(times.sum, Duration::from_millis(500_500));
+    }
+
+    #[test]
+    fn items_of_one_job_share_its_time() {
+        let recorder = Recorder::default();
+        recorder.busy(Stage::Decode, Duration::from_millis(8), 4, 100);
+        recorder.starved(Stage::Decode, Duration::from_millis(1));
+        let decode = recorder.stages().into_iter().find(|s| s.stage == Stage::Decode).unwrap();
+        assert_eq!((decode.items, decode.bytes, decode.busy), (4, 100, Duration::from_millis(8)));
+        assert!((decode.p50.as_secs_f64() - 0.002).abs() < 0.0001);
+    }
+}

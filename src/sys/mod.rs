@@ -1,0 +1,12 @@
+//! The only room with `unsafe`. What each file promises to safe callers:
+//!
+//! | file | promise |
+//! |---|---|
+//! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
+//! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
+//! | `cuda` | never panics or aborts when there is no driver, GPU or library |
+
+#![allow(unsafe_code)]
+
+pub mod kernels;
+pub mod rows;

@@ -1,0 +1,125 @@
+//! Words that every room uses: element types, layouts, devices, the shape of a decoded image.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Element type of a tensor or of decoded pixels. Multi-byte values are in the machine's byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum DType {
+    /// Unsigned 8 bits.
+    U8,
+    /// Unsigned 16 bits.
+    U16,
+    /// IEEE half precision.
+    F16,
+    /// Brain float: the upper half of an `f32`.
+    Bf16,
+    /// IEEE single precision.
+    F32,
+    /// Signed 64 bits, the type of labels.
+    I64,
+}
+
+impl DType {
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::U16 | Self::F16 | Self::Bf16 => 2,
+            Self::F32 => 4,
+            Self::I64 => 8,
+        }
+    }
+
+    /// The name used by the command line and in JSON: `u8`, `u16`, `f16`, `bf16`, `f32`, `i64`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::I64 => "i64",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Order of the axes of an image batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// `[batch, channels, height, width]`: planes, what most convolution libraries take.
+    #[default]
+    Nchw,
+    /// `[batch, height, width, channels]`: interleaved pixels.
+    Nhwc,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nchw => "nchw",
+            Self::Nhwc => "nhwc",
+        })
+    }
+}
+
+/// Where a tensor's memory lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Device {
+    /// Host memory.
+    #[default]
+    Cpu,
+    /// Memory of the CUDA device with this index.
+    Cuda(u32),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// Shape and element type of one decoded image, before any transform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ImageInfo {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// Values per pixel: 1 gray, 3 RGB, 4 RGBA, any other number for scientific images.
+    pub channels: u8,
+    /// `U8`, `U16` or `F32`.
+    pub dtype: DType,
+    /// `true`: one plane after another (CHW). `false`: interleaved pixels (HWC).
+    pub planar: bool,
+}
+
+impl ImageInfo {
+    /// Interleaved 8-bit pixels.
+    #[must_use]
+    pub const fn interleaved_u8(height: u32, width: u32, channels: u8) -> Self {
+        Self { height, width, channels, dtype: DType::U8, planar: false }
+    }
+
+    /// Bytes of all pixels. Does not overflow: at most 2^32 * 2^32 * 2^8 * 2^3 is cut at `u64::MAX`.
+    #[must_use]
+    pub const fn len_bytes(&self) -> u64 {
+        (self.height as u64 * self.width as u64).saturating_mul(self.channels as u64 * self.dtype.size() as u64)
+    }
+}
