@@ -17,7 +17,7 @@ pub mod transform;
 mod types;
 
 pub use error::{Error, ErrorContext, ErrorKind, Result};
-pub use dataset::{Dataset, open};
+pub use dataset::Dataset;
 pub use engine::Engine;
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{Batch, BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};

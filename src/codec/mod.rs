@@ -29,6 +29,11 @@ impl ClassSet {
     pub const fn contains(self, class: usize) -> bool {
         class < 32 && self.0 & (1 << class) != 0
     }
+    /// The classes in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
     /// The set without `class`.
     #[must_use]
     pub const fn without(self, class: usize) -> Self {
@@ -154,4 +159,35 @@ pub struct PixelBuffer {
     pub rows: std::ops::Range<u32>,
     /// Interleaved pixels in the machine's byte order.
     pub data: Vec<u8>,
+}
+
+impl Class {
+    /// A class whose workers take one job at a time.
+    #[must_use]
+    pub const fn new(name: &'static str, device: Device, workers: NonZeroUsize) -> Self {
+        Self { name, device, workers, batch: NonZeroUsize::MIN }
+    }
+}
+
+impl Finished {
+    /// A job with one outcome for each of its items; the times are zero until set.
+    #[must_use]
+    pub const fn new(job: Job, outcomes: Vec<Outcome>) -> Self {
+        Self { job, outcomes, decode: Duration::ZERO, transform: Duration::ZERO }
+    }
+}
+/// stub
+#[derive(Debug)]
+pub struct Cpu(Vec<Class>);
+impl Cpu { pub fn new(n: NonZeroUsize, _: u64) -> Self { Self(vec![Class::new("cpu", Device::Cpu, n)]) } pub fn codecs(self, _: Vec<Arc<dyn ImageCodec>>) -> Self { self } }
+impl Decoder for Cpu {
+    fn name(&self) -> &'static str { "cpu" }
+    fn classes(&self) -> &[Class] { &self.0 }
+    fn scratch_bytes(&self, _class: usize) -> u64 { 0 }
+    fn worker(&self, _class: usize, _n: usize, _programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> { Ok(Box::new(W(vec![]))) }
+}
+struct W(Vec<Finished>);
+impl Worker for W {
+    fn submit(&mut self, job: Job) { let o = job.items.iter().map(|i| match &i.sample { Ok(_) => Outcome::Done, Err(e) => Outcome::Failed(e.clone()) }).collect(); self.0.push(Finished::new(job, o)); }
+    fn poll(&mut self, _: Wait) -> Vec<Finished> { std::mem::take(&mut self.0) }
 }

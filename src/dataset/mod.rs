@@ -36,6 +36,11 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn object(&self, record: u64) -> String;
     /// The most bytes that one record's plan reads.
     fn largest_read(&self) -> u64;
+    /// Whether some records are read over a network, by tasks ahead of the decoding threads ([`Source::reads_inline`]
+    /// says no), rather than by these threads themselves or not at all.
+    fn needs_fetch(&self) -> bool {
+        true
+    }
     /// Bytes the dataset itself keeps in memory for its records.
     fn resident_bytes(&self) -> u64 {
         0
@@ -142,4 +147,36 @@ pub enum Value {
     Label(i64),
     /// Numbers of the field's type and shape.
     Array(Bytes),
+}
+
+impl Schema {
+    /// Fields without class names.
+    #[must_use]
+    pub fn new(fields: Vec<Field>) -> Self {
+        Self { fields, classes: None }
+    }
+}
+
+impl Field {
+    /// A named field.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { name: name.into(), kind }
+    }
+}
+
+impl ReadPlan {
+    /// Reads in the order in which `parse` wants their bytes.
+    #[must_use]
+    pub fn new(extents: impl IntoIterator<Item = Extent>) -> Self {
+        Self { extents: extents.into_iter().collect() }
+    }
+}
+
+impl Sample {
+    /// Values in the schema's order.
+    #[must_use]
+    pub fn new(values: impl IntoIterator<Item = Value>) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
 }
