@@ -20,5 +20,6 @@ pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use tensor::{Element, Tensor};
 pub use types::{DType, Device, ImageInfo, Layout};
