@@ -23,5 +23,7 @@ pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{Batch, BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
+pub use sys::cuda::{Devices, Gpu, NvJpeg, devices};
 pub use tensor::{Element, Tensor};
 pub use types::{DType, Device, ImageInfo, Layout};
