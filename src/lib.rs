@@ -16,9 +16,11 @@ mod tensor;
 pub mod transform;
 mod types;
 
+pub use dataset::{Dataset, Open, open, open_source};
 pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use source::Source;
 pub use tensor::{Element, Tensor};
 pub use types::{DType, Device, ImageInfo, Layout};
