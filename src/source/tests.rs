@@ -119,6 +119,17 @@ fn a_path_to_a_file_shows_only_that_file() {
 }
 
 #[test]
+fn relative_paths_are_called_what_the_user_called_them() {
+    let source = Source::parse("src/source/").unwrap();
+    assert!(names(&source).contains(&"mod.rs".to_owned()));
+    assert_eq!(source.display_name("mod.rs"), "src/source/mod.rs");
+    let source = Source::parse("Cargo.toml").unwrap();
+    assert_eq!(names(&source), ["Cargo.toml"]);
+    assert_eq!(source.display_name("Cargo.toml"), "Cargo.toml");
+    assert_eq!(Source::parse("/").unwrap().display_name("a"), "/a");
+}
+
+#[test]
 fn file_urls_are_unescaped_and_plain_paths_are_not() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "my set/x", b"1");
@@ -287,7 +298,7 @@ fn timing() {
         f();
         let start = std::time::Instant::now();
         f();
-        write!(std::io::stderr(), "{name}: {:?} each\n", start.elapsed() / count).unwrap();
+        writeln!(std::io::stderr(), "{name}: {:?} each", start.elapsed() / count).unwrap();
     };
     time("walk", 10_000, &mut || assert_eq!(block_on(source.list().count()), 10_000));
     time("store's list", 10_000, &mut || assert_eq!(block_on(source.0.store.list(None).count()), 10_000));

@@ -31,7 +31,7 @@ struct Folder {
     /// Its name relative to the source: empty, or ending with `/`.
     name: String,
     /// The folders on the way to it. Links that lead to one of them, or above it, loop.
-    above: Option<Arc<Folder>>,
+    above: Option<Arc<Self>>,
 }
 
 impl Folder {
