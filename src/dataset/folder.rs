@@ -250,7 +250,7 @@ impl Dataset for FolderDataset {
     }
 
     fn needs_fetch(&self) -> bool {
-        !self.source.reads_inline()
+        !self.files.source.reads_inline()
     }
 
     fn largest_read(&self) -> u64 {
