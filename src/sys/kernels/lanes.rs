@@ -6,8 +6,9 @@
 use multiversion::multiversion;
 
 use super::{
+    Axis,
     convert::{Load, Store},
-    taps::Taps,
+    taps::{Taps, build_loop},
 };
 
 /// Which instructions a [`Resampler`](super::Resampler) may use. Results are the same bits.
@@ -45,6 +46,8 @@ macro_rules! at_each_level {
 }
 
 at_each_level! {
+    /// Fills the table for `len` outputs, in the order in which they are stored.
+    fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
     /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
     fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
     /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.

@@ -175,8 +175,8 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
-        self.x.build(&params.x, row.width, true);
-        self.y.build(&params.y, row.height, true);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, true);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, true);
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
         let (from, to) = (self.x.from, self.x.to);
         self.index.clear();
@@ -211,8 +211,8 @@ impl Resampler {
         out: &mut [S::Raw],
     ) {
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
-        self.x.build(&params.x, row.width, false);
-        self.y.build(&params.y, row.height, false);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, false);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, false);
         let columns = params.x.reads(row.width);
         let (left, columns) = (columns.start as usize, columns.len());
         for first in &mut self.x.first {
