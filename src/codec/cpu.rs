@@ -300,6 +300,8 @@ mod tests {
     use super::*;
     use crate::{
         codec::codecs,
+        dataset::Sample,
+        random::SampleRng,
         sys::kernels::Axis,
         types::{DType, Layout},
     };
@@ -470,6 +472,44 @@ mod tests {
             text,
             "decode: no image that a codec reads: it begins with 47 49 46 38 39 61 2c 20 (record 7); \
              codecs are tiny; add one with LoaderBuilder::codec or set on_bad_sample(Skip)"
+        );
+    }
+
+    #[test]
+    fn a_worker_gives_each_job_back_once_with_an_outcome_for_each_item() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let mut worker = cpu.worker(0, 0, &vec![None].into()).unwrap();
+        let failed = Error::new(ErrorKind::Io, "cannot read").at_stage(Stage::Fetch);
+        let samples = [Ok(vec![Value::Label(3)]), Err(failed), Ok(vec![])];
+        let item = |(record, values): (usize, Result<Vec<Value>>)| Item {
+            record: record as u64,
+            rng: SampleRng::new(1, 2, 3),
+            sample: values.map(|values| Sample {
+                values: values.into(),
+            }),
+        };
+        let items = samples.into_iter().enumerate().map(item).collect();
+        worker.submit(Job {
+            tag: 5,
+            items,
+            rows: vec![Rows::zeroed(3, 8)],
+        });
+
+        let finished = worker.poll(Wait::Block);
+        assert_eq!((finished.len(), worker.poll(Wait::Now).len()), (1, 0));
+        let Finished { job, outcomes, .. } = &finished[0];
+        assert_eq!((job.tag, job.rows[0].rows(), job.items.len()), (5, 3, 3));
+        let texts = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Failed(error) => error.to_string(),
+            other => format!("{other:?}"),
+        });
+        assert_eq!(
+            texts.collect::<Vec<_>>(),
+            [
+                "Done",
+                "fetch: cannot read (record 1)",
+                "decode: a sample has other fields than its schema (record 2)"
+            ]
         );
     }
 

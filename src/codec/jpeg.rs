@@ -414,8 +414,8 @@ fn next_marker(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
     }
 }
 
-/// Offset of the first FF byte. Blocks of 32 compile to vector compares: 10 µs for a whole photograph, where a search
-/// byte by byte takes 60.
+/// Offset of the first FF byte. Blocks of 32 compile to vector compares: 13 µs for the scan of a photograph of 105 KB,
+/// where a search byte by byte takes 45.
 fn find_ff(bytes: &[u8]) -> Option<usize> {
     let mut blocks = bytes.chunks_exact(32);
     let mut at = 0;
@@ -440,7 +440,7 @@ fn decoder<'a>(
     } else {
         ColorSpace::RGB
     };
-    // RGB: 1.45 ms per photograph; YCbCr, which nothing here could use anyway, 1.54 (benches/decode.rs, 2 cores).
+    // RGB: zune's YCbCr, 1.54 ms against 1.45 for a photograph of 500x375, is no quicker, and kernels take RGB.
     let options = DecoderOptions::default()
         .set_strict_mode(strict)
         .set_max_width(u16::MAX.into())
@@ -537,7 +537,7 @@ fn all_scans(bytes: &[u8], header: &Header<'_>, out: &mut PixelBuffer) -> Result
 ///
 /// zune reads the scan's data by [`read_byte_no_error`](ZByteReaderTrait::read_byte_no_error) and four bytes at a
 /// time, and looks for a marker by single bytes of `read_exact_bytes`; without restart markers that happens in the
-/// scan only after the last row. The search would cost as much as decoding a tenth of what it walks over.
+/// scan only after the last row. The search would cost a fifth of decoding what it walks over.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -201,7 +201,7 @@ impl PixelBuffer {
     /// Names the rows that will be held and gives room for their `len` bytes, with old pixels in it.
     pub fn room(&mut self, rows: Range<u32>, len: usize) -> &mut [u8] {
         self.rows = rows;
-        // Never shrunk: growing back would clear it, 30 µs for a photograph.
+        // Never shrunk: growing back would clear it for nothing.
         if self.data.len() < len {
             self.data.resize(len, 0);
         }
