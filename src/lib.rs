@@ -21,4 +21,5 @@ pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
 pub use tensor::{Element, Tensor};
+pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};

@@ -25,7 +25,8 @@ impl Axis {
         exact && self.step == 1.0 && {
             let shift = self.start as i64;
             self.from >= self.to
-                || i64::from(self.from) + shift >= i64::from(self.low) && i64::from(self.to) + shift <= i64::from(self.high)
+                || i64::from(self.from) + shift >= i64::from(self.low)
+                    && i64::from(self.to) + shift <= i64::from(self.high)
         }
     }
 
@@ -110,9 +111,10 @@ impl Taps {
 fn triangle(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     let centre = axis.centre(o);
     let inverse = 1.0 / axis.step.max(1.0);
-    let (mut first, end) = axis.window(o);
+    let (start, end) = axis.window(o);
+    let mut first = start;
     let (mut count, mut sum) = (0, 0.0f32);
-    for pixel in first..end {
+    for pixel in start..end {
         let weight = (-(pixel as f32 + 0.5 - centre).abs()).mul_add(inverse, 1.0).max(0.0);
         if count == 0 && weight == 0.0 {
             // A pixel outside the triangle must not be read: infinity times 0 is not 0.
@@ -166,7 +168,9 @@ mod tests {
 
     #[test]
     fn the_table_fits_every_window() {
-        for (start, step, high, len) in [(0.0, 1.6733, 375, 224), (0.3, 0.01, 7, 64), (5.5, 89.3, 20_000, 224), (0.0, 1.0001, 99, 99)] {
+        for (start, step, high, len) in
+            [(0.0, 1.6733, 375, 224), (0.3, 0.01, 7, 64), (5.5, 89.3, 20_000, 224), (0.0, 1.0001, 99, 99)]
+        {
             let axis = axis(start, step, high, len);
             let taps = built(&axis, len);
             let reads = axis.reads(len);
