@@ -87,12 +87,7 @@ pub trait Decoder: Debug + Send + Sync + 'static {
     fn scratch_bytes(&self, class: usize) -> u64;
     /// Makes worker `n` of `class`, on the thread that will use it. `programs` has an entry for each field of the
     /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself).
-    fn worker(
-        &self,
-        class: usize,
-        n: usize,
-        programs: &Arc<[Option<Lowered>]>,
-    ) -> Result<Box<dyn Worker>>;
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>>;
 }
 
 /// Does jobs on one thread. Not `Send`: born, used and dropped there.
@@ -177,13 +172,7 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     }
     /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
     /// `info.planar`. `info` is what [`info`](Self::info) said of the same bytes.
-    fn decode(
-        &self,
-        bytes: &[u8],
-        info: &ImageInfo,
-        rows: Range<u32>,
-        out: &mut PixelBuffer,
-    ) -> Result<()>;
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
 }
 
 /// Memory for decoded pixels, reused from image to image.
