@@ -17,7 +17,10 @@ pub mod transform;
 mod types;
 
 pub use error::{Error, ErrorContext, ErrorKind, Result};
+pub use dataset::{Dataset, open};
+pub use engine::Engine;
 pub use fingerprint::{Fingerprint, Fingerprinter};
+pub use loader::{Batch, BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
 pub use tensor::{Element, Tensor};
