@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Batch, BatchStream, Loader, sampler::Order};
+use infeed::{
+    Batch, BatchStream, Loader,
+    sampler::{LoaderState, Order},
+};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -30,22 +33,39 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     let report = run(&args, from, &mut out).await?;
     out.line(format_args!("\n{}", report.table()))?;
-    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
+    args.json
+        .as_ref()
+        .map_or(Ok(()), |json| json.write(&report))
 }
 
 /// Opens, builds, streams; gives the figures.
-pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) -> Result<RunReport, Failure> {
+pub(crate) async fn run(
+    args: &RunArgs,
+    from: Option<StateFile>,
+    out: &mut Out,
+) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let dataset = infeed::open(&args.url).await?;
     let open_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
-    let (mut config, transform_name) = options::loader_config(&args.loader, &*dataset, args.epochs)?;
-    if let (Order::Blocks { lanes: lanes @ None, .. }, Some(from)) = (&mut config.order, &from) {
+    let (mut config, transform_name) =
+        options::loader_config(&args.loader, &*dataset, args.epochs)?;
+    if let (
+        Order::Blocks {
+            lanes: lanes @ None,
+            ..
+        },
+        Some(from),
+    ) = (&mut config.order, &from)
+    {
         // Their default is the first run's world size, which the state remembers.
         *lanes = Some(from.state.lanes);
     }
-    let loader = Loader::builder(Arc::clone(&dataset)).config(config).build().await?;
+    let loader = Loader::builder(Arc::clone(&dataset))
+        .config(config)
+        .build()
+        .await?;
     let build_seconds = start.elapsed().as_secs_f64();
 
     let rank = loader.config().shard.rank();
@@ -64,11 +84,17 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
-            (loader.resume_until(&from.state, args.epochs)?, (from.state.epoch, from.state.position / stride))
+            (
+                loader.resume_until(&from.state, args.epochs)?,
+                (from.state.epoch, from.state.position / stride),
+            )
         }
         None => (loader.epochs(0..args.epochs), (0, 0)),
     };
-    let samples_before = from.as_ref().filter(|from| from.rank == rank).map_or(0, |from| from.samples);
+    let samples_before = from
+        .as_ref()
+        .filter(|from| from.rank == rank)
+        .map_or(0, |from| from.samples);
     let mut trainer = Trainer {
         args,
         out,
@@ -85,7 +111,9 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
     };
     let stream = trainer.train(stream).await?;
     let seconds = start.elapsed().as_secs_f64();
-    let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
+    let cpu_seconds = cpu
+        .zip(process::cpu_seconds())
+        .map(|(before, after)| after - before);
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
@@ -109,6 +137,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         step: report.step.into(),
         cpu_seconds,
         peak_rss_bytes: process::peak_rss_bytes(),
+        bad_sample_count: report.bad_sample_count,
         bad_samples: report.bad_samples.into_iter().map(Into::into).collect(),
         checksum,
         stages: report.stages,
@@ -137,16 +166,32 @@ struct Trainer<'a> {
 
 impl Trainer<'_> {
     async fn train(&mut self, mut stream: BatchStream) -> Result<BatchStream, Failure> {
-        let left = (self.args.epochs.saturating_sub(self.step_offset.0) * self.batches_per_epoch).saturating_sub(self.step_offset.1);
-        self.out.start_bar(left.min(self.batches_wanted), "{msg} {wide_bar} {pos}/{len} batches, {eta} left");
-        // The last batch's state and name, for a state file at the end.
+        let left = (self.args.epochs.saturating_sub(self.step_offset.0) * self.batches_per_epoch)
+            .saturating_sub(self.step_offset.1);
+        let template = "{msg} {wide_bar} {pos}/{len} batches, {eta} left";
+        self.out.start_bar(left.min(self.batches_wanted), template);
         let mut unsaved = None;
+        let done = self.steps(&mut stream, &mut unsaved).await;
+        self.out.end_bar();
+        // Also when the run failed: what was delivered need not be delivered again.
+        let saved = unsaved.map_or(Ok(()), |state| self.save(state));
+        done.and(saved).map(|()| stream)
+    }
+
+    /// Leaves the last batch's state in `unsaved` unless it is in the state file.
+    async fn steps(
+        &mut self,
+        stream: &mut BatchStream,
+        unsaved: &mut Option<LoaderState>,
+    ) -> Result<(), Failure> {
         let mut last = Instant::now();
         while self.batches < self.batches_wanted {
             let asked = Instant::now();
-            let Some(batch) = stream.next().await else { break };
+            let Some(batch) = stream.next().await else {
+                break;
+            };
             let data = asked.elapsed();
-            let batch = batch.inspect_err(|_| self.out.end_bar())?;
+            let batch = batch?;
             self.take(&batch);
             if !self.args.step_time.is_zero() {
                 tokio::time::sleep(self.args.step_time).await;
@@ -155,24 +200,19 @@ impl Trainer<'_> {
             self.meters.add(batch.epoch(), now - last, data);
             last = now;
             self.out.bar().inc(1);
-            let logged = self.log(&batch);
-            if !self.batches.is_multiple_of(self.args.log_every) {
-                unsaved = Some(batch);
-            } else {
-                self.save(&batch)?;
-                unsaved = None;
+            if self.args.state.is_some() {
+                *unsaved = Some(batch.state().clone());
             }
-            match logged {
-                // Nobody reads the lines, but files may still be wanted.
-                Err(Failure::Pipe) if self.writes_files() => {}
-                logged => logged?,
+            if self.is_logged(&batch) {
+                unsaved.take().map_or(Ok(()), |state| self.save(state))?;
+                match self.log(&batch) {
+                    // Nobody reads the lines, but files may still be wanted.
+                    Err(Failure::Pipe) if self.writes_files() => {}
+                    logged => logged?,
+                }
             }
         }
-        if let Some(batch) = unsaved {
-            self.save(&batch)?;
-        }
-        self.out.end_bar();
-        Ok(stream)
+        Ok(())
     }
 
     fn take(&mut self, batch: &Batch) {
@@ -182,23 +222,42 @@ impl Trainer<'_> {
             sum.add_batch(&mut self.hasher, batch);
         }
         for bad in batch.bad_samples() {
-            self.out.warn(format_args!("left out record {} in epoch {}: {}", bad.record, bad.epoch, bad.error));
+            self.out.warn(format_args!(
+                "bad sample in epoch {}: {}",
+                bad.epoch, bad.error
+            ));
         }
+    }
+
+    /// Each so many batches, and the last of each epoch.
+    fn is_logged(&self, batch: &Batch) -> bool {
+        self.batches.is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
     }
 
     fn log(&self, batch: &Batch) -> Result<(), Failure> {
-        let offset = if batch.epoch() == self.step_offset.0 { self.step_offset.1 } else { 0 };
-        let (done, all) = (batch.step() + 1 + offset, self.batches_per_epoch);
-        if !self.batches.is_multiple_of(self.args.log_every) && done != all {
-            return Ok(());
-        }
-        self.out.line(format_args!("Epoch [{}][{done}/{all}] {}", batch.epoch(), self.meters))
+        let (first, offset) = self.step_offset;
+        let done = batch.step() + 1 + if batch.epoch() == first { offset } else { 0 };
+        let (epoch, all) = (batch.epoch(), self.batches_per_epoch);
+        self.out.line(format_args!(
+            "Epoch [{epoch}][{done}/{all}] {}",
+            self.meters
+        ))
     }
 
-    fn save(&self, batch: &Batch) -> Result<(), Failure> {
-        let Some(path) = &self.args.state else { return Ok(()) };
-        let (state, samples) = (batch.state().clone(), self.samples_before + self.samples);
-        StateFile { version: state::VERSION, state, checksum: self.checksum, samples, rank: self.rank }.write(path)
+    fn save(&self, state: LoaderState) -> Result<(), Failure> {
+        let Some(path) = &self.args.state else {
+            return Ok(());
+        };
+        let samples = self.samples_before + self.samples;
+        let (checksum, rank) = (self.checksum, self.rank);
+        StateFile {
+            version: state::VERSION,
+            state,
+            checksum,
+            samples,
+            rank,
+        }
+        .write(path)
     }
 
     fn writes_files(&self) -> bool {
@@ -223,7 +282,11 @@ impl Meters {
         self.seen += 1;
         // The run's first batch is left out of the averages: its wait is the start of everything.
         if epoch != self.epoch || self.seen == 2 {
-            *self = Self { epoch, seen: self.seen, ..Self::default() };
+            *self = Self {
+                epoch,
+                seen: self.seen,
+                ..Self::default()
+            };
         }
         self.count += 1;
         self.last = (time, data);
@@ -236,16 +299,30 @@ impl std::fmt::Display for Meters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mean = |sum: Duration| (sum / self.count.max(1)).as_secs_f64();
         let ((time, data), (times, datas)) = (self.last, self.sum);
-        write!(f, "Time {:.3} ({:.3}) Data {:.3} ({:.3})", time.as_secs_f64(), mean(times), data.as_secs_f64(), mean(datas))
+        write!(
+            f,
+            "Time {:.3} ({:.3}) Data {:.3} ({:.3})",
+            time.as_secs_f64(),
+            mean(times),
+            data.as_secs_f64(),
+            mean(datas)
+        )
     }
 }
 
 /// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
-fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map<String, Value>, Failure> {
+fn describe(
+    loader: &Loader,
+    args: &RunArgs,
+    transform_name: &str,
+) -> Result<Map<String, Value>, Failure> {
     let config = serde_json::to_value(loader.config());
-    let config = config.map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
+    let config = config
+        .map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
     let Value::Object(mut config) = config else {
-        return Err(Failure::Failed("cannot describe the settings: they are no map".into()));
+        return Err(Failure::Failed(
+            "cannot describe the settings: they are no map".into(),
+        ));
     };
     let shard = loader.config().shard;
     config.remove("shard");
@@ -282,7 +359,11 @@ mod tests {
     fn averages_leave_out_the_first_batch_and_restart_with_the_epoch() {
         let mut meters = Meters::default();
         let mut line = |epoch, time, data| {
-            meters.add(epoch, Duration::from_millis(time), Duration::from_millis(data));
+            meters.add(
+                epoch,
+                Duration::from_millis(time),
+                Duration::from_millis(data),
+            );
             meters.to_string()
         };
         assert_eq!(line(0, 900, 800), "Time 0.900 (0.900) Data 0.800 (0.800)");
