@@ -90,7 +90,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let source = Source::parse(&folder.path().display().to_string())?;
     let stamps = Stamps::new(source, "all.stamps", file.len() as u64)?;
     // Checks what the loader relies on; call it in your tests.
-    dataset_contract(&stamps);
+    dataset_contract(&stamps).await?;
 
     let transform = Transform::new().random_crop(12, 2).horizontal_flip(0.5).to_float();
     let loader = Loader::builder(Arc::new(stamps)).batch_size(100).shuffle(1).transform(transform).build().await?;

@@ -16,12 +16,15 @@ mod tensor;
 pub mod transform;
 mod types;
 
+pub use dataset::{Dataset, Open, open, open_source};
 pub use error::{Error, ErrorContext, ErrorKind, Result};
-pub use dataset::{Dataset, open};
 pub use engine::Engine;
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{Batch, BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
+pub use sys::cuda::{Devices, Gpu, NvJpeg, devices};
+pub use source::Source;
 pub use tensor::{Element, Tensor};
 pub use types::{DType, Device, ImageInfo, Layout};

@@ -65,14 +65,14 @@ impl Assembly {
         let (parts, failed, Some((seat, permit))) = whole else { return };
         let result = self.seal(parts, failed);
         // A dropped stream no longer wants it.
-        let _ = seat.send(Sealed { result, rows: Some(permit) });
+        let _ = seat.send(Sealed { result, _permit: permit });
     }
 
     /// Gives the batch up with an error. Later deliveries are ignored.
     pub(super) fn fail(&self, error: Error) {
         let out = self.lock().out.take();
         if let Some((seat, permit)) = out {
-            let _ = seat.send(Sealed { result: Err(error), rows: Some(permit) });
+            let _ = seat.send(Sealed { result: Err(error), _permit: permit });
         }
     }
 

@@ -45,7 +45,7 @@ use crate::{
     codec::Decoder,
     dataset::{Dataset, FieldKind},
     error::{Error, Result},
-    sampler::{Identity, LastBatch, Sampler, Schedule, Shard},
+    sampler::{LastBatch, LoaderState, Sampler, Schedule, Shard},
     sys::rows::{Pool, Rows},
     tensor::Tensor,
     transform::Lowered,
@@ -56,7 +56,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) dataset: Arc<dyn Dataset>,
-    pub(crate) seed: u64,
     pub(crate) shard: Shard,
     pub(crate) batch_size: NonZeroUsize,
     pub(crate) last_batch: LastBatch,
@@ -67,12 +66,12 @@ pub(crate) struct Setup {
     pub(crate) engine: Engine,
 }
 
-/// Which record comes when, and the identity that states carry.
+/// Which record comes when, and the state that says so.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordering {
     pub(crate) sampler: Arc<dyn Sampler>,
-    pub(crate) identity: Identity,
-    pub(crate) lanes: u64,
+    /// At the beginning of epoch 0; batches carry it with their own place.
+    pub(crate) state: LoaderState,
 }
 
 /// How far a stream may run ahead.

@@ -38,10 +38,6 @@ impl Planner {
     pub(super) fn new(setup: Arc<Setup>, order: Ordering, epochs: Range<u64>, position: u64) -> Self {
         Self { setup, order, epochs, position, step: 0 }
     }
-
-    fn state(&self, epoch: u64, position: u64) -> LoaderState {
-        LoaderState::new(epoch, position, self.setup.seed, self.order.lanes, self.order.identity.clone())
-    }
 }
 
 impl Iterator for Planner {
@@ -66,11 +62,8 @@ impl Iterator for Planner {
             let valid = rows.valid();
             let positions: Vec<u64> = rows.collect();
             let records = positions.iter().map(|position| self.order.sampler.record(epoch, *position)).collect();
-            let after = if step + 1 == schedule.steps() {
-                self.state(epoch + 1, 0)
-            } else {
-                self.state(epoch, schedule.position_after(step))
-            };
+            let (next_epoch, next_position) = schedule.place_after(epoch, step);
+            let after = self.order.state.at(next_epoch, next_position);
             return Some(BatchPlan { epoch, step, positions, records, valid, after });
         }
         None

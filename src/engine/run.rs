@@ -58,7 +58,7 @@ pub(super) struct RunShared {
 #[derive(Debug)]
 pub(super) struct Sealed {
     pub(super) result: Result<Batch>,
-    pub(super) rows: Option<OwnedSemaphorePermit>,
+    pub(super) _permit: OwnedSemaphorePermit,
 }
 
 /// A seat in the stream's channel: the batch comes later, the order is fixed now.
@@ -98,7 +98,7 @@ impl Run {
         self.head = None;
         // The permit ends here: a batch that was handed over has left the budget.
         let lost = |_| Err(Error::new(ErrorKind::Internal, "a batch was lost by the engine").hint("please report this"));
-        Poll::Ready(Some(sealed.map_or_else(lost, |Sealed { result, rows: _ }| result)))
+        Poll::Ready(Some(sealed.map_or_else(lost, |Sealed { result, .. }| result)))
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {

@@ -198,7 +198,7 @@ impl Workers {
 
     /// Drops the queued tasks of a stream that is gone, and with them their memory.
     pub(super) fn forget(&self, run: &Arc<RunShared>) {
-        let gone: Vec<Task> = {
+        let gone: VecDeque<Task> = {
             let mut state = self.queue.lock();
             let (gone, kept) = state.tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.run, run));
             state.tasks = kept;
@@ -230,6 +230,8 @@ struct Thread {
 struct InWork {
     tag: u64,
     ticket: Ticket,
+    /// Classes that have not given its rows back.
+    allowed: ClassSet,
     began: Instant,
     encoded: Option<OwnedSemaphorePermit>,
 }
@@ -307,9 +309,9 @@ impl Thread {
                     // Time before the stream began is not its hunger.
                     run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
                     tag += 1;
-                    let began = Instant::now();
+                    let (began, allowed) = (Instant::now(), task.allowed);
                     if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
-                        in_work.push(InWork { tag, ticket, began, encoded });
+                        in_work.push(InWork { tag, ticket, allowed, began, encoded });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -398,7 +400,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, began, encoded, .. } = work;
+        let InWork { ticket, allowed, began, encoded, .. } = work;
         let Finished { job, outcomes, decode, transform } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -424,7 +426,8 @@ impl Thread {
                     let object = || self.dataset.object(item.record);
                     failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record).at_object(object())));
                 }
-                Outcome::Elsewhere(classes) => elsewhere.push((i, item, classes)),
+                // Never back to a class that gave it away: each row is tried once by each class at most.
+                Outcome::Elsewhere(classes) => elsewhere.push((i, item, allowed.and(classes).without(self.class))),
             }
         }
         drop(encoded);
@@ -438,7 +441,7 @@ impl Thread {
                 assembly.deliver(first + at, done, errors);
             }
             at = i + 1;
-            if classes == ClassSet(0) || !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
+            if !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
                 let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
                     .at_stage(Stage::Decode)
                     .at_record(item.record)

@@ -11,7 +11,7 @@ use crate::{
     dataset::{Dataset, FieldKind},
     engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, Ordering, Setup, Workers},
     error::{Error, Result},
-    sampler::{Identity, LastBatch, Order, Sampler, Shard},
+    sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
     sys::rows::Pool,
     transform::Transform,
     types::{DType, Layout},
@@ -196,12 +196,12 @@ impl LoaderBuilder {
             return Err(Error::config("the dataset has no records").hint("check the path or the subset it was made from"));
         }
 
+        let seed = config.seed.or(config.order.seed()).unwrap_or(0);
         let own_sampler = sampler.is_some();
         let order = match sampler {
-            Some(sampler) => identified(sampler, &*dataset, 1),
-            None => ordering(&config.order, &*dataset, u64::from(config.shard.world()))?,
+            Some(sampler) => identified(sampler, &*dataset, seed, 1),
+            None => ordering(config.order, &*dataset, seed, u64::from(config.shard.world()))?,
         };
-        let seed = config.seed.or(config.order.seed()).unwrap_or(0);
 
         let mut programs = Vec::new();
         let mut fields = Vec::new();
@@ -256,7 +256,6 @@ impl LoaderBuilder {
             OnBadSample::Substitute => BadRows::Substitute,
         };
         let setup = Setup {
-            seed,
             shard: config.shard,
             batch_size,
             last_batch: config.last_batch,
@@ -273,20 +272,14 @@ impl LoaderBuilder {
 }
 
 /// The order of `dataset`; `lanes` where the order leaves their number open.
-pub(super) fn ordering(order: &Order, dataset: &dyn Dataset, lanes: u64) -> Result<Ordering> {
+pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<Ordering> {
     let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
-    Ok(identified(sampler, dataset, lanes))
+    Ok(identified(sampler, dataset, seed, order.lanes(lanes)))
 }
 
-fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, lanes: u64) -> Ordering {
-    let identity = Identity {
-        format: dataset.format().to_owned(),
-        records: dataset.len(),
-        dataset: dataset.fingerprint(),
-        order: sampler.describe(),
-        order_fingerprint: sampler.fingerprint(),
-    };
-    Ordering { sampler, identity, lanes }
+fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Ordering {
+    let identity = Identity::new(dataset.format(), dataset.len(), dataset.fingerprint(), &*sampler);
+    Ordering { sampler, state: LoaderState::new(identity, seed, lanes) }
 }
 
 fn resolve_workers(config: &LoaderConfig) -> Result<NonZeroUsize> {

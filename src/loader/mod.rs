@@ -92,9 +92,9 @@ impl Loader {
     /// As [`resume`](Self::resume).
     pub fn resume_until(&self, state: &LoaderState, end: u64) -> Result<BatchStream> {
         let order = self.order_of(state)?;
-        state.check(&order.identity)?;
-        if state.seed != self.setup.seed {
-            let what = format!("augmentation has seed {}, the state was saved with {}", self.setup.seed, state.seed);
+        state.check(&order.state.identity)?;
+        if state.seed != order.state.seed {
+            let what = format!("augmentation has seed {}, the state was saved with {}", order.state.seed, state.seed);
             return Err(Error::new(ErrorKind::State, what).hint("set the seed it was saved with"));
         }
         Ok(self.start(order, state.epoch..end, state.position, state.bad_samples))
@@ -104,8 +104,8 @@ impl Loader {
     /// another world goes on in the same order.
     fn order_of(&self, state: &LoaderState) -> Result<Ordering> {
         match self.config.order {
-            Order::Blocks { lanes: None, .. } if state.lanes != self.order.lanes && !self.own_sampler => {
-                builder::ordering(&self.config.order, &*self.setup.dataset, state.lanes)
+            Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
+                builder::ordering(self.config.order, &*self.setup.dataset, self.order.state.seed, state.lanes)
             }
             _ => Ok(self.order.clone()),
         }

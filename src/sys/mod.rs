@@ -4,9 +4,14 @@
 //! |---|---|
 //! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
-//! | `cuda` | never panics or aborts when there is no driver, GPU or library |
+//! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
+//! | `nvjpeg` | the same for the JPEG decoder; calls only functions whose signatures were compared with its header |
 
 #![allow(unsafe_code)]
 
+pub mod cuda;
 pub mod kernels;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod library;
+mod nvjpeg;
 pub mod rows;

@@ -10,6 +10,7 @@ use crate::{
 
 /// A list of steps from a decoded image to a row of the batch.
 #[derive(Clone, Debug, Default)]
+#[derive(PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Transform {}
 
 /// A transform that fits a field: fixed output shape, channel tables, and the recipe for each sample's draw.

@@ -1,0 +1,358 @@
+//! Who takes which positions at which step: pure arithmetic.
+//!
+//! ```text
+//! world 2, batch 3, from position 4:      row 0    row 1    row 2
+//!                          step 0  rank 0   4        6        8
+//!                                  rank 1   5        7        9       state after it: position 10
+//!                          step 1  rank 0  10       12       14
+//!                                  rank 1  11       13       15
+//! ```
+//!
+//! Rows are dealt in turn over all ranks, so a step takes one stretch of the epoch whatever the number of ranks: one
+//! number says what has been seen, and a run with another world size can go on from it.
+#![forbid(unsafe_code)]
+
+use std::{fmt, num::NonZeroUsize, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::Shard;
+use crate::error::{Error, Result};
+
+/// What becomes of the records that do not fill a batch on every rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastBatch {
+    /// Left out; with a shuffled order others are left out in each epoch.
+    #[default]
+    Drop,
+    /// Dealt evenly: ranks differ by at most one row. All ranks have the same number of steps, so a rank may get a
+    /// last batch of no rows when fewer records are left than there are ranks.
+    Partial,
+    /// Filled up with records from the beginning of the same epoch; the batch says how many rows are real.
+    Pad,
+}
+
+impl LastBatch {
+    /// The name used by the command line and in JSON: `drop`, `partial`, `pad`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Partial => "partial",
+            Self::Pad => "pad",
+        }
+    }
+}
+
+impl fmt::Display for LastBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LastBatch {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [Self::Drop, Self::Partial, Self::Pad]
+            .into_iter()
+            .find(|policy| policy.name() == text)
+            .ok_or_else(|| {
+                Error::config(format!("last batch is {text:?}")).hint("use drop, partial or pad")
+            })
+    }
+}
+
+/// The steps of one rank through the rest of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    len: u64,
+    start: u64,
+    batch: u64,
+    rank: u64,
+    world: u64,
+    last: LastBatch,
+}
+
+impl Schedule {
+    /// An epoch of `len` positions from position `start` on (0, or where a saved state says), in batches of up to
+    /// `batch` rows on each rank of `shard`'s world.
+    #[must_use]
+    pub fn new(len: u64, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
+        let (rank, world) = (u64::from(shard.rank()), u64::from(shard.world()));
+        Self {
+            len,
+            start: start.min(len),
+            batch: batch.get() as u64,
+            rank,
+            world,
+            last,
+        }
+    }
+
+    /// Positions that all ranks together take in a full step.
+    const fn stride(&self) -> u64 {
+        self.world.saturating_mul(self.batch)
+    }
+
+    /// Number of steps, the same on every rank.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        let rest = self.len - self.start;
+        match self.last {
+            LastBatch::Drop => rest / self.stride(),
+            LastBatch::Partial | LastBatch::Pad => rest.div_ceil(self.stride()),
+        }
+    }
+
+    /// Rows of this rank over all steps, without padding.
+    #[must_use]
+    pub const fn rows_of_rank(&self) -> u64 {
+        match self.last {
+            LastBatch::Drop => self.steps() * self.batch,
+            // Full steps deal evenly, so the whole rest is dealt in turn.
+            LastBatch::Partial | LastBatch::Pad => self.dealt(self.len - self.start),
+        }
+    }
+
+    /// How many of `count` positions dealt in turn come to this rank.
+    const fn dealt(&self, count: u64) -> u64 {
+        count.saturating_sub(self.rank).div_ceil(self.world)
+    }
+
+    /// The positions that this rank takes at `step`, in row order; none from [`steps`](Self::steps) on.
+    pub const fn rows(&self, step: u64) -> StepRows {
+        let none = StepRows {
+            next: 0,
+            world: 1,
+            left: 0,
+            valid: 0,
+            len: self.len,
+        };
+        if step >= self.steps() {
+            return none;
+        }
+        let first = self.start + step * self.stride();
+        let there = self.len - first;
+        // `first` lies inside, so `there` is at least 1; only the last step may have less than a stride.
+        let valid = if there < self.stride() {
+            self.dealt(there)
+        } else {
+            self.batch
+        };
+        let left = if matches!(self.last, LastBatch::Pad) {
+            self.batch
+        } else {
+            valid
+        };
+        StepRows {
+            next: first + self.rank,
+            world: self.world,
+            left,
+            valid,
+            len: self.len,
+        }
+    }
+
+    /// The position after `step` within this epoch: where a run that stops there goes on.
+    #[must_use]
+    pub const fn position_after(&self, step: u64) -> u64 {
+        let after = self
+            .start
+            .saturating_add(step.saturating_add(1).saturating_mul(self.stride()));
+        if after < self.len { after } else { self.len }
+    }
+
+    /// Epoch and position to go on from after `step` of `epoch`. The last step of an epoch leads to position 0 of the
+    /// next one, also when records are dropped: a resumed run must not find a rest that the first run left out.
+    #[must_use]
+    pub const fn place_after(&self, epoch: u64, step: u64) -> (u64, u64) {
+        if step.saturating_add(1) >= self.steps() {
+            (epoch.saturating_add(1), 0)
+        } else {
+            (epoch, self.position_after(step))
+        }
+    }
+}
+
+/// Positions of one rank at one step, in row order: the rows of a batch.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct StepRows {
+    next: u64,
+    world: u64,
+    left: u64,
+    valid: u64,
+    len: u64,
+}
+
+impl StepRows {
+    /// How many of the rows are real. They come first; the rest is padding, which repeats records.
+    #[must_use]
+    pub const fn valid(&self) -> usize {
+        self.valid as usize
+    }
+}
+
+impl Iterator for StepRows {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        let position = self.next;
+        // Padding wraps, as often as it must when a step is longer than the whole epoch.
+        self.next = position.wrapping_add(self.world);
+        Some(if position < self.len {
+            position
+        } else {
+            position % self.len
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for StepRows {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(
+        len: u64,
+        start: u64,
+        batch: usize,
+        rank: u32,
+        world: u32,
+        last: LastBatch,
+    ) -> Schedule {
+        Schedule::new(
+            len,
+            start,
+            NonZeroUsize::new(batch).unwrap(),
+            Shard::new(rank, world).unwrap(),
+            last,
+        )
+    }
+
+    /// All rows of a rank, one list for each step, with the number of real ones.
+    fn rows(schedule: Schedule) -> Vec<(Vec<u64>, usize)> {
+        (0..schedule.steps())
+            .map(|step| (schedule.rows(step).collect(), schedule.rows(step).valid()))
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_dealt_in_turn() {
+        assert_eq!(
+            rows(schedule(16, 4, 3, 0, 2, LastBatch::Drop)),
+            [(vec![4, 6, 8], 3), (vec![10, 12, 14], 3)]
+        );
+        assert_eq!(
+            rows(schedule(16, 4, 3, 1, 2, LastBatch::Drop)),
+            [(vec![5, 7, 9], 3), (vec![11, 13, 15], 3)]
+        );
+    }
+
+    #[test]
+    fn the_three_ways_to_end_an_epoch() {
+        // 10 positions, 2 ranks, batch 4: a full step of 8, then 2 left.
+        let of = |rank, last| rows(schedule(10, 0, 4, rank, 2, last)).pop().unwrap();
+        assert_eq!(of(0, LastBatch::Drop), (vec![0, 2, 4, 6], 4));
+        assert_eq!(of(0, LastBatch::Partial), (vec![8], 1));
+        assert_eq!(of(1, LastBatch::Partial), (vec![9], 1));
+        assert_eq!(of(0, LastBatch::Pad), (vec![8, 0, 2, 4], 1));
+        assert_eq!(of(1, LastBatch::Pad), (vec![9, 1, 3, 5], 1));
+    }
+
+    #[test]
+    fn a_rank_may_end_with_no_rows_but_keeps_step() {
+        // 9 positions, 4 ranks, batch 2: one left for rank 0.
+        for rank in 0..4 {
+            let plan = schedule(9, 0, 2, rank, 4, LastBatch::Partial);
+            assert_eq!(plan.steps(), 2);
+            assert_eq!(plan.rows(1).len(), usize::from(rank == 0));
+            let plan = schedule(9, 0, 2, rank, 4, LastBatch::Pad);
+            assert_eq!(
+                (plan.rows(1).len(), plan.rows(1).valid()),
+                (2, usize::from(rank == 0))
+            );
+        }
+    }
+
+    #[test]
+    fn padding_wraps_as_often_as_it_must() {
+        assert_eq!(
+            rows(schedule(3, 0, 8, 0, 1, LastBatch::Pad)),
+            [(vec![0, 1, 2, 0, 1, 2, 0, 1], 3)]
+        );
+    }
+
+    #[test]
+    fn an_empty_epoch_has_no_steps() {
+        for last in [LastBatch::Drop, LastBatch::Partial, LastBatch::Pad] {
+            for (len, start) in [(0, 0), (5, 5), (5, 9)] {
+                let plan = schedule(len, start, 2, 0, 1, last);
+                assert_eq!((plan.steps(), plan.rows_of_rank()), (0, 0));
+                assert_eq!(plan.rows(0).next(), None);
+                assert_eq!(plan.place_after(3, 0), (4, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_step_leads_to_the_next_epoch() {
+        let plan = schedule(10, 2, 3, 0, 1, LastBatch::Drop);
+        assert_eq!(
+            (plan.steps(), plan.place_after(7, 0), plan.place_after(7, 1)),
+            (2, (7, 5), (8, 0))
+        );
+        let plan = schedule(10, 2, 3, 0, 1, LastBatch::Partial);
+        assert_eq!(
+            (plan.steps(), plan.place_after(7, 1), plan.place_after(7, 2)),
+            (3, (7, 8), (8, 0))
+        );
+        assert_eq!(plan.position_after(2), 10);
+    }
+
+    #[test]
+    fn absurd_batch_sizes_do_not_overflow() {
+        let plan = schedule(
+            10,
+            3,
+            usize::MAX,
+            u32::MAX - 1,
+            u32::MAX,
+            LastBatch::Partial,
+        );
+        assert_eq!(
+            (plan.steps(), plan.rows(0).len(), plan.position_after(0)),
+            (1, 0, 10)
+        );
+        assert_eq!(
+            schedule(10, 3, usize::MAX, 0, u32::MAX, LastBatch::Drop).steps(),
+            0
+        );
+        assert_eq!(
+            schedule(10, 3, usize::MAX, 1, 3, LastBatch::Pad)
+                .rows(0)
+                .next(),
+            Some(4)
+        );
+    }
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        for policy in [LastBatch::Drop, LastBatch::Partial, LastBatch::Pad] {
+            assert_eq!(policy.to_string().parse::<LastBatch>().unwrap(), policy);
+            assert_eq!(
+                serde_json::to_string(&policy).unwrap(),
+                format!("\"{policy}\"")
+            );
+        }
+        assert!("keep".parse::<LastBatch>().is_err());
+    }
+}
