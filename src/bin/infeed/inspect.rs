@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use infeed::{
-    Dataset, Error, SampleRng,
+    Dataset, Devices, Error, SampleRng,
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, Value},
 };
@@ -28,7 +28,7 @@ const CLASSES: usize = 8;
 struct Findings {
     version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    devices: Option<String>,
+    devices: Option<Devices>,
     #[serde(flatten)]
     dataset: Option<DatasetFindings>,
 }
@@ -92,9 +92,9 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     let out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
-    let devices = args.devices.then(|| infeed::devices().to_string());
+    let devices = args.devices.then(infeed::devices);
     if let Some(devices) = &devices {
-        out.line(devices.trim_end())?;
+        out.line(devices)?;
     }
     let mut findings = Findings {
         version: 1,
