@@ -269,18 +269,3 @@ impl Finished {
         Self { job, outcomes, decode: Duration::ZERO, transform: Duration::ZERO }
     }
 }
-/// stub
-#[derive(Debug)]
-pub struct Cpu(Vec<Class>);
-impl Cpu { pub fn new(n: NonZeroUsize, _: u64) -> Self { Self(vec![Class::new("cpu", Device::Cpu, n)]) } pub fn codecs(self, _: Vec<Arc<dyn ImageCodec>>) -> Self { self } }
-impl Decoder for Cpu {
-    fn name(&self) -> &'static str { "cpu" }
-    fn classes(&self) -> &[Class] { &self.0 }
-    fn scratch_bytes(&self, _class: usize) -> u64 { 0 }
-    fn worker(&self, _class: usize, _n: usize, _programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> { Ok(Box::new(W(vec![]))) }
-}
-struct W(Vec<Finished>);
-impl Worker for W {
-    fn submit(&mut self, job: Job) { let o = job.items.iter().map(|i| match &i.sample { Ok(_) => Outcome::Done, Err(e) => Outcome::Failed(e.clone()) }).collect(); self.0.push(Finished::new(job, o)); }
-    fn poll(&mut self, _: Wait) -> Vec<Finished> { std::mem::take(&mut self.0) }
-}

@@ -7,7 +7,7 @@ use super::{
     memory::{self, Needs},
 };
 use crate::{
-    codec::{Cpu, Decoder, ImageCodec},
+    codec::{Cpu, Decoder, ImageCodec, codecs as built_in_codecs},
     dataset::{Dataset, FieldKind},
     engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, Ordering, Setup, Workers},
     error::{Error, Result},
@@ -325,7 +325,8 @@ fn decoder_and_shares(
         let shares = needs.divide(config.memory_budget, config.prefetch, needs.scratch, WINDOW)?;
         return Ok((decoder, shares));
     }
-    let cpu = |max_image: u64| Cpu::new(workers, max_image).codecs(codecs.clone());
+    let codecs: Vec<Arc<dyn ImageCodec>> = codecs.into_iter().chain(built_in_codecs()).collect();
+    let cpu = |max_image: u64| Cpu::new(workers, codecs.iter().cloned(), max_image);
     // Datasets of ready pixels need no scratch for decoding.
     let decodes = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
     let (min, max) = match config.max_image_bytes {
