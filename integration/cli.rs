@@ -866,12 +866,9 @@ fn inspect_devices_says_what_there_is_or_why_there_is_nothing() {
 #[test]
 fn the_demo_shows_figures_and_leaves_nothing_behind() {
     let temp = tempfile::tempdir().unwrap();
-    let child = infeed()
-        .arg("demo")
-        .env("TMPDIR", temp.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = child.spawn().unwrap();
+    let mut command = infeed();
+    command.arg("demo").env("TMPDIR", temp.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
     let name = format!("infeed-demo-{}", child.id());
     let output = child.wait_with_output().unwrap();
     let out = text(&output.stdout);
