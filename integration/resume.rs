@@ -142,8 +142,11 @@ fn a_state_of_something_else_is_refused_and_the_difference_named() {
         assert_eq!(error.kind(), ErrorKind::State, "{error}");
         error.to_string()
     };
+    let other = loader(&Records::resident(97), |b| b.batch_size(8));
+    assert!(refused(&other).contains("dataset is memory, the state was saved with records"), "{}", refused(&other));
     let more = loader(&Records::resident(98), |b| b.batch_size(8));
-    assert!(refused(&more).contains("98"), "{}", refused(&more));
+    let error = other.resume(&state(&more)).unwrap_err().to_string();
+    assert!(error.contains("dataset has 97 records, the state was saved with 98"), "{error}");
     let ordered = build(|b| b.order(Order::Sequential).seed(5));
     assert!(refused(&ordered).contains("order"), "{}", refused(&ordered));
     let seeded = build(|b| b.seed(6));
