@@ -1,1 +1,96 @@
-fn main() {}
+//! From decoded pixels to a finished row, on one core: `cargo bench --bench resample`.
+//!
+//! `imagenet`: a photograph of 500×375, the whole of it (the dearest crop) or a crop of the average size, to 224×224.
+//! `cifar`: pad 4, crop 32, flip, normalise. Warm caches, no allocation in the timed part.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use infeed::{
+    DType, ImageInfo, Layout,
+    sys::kernels::{Axis, ChannelTable, Level, Pixels, ResampleParams, Resampler, RowSpec},
+};
+
+fn pixels(info: &ImageInfo) -> Vec<u8> {
+    (0..info.len_bytes()).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect()
+}
+
+fn table(channels: usize) -> ChannelTable {
+    let same = |v: f32| vec![v; channels];
+    ChannelTable { scale: same(0.0171), bias: same(-2.1), fill: same(-2.1), cutout: same(0.0) }
+}
+
+fn axis(low: u32, high: u32, len: u32, flip: u32) -> Axis {
+    Axis { start: low as f32, step: (high - low) as f32 / len as f32, low, high, from: 0, to: len, flip }
+}
+
+fn imagenet(c: &mut Criterion) {
+    let info = ImageInfo::interleaved_u8(375, 500, 3);
+    let data = pixels(&info);
+    let src = Pixels { info, rows: 0..375, data: &data };
+    let whole = ResampleParams { y: axis(0, 375, 224, 0), x: axis(0, 500, 224, 1), cutout: [0; 4], nearest: 0 };
+    let part = ResampleParams { y: axis(60, 301, 224, 0), x: axis(90, 412, 224, 0), ..whole };
+    let mut group = c.benchmark_group("resample/imagenet");
+    group.throughput(Throughput::Elements(1));
+    let mut case = |name: &str, params: &ResampleParams, dtype, layout, level| {
+        let row = RowSpec { height: 224, width: 224, channels: 3, dtype, layout };
+        let (table, mut out) = (table(3), vec![0; row.len_bytes()]);
+        let mut resampler = Resampler::with_level(level);
+        group.bench_function(name, |b| {
+            b.iter(|| resampler.run(black_box(&src), params, &table, &row, &mut out).expect("the parameters fit"));
+        });
+    };
+    case("whole/f32/nchw", &whole, DType::F32, Layout::Nchw, Level::Best);
+    case("whole/f32/nchw/avx2", &whole, DType::F32, Layout::Nchw, Level::Avx2);
+    case("whole/f32/nhwc", &whole, DType::F32, Layout::Nhwc, Level::Best);
+    case("whole/f16/nchw", &whole, DType::F16, Layout::Nchw, Level::Best);
+    case("whole/bf16/nchw", &whole, DType::Bf16, Layout::Nchw, Level::Best);
+    case("whole/u8/nchw", &whole, DType::U8, Layout::Nchw, Level::Best);
+    case("crop/f32/nchw", &part, DType::F32, Layout::Nchw, Level::Best);
+    group.finish();
+}
+
+fn cifar(c: &mut Criterion) {
+    let info = ImageInfo { planar: true, ..ImageInfo::interleaved_u8(32, 32, 3) };
+    let data = pixels(&info);
+    let src = Pixels { info, rows: 0..32, data: &data };
+    let moved = |start: f32, flip| Axis { start, step: 1.0, low: 0, high: 32, from: 0, to: 32, flip };
+    let y = Axis { from: 2, ..moved(-2.0, 0) };
+    let x = Axis { to: 29, ..moved(3.0, 1) };
+    let params = ResampleParams { y, x, cutout: [0; 4], nearest: 0 };
+    let mut group = c.benchmark_group("resample/cifar");
+    group.throughput(Throughput::Elements(1));
+    for (name, dtype, layout, level) in [
+        ("f32/nchw", DType::F32, Layout::Nchw, Level::Best),
+        ("f32/nchw/avx2", DType::F32, Layout::Nchw, Level::Avx2),
+        ("f32/nhwc", DType::F32, Layout::Nhwc, Level::Best),
+        ("f16/nchw", DType::F16, Layout::Nchw, Level::Best),
+    ] {
+        let row = RowSpec { height: 32, width: 32, channels: 3, dtype, layout };
+        let (table, mut out) = (table(3), vec![0; row.len_bytes()]);
+        let mut resampler = Resampler::with_level(level);
+        group.bench_function(name, |b| {
+            b.iter(|| resampler.run(black_box(&src), &params, &table, &row, &mut out).expect("the parameters fit"));
+        });
+    }
+    group.finish();
+}
+
+/// Five planes of 50×50 to 220×224: multi-channel cell images.
+fn cells(c: &mut Criterion) {
+    let info = ImageInfo { planar: true, ..ImageInfo::interleaved_u8(50, 50, 5) };
+    let data = pixels(&info);
+    let src = Pixels { info, rows: 0..50, data: &data };
+    let params = ResampleParams { y: axis(0, 50, 220, 0), x: axis(0, 50, 224, 0), cutout: [0; 4], nearest: 0 };
+    let row = RowSpec { height: 220, width: 224, channels: 5, dtype: DType::F32, layout: Layout::Nchw };
+    let (table, mut out, mut resampler) = (table(5), vec![0; row.len_bytes()], Resampler::new());
+    let mut group = c.benchmark_group("resample/cells");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("f32/nchw", |b| {
+        b.iter(|| resampler.run(black_box(&src), &params, &table, &row, &mut out).expect("the parameters fit"));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, imagenet, cifar, cells);
+criterion_main!(benches);

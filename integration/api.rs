@@ -1,1 +1,57 @@
-//! (soon)
+//! Promises that the compiler keeps.
+
+use infeed::{
+    Batch, BatchStream, Engine, Error, Loader, LoaderBuilder, Report, Tensor,
+    codec::{Decoder, ImageCodec, Worker},
+    dataset::{Dataset, Format},
+    sampler::{LoaderState, Sampler},
+    source::Source,
+    transform::Transform,
+};
+
+fn shared<T: Send + Sync + 'static>() {}
+fn movable<T: Send + Unpin + 'static>() {}
+fn debug<T: std::fmt::Debug>() {}
+
+#[test]
+fn public_types_cross_threads_and_tasks() {
+    shared::<Error>();
+    shared::<Loader>();
+    shared::<Batch>();
+    shared::<Tensor>();
+    shared::<Source>();
+    shared::<Transform>();
+    shared::<LoaderState>();
+    shared::<Report>();
+    shared::<Engine>();
+    movable::<BatchStream>();
+    movable::<LoaderBuilder>();
+    debug::<BatchStream>();
+    debug::<LoaderBuilder>();
+}
+
+#[test]
+fn traits_are_dyn_compatible() {
+    let _: Option<(&dyn Dataset, &dyn Format, &dyn Sampler, &dyn Decoder, &dyn ImageCodec, &dyn Worker)> = None;
+}
+
+#[test]
+fn futures_can_be_spawned() {
+    fn spawnable<F: Future<Output = T> + Send + 'static, T: Send>(_: F) {}
+    spawnable(async {
+        let dataset = infeed::open("synthetic://?count=10&height=8&width=8&classes=2").await?;
+        let loader = Loader::builder(dataset).build().await?;
+        let mut batches = loader.epoch(0);
+        let _ = futures::StreamExt::next(&mut batches).await;
+        infeed::Result::<()>::Ok(())
+    });
+}
+
+#[test]
+fn config_files_refuse_unknown_keys() {
+    let error = serde_json::from_str::<infeed::LoaderConfig>(r#"{ "batchsize": 3 }"#).unwrap_err().to_string();
+    assert!(error.contains("batchsize"), "{error}");
+    let config = infeed::LoaderConfig::default();
+    let text = serde_json::to_string(&config).unwrap();
+    assert_eq!(serde_json::to_string(&serde_json::from_str::<infeed::LoaderConfig>(&text).unwrap()).unwrap(), text);
+}

@@ -1,1 +1,185 @@
-//! (soon)
+//! Bad input: one clear error and the end, or the policy that was asked for; never a hang, never a loss.
+
+use std::sync::Arc;
+
+use infeed::{Batch, ErrorKind, Loader, LoaderBuilder, OnBadSample, dataset::Dataset, sampler::Shard};
+
+use crate::support::{
+    drain,
+    records::{LEN, Obedient, Records, Told, name, record_of},
+    store::Fault,
+};
+
+/// 50 records, batches of 10, a decoder that fails at these.
+fn failing(bad: &'static [u64], settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
+    let script = move |record: u64, _: usize| if bad.contains(&record) { Told::Fail } else { Told::Done };
+    let builder = Loader::builder(Records::resident(50)).batch_size(10).decoder(Arc::new(Obedient::new(script)));
+    settings(builder).build_blocking().unwrap()
+}
+
+fn rows(batch: &Batch) -> Vec<u64> {
+    batch["bytes"].bytes().chunks(LEN).map(record_of).collect()
+}
+
+#[test]
+fn an_error_comes_once_in_its_place_and_then_the_end() {
+    let mut batches = failing(&[23, 27, 41], |b| b).epoch(0).blocking();
+    for _ in 0..2 {
+        batches.next().unwrap().unwrap();
+    }
+    let error = batches.next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.to_string(), "decode: told to fail (record 23, 000023.bin)", "the first bad row of the batch");
+    assert!(batches.next().is_none());
+}
+
+#[test]
+fn substitute_takes_the_nearest_good_row_of_the_batch() {
+    let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::Substitute));
+    let stream = loader.epoch(0);
+    let batches = drain(stream).unwrap();
+    assert_eq!(rows(&batches[1]), [11, 11, 12, 13, 14, 14, 17, 17, 18, 19]);
+    assert_eq!(batches[1].records(), [11, 11, 12, 13, 14, 14, 17, 17, 18, 19]);
+    assert_eq!(batches[1]["label"].as_slice::<i64>().unwrap()[0], 11);
+    assert_eq!(batches[4].records()[9], 48);
+    assert!(batches.iter().all(|batch| batch.valid() == 10));
+    let bad: Vec<u64> = batches.iter().flat_map(|batch| batch.bad_samples()).map(|bad| bad.record).collect();
+    assert_eq!(bad, [10, 15, 16, 49]);
+    assert_eq!(batches[4].state().bad_samples, 4);
+}
+
+#[test]
+fn skip_keeps_the_shape_and_counts_the_real_rows() {
+    let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 4 }));
+    let mut batches = loader.epoch(0).blocking();
+    let all: Vec<Batch> = batches.by_ref().map(Result::unwrap).collect();
+    let second = &all[1];
+    assert_eq!((second.len(), second.valid()), (10, 7));
+    assert_eq!(second.records(), [19, 11, 12, 13, 14, 18, 17]);
+    assert_eq!(rows(second), [19, 11, 12, 13, 14, 18, 17, 0, 0, 0], "rows behind the samples are zeros");
+    let report = batches.report();
+    assert_eq!((report.samples, report.bad_sample_count), (46, 4));
+    assert_eq!(report.bad_samples[0].object.as_deref(), Some("000010.bin"));
+    assert!(report.bad_samples[0].error.contains("told to fail"));
+}
+
+#[test]
+fn skip_ends_the_run_when_there_are_too_many() {
+    let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 2 }));
+    let results: Vec<_> = loader.epoch(0).blocking().collect();
+    assert_eq!(results.len(), 2);
+    let error = results[1].as_ref().unwrap_err().to_string();
+    assert!(error.contains("3 bad samples, at most 2") && error.contains("record 16"), "{error}");
+}
+
+#[test]
+fn the_count_of_bad_samples_goes_on_after_a_resume() {
+    let skip = |at_most| failing(&[3, 13, 23], |b| b.on_bad_sample(OnBadSample::Skip { at_most }));
+    let first = skip(2).epoch(0).blocking().nth(1).unwrap().unwrap();
+    assert_eq!(first.state().bad_samples, 2);
+    let mut rest = skip(2).resume(first.state()).unwrap().blocking();
+    assert!(rest.next().unwrap().is_err(), "the third bad sample is one too many, resumed or not");
+    assert_eq!(skip(3).resume(first.state()).unwrap().blocking().filter_map(Result::ok).count(), 3);
+}
+
+#[test]
+fn a_batch_without_a_good_row_cannot_be_substituted() {
+    let loader = failing(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], |b| b.on_bad_sample(OnBadSample::Substitute));
+    assert!(loader.epoch(0).blocking().next().unwrap().is_err());
+    let loader = failing(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 10 }));
+    let batch = loader.epoch(0).blocking().next().unwrap().unwrap();
+    assert_eq!((batch.valid(), batch.len(), batch.records().len()), (0, 10, 0));
+}
+
+#[test]
+fn a_failed_read_is_no_bad_sample() {
+    for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
+        tracker.fail(&name(12), Fault::NotFound);
+        let builder = Loader::builder(dataset).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
+        let results: Vec<_> = builder.build_blocking().unwrap().epoch(0).blocking().collect();
+        assert_eq!(results.len(), 2);
+        let error = results[1].as_ref().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert_eq!(error.context().record, Some(12));
+        assert!(error.to_string().contains("000012.bin"), "{error}");
+    }
+}
+
+#[test]
+fn a_short_answer_is_an_error_and_never_a_short_record() {
+    for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
+        tracker.fail(&name(3), Fault::Short(17));
+        let loader = Loader::builder(dataset).batch_size(10).build_blocking().unwrap();
+        let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
+        assert_eq!(error.context().record, Some(3), "{error}");
+        assert!(error.to_string().contains("17") && error.to_string().contains("64"), "{error}");
+    }
+}
+
+#[test]
+fn a_panicking_decoder_costs_a_batch_and_not_the_process() {
+    let script = |record: u64, _: usize| if record == 25 { Told::Panic } else { Told::Done };
+    let decoder = Arc::new(Obedient::new(script));
+    let loader = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
+    for _ in 0..3 {
+        // The threads go on: the second and third epoch find workers too.
+        let results: Vec<_> = loader.epoch(0).blocking().collect();
+        assert_eq!(results.len(), 3);
+        let error = results[2].as_ref().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+}
+
+#[test]
+fn a_row_that_one_class_gives_back_is_done_by_the_other() {
+    // The first class takes only even records, the second only odd ones.
+    let script = |record: u64, class: usize| if record % 2 == class as u64 { Told::Done } else { Told::Elsewhere };
+    let decoder = Arc::new(Obedient::new(script));
+    let loader = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
+    let batches = drain(loader.epoch(0)).unwrap();
+    assert_eq!(batches.iter().flat_map(rows).collect::<Vec<_>>(), (0..50).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_row_that_no_class_takes_is_a_bad_sample() {
+    let script = |record: u64, _: usize| if record == 7 { Told::Elsewhere } else { Told::Done };
+    let decoder = Arc::new(Obedient::new(script));
+    let builder = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder);
+    let loader = builder.on_bad_sample(OnBadSample::Substitute).build_blocking().unwrap();
+    let batches = drain(loader.epoch(0)).unwrap();
+    assert_eq!(batches[0].records()[7], 6);
+    assert_eq!(batches[0].bad_samples()[0].record, 7);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_by_name() {
+    let dataset: Arc<dyn Dataset> = Records::resident(50);
+    let refused = |settings: fn(LoaderBuilder) -> LoaderBuilder| {
+        let error = settings(Loader::builder(Arc::clone(&dataset))).build_blocking().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        error.to_string()
+    };
+    assert_eq!(refused(|b| b.batch_size(0)), "config: batch_size is 0; use 1 or more");
+    assert_eq!(refused(|b| b.prefetch(0)), "config: prefetch is 0; use 1 or more");
+    assert!(refused(|b| b.workers(0)).contains("workers is 0"));
+    assert!(refused(|b| b.io_concurrency(0)).contains("io_concurrency is 0"));
+    assert!(refused(|b| b.max_image_bytes(0)).contains("max_image_bytes is 0"));
+    assert!(refused(|b| b.dtype(infeed::DType::I64)).contains("i64"));
+    assert!(refused(|b| b.memory_budget(100)).contains("memory_budget"));
+    assert_eq!(Shard::new(2, 2).unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[test]
+fn an_empty_dataset_is_refused() {
+    let error = Loader::builder(Records::resident(0)).build_blocking().unwrap_err();
+    assert_eq!(error.to_string(), "config: the dataset has no records; check the path or the subset it was made from");
+}
+
+#[test]
+fn an_epoch_smaller_than_a_batch_ends_at_once() {
+    let loader = Loader::builder(Records::resident(5)).batch_size(10).build_blocking().unwrap();
+    assert_eq!(loader.batches_per_epoch(), 0);
+    assert!(drain(loader.epoch(0)).unwrap().is_empty());
+    assert!(drain(loader.epochs(0..1_000_000)).unwrap().is_empty());
+}

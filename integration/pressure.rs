@@ -1,1 +1,169 @@
-//! (soon)
+//! Memory is bounded, and the bound never stops the work.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt};
+use infeed::{ErrorKind, Loader};
+
+use crate::support::{
+    PATIENCE, drain,
+    records::{LEN, Records, name, record_of},
+    store::Fault,
+};
+
+/// Waits until `done` or a long time passed.
+fn until(done: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Gives the engine time to run further than it should.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(60));
+}
+
+#[test]
+fn local_reads_run_prefetch_batches_ahead_of_polling_and_no_further() {
+    let (dataset, tracker) = Records::inline(400);
+    let loader = Loader::builder(dataset).batch_size(10).prefetch(3).workers(2).build_blocking().unwrap();
+    let mut batches = loader.epoch(0).blocking();
+    assert!(until(|| tracker.requests() == 30), "{} reads", tracker.requests());
+    settle();
+    assert_eq!(tracker.requests(), 30, "prefetch is 3 batches of 10");
+    let first = batches.next().unwrap().unwrap();
+    assert!(until(|| tracker.requests() == 40), "a polled batch makes room for one more");
+    settle();
+    assert_eq!(tracker.requests(), 40);
+    assert_eq!(first.len(), 10);
+}
+
+#[test]
+fn prefetch_runs_over_the_epoch_edge() {
+    let (dataset, tracker) = Records::inline(20);
+    let loader = Loader::builder(dataset).batch_size(10).prefetch(4).build_blocking().unwrap();
+    let _batches = loader.epochs(0..3);
+    assert!(until(|| tracker.requests() == 40), "two epochs of 20 records fit in 4 batches: {}", tracker.requests());
+}
+
+#[test]
+fn held_batches_never_stall_the_stream() {
+    for (dataset, _tracker) in [Records::inline(300), Records::remote(300)] {
+        let loader = Loader::builder(dataset).batch_size(10).prefetch(2).build_blocking().unwrap();
+        let held = drain(loader.epoch(0)).unwrap();
+        assert_eq!(held.len(), 30);
+        // Their memory was not used again behind our back.
+        for (n, batch) in held.iter().enumerate() {
+            for (row, bytes) in batch["bytes"].bytes().chunks(LEN).enumerate() {
+                assert_eq!(record_of(bytes), (n * 10 + row) as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_polls_does_not_stall_another() {
+    let (dataset, _) = Records::remote(200);
+    let loader = Loader::builder(dataset).batch_size(10).prefetch(2).workers(1).build_blocking().unwrap();
+    let _idle = loader.epoch(0);
+    settle();
+    assert_eq!(drain(loader.epoch(1)).unwrap().len(), 20);
+}
+
+#[test]
+fn encoded_bytes_ahead_stay_within_the_window() {
+    // 64-byte records count as a unit of 64 KiB each; the least window holds one unit.
+    let (dataset, tracker) = Records::remote(2000);
+    let builder = Loader::builder(dataset).batch_size(4).prefetch(1).workers(1);
+    let loader = builder.memory_budget(1 << 20).build_blocking();
+    // The message names the least; take exactly that.
+    let least = match loader {
+        Ok(loader) => loader,
+        Err(error) => panic!("{error}"),
+    };
+    let batches = least.epoch(0);
+    settle();
+    let window = least.config().memory_budget.unwrap();
+    assert!(tracker.bytes() <= window, "{} bytes read ahead of a budget of {window}", tracker.bytes());
+    assert!(tracker.requests() < 2000, "everything was read ahead");
+    drop(batches);
+}
+
+#[test]
+fn answers_in_any_order_and_a_late_head_do_not_lock_up() {
+    let (dataset, tracker) = Records::remote(240);
+    // Every seventh answer is late, the first of all most of all.
+    for record in (0..240).step_by(7) {
+        tracker.fail(&name(record), Fault::Delay(Duration::from_millis(5 + record % 20)));
+    }
+    tracker.fail(&name(0), Fault::Delay(Duration::from_millis(120)));
+    for (prefetch, requests) in [(1, 1), (1, 16), (2, 64), (8, 5)] {
+        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(12).prefetch(prefetch);
+        let loader = builder.io_concurrency(requests).memory_budget(2 << 20).workers(2).build_blocking().unwrap();
+        let batches = drain(loader.epoch(0)).unwrap();
+        let records: Vec<u64> = batches.iter().flat_map(|batch| batch.records().to_vec()).collect();
+        assert_eq!(records, (0..240).collect::<Vec<_>>());
+        assert!(tracker.most_in_flight() <= 64, "{}", tracker.most_in_flight());
+    }
+}
+
+#[test]
+fn requests_stay_within_their_limit() {
+    let (dataset, tracker) = Records::remote(300);
+    let loader = Loader::builder(dataset).batch_size(10).io_concurrency(3).build_blocking().unwrap();
+    drain(loader.epoch(0)).unwrap();
+    assert!(tracker.most_in_flight() <= 3, "{} requests at a time", tracker.most_in_flight());
+}
+
+#[test]
+fn a_budget_below_the_least_is_refused_and_the_least_works() {
+    let dataset = Records::resident(100);
+    let build = |bytes: u64| {
+        Loader::builder(Arc::clone(&dataset)).batch_size(64).workers(1).memory_budget(bytes).build_blocking()
+    };
+    let error = build(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("memory_budget") && error.to_string().contains("least"), "{error}");
+    // Found by halving: the first budget that builds also runs.
+    let (mut low, mut high) = (1u64, 1 << 30);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if build(middle).is_ok() { high = middle } else { low = middle }
+    }
+    assert_eq!(drain(build(high).unwrap().epoch(0)).unwrap().len(), 1);
+}
+
+#[test]
+fn a_trainer_that_blocks_its_only_thread_finds_the_next_batch_ready() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (dataset, _) = Records::remote(400);
+        let loader = Loader::builder(dataset).batch_size(10).prefetch(4).build().await.unwrap();
+        let mut batches = loader.epoch(0);
+        batches.next().await.unwrap().unwrap();
+        let mut ready = 0;
+        for _ in 0..20 {
+            // A step that never yields to the runtime.
+            std::thread::sleep(Duration::from_millis(20));
+            match batches.next().now_or_never() {
+                Some(batch) => {
+                    batch.unwrap().unwrap();
+                    ready += 1;
+                }
+                None => {
+                    batches.next().await.unwrap().unwrap();
+                }
+            }
+        }
+        // All 20 on a quiet machine; a machine that stands still for 20 ms may cost a few.
+        assert!(ready >= 10, "only {ready} of 20 batches were ready");
+    });
+}

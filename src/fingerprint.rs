@@ -14,7 +14,6 @@ pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
     /// Starts a fingerprint of the thing named `what`.
-    #[must_use]
     pub fn of(what: &str) -> Fingerprinter {
         Fingerprinter(Box::default()).text(what)
     }

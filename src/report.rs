@@ -114,7 +114,7 @@ pub struct Times {
 }
 
 /// A sample that could not be used, and why.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BadSample {
     /// Epoch in which it came up.
@@ -127,14 +127,6 @@ pub struct BadSample {
     pub object: Option<String>,
     /// The whole chain of errors.
     pub error: String,
-}
-
-impl BadSample {
-    /// Describes `error` at a place of the order.
-    #[must_use]
-    pub fn new(epoch: u64, position: u64, record: u64, error: &crate::error::Error) -> Self {
-        Self { epoch, position, record, object: error.context().object.clone(), error: format!("{error:#}") }
-    }
 }
 
 /// What a stream did so far. Times are sums over the run; see the fields.
@@ -226,7 +218,8 @@ impl Clock {
         if items > 0 {
             self.sum += time;
             let each = u64::try_from(time.as_nanos() / u128::from(items)).unwrap_or(u64::MAX);
-            self.histogram.saturating_record_n(each.max(1), items);
+            // The histogram grows to what it is given; it refuses only above its 64 bits.
+            let _ = self.histogram.record_n(each.max(1), items);
         }
     }
 

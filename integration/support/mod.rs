@@ -1,1 +1,29 @@
 //! Shared by the tests.
+
+pub(crate) mod records;
+pub(crate) mod store;
+
+use std::time::Duration;
+
+use infeed::{Batch, BatchStream, Result};
+
+/// Long enough for any machine; a test that needs it has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All batches of a stream, on this thread.
+pub(crate) fn drain(stream: BatchStream) -> Result<Vec<Batch>> {
+    stream.blocking().collect()
+}
+
+/// Batches as plain values, to compare runs: step, records, positions, valid, bytes of all fields.
+pub(crate) type Plain = (u64, Vec<u64>, Vec<u64>, usize, Vec<u8>);
+
+pub(crate) fn plain(batch: &Batch) -> Plain {
+    let bytes = batch.fields().flat_map(|(_, tensor)| tensor.bytes().iter().copied()).collect();
+    (batch.epoch(), batch.records().to_vec(), batch.positions().to_vec(), batch.valid(), bytes)
+}
+
+/// Whether slow, wide versions of the property tests were asked for.
+pub(crate) fn cases(quick: u32, slow: u32) -> u32 {
+    if std::env::var_os("INFEED_SLOW_TESTS").is_some() { slow } else { quick }
+}

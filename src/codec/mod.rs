@@ -5,12 +5,35 @@
 //!                                                  │ CPU: ImageCodec (JPEG, PNG, …) → pixels → resample into the row
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
+//!
+//! What a newcomer would get wrong:
+//!
+//! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
+//! 2. A codec decodes the rows that the transform will read, not the whole image, and may give more of them.
+//! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageCodec::peak_bytes`] was
+//!    compared with `max_image_bytes`.
 
-use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
+mod contract;
+mod cpu;
+
+#[cfg(feature = "bmp")]
+mod bmp;
+#[cfg(feature = "jpeg")]
+mod jpeg;
+#[cfg(feature = "png")]
+mod png;
+#[cfg(any(feature = "bmp", feature = "png", feature = "webp"))]
+mod still;
+#[cfg(feature = "webp")]
+mod webp;
+
+use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, time::Duration};
+
+pub use self::{contract::codec_contract, cpu::Cpu};
 
 use crate::{
     dataset::Sample,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     random::SampleRng,
     sys::rows::Rows,
     transform::Lowered,
@@ -28,6 +51,11 @@ impl ClassSet {
     #[must_use]
     pub const fn contains(self, class: usize) -> bool {
         class < 32 && self.0 & (1 << class) != 0
+    }
+    /// The classes in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
     /// The set without `class`.
     #[must_use]
@@ -135,7 +163,7 @@ pub enum Outcome {
 }
 
 /// Turns one kind of image file into pixels on the CPU. One file in this folder each; add your own with
-/// `LoaderBuilder::codec`.
+/// `LoaderBuilder::codec`, and let [`codec_contract`] check it.
 pub trait ImageCodec: Debug + Send + Sync + 'static {
     /// Short lower-case name: `jpeg`.
     fn name(&self) -> &'static str;
@@ -143,15 +171,90 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     fn recognises(&self, head: &[u8]) -> bool;
     /// Reads the header. `channels` and `dtype` are what `decode` will give.
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo>;
-    /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved.
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: std::ops::Range<u32>, out: &mut PixelBuffer) -> Result<()>;
+    /// Most bytes that `decode` holds at a time, pixels included; the image is refused when `max_image_bytes` is less.
+    fn peak_bytes(&self, _bytes: &[u8], info: &ImageInfo) -> Result<u64> {
+        Ok(info.len_bytes())
+    }
+    /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
+    /// `info.planar`. `info` is what [`info`](Self::info) said of the same bytes.
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
 }
 
 /// Memory for decoded pixels, reused from image to image.
 #[derive(Debug, Default)]
 pub struct PixelBuffer {
     /// The rows of the image that are held, all columns.
-    pub rows: std::ops::Range<u32>,
-    /// Interleaved pixels in the machine's byte order.
+    pub rows: Range<u32>,
+    /// Pixels in the machine's byte order. Longer than the rows need when a larger image was here before.
     pub data: Vec<u8>,
+    /// For whatever a codec wants to keep from image to image.
+    pub scratch: Vec<u8>,
+}
+
+impl PixelBuffer {
+    /// Names the rows that will be held and gives room for their `len` bytes, with old pixels in it.
+    pub fn room(&mut self, rows: Range<u32>, len: usize) -> &mut [u8] {
+        self.rows = rows;
+        // Never shrunk: growing back would clear it for nothing.
+        if self.data.len() < len {
+            self.data.resize(len, 0);
+        }
+        &mut self.data[..len]
+    }
+}
+
+/// The list of built-in codecs: a feature, and the type in the file of that name.
+macro_rules! codecs {
+    ($($feature:literal $module:ident $codec:ident)*) => {
+        $(#[cfg(feature = $feature)]
+        pub use self::$module::$codec;)*
+
+        /// The codecs that are built in, one for each feature that is on.
+        #[must_use]
+        pub fn codecs() -> Vec<Arc<dyn ImageCodec>> {
+            vec![$(
+                #[cfg(feature = $feature)]
+                Arc::new($codec),
+            )*]
+        }
+    };
+}
+
+codecs! {
+    "jpeg" jpeg Jpeg
+    "png" png Png
+    "webp" webp Webp
+    "bmp" bmp Bmp
+}
+
+/// An error for damaged data.
+fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("fetch the object again or set on_bad_sample(Skip)")
+}
+
+/// An error for valid data that no codec here reads.
+fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, what).hint("convert the file or set on_bad_sample(Skip)")
+}
+
+/// The words of a library about a file.
+#[cfg(any(feature = "bmp", feature = "jpeg", feature = "png", feature = "webp"))]
+fn cause(words: impl AsRef<str>) -> std::io::Error {
+    std::io::Error::other(words.as_ref().trim().to_owned())
+}
+
+impl Class {
+    /// A class whose workers take one job at a time.
+    #[must_use]
+    pub const fn new(name: &'static str, device: Device, workers: NonZeroUsize) -> Self {
+        Self { name, device, workers, batch: NonZeroUsize::MIN }
+    }
+}
+
+impl Finished {
+    /// A job with one outcome for each of its items; the times are zero until set.
+    #[must_use]
+    pub const fn new(job: Job, outcomes: Vec<Outcome>) -> Self {
+        Self { job, outcomes, decode: Duration::ZERO, transform: Duration::ZERO }
+    }
 }

@@ -1,1 +1,204 @@
-//! engine
+//! The only room that runs things: tasks, threads, channels and limits.
+//!
+//! ```text
+//!  the caller's thread          the engine's thread (own current-thread runtime)             worker threads
+//!  ───────────────────          ───────────────────────────────────────────────             ──────────────
+//!  epoch() ─ Run::start ──────▶ admit: for each batch, in plan order
+//!                                 seat in the channel           ◀─ freed when polled
+//!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
+//!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
+//!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch seals it
+//! ```
+//!
+//! Nothing runs on the caller's runtime but `poll_next`: a trainer that blocks its thread for a step, a
+//! `current_thread` runtime, `select!`, or no runtime at all make no difference to how far the engine reads ahead.
+//!
+//! **Limits** are semaphores whose permit travels with what it guards:
+//! - *seats*: batches announced to the stream and not yet polled;
+//! - *rows*: batches that own memory for their rows, from the first job to the poll that hands them over;
+//! - *encoded*: bytes read from a remote store and not yet decoded, in units of 64 KiB;
+//! - *requests*: reads in flight.
+//!
+//! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
+//! always holds what it needs, or waits only for jobs that wait for nothing.
+//!
+//! **Cancellation**: dropping the stream closes the [`Gate`](run::Gate) (no read begins afterwards), aborts the tasks and empties
+//! the queue. A running job owns its rows and ends in peace.
+
+#![forbid(unsafe_code)]
+
+mod admit;
+mod batch;
+mod fetch;
+mod io;
+mod plan;
+mod run;
+mod workers;
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+pub use io::Engine;
+pub(crate) use run::Run;
+pub(crate) use workers::Workers;
+
+use crate::{
+    codec::Decoder,
+    dataset::{Dataset, FieldKind},
+    error::{Error, Result},
+    sampler::{LastBatch, LoaderState, Sampler, Schedule, Shard},
+    sys::rows::{Pool, Rows},
+    tensor::Tensor,
+    transform::Lowered,
+    types::{DType, Layout},
+};
+
+/// Everything a loader's streams share.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) dataset: Arc<dyn Dataset>,
+    pub(crate) shard: Shard,
+    pub(crate) batch_size: NonZeroUsize,
+    pub(crate) last_batch: LastBatch,
+    pub(crate) fields: Vec<FieldRows>,
+    pub(crate) limits: Limits,
+    pub(crate) bad: BadRows,
+    pub(crate) workers: Workers,
+    pub(crate) engine: Engine,
+}
+
+/// Which record comes when, and the state that says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Ordering {
+    pub(crate) sampler: Arc<dyn Sampler>,
+    /// At the beginning of epoch 0; batches carry it with their own place.
+    pub(crate) state: LoaderState,
+}
+
+/// How far a stream may run ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Batches that own rows.
+    pub(crate) prefetch: usize,
+    /// Batches announced; more than `prefetch` where bytes are fetched ahead of their rows.
+    pub(crate) seats: usize,
+    /// Encoded bytes of remote reads.
+    pub(crate) encoded: u64,
+    /// Remote reads in flight.
+    pub(crate) requests: usize,
+}
+
+/// What happens to rows whose sample is bad. The count that ends a run is kept by the stream, in batch order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadRows {
+    Stop,
+    Skip,
+    Substitute,
+}
+
+/// One field of a batch: its shape and where its memory comes from.
+#[derive(Debug)]
+pub(crate) struct FieldRows {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    pub(crate) pool: Pool,
+}
+
+impl FieldRows {
+    pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
+        shape.iter().product::<usize>() * dtype.size()
+    }
+
+    /// Memory for `rows` rows of a batch.
+    fn take(&self, rows: usize) -> Rows {
+        let bytes = Self::row_bytes(&self.shape, self.dtype);
+        let full = self.pool.len_bytes().checked_div(bytes).unwrap_or(rows);
+        self.pool.take(full, bytes).split_to(rows)
+    }
+
+    /// The finished tensor. No copy.
+    fn seal(&self, rows: Rows) -> Tensor {
+        let shape = std::iter::once(rows.rows()).chain(self.shape.iter().copied()).collect();
+        Tensor::new(shape, self.dtype, rows.freeze())
+    }
+}
+
+impl Setup {
+    /// The arithmetic of an epoch of `len` positions that starts at `position`.
+    pub(crate) fn schedule(&self, len: u64, position: u64) -> Schedule {
+        Schedule::new(len, position, self.batch_size, self.shard, self.last_batch)
+    }
+}
+
+/// Shape and type of the rows that one field gives, and its lowered transform if it is an image.
+pub(crate) fn lower_field(
+    kind: &FieldKind,
+    transform: &crate::transform::Transform,
+    dtype: DType,
+    layout: Layout,
+) -> Result<(Vec<usize>, DType, Option<Lowered>)> {
+    match kind {
+        FieldKind::Image { .. } => {
+            let lowered = transform.lower(kind, dtype, layout)?;
+            let row = lowered.row();
+            let (h, w, c) = (row.height as usize, row.width as usize, row.channels as usize);
+            let shape = match row.layout {
+                Layout::Nchw => vec![c, h, w],
+                Layout::Nhwc => vec![h, w, c],
+            };
+            Ok((shape, row.dtype, Some(lowered)))
+        }
+        FieldKind::Label => Ok((Vec::new(), DType::I64, None)),
+        FieldKind::Array { dtype, shape } => Ok((shape.clone(), *dtype, None)),
+    }
+}
+
+/// Records in a job, so that one takes about a millisecond.
+#[derive(Debug)]
+pub(crate) struct ChunkSize {
+    /// Mean cost of a record, nanoseconds; moving average over jobs.
+    cost: std::sync::atomic::AtomicU64,
+    /// Bound on records, so that the encoded bytes of a job stay within [`READ_BYTES`] or one record.
+    most: usize,
+}
+
+/// Encoded bytes that one decode thread holds, unless a single record is larger.
+pub(crate) const READ_BYTES: u64 = 4 << 20;
+
+impl ChunkSize {
+    /// Long enough that handing a job over (a few microseconds) does not count, short enough that the cores finish a
+    /// batch together.
+    const TARGET_NANOS: u64 = 700_000;
+
+    /// A first guess from what the rows and records look like.
+    pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows]) -> Self {
+        let values: usize = fields.iter().map(|f| f.shape.iter().product::<usize>()).sum();
+        let encoded = |f: &crate::dataset::Field| matches!(f.kind, FieldKind::Image { size: None, .. });
+        let decodes = dataset.schema().fields.iter().any(encoded);
+        // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
+        let guess = if decodes { Self::TARGET_NANOS } else { values as u64 * 3 / 10 };
+        let most = READ_BYTES.checked_div(dataset.largest_read()).map_or(usize::MAX, |n| n.max(1) as usize);
+        Self { cost: guess.max(1).into(), most }
+    }
+
+    fn get(&self, batch: usize) -> usize {
+        let cost = self.cost.load(std::sync::atomic::Ordering::Relaxed).max(1);
+        usize::try_from(Self::TARGET_NANOS / cost).unwrap_or(batch).clamp(1, batch.max(1)).min(self.most)
+    }
+
+    fn learn(&self, took: std::time::Duration, records: usize) {
+        let Some(each) = (took.as_nanos() as u64).checked_div(records as u64) else { return };
+        // A lost update between threads only delays the average.
+        let old = self.cost.load(std::sync::atomic::Ordering::Relaxed);
+        self.cost.store((old * 7 + each) / 8, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Refuses a decoder that promises more classes than a set can hold.
+pub(crate) fn check_decoder(decoder: &dyn Decoder) -> Result<()> {
+    match decoder.classes().len() {
+        0 => Err(Error::config(format!("decoder {} has no worker classes", decoder.name()))),
+        1..=32 => Ok(()),
+        n => Err(Error::config(format!("decoder {} has {n} worker classes", decoder.name())).hint("use 32 at most")),
+    }
+}

@@ -1,1 +1,145 @@
-//! loader
+//! The face of infeed: a [`Loader`] made by its builder, giving streams of batches.
+//!
+//! ```text
+//! Loader::builder(dataset) ─ settings ─ build().await ─▶ Loader ─ epoch(n) ─▶ BatchStream ─ .next().await ─▶ Batch
+//!                                                           │                    └ .blocking(): a plain iterator
+//!                                                           └ resume(&state): exactly the records not yet seen
+//! ```
+//!
+//! Three things a newcomer gets wrong:
+//! - A loader is cheap to clone and makes many streams; its decoding threads are started once, by `build()`.
+//! - Reading starts with the call of `epoch()`, not with the first poll: make the stream when you want the data.
+//! - A batch that was handed over is yours. It no longer counts in the memory budget, and holding many is your choice.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod builder;
+mod config;
+mod memory;
+mod stream;
+
+pub use batch::Batch;
+pub use builder::LoaderBuilder;
+pub use config::{LoaderConfig, OnBadSample};
+pub use stream::{BatchStream, Blocking};
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use crate::{
+    dataset::Dataset,
+    engine::{Ordering, Run, Setup},
+    error::{Error, ErrorKind, Result},
+    sampler::{LoaderState, Order},
+};
+
+/// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
+///
+/// Built by [`Loader::builder`]. Several streams of one loader may run at a time; they share its workers and its
+/// memory budget, and each gives its own batches in order. Dropping the last handle and stream ends its threads.
+#[derive(Clone)]
+pub struct Loader {
+    setup: Arc<Setup>,
+    order: Ordering,
+    /// The order came from the user's own sampler, not from `config.order`.
+    own_sampler: bool,
+    config: Arc<LoaderConfig>,
+}
+
+impl Loader {
+    /// Starts a loader of `dataset`. See [`LoaderBuilder`] for the settings and their defaults.
+    pub fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
+        LoaderBuilder::new(dataset)
+    }
+
+    /// The batches of one epoch, from its first. Reading begins now.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// let loader = infeed::Loader::builder(dataset).batch_size(32).shuffle(42).build().await?;
+    /// let mut batches = loader.epoch(0);
+    /// while let Some(batch) = batches.next().await {
+    ///     let batch = batch?;
+    ///     assert_eq!(batch["image"].shape(), [32, 3, 8, 8]);
+    ///     assert_eq!(batch["label"].shape(), [32]);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn epoch(&self, epoch: u64) -> BatchStream {
+        self.epochs(epoch..epoch + 1)
+    }
+
+    /// The batches of several epochs without a gap: reading of the next epoch begins while the last batches of the
+    /// one before are still in use.
+    pub fn epochs(&self, epochs: Range<u64>) -> BatchStream {
+        self.start(self.order.clone(), epochs, 0, 0)
+    }
+
+    /// What is left of the epoch in which `state` was taken: exactly the records that were not in a batch up to and
+    /// including the one that carried the state, also when the world size, the batch size or the workers differ now.
+    ///
+    /// # Errors
+    /// `State` when the state belongs to another dataset, order or seed; the message names the part.
+    pub fn resume(&self, state: &LoaderState) -> Result<BatchStream> {
+        self.resume_until(state, state.epoch + 1)
+    }
+
+    /// As [`resume`](Self::resume), going on through the epochs before `end`.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn resume_until(&self, state: &LoaderState, end: u64) -> Result<BatchStream> {
+        let order = self.order_of(state)?;
+        state.check(&order.state.identity)?;
+        if state.seed != order.state.seed {
+            let what = format!("augmentation has seed {}, the state was saved with {}", order.state.seed, state.seed);
+            return Err(Error::new(ErrorKind::State, what).hint("set the seed it was saved with"));
+        }
+        Ok(self.start(order, state.epoch..end, state.position, state.bad_samples))
+    }
+
+    /// The order in which `state` was taken: lanes that were chosen by the first run's world stay, so that a run with
+    /// another world goes on in the same order.
+    fn order_of(&self, state: &LoaderState) -> Result<Ordering> {
+        match self.config.order {
+            Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
+                builder::ordering(self.config.order, &*self.setup.dataset, self.order.state.seed, state.lanes)
+            }
+            _ => Ok(self.order.clone()),
+        }
+    }
+
+    fn start(&self, order: Ordering, epochs: Range<u64>, position: u64, bad_samples: u64) -> BatchStream {
+        let at_most = match self.config.on_bad_sample {
+            OnBadSample::Skip { at_most } => Some(at_most),
+            OnBadSample::Stop | OnBadSample::Substitute => None,
+        };
+        BatchStream::new(Run::start(&self.setup, order, epochs, position), at_most, bad_samples)
+    }
+
+    /// Steps of one whole epoch; the same on every rank.
+    #[must_use]
+    pub fn batches_per_epoch(&self) -> u64 {
+        self.setup.schedule(self.order.sampler.len(), 0).steps()
+    }
+
+    /// The settings in force, nothing left on `auto`.
+    #[must_use]
+    pub fn config(&self) -> &LoaderConfig {
+        &self.config
+    }
+
+    /// What the batches are made of.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<dyn Dataset> {
+        &self.setup.dataset
+    }
+}
+
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader").field("dataset", &self.setup.dataset).field("config", &self.config).finish()
+    }
+}

@@ -1,1 +1,75 @@
-fn main(){}
+//! The `infeed` command: a demo, measurements and tools on the library's public API.
+
+mod args;
+mod checksum;
+mod demo;
+mod failure;
+mod inspect;
+mod options;
+mod out;
+mod process;
+mod report;
+mod run;
+mod sheet;
+mod state;
+mod synth;
+mod units;
+
+use std::{future::Future, io::Write, process::ExitCode};
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    args::{Cli, Command},
+    failure::Failure,
+};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that nobody reads to the end is no failure either.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    // INFEED_LOG=debug shows decisions, trace each request.
+    let filter = EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+
+    let done = match cli.command.unwrap_or(Command::Demo) {
+        Command::Demo => on_runtime(demo::command()),
+        Command::Run(args) => on_runtime(run::command(*args)),
+        Command::Inspect(args) => on_runtime(inspect::command(args)),
+        Command::Synth(args) => synth::command(&args),
+        Command::SweepUp { dir } => demo::sweep_up(&dir),
+    };
+    match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Runs a command as a task of a multi-thread runtime, as a training program would.
+fn on_runtime(
+    command: impl Future<Output = Result<(), Failure>> + Send + 'static,
+) -> Result<(), Failure> {
+    // Two threads: one for the trainer's loop and one for its timers. The loader brings its own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()?;
+    runtime.block_on(async {
+        match tokio::spawn(command).await {
+            Ok(done) => done,
+            // The panic's message is on stderr already.
+            Err(_) => Err(Failure::Failed(
+                "infeed stopped on a bug; please report the message above".into(),
+            )),
+        }
+    })
+}

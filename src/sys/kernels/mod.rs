@@ -1,6 +1,26 @@
 //! Resample kernels: one parameter block, several machines. The meaning of a block is `transform::reference`.
+//!
+//! ```text
+//! Axis y, Axis x ──▶ taps.rs: first pixel and weights of each output
+//!                       │
+//! Pixels ─▶ one output row: vertical taps ─▶ f32 row ─▶ horizontal taps ─▶ f32 line ─▶ scale, bias, round ─▶ out
+//!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
+//! ```
+//!
+//! Three things that are easy to get wrong:
+//! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
+//!   sum. So each SIMD level, and a GPU, gives the same bits.
+//! - A flip is not a step: tables are built in the order in which outputs are *stored*.
+//! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
+
+mod convert;
+mod lanes;
+mod resample;
+mod taps;
 
 use std::ops::Range;
+
+pub use resample::{Level, Resampler};
 
 use crate::types::{DType, ImageInfo, Layout};
 
@@ -52,6 +72,19 @@ pub struct ChannelTable {
     pub fill: Vec<f32>,
     /// Value inside the cutout, in output units.
     pub cutout: Vec<f32>,
+}
+
+/// Which channel of a source of `source` channels becomes channel `c` of `out`; `None` when they do not fit.
+///
+/// Gray is repeated, alpha dropped; otherwise the numbers are equal.
+#[must_use]
+pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
+    match (source, out) {
+        (a, b) if a == b => Some(c),
+        (1, _) | (2, 1 | 3) => Some(0),
+        (4, 3) => Some(c),
+        _ => None,
+    }
 }
 
 /// Shape and type of a finished row.

@@ -1,0 +1,327 @@
+//! Arguments as typed. Values are parsed here; whether they fit together is for the commands to say.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use infeed::{DType, Layout, sampler::LastBatch};
+
+use crate::{out::JsonTarget, units};
+
+/// Loads training data: batches as fast as the machine can make them, in an exact order, within a memory bound.
+///
+/// Without a command: runs the demo.
+#[derive(Debug, Parser)]
+#[command(name = "infeed", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a small dataset, stream it into a simulated trainer, and show what happened
+    Demo,
+    /// Stream a dataset for some epochs, printing a line per some batches and a summary
+    Run(Box<RunArgs>),
+    /// Tell what a dataset holds: format, records, classes, sizes, fields, the first records
+    Inspect(InspectArgs),
+    /// Generate data with the statistics of the real thing
+    Synth(SynthArgs),
+    /// Remove the demo's folder when the demo is gone, however it ended
+    #[command(hide = true)]
+    SweepUp { dir: PathBuf },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Dataset: a folder, file://…, or synthetic://…
+    pub url: String,
+    /// Epochs to run, counted from the first; with --resume the epochs of the whole run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub epochs: u64,
+    /// Print a line each time this many batches are done
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub log_every: u64,
+    /// Stop after this many batches
+    #[arg(long, value_name = "N")]
+    pub max_batches: Option<u64>,
+    /// Simulated trainer: sleep this long for each batch
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
+    pub step_time: Duration,
+    /// Sum a hash of every row: equal however the run was carried out
+    #[arg(long)]
+    pub checksum: bool,
+    /// Write the state to resume from after each logged batch and at the end
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Go on where FILE was written, with its checksum so far
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+    /// Write all figures as JSON; with - to stdout, and the table to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+    #[command(flatten)]
+    pub loader: LoaderArgs,
+}
+
+/// Options of the loader; each has an equivalent in the config file and overrides it.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Loader")]
+pub(crate) struct LoaderArgs {
+    /// Settings from a TOML file; options given here override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Rows of a batch on each rank [default: 256]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+    /// imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, none, or a JSON file
+    /// [default: imagenet-train; cifar-train where all records are 32x32]
+    #[arg(long, value_name = "NAME|FILE.json")]
+    pub transform: Option<String>,
+    /// Element type of images [default: f32]
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<DTypeArg>,
+    /// Order of the axes [default: nchw]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<LayoutArg>,
+    /// Where batches are made: auto, cpu, or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceArg,
+    /// Decoding threads [default: auto, one for each core]
+    #[arg(long, value_name = "auto|N")]
+    pub workers: Option<Auto<usize>>,
+    /// Batches made ahead of the trainer [default: auto]
+    #[arg(long, value_name = "auto|N")]
+    pub prefetch: Option<Auto<usize>>,
+    /// Host memory the loader may use [default: auto]
+    #[arg(long, value_name = "auto|SIZE")]
+    pub memory_budget: Option<Auto<Bytes>>,
+    /// Requests in flight to a remote store [default: auto]
+    #[arg(long, value_name = "auto|N")]
+    pub io_concurrency: Option<Auto<usize>>,
+    /// Random order with this seed; none reads in sequence [default: none]
+    #[arg(long, value_name = "SEED|none")]
+    pub shuffle: Option<Shuffle>,
+    /// Seed of augmentation [default: the shuffle's]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// What becomes of the records that do not fill a batch [default: drop]
+    #[arg(long, value_name = "HOW")]
+    pub last_batch: Option<LastBatchArg>,
+    /// This process among --world-size [default: from the launcher's environment]
+    #[arg(long, value_name = "R", requires = "world_size")]
+    pub rank: Option<u32>,
+    /// Processes of the run [default: from the launcher's environment]
+    #[arg(long, value_name = "W", requires = "rank")]
+    pub world_size: Option<u32>,
+    /// What to do with a sample that can't be used [default: stop]
+    #[arg(long, value_name = "HOW")]
+    pub on_bad_sample: Option<OnBadSampleArg>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// Dataset: a folder, file://…, or synthetic://…
+    #[arg(required_unless_present = "devices")]
+    pub url: Option<String>,
+    /// Tell what GPU there is, or why there is none
+    #[arg(long)]
+    pub devices: bool,
+    /// How many of the first records to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub records: u64,
+    /// Write a contact sheet of transformed samples
+    #[arg(long, value_name = "FILE.png")]
+    pub sheet: Option<PathBuf>,
+    /// Transform of the sheet: a name as for run, none, or a JSON file [default: as for run]
+    #[arg(long, value_name = "NAME|FILE.json")]
+    pub transform: Option<String>,
+    /// Shuffle and augment the sheet with this seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Write all figures as JSON; with - to stdout, and the tables to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SynthArgs {
+    /// What to make
+    pub kind: SynthKind,
+    /// Where: a new or empty folder
+    pub dir: PathBuf,
+    /// Records to make (CIFAR: to train with; a fifth as many to test with come on top)
+    #[arg(long, value_name = "N")]
+    pub count: u64,
+    /// Classes [default: 1000 for imagenet, 257 for caltech, at most one a record]
+    #[arg(long, value_name = "K")]
+    pub classes: Option<u64>,
+    /// Decides every byte
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SynthKind {
+    /// Class folders of photographs, about 500x375 and 105 KB
+    Imagenet,
+    /// 257 class folders of smaller photographs
+    Caltech,
+    /// The official binary files, 10 classes
+    Cifar10,
+    /// The official binary files, 100 classes in 20 groups
+    Cifar100,
+}
+
+/// A clap-parsed copy of a library enum: the library does not know clap.
+macro_rules! value_enum {
+    ($(#[$doc:meta])* $name:ident => $target:ty { $($(#[$variant_doc:meta])* $variant:ident => $value:expr),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, ValueEnum)]
+        pub(crate) enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl From<$name> for $target {
+            fn from(arg: $name) -> Self {
+                match arg { $($name::$variant => $value),* }
+            }
+        }
+    };
+}
+
+value_enum!(
+    /// `--dtype`
+    DTypeArg => DType { F32 => Self::F32, F16 => Self::F16, Bf16 => Self::Bf16, U8 => Self::U8 }
+);
+value_enum!(
+    /// `--layout`
+    LayoutArg => Layout { Nchw => Self::Nchw, Nhwc => Self::Nhwc }
+);
+value_enum!(
+    /// `--last-batch`
+    LastBatchArg => LastBatch {
+        /// Leave them out
+        Drop => Self::Drop,
+        /// Make a shorter batch
+        Partial => Self::Partial,
+        /// Fill up with records from the start of the epoch
+        Pad => Self::Pad,
+    }
+);
+
+/// `--on-bad-sample`
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OnBadSampleArg {
+    /// End the run with the error
+    Stop,
+    /// Leave the sample out
+    Skip,
+    /// Put another sample of the batch in its place
+    Substitute,
+}
+
+/// `auto` or a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Auto<T>(pub Option<T>);
+
+impl<T: FromStr<Err: fmt::Display>> FromStr for Auto<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" {
+            return Ok(Self(None));
+        }
+        text.parse()
+            .map(|value| Self(Some(value)))
+            .map_err(|error: T::Err| format!("{error}; or say auto"))
+    }
+}
+
+/// A size with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        units::parse_size(text).map(Self)
+    }
+}
+
+/// `--shuffle`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shuffle {
+    Off,
+    Seed(u64),
+}
+
+impl FromStr for Shuffle {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::Off),
+            _ => text
+                .parse()
+                .map(Self::Seed)
+                .map_err(|_| "use a whole number as seed, or none".into()),
+        }
+    }
+}
+
+/// `--device`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceArg {
+    Auto,
+    Cpu,
+    Cuda(u32),
+}
+
+impl FromStr for DeviceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let index = text.strip_prefix("cuda:").and_then(|n| n.parse().ok());
+                index
+                    .map(Self::Cuda)
+                    .ok_or_else(|| "use auto, cpu, or cuda:N".into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn auto_is_a_value_of_its_own() {
+        assert_eq!("auto".parse::<Auto<usize>>(), Ok(Auto(None)));
+        assert_eq!("4".parse::<Auto<usize>>(), Ok(Auto(Some(4))));
+        assert_eq!(
+            "2GiB".parse::<Auto<Bytes>>(),
+            Ok(Auto(Some(Bytes(2 << 30))))
+        );
+        assert!("many".parse::<Auto<usize>>().is_err());
+        assert!("-1".parse::<Auto<usize>>().is_err());
+    }
+
+    #[test]
+    fn devices_are_named_as_in_frameworks() {
+        assert_eq!("cuda:3".parse(), Ok(DeviceArg::Cuda(3)));
+        assert!("gpu".parse::<DeviceArg>().is_err());
+        assert!("cuda:x".parse::<DeviceArg>().is_err());
+    }
+}

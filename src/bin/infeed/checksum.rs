@@ -1,0 +1,144 @@
+//! One number for everything a run delivered, whatever the way it was delivered.
+//!
+//! Each row is hashed with its place, and hashes are added: the sum does not depend on who handed a row over or when,
+//! so it is equal for any number of workers, and the sums of ranks, or of the parts of a resumed run, add up.
+
+use std::{fmt, str::FromStr};
+
+use infeed::Batch;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use xxhash_rust::xxh3::Xxh3;
+
+/// A sum modulo 2^128 of row hashes; 32 hex digits in text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checksum(pub u128);
+
+impl Checksum {
+    /// Adds all real rows of a batch; padding is left out.
+    pub(crate) fn add_batch(&mut self, hasher: &mut Xxh3, batch: &Batch) {
+        for (name, tensor) in batch.fields() {
+            let len = tensor.row_bytes();
+            for row in 0..batch.valid() {
+                let place = Place {
+                    epoch: batch.epoch(),
+                    position: batch.positions()[row],
+                    record: batch.records()[row],
+                };
+                let bytes = &tensor.bytes()[row * len..][..len];
+                self.add(row_hash(hasher, place, name, tensor.dtype().name(), bytes));
+            }
+        }
+    }
+
+    fn add(&mut self, hash: u128) {
+        self.0 = self.0.wrapping_add(hash);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    epoch: u64,
+    position: u64,
+    record: u64,
+}
+
+/// Numbers are little-endian and texts carry their length, so that no two rows share an encoding.
+fn row_hash(hasher: &mut Xxh3, place: Place, field: &str, dtype: &str, bytes: &[u8]) -> u128 {
+    hasher.reset();
+    for number in [place.epoch, place.position, place.record] {
+        hasher.update(&number.to_le_bytes());
+    }
+    for text in [field, dtype] {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher.update(bytes);
+    hasher.digest128()
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for Checksum {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+impl Serialize for Checksum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Checksum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_known_by_its_place_its_field_and_its_bytes() {
+        let mut hasher = Xxh3::new();
+        let base = Place {
+            epoch: 1,
+            position: 2,
+            record: 3,
+        };
+        let mut hashes = vec![
+            row_hash(&mut hasher, base, "image", "u8", b"xy"),
+            row_hash(
+                &mut hasher,
+                Place { epoch: 2, ..base },
+                "image",
+                "u8",
+                b"xy",
+            ),
+            row_hash(
+                &mut hasher,
+                Place {
+                    position: 3,
+                    ..base
+                },
+                "image",
+                "u8",
+                b"xy",
+            ),
+            row_hash(
+                &mut hasher,
+                Place { record: 2, ..base },
+                "image",
+                "u8",
+                b"xy",
+            ),
+            row_hash(&mut hasher, base, "label", "u8", b"xy"),
+            row_hash(&mut hasher, base, "image", "f16", b"xy"),
+            row_hash(&mut hasher, base, "image", "u8", b"xz"),
+            // The field's name must not run into its type.
+            row_hash(&mut hasher, base, "imageu", "8", b"xy"),
+        ];
+        assert_eq!(hashes[0], row_hash(&mut hasher, base, "image", "u8", b"xy"));
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 8);
+    }
+
+    #[test]
+    fn the_text_has_32_digits_and_reads_back() {
+        let sum = Checksum(0xabc);
+        assert_eq!(sum.to_string().len(), 32);
+        assert_eq!(sum.to_string().parse::<Checksum>(), Ok(sum));
+        assert!("xyz".parse::<Checksum>().is_err());
+    }
+}

@@ -1,0 +1,279 @@
+//! `infeed demo`: makes data, streams it, shows what happened, and leaves nothing behind.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::{self, Child, Command, Stdio},
+    thread,
+    time::Instant,
+};
+
+use clap::Parser;
+
+use crate::{
+    args::{self, Cli, RunArgs, SynthKind},
+    failure::Failure,
+    out::Out,
+    report::RunReport,
+    run, synth, units,
+};
+
+/// Enough for a steady rate, little enough (42 MB) for the 64 MB of RAM disk that containers get.
+const PHOTOS: u64 = 384;
+const PHOTO_BATCH: u64 = 64;
+/// 18 MB, training and test records.
+const CIFAR: u64 = 5_000;
+const CIFAR_EPOCHS: u64 = 20;
+/// The trainer takes this much longer than the loader needs: then all waiting would be the loader's fault.
+const SLOWER: f64 = 1.4;
+
+/// The name that [`sweep_up`] insists on.
+const PREFIX: &str = "infeed-demo-";
+
+/// `infeed demo`.
+pub(crate) async fn command() -> Result<(), Failure> {
+    let start = Instant::now();
+    let mut out = Out::new(None);
+    let (folder, photos) = Folder::with(&mut out)?;
+    let cifar = folder.join("cifar10");
+    synth::make(
+        synth::Plan {
+            kind: SynthKind::Cifar10,
+            count: CIFAR,
+            classes: 10,
+            seed: 1,
+        },
+        &cifar,
+        &mut out,
+    )?;
+    out.line(format_args!(
+        "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
+        units::count(photos.files),
+        units::size(photos.bytes),
+        units::count(CIFAR),
+        folder.dir.display(),
+        units::time(start.elapsed().as_secs_f64()),
+    ))?;
+
+    let photos = folder.join("photos").display().to_string();
+    let batch = PHOTO_BATCH.to_string();
+    let base = [
+        "--transform",
+        "imagenet-train",
+        "--batch-size",
+        &batch,
+        "--shuffle",
+        "42",
+    ];
+
+    out.line("\n1. As fast as it can: random crops to 224x224, flips, normalised f32, shuffled.")?;
+    let alone = step(
+        &photos,
+        &[&base[..], &["--epochs", "2", "--checksum"]].concat(),
+        Some(&out),
+    )
+    .await?;
+    out.line(format_args!(
+        "   {} images/s, first batch after {}.",
+        units::count(alone.samples_per_second.round() as u64),
+        units::time(alone.first_batch_seconds.unwrap_or(0.0)),
+    ))?;
+
+    let each = PHOTO_BATCH as f64 / alone.samples_per_second * SLOWER;
+    let trainer = format!("{}ms", (each * 1e3).ceil().clamp(1.0, 400.0));
+    out.line(format_args!("\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."))?;
+    let mut lines = Out::new(None);
+    let options = [
+        &base[..],
+        &["--epochs", "4", "--log-every", "6", "--step-time", &trainer],
+    ]
+    .concat();
+    let trained = run_step(&photos, &options, &mut lines, Some(&out)).await?;
+    out.line(format_args!("\n{}", trained.table()))?;
+
+    out.line(
+        "\n3. The same rows in the same order, whatever the number of workers and batches ahead.",
+    )?;
+    let mut same = true;
+    for (workers, prefetch) in [("1", "1"), ("3", "8")] {
+        let options = [
+            "--epochs",
+            "2",
+            "--checksum",
+            "--workers",
+            workers,
+            "--prefetch",
+            prefetch,
+        ];
+        let report = step(&photos, &[&base[..], &options].concat(), Some(&out)).await?;
+        same &= report.checksum == alone.checksum;
+        let checksum = report
+            .checksum
+            .map(|sum| sum.to_string())
+            .unwrap_or_default();
+        out.line(format_args!(
+            "   {workers} workers, {prefetch} batches ahead: checksum {checksum}"
+        ))?;
+    }
+    if !same {
+        return Err(Failure::Failed(
+            "the checksums differ: this is a bug in infeed, please report it".into(),
+        ));
+    }
+
+    out.line("\n4. CIFAR-10 from its binary files, batch 256, padded random crops and flips.")?;
+    let epochs = CIFAR_EPOCHS.to_string();
+    let options = [
+        "--transform",
+        "cifar-train",
+        "--batch-size",
+        "256",
+        "--shuffle",
+        "42",
+        "--epochs",
+        &epochs,
+    ];
+    let small = step(&cifar.display().to_string(), &options, Some(&out)).await?;
+    out.line(format_args!(
+        "   {} records/s over {CIFAR_EPOCHS} epochs.",
+        units::count(small.samples_per_second.round() as u64)
+    ))?;
+
+    drop(folder);
+    out.line(format_args!(
+        "\nDone in {}: the loader alone gives {} images/s; behind it the trainer was busy {:.1} % of its time, waiting {} a \
+         batch at the median.\nThe data is gone again. Next: infeed run YOUR_FOLDER, infeed synth imagenet DIR --count 10000",
+        units::time(start.elapsed().as_secs_f64()),
+        units::count(alone.samples_per_second.round() as u64),
+        trained.au.unwrap_or(0.0) * 100.0,
+        units::time(trained.data_wait.p50.as_secs_f64()),
+    ))
+}
+
+/// Shows a command and runs it without its lines.
+async fn step(url: &str, options: &[&str], show: Option<&Out>) -> Result<RunReport, Failure> {
+    run_step(url, options, &mut Out::quiet(), show).await
+}
+
+async fn run_step(
+    url: &str,
+    options: &[&str],
+    lines: &mut Out,
+    show: Option<&Out>,
+) -> Result<RunReport, Failure> {
+    if let Some(out) = show {
+        out.line(format_args!("   $ infeed run {url} {}", options.join(" ")))?;
+    }
+    // One process, whatever launcher started us.
+    let alone = ["--rank", "0", "--world-size", "1"];
+    run::run(&parse(url, &[options, &alone].concat())?, None, lines).await
+}
+
+fn parse(url: &str, options: &[&str]) -> Result<RunArgs, Failure> {
+    let words = ["infeed", "run", url]
+        .into_iter()
+        .chain(options.iter().copied());
+    match Cli::try_parse_from(words).map(|cli| cli.command) {
+        Ok(Some(args::Command::Run(args))) => Ok(*args),
+        Ok(_) => Err(Failure::Failed(
+            "the demo's commands are broken; please report it".into(),
+        )),
+        Err(error) => Err(Failure::Failed(error.to_string())),
+    }
+}
+
+/// The demo's folder, removed when dropped; by a helper process when we are killed before that.
+struct Folder {
+    dir: PathBuf,
+    sweeper: Option<Child>,
+}
+
+impl Folder {
+    /// In the RAM disk where there is one with room, else in the temp folder; with the photographs in it.
+    fn with(out: &mut Out) -> Result<(Self, synth::Made), Failure> {
+        let plan = synth::Plan {
+            kind: SynthKind::Imagenet,
+            count: PHOTOS,
+            classes: 12,
+            seed: 1,
+        };
+        let make = |parent: &Path, out: &mut Out| {
+            let folder = Self::new(parent)?;
+            let made = synth::make(plan, &folder.join("photos"), out)?;
+            Ok((folder, made))
+        };
+        match make(Path::new("/dev/shm"), out) {
+            Err(Failure::Failed(_)) => make(&std::env::temp_dir(), out),
+            made => made,
+        }
+    }
+
+    fn new(parent: &Path) -> Result<Self, Failure> {
+        let mut dir = parent.join(format!("{PREFIX}{}", process::id()));
+        let mut tries = 0;
+        // A killed demo of a reused process id may have left its folder.
+        while let Err(error) = fs::create_dir(&dir) {
+            tries += 1;
+            if error.kind() != io::ErrorKind::AlreadyExists || tries > 100 {
+                return Err(Failure::file("cannot make folder", &dir, error));
+            }
+            dir = parent.join(format!("{PREFIX}{}-{tries}", process::id()));
+        }
+        // Without a helper a Ctrl-C leaves the folder, which is no reason not to start.
+        let sweeper = start_sweeper(&dir).ok();
+        Ok(Self { dir, sweeper })
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+        if let Some(mut sweeper) = self.sweeper.take() {
+            drop(sweeper.stdin.take());
+            let _ = sweeper.wait();
+        }
+    }
+}
+
+/// Starts ourselves as a helper that outlives us: when its stdin closes, however we ended, it removes the folder.
+fn start_sweeper(dir: &Path) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    // Our stdout may be a pipe whose reader waits for its end: the helper must not hold it.
+    command
+        .arg("sweep-up")
+        .arg(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // A Ctrl-C goes to our whole process group; the helper must outlive it.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.spawn()
+}
+
+/// The helper: waits for the demo's end, then removes its folder.
+pub(crate) fn sweep_up(dir: &Path) -> Result<(), Failure> {
+    let ours = dir
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    if !ours || !dir.is_dir() {
+        return Err(Failure::Usage(format!(
+            "{} is no folder of a demo",
+            dir.display()
+        )));
+    }
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    // A writer that died a moment ago may have left a last file behind our walk: once more is enough.
+    for _ in 0..3 {
+        if fs::remove_dir_all(dir).is_ok() || !dir.exists() {
+            break;
+        }
+        thread::yield_now();
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! How a command ends when it does not end well.
+
+use std::{fmt::Display, io, path::Path, process::ExitCode};
+
+use infeed::{Error, ErrorKind};
+
+/// Why a command stopped, which decides the exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Options that can't be: exit 2.
+    Usage(String),
+    /// The data or the machine refused: exit 1.
+    Failed(String),
+    /// Whoever read our output has read enough: exit 0.
+    Pipe,
+}
+
+impl Failure {
+    /// A file of the user's that could not be used; `what` is a verb phrase such as `cannot read`.
+    pub(crate) fn file(what: &str, path: &Path, error: impl Display) -> Self {
+        Self::Failed(format!("{what} {}: {error}", path.display()))
+    }
+
+    /// Tells the user on stderr, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Usage(message) => {
+                crate::out::to_stderr(format_args!(
+                    "error: {message}\n\nFor more information, try '--help'."
+                ));
+                ExitCode::from(2)
+            }
+            Self::Failed(message) => {
+                crate::out::to_stderr(format_args!("error: {message}"));
+                ExitCode::from(1)
+            }
+            Self::Pipe => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Config => Self::Usage(format!("{error:#}")),
+            _ => Self::Failed(format!("{error:#}")),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Pipe,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! `infeed inspect`: what a dataset holds, without training on it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, stream};
+use infeed::{
+    Dataset, Devices, Error, SampleRng,
+    codec::{ImageCodec, codecs},
+    dataset::{Field, FieldKind, Value},
+};
+use serde::Serialize;
+
+use crate::{
+    args::InspectArgs,
+    failure::Failure,
+    options,
+    out::{self, JsonTarget, Out},
+    report, sheet, units,
+};
+
+/// Records looked at for sizes: enough for a median, read in a fraction of a second.
+const SAMPLED: u64 = 200;
+/// Class names shown.
+const CLASSES: usize = 8;
+
+/// The JSON of `inspect`.
+#[derive(Debug, Serialize)]
+struct Findings {
+    version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<Devices>,
+    #[serde(flatten)]
+    dataset: Option<DatasetFindings>,
+}
+
+#[derive(Debug, Serialize)]
+struct DatasetFindings {
+    url: String,
+    format: String,
+    records: u64,
+    classes: Option<usize>,
+    class_names: Vec<String>,
+    fields: Vec<FieldFindings>,
+    fingerprint: String,
+    sizes: Option<Sizes>,
+    first_records: Vec<Record>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldFindings {
+    name: String,
+    kind: &'static str,
+    describe: String,
+}
+
+/// Of a sample of records, evenly spread.
+#[derive(Debug, Serialize)]
+struct Sizes {
+    sampled: usize,
+    unreadable: usize,
+    bytes: Spread,
+    height: Spread,
+    width: Spread,
+    /// How many of each kind: `jpeg`, `png`, `pixels`.
+    kinds: BTreeMap<String, usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct Spread {
+    min: u64,
+    p50: u64,
+    max: u64,
+}
+
+/// What one record holds, as far as its headers tell.
+#[derive(Debug, Default, Serialize)]
+struct Record {
+    record: u64,
+    object: String,
+    bytes: u64,
+    kind: Option<String>,
+    height: Option<u32>,
+    width: Option<u32>,
+    channels: Option<u8>,
+    /// Labels by field name.
+    labels: BTreeMap<String, i64>,
+    error: Option<String>,
+}
+
+/// `infeed inspect`.
+pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
+    let out = Out::new(args.json.as_ref());
+    args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
+    let devices = args.devices.then(infeed::devices);
+    if let Some(devices) = &devices {
+        out.line(devices)?;
+    }
+    let mut findings = Findings {
+        version: 1,
+        devices,
+        dataset: None,
+    };
+    if let Some(url) = &args.url {
+        let dataset = infeed::open(url).await?;
+        let found = look(url, &dataset, args.records).await;
+        found.print(&out, &dataset)?;
+        findings.dataset = Some(found);
+        if let Some(path) = &args.sheet {
+            let name = args
+                .transform
+                .as_deref()
+                .unwrap_or_else(|| options::default_transform(&*dataset));
+            let count = sheet::write(&dataset, options::transform(name)?, args.seed, path).await?;
+            out.line(format_args!(
+                "\n{}: {count} samples after {name}",
+                path.display()
+            ))?;
+        }
+    }
+    args.json
+        .as_ref()
+        .map_or(Ok(()), |json| json.write(&findings))
+}
+
+async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindings {
+    let schema = dataset.schema();
+    let classes = schema.classes.as_deref();
+    let codecs = codecs();
+    // A remote store answers slowly: ask for several at a time.
+    let read = |records: Vec<u64>| {
+        stream::iter(records)
+            .map(|record| look_at(dataset, &codecs, record))
+            .buffered(16)
+            .collect::<Vec<_>>()
+    };
+    let first_records = read((0..first.min(dataset.len())).collect()).await;
+    let step = dataset.len().div_ceil(SAMPLED).max(1);
+    let sampled = read(
+        (0..dataset.len())
+            .step_by(usize::try_from(step).unwrap_or(usize::MAX))
+            .collect(),
+    )
+    .await;
+    DatasetFindings {
+        url: url.to_owned(),
+        format: dataset.format().to_owned(),
+        records: dataset.len(),
+        classes: classes.map(<[_]>::len),
+        class_names: classes
+            .unwrap_or_default()
+            .iter()
+            .take(CLASSES)
+            .cloned()
+            .collect(),
+        fields: schema.fields.iter().map(FieldFindings::new).collect(),
+        fingerprint: dataset.fingerprint().to_string(),
+        sizes: Sizes::of(&sampled),
+        first_records,
+    }
+}
+
+/// Reads one record; what is wrong with it is part of the finding.
+async fn look_at(
+    dataset: &Arc<dyn Dataset>,
+    codecs: &[Arc<dyn ImageCodec>],
+    record: u64,
+) -> Record {
+    let mut found = Record {
+        record,
+        object: dataset.object(record),
+        ..Record::default()
+    };
+    if let Err(error) = fill(&mut found, dataset, codecs).await {
+        found.error = Some(format!("{error:#}"));
+    }
+    found
+}
+
+async fn fill(
+    found: &mut Record,
+    dataset: &Arc<dyn Dataset>,
+    codecs: &[Arc<dyn ImageCodec>],
+) -> Result<(), Error> {
+    let plan = dataset.plan(found.record, SampleRng::new(0, 0, found.record))?;
+    let mut bytes = Vec::new();
+    for extent in &plan.extents {
+        bytes.push(extent.read().await?);
+    }
+    found.bytes = bytes.iter().map(|part| part.len() as u64).sum();
+    let sample = dataset.parse(found.record, &plan, &bytes)?;
+    for (field, value) in dataset.schema().fields.iter().zip(&sample.values) {
+        let info = match value {
+            Value::Label(label) => {
+                found.labels.insert(field.name.clone(), *label);
+                continue;
+            }
+            Value::Encoded(bytes) => {
+                let head = &bytes[..bytes.len().min(64)];
+                let Some(codec) = codecs.iter().find(|codec| codec.recognises(head)) else {
+                    let what = if bytes.is_empty() {
+                        "the file is empty"
+                    } else {
+                        "no decoder knows this kind of file"
+                    };
+                    return Err(Error::corrupt(what));
+                };
+                found.kind = Some(codec.name().to_owned());
+                codec.info(bytes)?
+            }
+            Value::Pixels { info, .. } => {
+                found.kind = Some("pixels".into());
+                *info
+            }
+            _ => continue,
+        };
+        (found.height, found.width, found.channels) =
+            (Some(info.height), Some(info.width), Some(info.channels));
+    }
+    Ok(())
+}
+
+impl FieldFindings {
+    fn new(field: &Field) -> Self {
+        let (kind, describe) = match &field.kind {
+            FieldKind::Image {
+                channels,
+                size,
+                dtype,
+            } => {
+                let size = size.map_or("any size".into(), |(height, width)| {
+                    format!("{height}x{width}")
+                });
+                let dtype = dtype.map_or(String::new(), |dtype| format!(", {dtype}"));
+                (
+                    "image",
+                    format!("image, {channels} channels, {size}{dtype}"),
+                )
+            }
+            FieldKind::Label => ("label", "class index, i64".into()),
+            FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
+            other => ("other", format!("{other:?}")),
+        };
+        Self {
+            name: field.name.clone(),
+            kind,
+            describe,
+        }
+    }
+}
+
+impl Sizes {
+    /// `None` without a readable image.
+    fn of(records: &[Record]) -> Option<Self> {
+        let mut kinds = BTreeMap::new();
+        for kind in records.iter().filter_map(|record| record.kind.clone()) {
+            *kinds.entry(kind).or_default() += 1;
+        }
+        Some(Self {
+            sampled: records.len(),
+            unreadable: records
+                .iter()
+                .filter(|record| record.error.is_some())
+                .count(),
+            bytes: Spread::of(
+                records
+                    .iter()
+                    .filter(|record| record.error.is_none())
+                    .map(|record| record.bytes),
+            )?,
+            height: Spread::of(
+                records
+                    .iter()
+                    .filter_map(|record| record.height)
+                    .map(u64::from),
+            )?,
+            width: Spread::of(
+                records
+                    .iter()
+                    .filter_map(|record| record.width)
+                    .map(u64::from),
+            )?,
+            kinds,
+        })
+    }
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut values: Vec<u64> = values.collect();
+        values.sort_unstable();
+        Some(Self {
+            min: *values.first()?,
+            p50: values[values.len() / 2],
+            max: *values.last()?,
+        })
+    }
+}
+
+impl DatasetFindings {
+    fn print(&self, out: &Out, dataset: &Arc<dyn Dataset>) -> Result<(), Failure> {
+        let mut table = report::table();
+        table.add_row(["dataset", &self.url]);
+        table.add_row(["format", &self.format]);
+        table.add_row(["records", &units::count(self.records)]);
+        if let Some(classes) = self.classes {
+            let more = if classes > self.class_names.len() {
+                ", …"
+            } else {
+                ""
+            };
+            table.add_row([
+                "classes",
+                &format!(
+                    "{}: {}{more}",
+                    units::count(classes as u64),
+                    self.class_names.join(", ")
+                ),
+            ]);
+        }
+        for field in &self.fields {
+            table.add_row([format!("field {}", field.name), field.describe.clone()]);
+        }
+        if let Some(sizes) = &self.sizes {
+            let Sizes {
+                sampled,
+                unreadable,
+                bytes,
+                height,
+                width,
+                kinds,
+            } = sizes;
+            let kinds: Vec<_> = kinds
+                .iter()
+                .map(|(kind, count)| format!("{count} {kind}"))
+                .collect();
+            table.add_row([
+                "sampled",
+                &format!("{sampled} records: {}", kinds.join(", ")),
+            ]);
+            let size = |pick: fn(&Spread) -> u64| format!("{}x{}", pick(width), pick(height));
+            table.add_row([
+                "width x height",
+                &format!(
+                    "{} to {}, median {}",
+                    size(|s| s.min),
+                    size(|s| s.max),
+                    size(|s| s.p50)
+                ),
+            ]);
+            let [min, p50, max] = [bytes.min, bytes.p50, bytes.max].map(units::size);
+            table.add_row(["bytes", &format!("{min} to {max}, median {p50}")]);
+            if *unreadable > 0 {
+                table.add_row(["unreadable", &format!("{unreadable} of the sample")]);
+            }
+        }
+        out.line(table.trim_fmt())?;
+        if self.first_records.is_empty() {
+            return Ok(());
+        }
+        let mut table = report::table();
+        table.set_header([
+            "record",
+            "object",
+            "bytes",
+            "kind",
+            "width x height",
+            "label",
+        ]);
+        for record in &self.first_records {
+            let size = record
+                .width
+                .zip(record.height)
+                .map(|(width, height)| format!("{width}x{height}"));
+            let names = dataset.schema().classes.as_deref().unwrap_or_default();
+            let name = |label: i64| {
+                usize::try_from(label)
+                    .ok()
+                    .and_then(|label| names.get(label))
+            };
+            let labels = record.labels.iter().map(|(field, label)| {
+                match name(*label).filter(|_| field == "label") {
+                    Some(name) => format!("{label} {name}"),
+                    None if field == "label" => label.to_string(),
+                    None => format!("{field} {label}"),
+                }
+            });
+            table.add_row([
+                record.record.to_string(),
+                record.object.clone(),
+                units::size(record.bytes),
+                record
+                    .error
+                    .clone()
+                    .or_else(|| record.kind.clone())
+                    .unwrap_or_default(),
+                size.unwrap_or_default(),
+                labels.collect::<Vec<_>>().join(", "),
+            ]);
+        }
+        out.line(format_args!("\n{}", table.trim_fmt()))
+    }
+}

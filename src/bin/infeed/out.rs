@@ -1,0 +1,168 @@
+//! Where words go: people's tables to stdout, unless JSON goes there; warnings and bars to stderr; files in one piece.
+
+use std::{
+    ffi::OsString,
+    fmt, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Writes one line to stderr. Nobody may be listening there, which is no reason to stop.
+pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// The words for people, with a progress bar below them on a terminal.
+#[derive(Debug)]
+pub(crate) struct Out {
+    to_stderr: bool,
+    quiet: bool,
+    bar: ProgressBar,
+}
+
+impl Out {
+    /// Words go to stderr where JSON takes stdout.
+    pub(crate) fn new(json: Option<&JsonTarget>) -> Self {
+        Self {
+            to_stderr: matches!(json, Some(JsonTarget::Stdout)),
+            quiet: false,
+            bar: ProgressBar::hidden(),
+        }
+    }
+
+    /// Keeps the lines to itself; warnings and bars are shown.
+    pub(crate) fn quiet() -> Self {
+        Self {
+            quiet: true,
+            ..Self::new(None)
+        }
+    }
+
+    /// Starts a bar of `len` steps; it draws on a terminal only.
+    pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
+        self.bar.finish_and_clear();
+        let style = ProgressStyle::with_template(template).expect("templates are literals");
+        self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr())
+            .with_style(style);
+    }
+
+    /// The running bar (a hidden one when there is none).
+    pub(crate) const fn bar(&self) -> &ProgressBar {
+        &self.bar
+    }
+
+    /// Removes the bar.
+    pub(crate) fn end_bar(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Writes one line, or several.
+    pub(crate) fn line(&self, line: impl fmt::Display) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        self.bar.suspend(|| {
+            if self.to_stderr {
+                to_stderr(format_args!("{line}"));
+                return Ok(());
+            }
+            writeln!(io::stdout(), "{line}").map_err(Failure::from)
+        })
+    }
+
+    /// Writes a warning to stderr; it should tell the next thing to try.
+    pub(crate) fn warn(&self, warning: impl fmt::Display) {
+        self.bar
+            .suspend(|| to_stderr(format_args!("warning: {warning}")));
+    }
+}
+
+/// Where `--json` goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JsonTarget {
+    /// `-`
+    Stdout,
+    /// A path.
+    File(PathBuf),
+}
+
+impl FromStr for JsonTarget {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "-" {
+            Self::Stdout
+        } else {
+            Self::File(text.into())
+        })
+    }
+}
+
+impl JsonTarget {
+    /// Fails now when it would fail after a long run.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Stdout => Ok(()),
+            Self::File(path) => check_writable(path),
+        }
+    }
+
+    /// Writes one document on one line.
+    pub(crate) fn write(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let mut text = serde_json::to_vec(value)
+            .map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;
+        text.push(b'\n');
+        match self {
+            Self::Stdout => Ok(io::stdout().write_all(&text)?),
+            Self::File(path) => replace(path, &text),
+        }
+    }
+}
+
+/// Whether `replace` will work later.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
+    let target = if is_plain(path) {
+        aside(path)
+    } else {
+        path.to_path_buf()
+    };
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&target)
+        .map_err(|e| Failure::file("cannot write", path, e))?;
+    if is_plain(path) {
+        // A leftover would be an odd sight, but does no harm.
+        let _ = fs::remove_file(target);
+    }
+    Ok(())
+}
+
+/// Writes aside, then renames: a reader, or a crash, never meets half a file.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written = if is_plain(path) {
+        let aside = aside(path);
+        fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path))
+    } else {
+        fs::write(path, bytes)
+    };
+    written.map_err(|error| Failure::file("cannot write", path, error))
+}
+
+/// Devices and pipes (`/dev/null`, `/dev/stdout`) are written in place.
+fn is_plain(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |meta| meta.is_file())
+}
+
+fn aside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".part");
+    name.into()
+}

@@ -1,0 +1,219 @@
+//! The summary of a run: JSON for machines, tables for people, from the same figures.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use infeed::{BadSample, StageReport, Times};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{checksum::Checksum, units};
+
+/// The JSON of `run`; its keys are stable. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunReport {
+    pub version: u32,
+    pub url: String,
+    pub format: String,
+    /// Of the dataset.
+    pub records: u64,
+    pub batches: u64,
+    /// Rows without padding.
+    pub samples: u64,
+    pub epochs: u64,
+    /// From the call of `epoch` to the end of the last step.
+    pub seconds: f64,
+    pub samples_per_second: f64,
+    pub bytes_read: u64,
+    pub open_seconds: f64,
+    pub build_seconds: f64,
+    pub first_batch_seconds: Option<f64>,
+    pub data_wait: Times,
+    pub step: Step,
+    pub au: Option<f64>,
+    /// Of all threads, over `seconds`.
+    pub cpu_seconds: Option<f64>,
+    pub peak_rss_bytes: Option<u64>,
+    /// The first thousand.
+    pub bad_samples: Vec<Bad>,
+    pub bad_sample_count: u64,
+    pub checksum: Option<Checksum>,
+    pub bottleneck: Option<&'static str>,
+    pub stages: Vec<StageReport>,
+    pub device: String,
+    pub workers: Option<usize>,
+    /// Everything that decided the run.
+    pub config: Map<String, Value>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Step {
+    pub p50: f64,
+    pub sum: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Bad {
+    pub record: u64,
+    pub object: Option<String>,
+    pub error: String,
+}
+
+impl From<BadSample> for Bad {
+    fn from(bad: BadSample) -> Self {
+        Self {
+            record: bad.record,
+            object: bad.object,
+            error: bad.error,
+        }
+    }
+}
+
+impl From<Times> for Step {
+    fn from(times: Times) -> Self {
+        Self {
+            p50: times.p50.as_secs_f64(),
+            sum: times.sum.as_secs_f64(),
+        }
+    }
+}
+
+impl RunReport {
+    /// Two tables: the run, and where its time went.
+    pub(crate) fn table(&self) -> String {
+        let mut rows: Vec<(&str, String)> = Vec::new();
+        let epochs = if self.epochs == 1 {
+            "1 epoch".into()
+        } else {
+            format!("{} epochs", self.epochs)
+        };
+        rows.push((
+            "dataset",
+            format!(
+                "{}: {} records, {}",
+                self.url,
+                units::count(self.records),
+                self.format
+            ),
+        ));
+        let delivered = format!(
+            "{} samples in {} batches, {epochs}",
+            units::count(self.samples),
+            units::count(self.batches)
+        );
+        rows.push(("delivered", delivered));
+        let read = self.bytes_read as f64 / self.seconds.max(f64::MIN_POSITIVE);
+        let rate = format!(
+            "{} samples/s, {}/s read",
+            units::count(self.samples_per_second.round() as u64),
+            units::size(read as u64)
+        );
+        rows.push((
+            "rate",
+            format!("{rate}, {} in all", units::time(self.seconds)),
+        ));
+        if let Some(first) = self.first_batch_seconds {
+            let (open, build) = (
+                units::time(self.open_seconds),
+                units::time(self.build_seconds),
+            );
+            rows.push((
+                "first batch",
+                format!(
+                    "{} (before it: open {open}, build {build})",
+                    units::time(first)
+                ),
+            ));
+        }
+        if let Some(au) = self.au {
+            let wait = &self.data_wait;
+            let [p50, p99, max] =
+                [wait.p50, wait.p99, wait.max].map(|time| units::time(time.as_secs_f64()));
+            rows.push(("wait for data", format!("p50 {p50}, p99 {p99}, max {max}")));
+            rows.push((
+                "step",
+                format!("p50 {}, wait included", units::time(self.step.p50)),
+            ));
+            rows.push((
+                "AU",
+                format!(
+                    "{:.1} % of the trainer's time was not spent waiting",
+                    au * 100.0
+                ),
+            ));
+        }
+        if let (Some(cpu), true) = (self.cpu_seconds, self.samples > 0) {
+            let each = units::time(cpu / self.samples as f64);
+            rows.push((
+                "CPU",
+                format!(
+                    "{} ({each} a sample), {} workers",
+                    units::time(cpu),
+                    self.workers.unwrap_or(0)
+                ),
+            ));
+        }
+        if let Some(peak) = self.peak_rss_bytes {
+            rows.push(("peak memory", units::size(peak)));
+        }
+        if self.bad_sample_count > 0 {
+            rows.push(("bad samples", units::count(self.bad_sample_count)));
+        }
+        if let Some(bottleneck) = self.bottleneck {
+            let words = if bottleneck == "yield" {
+                "the trainer: data was always ready"
+            } else {
+                bottleneck
+            };
+            rows.push(("bottleneck", words.into()));
+        }
+        if let Some(checksum) = self.checksum {
+            rows.push(("checksum", checksum.to_string()));
+        }
+        let mut table = table();
+        table.add_rows(
+            rows.into_iter()
+                .map(|(name, value)| [name.to_owned(), value]),
+        );
+        let mut text = table.trim_fmt();
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n\n{}", self.stage_table());
+        text
+    }
+
+    fn stage_table(&self) -> String {
+        let mut table = table();
+        table.set_header([
+            "stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99",
+        ]);
+        for stage in self.stages.iter().filter(|stage| stage.items > 0) {
+            let time = |time: std::time::Duration| units::time(time.as_secs_f64());
+            table.add_row([
+                stage.stage.to_string(),
+                time(stage.busy),
+                time(stage.starved),
+                time(stage.blocked),
+                units::count(stage.items),
+                units::size(stage.bytes),
+                time(stage.p50),
+                time(stage.p99),
+            ]);
+        }
+        align_right(&mut table, 1..);
+        table.trim_fmt()
+    }
+}
+
+/// Borders tell nothing: columns alone.
+pub(crate) fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// For columns of figures.
+pub(crate) fn align_right(table: &mut Table, columns: std::ops::RangeFrom<usize>) {
+    for column in table.column_iter_mut().skip(columns.start) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

@@ -1,0 +1,374 @@
+//! `infeed run`: a training loop without the training.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt;
+use infeed::{
+    Batch, BatchStream, Loader,
+    sampler::{LoaderState, Order},
+};
+use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    args::{DeviceArg, RunArgs},
+    checksum::Checksum,
+    failure::Failure,
+    options,
+    out::{self, JsonTarget, Out},
+    process,
+    report::RunReport,
+    state::{self, StateFile},
+};
+
+/// `infeed run`.
+pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
+    let mut out = Out::new(args.json.as_ref());
+    // An hour of work must not end in a path that can't be written.
+    args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.state.as_deref().map_or(Ok(()), out::check_writable)?;
+    let from = args.resume.as_deref().map(StateFile::read).transpose()?;
+    let report = run(&args, from, &mut out).await?;
+    out.line(format_args!("\n{}", report.table()))?;
+    args.json
+        .as_ref()
+        .map_or(Ok(()), |json| json.write(&report))
+}
+
+/// Opens, builds, streams; gives the figures.
+pub(crate) async fn run(
+    args: &RunArgs,
+    from: Option<StateFile>,
+    out: &mut Out,
+) -> Result<RunReport, Failure> {
+    let start = Instant::now();
+    let dataset = infeed::open(&args.url).await?;
+    let open_seconds = start.elapsed().as_secs_f64();
+
+    let start = Instant::now();
+    let (mut config, transform_name) =
+        options::loader_config(&args.loader, &*dataset, args.epochs)?;
+    if let (
+        Order::Blocks {
+            lanes: lanes @ None,
+            ..
+        },
+        Some(from),
+    ) = (&mut config.order, &from)
+    {
+        // Their default is the first run's world size, which the state remembers.
+        *lanes = Some(from.state.lanes);
+    }
+    let loader = Loader::builder(Arc::clone(&dataset))
+        .config(config)
+        .build()
+        .await?;
+    let build_seconds = start.elapsed().as_secs_f64();
+
+    let rank = loader.config().shard.rank();
+    let mut config = describe(&loader, args, &transform_name)?;
+    config.insert("resumed".into(), resumed(from.as_ref(), rank));
+    let checksum = match (&from, args.checksum) {
+        (_, false) => None,
+        (None, true) => Some(Checksum::default()),
+        (Some(from), true) => Some(from.checksum_for(rank).unwrap_or_else(|| {
+            out.warn("the resumed run kept no checksum, so this one covers the rest alone; run the first part with --checksum too");
+            Checksum::default()
+        })),
+    };
+
+    let (cpu, start) = (process::cpu_seconds(), Instant::now());
+    let (stream, step_offset) = match &from {
+        Some(from) => {
+            let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
+            (
+                loader.resume_until(&from.state, args.epochs)?,
+                (from.state.epoch, from.state.position / stride),
+            )
+        }
+        None => (loader.epochs(0..args.epochs), (0, 0)),
+    };
+    let samples_before = from
+        .as_ref()
+        .filter(|from| from.rank == rank)
+        .map_or(0, |from| from.samples);
+    let mut trainer = Trainer {
+        args,
+        out,
+        rank,
+        batches_per_epoch: loader.batches_per_epoch(),
+        step_offset,
+        checksum,
+        hasher: Xxh3::new(),
+        meters: Meters::default(),
+        samples_before,
+        batches: 0,
+        samples: 0,
+        batches_wanted: args.max_batches.unwrap_or(u64::MAX),
+    };
+    let stream = trainer.train(stream).await?;
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu_seconds = cpu
+        .zip(process::cpu_seconds())
+        .map(|(before, after)| after - before);
+
+    let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
+    let report = stream.report();
+    Ok(RunReport {
+        version: 1,
+        url: args.url.clone(),
+        format: dataset.format().to_owned(),
+        records: dataset.len(),
+        batches,
+        samples,
+        epochs: args.epochs,
+        seconds,
+        samples_per_second: samples as f64 / seconds.max(f64::MIN_POSITIVE),
+        bytes_read: report.bytes_read,
+        open_seconds,
+        build_seconds,
+        first_batch_seconds: report.first_batch.map(|time| time.as_secs_f64()),
+        au: report.au(),
+        bottleneck: report.bottleneck().map(|stage| stage.name()),
+        data_wait: report.data_wait,
+        step: report.step.into(),
+        cpu_seconds,
+        peak_rss_bytes: process::peak_rss_bytes(),
+        bad_sample_count: report.bad_sample_count,
+        bad_samples: report.bad_samples.into_iter().map(Into::into).collect(),
+        checksum,
+        stages: report.stages,
+        device: "cpu".into(),
+        workers: loader.config().workers,
+        config,
+    })
+}
+
+/// The loop. Nothing in it but the step costs more than a few microseconds: it is our benchmark.
+struct Trainer<'a> {
+    args: &'a RunArgs,
+    out: &'a mut Out,
+    rank: u32,
+    batches_per_epoch: u64,
+    /// Epoch in which the run starts, and the steps of it that were done before.
+    step_offset: (u64, u64),
+    checksum: Option<Checksum>,
+    hasher: Xxh3,
+    meters: Meters,
+    samples_before: u64,
+    batches: u64,
+    samples: u64,
+    batches_wanted: u64,
+}
+
+impl Trainer<'_> {
+    async fn train(&mut self, mut stream: BatchStream) -> Result<BatchStream, Failure> {
+        let left = (self.args.epochs.saturating_sub(self.step_offset.0) * self.batches_per_epoch)
+            .saturating_sub(self.step_offset.1);
+        let template = "{msg} {wide_bar} {pos}/{len} batches, {eta} left";
+        self.out.start_bar(left.min(self.batches_wanted), template);
+        let mut unsaved = None;
+        let done = self.steps(&mut stream, &mut unsaved).await;
+        self.out.end_bar();
+        // Also when the run failed: what was delivered need not be delivered again.
+        let saved = unsaved.map_or(Ok(()), |state| self.save(state));
+        done.and(saved).map(|()| stream)
+    }
+
+    /// Leaves the last batch's state in `unsaved` unless it is in the state file.
+    async fn steps(
+        &mut self,
+        stream: &mut BatchStream,
+        unsaved: &mut Option<LoaderState>,
+    ) -> Result<(), Failure> {
+        let mut last = Instant::now();
+        while self.batches < self.batches_wanted {
+            let asked = Instant::now();
+            let Some(batch) = stream.next().await else {
+                break;
+            };
+            let data = asked.elapsed();
+            let batch = batch?;
+            self.take(&batch);
+            if !self.args.step_time.is_zero() {
+                tokio::time::sleep(self.args.step_time).await;
+            }
+            let now = Instant::now();
+            self.meters.add(batch.epoch(), now - last, data);
+            last = now;
+            self.out.bar().inc(1);
+            if self.args.state.is_some() {
+                *unsaved = Some(batch.state().clone());
+            }
+            if self.is_logged(&batch) {
+                unsaved.take().map_or(Ok(()), |state| self.save(state))?;
+                match self.log(&batch) {
+                    // Nobody reads the lines, but files may still be wanted.
+                    Err(Failure::Pipe) if self.writes_files() => {}
+                    logged => logged?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        self.batches += 1;
+        self.samples += batch.valid() as u64;
+        if let Some(sum) = &mut self.checksum {
+            sum.add_batch(&mut self.hasher, batch);
+        }
+        for bad in batch.bad_samples() {
+            self.out.warn(format_args!(
+                "bad sample in epoch {}: {}",
+                bad.epoch, bad.error
+            ));
+        }
+    }
+
+    /// Each so many batches, and the last of each epoch.
+    fn is_logged(&self, batch: &Batch) -> bool {
+        self.batches.is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
+    }
+
+    fn log(&self, batch: &Batch) -> Result<(), Failure> {
+        let (first, offset) = self.step_offset;
+        let done = batch.step() + 1 + if batch.epoch() == first { offset } else { 0 };
+        let (epoch, all) = (batch.epoch(), self.batches_per_epoch);
+        self.out.line(format_args!(
+            "Epoch [{epoch}][{done}/{all}] {}",
+            self.meters
+        ))
+    }
+
+    fn save(&self, state: LoaderState) -> Result<(), Failure> {
+        let Some(path) = &self.args.state else {
+            return Ok(());
+        };
+        let samples = self.samples_before + self.samples;
+        let (checksum, rank) = (self.checksum, self.rank);
+        StateFile {
+            version: state::VERSION,
+            state,
+            checksum,
+            samples,
+            rank,
+        }
+        .write(path)
+    }
+
+    fn writes_files(&self) -> bool {
+        self.args.state.is_some() || matches!(self.args.json, Some(JsonTarget::File(_)))
+    }
+}
+
+/// Time and wait of the last batch and on average over the epoch, as training scripts print them.
+#[derive(Debug, Default)]
+struct Meters {
+    epoch: u64,
+    /// Batches of the whole run.
+    seen: u64,
+    /// Batches of the averages.
+    count: u32,
+    last: (Duration, Duration),
+    sum: (Duration, Duration),
+}
+
+impl Meters {
+    fn add(&mut self, epoch: u64, time: Duration, data: Duration) {
+        self.seen += 1;
+        // The run's first batch is left out of the averages: its wait is the start of everything.
+        if epoch != self.epoch || self.seen == 2 {
+            *self = Self {
+                epoch,
+                seen: self.seen,
+                ..Self::default()
+            };
+        }
+        self.count += 1;
+        self.last = (time, data);
+        self.sum.0 += time;
+        self.sum.1 += data;
+    }
+}
+
+impl std::fmt::Display for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mean = |sum: Duration| (sum / self.count.max(1)).as_secs_f64();
+        let ((time, data), (times, datas)) = (self.last, self.sum);
+        write!(
+            f,
+            "Time {:.3} ({:.3}) Data {:.3} ({:.3})",
+            time.as_secs_f64(),
+            mean(times),
+            data.as_secs_f64(),
+            mean(datas)
+        )
+    }
+}
+
+/// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
+fn describe(
+    loader: &Loader,
+    args: &RunArgs,
+    transform_name: &str,
+) -> Result<Map<String, Value>, Failure> {
+    let config = serde_json::to_value(loader.config());
+    let config = config
+        .map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
+    let Value::Object(mut config) = config else {
+        return Err(Failure::Failed(
+            "cannot describe the settings: they are no map".into(),
+        ));
+    };
+    let shard = loader.config().shard;
+    config.remove("shard");
+    let device = match args.loader.device {
+        DeviceArg::Auto => "auto".into(),
+        DeviceArg::Cpu => "cpu".into(),
+        DeviceArg::Cuda(index) => format!("cuda:{index}"),
+    };
+    config.extend([
+        ("rank".into(), json!(shard.rank())),
+        ("world_size".into(), json!(shard.world())),
+        ("local_rank".into(), json!(shard.local_rank())),
+        ("transform_name".into(), json!(transform_name)),
+        ("epochs".into(), json!(args.epochs)),
+        ("max_batches".into(), json!(args.max_batches)),
+        ("step_time".into(), json!(args.step_time.as_secs_f64())),
+        ("device".into(), json!(device)),
+    ]);
+    Ok(config)
+}
+
+/// Where the run went on from: `checksum` starts from the sum named here.
+fn resumed(from: Option<&StateFile>, rank: u32) -> Value {
+    from.map_or(Value::Null, |from| {
+        json!({ "epoch": from.state.epoch, "position": from.state.position, "checksum": from.checksum_for(rank) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_leave_out_the_first_batch_and_restart_with_the_epoch() {
+        let mut meters = Meters::default();
+        let mut line = |epoch, time, data| {
+            meters.add(
+                epoch,
+                Duration::from_millis(time),
+                Duration::from_millis(data),
+            );
+            meters.to_string()
+        };
+        assert_eq!(line(0, 900, 800), "Time 0.900 (0.900) Data 0.800 (0.800)");
+        assert_eq!(line(0, 10, 2), "Time 0.010 (0.010) Data 0.002 (0.002)");
+        assert_eq!(line(0, 20, 4), "Time 0.020 (0.015) Data 0.004 (0.003)");
+        assert_eq!(line(1, 30, 0), "Time 0.030 (0.030) Data 0.000 (0.000)");
+    }
+}

@@ -1,0 +1,65 @@
+//! The file of `--state` and `--resume`: the loader's state, and the sum of what was delivered up to it.
+
+use std::{fs, path::Path};
+
+use infeed::sampler::LoaderState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{checksum::Checksum, failure::Failure, out};
+
+/// Written aside and renamed, so it is always whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateFile {
+    pub version: u64,
+    pub state: LoaderState,
+    /// Of all rows up to the state, on this rank; `None` when the run keeps none.
+    pub checksum: Option<Checksum>,
+    /// Rows up to the state, on this rank.
+    pub samples: u64,
+    pub rank: u32,
+}
+
+pub(crate) const VERSION: u64 = 1;
+
+impl StateFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let text =
+            fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let refuse = |what: String| Failure::file("cannot resume from", path, what);
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|error| refuse(format!("not written by --state: {error}")))?;
+        match value["version"].as_u64() {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(refuse(format!(
+                    "it has version {other}, this infeed reads {VERSION}"
+                )));
+            }
+            None => return Err(refuse("not written by --state: it has no version".into())),
+        }
+        // First on its own: it says more about what is wrong with it.
+        LoaderState::from_json(&value["state"].to_string())
+            .map_err(|error| refuse(error.to_string()))?;
+        serde_json::from_value(value)
+            .map_err(|error| refuse(format!("not written by --state: {error}")))
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let mut text =
+            serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
+        text.push(b'\n');
+        out::replace(path, &text)
+    }
+
+    /// The sum that a run on `rank` goes on from. The file's sum belongs to the rank that wrote it: another rank that
+    /// resumes from the same file (the world has grown) starts from nothing, so that the ranks' sums still add up.
+    pub(crate) fn checksum_for(&self, rank: u32) -> Option<Checksum> {
+        if rank == self.rank {
+            self.checksum
+        } else {
+            Some(Checksum::default())
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sizes, times and counts: as people type them and as people read them.
+
+use std::time::Duration;
+
+/// Decimal and binary units. Bare `K` or `M` is refused: half of the world reads it as 1000, half as 1024.
+const UNITS: [(&str, u64); 9] = [
+    ("b", 1),
+    ("kb", 1000),
+    ("mb", 1000 * 1000),
+    ("gb", 1000 * 1000 * 1000),
+    ("tb", 1000 * 1000 * 1000 * 1000),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+];
+
+/// Reads `2GiB`, `512 MB`, `1.5GiB`.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim().to_ascii_lowercase());
+    if number.is_empty() {
+        return Err("a size starts with a number, for example 2GiB or 500MB".into());
+    }
+    if unit.is_empty() {
+        return Err(format!(
+            "a size needs a unit, for example {number}MiB or {number}GB"
+        ));
+    }
+    let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(format!(
+            "unknown unit {:?}; use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB",
+            text[digits..].trim()
+        ));
+    };
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(*scale),
+        // Fractions are of a unit, so f64 is exact enough: 1.5GiB.
+        Err(_) => number
+            .parse::<f64>()
+            .ok()
+            .map(|n| n * *scale as f64)
+            .filter(|n| *n < u64::MAX as f64)
+            .map(|n| n as u64),
+    };
+    bytes.ok_or_else(|| format!("{number:?} is not a number of {}", text[digits..].trim()))
+}
+
+/// Reads `50ms`, `1.5s`, `2min`; a bare number other than 0 is refused.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text.trim()).map_err(|error| error.to_string())
+}
+
+/// `105.3 KiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" {
+                format!("{bytes} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+/// `1.234 s`, `56.7 ms`, `8.9 µs`.
+pub(crate) fn time(seconds: f64) -> String {
+    if seconds >= 1.0 {
+        format!("{seconds:.3} s")
+    } else if seconds >= 1e-3 {
+        format!("{:.1} ms", seconds * 1e3)
+    } else {
+        format!("{:.1} µs", seconds * 1e6)
+    }
+}
+
+/// `1,281,167`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_decimal_and_binary_units() {
+        for (text, bytes) in [
+            ("2GiB", 2 << 30),
+            ("1.5GiB", 3 << 29),
+            ("500 MB", 500_000_000),
+            ("0B", 0),
+            ("64kib", 64 << 10),
+            ("3tb", 3_000_000_000_000),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_can_be_misread_are_refused() {
+        for text in [
+            "512",
+            "2G",
+            "2M",
+            "",
+            "GiB",
+            "1.2.3GiB",
+            "-1GiB",
+            "99999999999TiB",
+            ".",
+        ] {
+            assert!(parse_size(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(parse_time("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_time("0ms"), Ok(Duration::ZERO));
+        assert!(parse_time("50").is_err());
+    }
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(count(1_281_167), "1,281,167");
+        assert_eq!(count(999), "999");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(107_808), "105.3 KiB");
+        assert_eq!(time(0.0567), "56.7 ms");
+        assert_eq!(time(2.5), "2.500 s");
+        assert_eq!(time(0.000_008_9), "8.9 µs");
+    }
+}

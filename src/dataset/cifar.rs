@@ -1,0 +1,389 @@
+//! CIFAR-10 and CIFAR-100, the [binary version](https://www.cs.toronto.edu/~kriz/cifar.html).
+//!
+//! A record is one label byte (CIFAR-100: coarse, then fine) and 3072 pixels: 32×32 red, green, blue planes. The files
+//! are read once, when the dataset is opened, and records are slices of them: 50,000 records take 154 MB, and reading
+//! 3 KB at a time would cost more than decoding it.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
+use smallvec::{SmallVec, smallvec};
+
+use super::{
+    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value, no_such_record,
+    open::nothing_to_read,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    source::{Object, Source},
+    types::{DType, ImageInfo},
+};
+
+const IMAGE: ImageInfo = ImageInfo { height: 32, width: 32, channels: 3, dtype: DType::U8, planar: true };
+const PIXELS: usize = 3 * 32 * 32;
+
+/// Which of the two: both a format for [`open`](super::open()) and the layout of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cifar {
+    /// CIFAR-10: 3073-byte records, ten classes.
+    Ten,
+    /// CIFAR-100: 3074-byte records, 20 coarse and 100 fine classes.
+    Hundred,
+}
+
+/// One record, cut by [`parse_record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CifarRecord<'a> {
+    /// Index of the class; of the fine class in CIFAR-100.
+    pub label: u8,
+    /// Index of the coarse class; `None` in CIFAR-10.
+    pub coarse_label: Option<u8>,
+    /// 32×32 pixels: the red plane, the green, the blue.
+    pub pixels: &'a [u8],
+}
+
+/// Cuts one record. Errors say which part is wrong, not which record it is.
+pub fn parse_record(layout: Cifar, bytes: &[u8]) -> Result<CifarRecord<'_>> {
+    let size = layout.record_bytes();
+    if bytes.len() != size {
+        return Err(Error::corrupt(format!("the record has {} bytes of {size}", bytes.len())));
+    }
+    let in_range = |what: &str, label: u8, classes: usize| match usize::from(label) < classes {
+        true => Ok(label),
+        false => Err(Error::corrupt(format!("{what} is {label}, there are {classes} classes"))),
+    };
+    let (labels, pixels) = bytes.split_at(size - PIXELS);
+    match (layout, labels) {
+        (Cifar::Ten, [label]) => {
+            Ok(CifarRecord { label: in_range("the label", *label, 10)?, coarse_label: None, pixels })
+        }
+        (Cifar::Hundred, [coarse, fine]) => Ok(CifarRecord {
+            label: in_range("the fine label", *fine, 100)?,
+            coarse_label: Some(in_range("the coarse label", *coarse, 20)?),
+            pixels,
+        }),
+        _ => unreachable!("a record is its labels and its pixels"),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Train,
+    Test,
+}
+
+fn base(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+impl Cifar {
+    /// Bytes of one record.
+    #[must_use]
+    pub const fn record_bytes(self) -> usize {
+        self.label_bytes() + PIXELS
+    }
+
+    const fn label_bytes(self) -> usize {
+        match self {
+            Self::Ten => 1,
+            Self::Hundred => 2,
+        }
+    }
+
+    /// Classes of the field `label`.
+    #[must_use]
+    pub const fn classes(self) -> usize {
+        match self {
+            Self::Ten => 10,
+            Self::Hundred => 100,
+        }
+    }
+
+    const fn names_file(self) -> &'static str {
+        match self {
+            Self::Ten => "batches.meta.txt",
+            Self::Hundred => "fine_label_names.txt",
+        }
+    }
+
+    fn part(self, name: &str) -> Option<Part> {
+        match (self, base(name)) {
+            (Self::Ten, "test_batch.bin") | (Self::Hundred, "test.bin") => Some(Part::Test),
+            (Self::Hundred, "train.bin") => Some(Part::Train),
+            (Self::Ten, base) if base.starts_with("data_batch_") && base.ends_with(".bin") => Some(Part::Train),
+            _ => None,
+        }
+    }
+
+    /// The files to read, in name order.
+    fn choose<'a>(self, source: &Source, objects: &'a [Object], options: &OpenOptions) -> Result<Vec<&'a Object>> {
+        let split = match options.split.as_deref() {
+            None => None,
+            Some("train") => Some(Part::Train),
+            Some("test") => Some(Part::Test),
+            Some(other) => {
+                return Err(Error::config(format!("{} has no split `{other}`", self.name())).hint("use train or test"));
+            }
+        };
+        let known: Vec<(&Object, Part)> = objects.iter().filter_map(|o| Some((o, self.part(&o.name)?))).collect();
+        if known.is_empty() && split.is_none() {
+            // The user named the format: then any name will do.
+            let chosen: Vec<_> = objects.iter().filter(|o| o.name.to_ascii_lowercase().ends_with(".bin")).collect();
+            return match chosen.is_empty() {
+                true => Err(nothing_to_read(source, objects, "CIFAR files")),
+                false => Ok(chosen),
+            };
+        }
+        // Two copies side by side would otherwise be read as one larger dataset.
+        let folder = |o: &Object| o.name.len() - base(&o.name).len();
+        if let Some(pair) = known.windows(2).find(|p| p[0].0.name[..folder(p[0].0)] != p[1].0.name[..folder(p[1].0)]) {
+            let what = format!("CIFAR files in two folders, such as `{}` and `{}`", pair[0].0.name, pair[1].0.name);
+            return Err(Error::config(what).at_object(source.url()).hint("open one of the folders"));
+        }
+        let has_train = known.iter().any(|(_, part)| *part == Part::Train);
+        let wanted = split.unwrap_or(if has_train { Part::Train } else { Part::Test });
+        let chosen: Vec<_> = known.iter().filter(|(_, part)| *part == wanted).map(|(o, _)| *o).collect();
+        if chosen.is_empty() {
+            let what = format!("no files of the split `{}`", options.split.as_deref().unwrap_or_default());
+            let have = known.first().map_or("none", |(o, _)| base(&o.name));
+            return Err(Error::new(ErrorKind::NotFound, what)
+                .at_object(source.url())
+                .hint(format!("the CIFAR files begin with {have}")));
+        }
+        Ok(chosen)
+    }
+
+    async fn class_names(
+        self,
+        source: &Source,
+        objects: &[Object],
+        beside: &Object,
+        given: Option<&Arc<[String]>>,
+    ) -> Result<Option<Arc<[String]>>> {
+        let folder = &beside.name[..beside.name.len() - base(&beside.name).len()];
+        let name = format!("{folder}{}", self.names_file());
+        let found: Option<Arc<[String]>> = match objects.iter().find(|o| o.name == name) {
+            Some(object) => {
+                let bytes = source.read(&name, 0..object.size).await?;
+                let text = String::from_utf8_lossy(&bytes);
+                Some(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
+            }
+            None => None,
+        };
+        let count = self.classes();
+        if let Some(found) = found.as_ref().filter(|f| f.len() != count) {
+            let what = format!("{} class names where {count} belong", found.len());
+            return Err(Error::corrupt(what).at_object(source.display_name(&name)));
+        }
+        if let Some(given) = given {
+            let other = found.as_deref().unwrap_or(given).iter().zip(given.iter()).find(|(a, b)| a != b);
+            if let Some((found, given)) = other {
+                return Err(Error::config(format!("class `{given}` is called `{found}` here"))
+                    .at_object(source.display_name(&name))
+                    .hint("open it without classes, or with its own"));
+            }
+            if given.len() != count {
+                return Err(Error::config(format!("{} classes given, {} has {count}", given.len(), self.name())));
+            }
+        }
+        Ok(given.cloned().or(found))
+    }
+
+    async fn load(self, source: &Source, objects: &[Object], options: &OpenOptions) -> Result<CifarDataset> {
+        if options.labels.is_some() {
+            return Err(Error::config(format!("{} holds its labels itself", self.name())).hint("leave out labels"));
+        }
+        let chosen = self.choose(source, objects, options)?;
+        let size = self.record_bytes() as u64;
+        for object in &chosen {
+            let (whole, rest) = (object.size / size, object.size % size);
+            if rest != 0 {
+                let what = format!(
+                    "{} bytes are {whole} whole {}-byte records and {rest} bytes of another",
+                    object.size, size
+                );
+                return Err(Error::corrupt(what)
+                    .at_stage(Stage::Open)
+                    .at_object(source.display_name(&object.name))
+                    .hint("the file is cut or of another kind; fetch it again"));
+            }
+        }
+        if chosen.iter().all(|o| o.size == 0) {
+            let name = source.display_name(&chosen[0].name);
+            return Err(Error::corrupt("the file is empty").at_object(name).hint("fetch it again"));
+        }
+        let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
+        let files = try_join_all(chosen.iter().map(|o| source.read(&o.name, 0..o.size))).await?;
+        let mut print = Fingerprint::of(self.name()).number(files.len() as u64);
+        for object in &chosen {
+            print = print.text(base(&object.name)).number(object.size);
+        }
+        let mut end = 0;
+        let files = chosen.iter().zip(files).map(|(object, data)| {
+            end += object.size / size;
+            File { name: source.display_name(&object.name), data, end }
+        });
+        let pixels = FieldKind::Image { channels: 3, size: Some((32, 32)), dtype: Some(DType::U8) };
+        let mut fields = vec![Field::new("image", pixels)];
+        if self == Self::Hundred {
+            fields.push(Field::new("coarse_label", FieldKind::Label));
+        }
+        fields.push(Field::label());
+        Ok(CifarDataset {
+            layout: self,
+            files: files.collect(),
+            schema: Schema::new(fields).with_classes(classes),
+            fingerprint: print.finish(),
+        })
+    }
+}
+
+impl Format for Cifar {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ten => "cifar10",
+            Self::Hundred => "cifar100",
+        }
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| self.part(&o.name).is_some())
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move { Ok(Arc::new(self.load(source, &objects, options).await?) as Arc<dyn Dataset>) }.boxed()
+    }
+}
+
+/// See [`Cifar`].
+#[derive(Debug)]
+struct CifarDataset {
+    layout: Cifar,
+    files: SmallVec<[File; 5]>,
+    schema: Schema,
+    fingerprint: Fingerprint,
+}
+
+struct File {
+    name: String,
+    data: Bytes,
+    /// Records in this file and those before.
+    end: u64,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "File({}, records to {})", self.name, self.end)
+    }
+}
+
+impl CifarDataset {
+    /// The file that holds the record, and where.
+    fn find(&self, record: u64) -> Option<(&File, Range<usize>)> {
+        let at = self.files.partition_point(|f| f.end <= record);
+        let file = self.files.get(at)?;
+        let start = at.checked_sub(1).map_or(0, |before| self.files[before].end);
+        let size = self.layout.record_bytes();
+        let offset = usize::try_from(record - start).ok()? * size;
+        Some((file, offset..offset + size))
+    }
+}
+
+impl Dataset for CifarDataset {
+    fn len(&self) -> u64 {
+        self.files.last().map_or(0, |f| f.end)
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        self.layout.name()
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        match record < self.len() {
+            true => Ok(ReadPlan::default()),
+            false => Err(no_such_record(record, self.len())),
+        }
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+        let (file, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
+        let bytes = file.data.slice(range.clone());
+        let cut = parse_record(self.layout, &bytes).map_err(|e| {
+            let at = range.start as u64..range.end as u64;
+            e.at_stage(Stage::Parse).at_record(record).at_object(file.name.clone()).at_range(at)
+        })?;
+        let mut values = smallvec![Value::Pixels { info: IMAGE, data: bytes.slice(self.layout.label_bytes()..) }];
+        values.extend(cut.coarse_label.map(|label| Value::Label(label.into())));
+        values.push(Value::Label(cut.label.into()));
+        Ok(Sample { values })
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.find(record).map_or_else(|| self.layout.name().to_owned(), |(file, _)| file.name.clone())
+    }
+
+    fn needs_fetch(&self) -> bool {
+        false
+    }
+
+    fn largest_read(&self) -> u64 {
+        0
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.data.len() as u64).sum()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_cut_into_labels_and_planes() {
+        let mut bytes = vec![7; 3073];
+        bytes[3072] = 9;
+        let record = parse_record(Cifar::Ten, &bytes).unwrap();
+        assert_eq!((record.label, record.coarse_label, record.pixels.len()), (7, None, 3072));
+        assert_eq!(record.pixels[3071], 9);
+        let mut bytes = vec![0; 3074];
+        (bytes[0], bytes[1]) = (19, 99);
+        let record = parse_record(Cifar::Hundred, &bytes).unwrap();
+        assert_eq!((record.coarse_label, record.label), (Some(19), 99));
+    }
+
+    #[test]
+    fn bytes_that_are_no_record_are_errors() {
+        let bad = |layout, first: &[u8], len| {
+            let mut bytes = vec![0; len];
+            bytes[..first.len()].copy_from_slice(first);
+            parse_record(layout, &bytes).unwrap_err().to_string()
+        };
+        assert!(bad(Cifar::Ten, &[10], 3073).contains("the label is 10, there are 10 classes"));
+        assert!(bad(Cifar::Hundred, &[20, 0], 3074).contains("coarse label is 20"));
+        assert!(bad(Cifar::Hundred, &[0, 100], 3074).contains("fine label is 100"));
+        assert!(bad(Cifar::Ten, &[], 3072).contains("3072 bytes of 3073"));
+        assert!(bad(Cifar::Hundred, &[], 0).contains("0 bytes of 3074"));
+    }
+}

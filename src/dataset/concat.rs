@@ -1,0 +1,224 @@
+//! Several datasets as one.
+
+use std::{fmt::Write, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{Dataset, ReadPlan, Sample, Schema, no_such_record};
+use crate::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+};
+
+/// The records of all `datasets`, one after another.
+///
+/// # Errors
+/// `Config` when there is none, or when their fields or classes differ: open the later ones with the classes of the
+/// first.
+pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Arc<dyn Dataset>> {
+    let parts: Vec<_> = datasets.into_iter().collect();
+    let Some(first) = parts.first() else {
+        return Err(Error::config("no datasets to put together"));
+    };
+    for (i, part) in parts.iter().enumerate().skip(1) {
+        if let Some(difference) = difference(first.schema(), part.schema()) {
+            return Err(Error::config(format!("dataset {i} does not fit dataset 0: {difference}")));
+        }
+    }
+    let mut ends = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let end = ends.last().copied().unwrap_or(0u64).checked_add(part.len());
+        ends.push(end.ok_or_else(|| Error::config("more than 2^64 records"))?);
+    }
+    Ok(Arc::new(Concat { parts, ends }))
+}
+
+/// What differs, in words.
+fn difference(a: &Schema, b: &Schema) -> Option<String> {
+    let names = |s: &Schema| s.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
+    if names(a) != names(b) {
+        return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
+    }
+    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| a.kind != b.kind) {
+        return Some(format!("`{}` is {:?}, not {:?}", a.name, b.kind, a.kind));
+    }
+    match (&a.classes, &b.classes) {
+        (Some(a), Some(b)) if a != b => {
+            let mut text = format!("it has {} classes, not {}", b.len(), a.len());
+            if let Some((i, (a, b))) = a.iter().zip(b.iter()).enumerate().find(|(_, (a, b))| a != b) {
+                let _ = write!(text, "; class {i} is `{b}`, not `{a}`");
+            }
+            Some(text)
+        }
+        (Some(_), None) => Some("it has no class names".to_owned()),
+        (None, Some(_)) => Some("it has class names".to_owned()),
+        _ => None,
+    }
+}
+
+/// See [`concat`].
+#[derive(Debug)]
+struct Concat {
+    parts: Vec<Arc<dyn Dataset>>,
+    /// Records in each part and those before.
+    ends: Vec<u64>,
+}
+
+impl Concat {
+    fn child(&self, record: u64) -> Result<(&dyn Dataset, u64)> {
+        let at = self.ends.partition_point(|end| *end <= record);
+        let part = self.parts.get(at).ok_or_else(|| no_such_record(record, self.len()))?;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Ok((&**part, record - start))
+    }
+}
+
+impl Dataset for Concat {
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn schema(&self) -> &Schema {
+        self.parts[0].schema()
+    }
+
+    fn format(&self) -> &str {
+        let first = self.parts[0].format();
+        if self.parts.iter().all(|p| p.format() == first) { first } else { "concat" }
+    }
+
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        let (part, child) = self.child(record)?;
+        part.plan(child, rng).map_err(|e| e.rename_record(record))
+    }
+
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let (part, child) = self.child(record)?;
+        part.parse(child, plan, bytes).map_err(|e| e.rename_record(record))
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.child(record).map_or_else(|_| "concat".to_owned(), |(part, child)| part.object(child))
+    }
+
+    fn needs_fetch(&self) -> bool {
+        self.parts.iter().any(|part| part.needs_fetch())
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.parts.iter().map(|p| p.largest_read()).max().unwrap_or(0)
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.resident_bytes()).sum()
+    }
+
+    /// A part without groups is one group: its records have no better neighbours.
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        let groups: Vec<_> = self.parts.iter().map(|p| p.groups()).collect();
+        if groups.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut starts = Vec::new();
+        for (i, groups) in groups.iter().enumerate().filter(|(i, _)| !self.parts[*i].is_empty()) {
+            let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+            starts.extend(groups.as_deref().unwrap_or(&[0]).iter().map(|g| start + g));
+        }
+        Some(starts.into())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let print = Fingerprint::of("concat").number(self.parts.len() as u64);
+        self.parts.iter().fold(print, |print, part| print.part(part.fingerprint())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::dataset::{MemoryDataset, SyntheticDataset, Value, dataset_contract, subset};
+
+    fn labels(labels: &[i64], classes: &[&str]) -> Arc<dyn Dataset> {
+        let builder = MemoryDataset::builder().labels(labels.to_vec());
+        let classes: Vec<String> = classes.iter().map(|c| (*c).to_owned()).collect();
+        Arc::new(if classes.is_empty() { builder } else { builder.classes(classes) }.build().unwrap())
+    }
+
+    #[test]
+    fn records_follow_one_another() {
+        let all = concat([labels(&[1, 2], &[]), labels(&[], &[]), labels(&[3], &[])]).unwrap();
+        let label = |r| match all.parse(r, &ReadPlan::default(), &[]).unwrap().values[0] {
+            Value::Label(label) => label,
+            ref other => panic!("{other:?}"),
+        };
+        assert_eq!((0..all.len()).map(label).collect::<Vec<_>>(), [1, 2, 3]);
+        block_on(dataset_contract(&*all)).unwrap();
+        assert!(concat([]).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let synthetic = || -> Arc<dyn Dataset> { Arc::new(SyntheticDataset::new(3, 4, 4, 2).unwrap()) };
+        let larger: Arc<dyn Dataset> = Arc::new(SyntheticDataset::new(3, 4, 5, 2).unwrap());
+        for (a, b, says) in [
+            (synthetic(), labels(&[1], &[]), "fields are label, not image, label"),
+            (synthetic(), larger, "(4, 5)"),
+            (labels(&[0], &["cat", "dog"]), labels(&[0], &["cat", "eel"]), "class 1 is `eel`, not `dog`"),
+            (labels(&[0], &["cat"]), labels(&[0], &["cat", "dog"]), "2 classes, not 1"),
+            (labels(&[0], &["cat"]), labels(&[0], &[]), "no class names"),
+        ] {
+            let error = concat([a, b]).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    /// Fails for each record, naming it.
+    #[derive(Debug)]
+    struct Failing(Schema);
+
+    impl Dataset for Failing {
+        fn len(&self) -> u64 {
+            3
+        }
+        fn schema(&self) -> &Schema {
+            &self.0
+        }
+        fn format(&self) -> &str {
+            "failing"
+        }
+        fn plan(&self, _record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+            Ok(ReadPlan::default())
+        }
+        fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+            Err(Error::corrupt("bad").at_record(record))
+        }
+        fn object(&self, record: u64) -> String {
+            record.to_string()
+        }
+        fn largest_read(&self) -> u64 {
+            0
+        }
+        fn groups(&self) -> Option<Arc<[u64]>> {
+            Some(Arc::new([0, 2]))
+        }
+        fn fingerprint(&self) -> Fingerprint {
+            Fingerprint(1)
+        }
+    }
+
+    #[test]
+    fn errors_name_the_record_of_the_whole() {
+        let part = || -> Arc<dyn Dataset> { Arc::new(Failing(Schema::new(vec![]))) };
+        let all = concat([part(), part()]).unwrap();
+        let inner = subset(Arc::clone(&all), vec![0, 5]).unwrap();
+        assert_eq!(all.parse(5, &ReadPlan::default(), &[]).unwrap_err().context().record, Some(5));
+        assert_eq!(all.object(5), "2");
+        assert_eq!(inner.parse(1, &ReadPlan::default(), &[]).unwrap_err().context().record, Some(1));
+        assert_eq!(&all.groups().unwrap()[..], [0, 2, 3, 5]);
+        assert_eq!(&inner.groups().unwrap()[..], [0, 1]);
+        assert!(block_on(dataset_contract(&*all)).is_err());
+    }
+}

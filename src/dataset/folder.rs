@@ -1,0 +1,333 @@
+//! Image files, in class folders or not.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use smallvec::smallvec;
+
+use super::{
+    Dataset, Field, Format, OpenOptions, ReadPlan, Sample, Schema, Value, index, labels,
+    open::{nothing_to_read, read_beside},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    source::{Extent, Object, Source},
+};
+
+/// What makes a file an image here; in lower case.
+pub(super) const EXTENSIONS: [&str; 5] = [".jpg", ".jpeg", ".png", ".webp", ".bmp"];
+
+/// Folders that hold class folders rather than images of a class.
+const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
+
+pub(super) fn is_image(name: &str) -> bool {
+    EXTENSIONS.iter().any(|extension| {
+        let start = name.len().checked_sub(extension.len());
+        start.and_then(|s| name.get(s..)).is_some_and(|end| end.eq_ignore_ascii_case(extension))
+    })
+}
+
+/// Class folders of images (ImageNet, Caltech-256), or a flat folder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Folder;
+
+impl Format for Folder {
+    fn name(&self) -> &'static str {
+        "folder"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| is_image(&o.name))
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let labels = match &options.labels {
+                Some(name) => {
+                    let (object, bytes) = read_beside(source, &objects, name).await?;
+                    let table = labels::parse(&object, &bytes).and_then(|t| t.resolve(options.classes.clone()));
+                    Some((table.map_err(|e| e.at_object(object.clone()))?, object))
+                }
+                None => None,
+            };
+            let (source, objects) = match &options.split {
+                Some(split) => (source.child(split)?, below(source, objects, split)?),
+                None => (source.clone(), objects),
+            };
+            if !self.recognises(&objects) {
+                return Err(nothing_to_read(&source, &objects, "images"));
+            }
+            let mut files = Files::of_images(source, &objects);
+            drop(objects);
+            let (labels, classes) = match labels {
+                Some((table, object)) => {
+                    let labels = table.labels_of(files.iter()).map_err(|e| e.at_object(object))?;
+                    (Some(labels), table.classes)
+                }
+                None => files.classes(options.classes.clone())?,
+            };
+            files.tighten();
+            Ok(Arc::new(FolderDataset::new(files, labels, classes)) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The objects in the folder `split`, named relative to it.
+fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Object>> {
+    let prefix = format!("{split}/");
+    let tops: BTreeSet<String> =
+        objects.iter().filter_map(|o| o.name.split_once('/')).map(|(top, _)| top.to_owned()).collect();
+    let inside = objects.into_iter().filter_map(|mut o| {
+        o.name = o.name.strip_prefix(&prefix)?.to_owned();
+        Some(o)
+    });
+    let inside: Vec<Object> = inside.collect();
+    if inside.is_empty() {
+        let tops: Vec<_> = tops.iter().take(5).map(String::as_str).collect();
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no folder `{split}`"))
+            .at_object(source.url())
+            .hint(format!("the first folders are {}", if tops.is_empty() { "none".into() } else { tops.join(", ") })));
+    }
+    Ok(inside)
+}
+
+/// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
+#[derive(Debug)]
+struct Files {
+    source: Source,
+    text: String,
+    /// Where each name ends in `text`.
+    ends: Vec<u64>,
+    sizes: Vec<u64>,
+}
+
+impl Files {
+    /// `objects` are sorted.
+    fn of_images(source: Source, objects: &[Object]) -> Self {
+        let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new() };
+        for object in objects.iter().filter(|o| is_image(&o.name)) {
+            files.text.push_str(&object.name);
+            files.ends.push(files.text.len() as u64);
+            files.sizes.push(object.size);
+        }
+        files
+    }
+
+    fn tighten(&mut self) {
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// `i` is below `len`.
+    fn name(&self, i: usize) -> &str {
+        let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[i] as usize]
+    }
+
+    fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.len()).map(|i| self.name(i))
+    }
+
+    /// Labels from the first folder of each name, and the class names; neither for a flat folder.
+    #[expect(clippy::type_complexity, reason = "both or neither")]
+    fn classes(&self, given: Option<Arc<[String]>>) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+        let top = |name: &str| name.split_once('/').map(|(top, _)| top.to_owned());
+        let mut found = BTreeSet::new();
+        let (mut flat, mut shallow) = (None, false);
+        for name in self.iter() {
+            match name.split_once('/') {
+                // Looked up before it is copied: a thousand classes, a million files.
+                Some((top, rest)) => {
+                    shallow |= !rest.contains('/');
+                    if !found.contains(top) {
+                        found.insert(top.to_owned());
+                    }
+                }
+                None => flat = flat.or(Some(name)),
+            }
+        }
+        if found.is_empty() {
+            return Ok((None, given));
+        }
+        if let Some(stray) = flat {
+            return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
+                .at_object(self.source.url())
+                .hint("move them into folders, or give labels for all"));
+        }
+        if !shallow && found.iter().all(|top| SPLITS.contains(&top.to_ascii_lowercase().as_str())) {
+            let splits = found.into_iter().collect::<Vec<_>>();
+            return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
+                .at_object(self.source.url())
+                .hint(format!("open {}, or set split(\"{}\")", self.source.display_name(&splits[0]), splits[0])));
+        }
+        let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
+        let index = labels::index_of(&classes)?;
+        if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {
+            let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
+            return Err(Error::config(what)
+                .at_object(self.source.display_name(unknown))
+                .hint("open it with the classes that it has, or remove the folder"));
+        }
+        let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
+        let labels = self.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
+        drop(index);
+        Ok((Some(labels), Some(classes)))
+    }
+}
+
+/// See [`Folder`].
+#[derive(Debug)]
+struct FolderDataset {
+    files: Files,
+    labels: Option<Vec<i64>>,
+    schema: Schema,
+    largest: u64,
+    fingerprint: Fingerprint,
+}
+
+impl FolderDataset {
+    fn new(files: Files, labels: Option<Vec<i64>>, classes: Option<Arc<[String]>>) -> Self {
+        let mut fields = vec![Field::image()];
+        fields.extend(labels.is_some().then(Field::label));
+        let mut print = Fingerprint::of("folder").number(files.len() as u64);
+        for (name, size) in files.iter().zip(&files.sizes) {
+            print = print.text(name).number(*size);
+        }
+        let largest = files.sizes.iter().copied().max().unwrap_or(0);
+        let schema = Schema::new(fields).with_classes(classes);
+        Self { files, labels, schema, largest, fingerprint: print.finish() }
+    }
+}
+
+impl Dataset for FolderDataset {
+    fn len(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "folder"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        let i = index(record, self.files.len())?;
+        Ok(ReadPlan::one(Extent::whole(&self.files.source, self.files.name(i), self.files.sizes[i])))
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let i = index(record, self.files.len())?;
+        let [image] = bytes else {
+            let what = format!("{} buffers where the plan has one", bytes.len());
+            return Err(Error::new(ErrorKind::Internal, what).at_record(record));
+        };
+        let mut values = smallvec![Value::Encoded(image.clone())];
+        values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
+        Ok(Sample { values })
+    }
+
+    fn object(&self, record: u64) -> String {
+        match index(record, self.files.len()) {
+            Ok(i) => self.files.source.display_name(self.files.name(i)),
+            Err(_) => self.files.source.url().to_owned(),
+        }
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.files.source.reads_inline()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.largest
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
+        (self.files.text.len() + self.files.len() * 16 + labels) as u64
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(names: &[&str]) -> Vec<Object> {
+        let mut objects: Vec<_> = names.iter().map(|n| Object::new(*n, n.len() as u64)).collect();
+        objects.sort_by(|a, b| a.name.cmp(&b.name));
+        objects
+    }
+
+    fn files(names: &[&str]) -> Files {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let source = Source::from_store(store, object_store::path::Path::default(), "test://");
+        Files::of_images(source, &objects(names))
+    }
+
+    #[test]
+    fn extensions_count_in_any_case_and_others_do_not() {
+        for name in ["a.jpg", "a/b.JPEG", "x.Png", "x.webp", "x.bmp", "ü.jpg", ".jpg"] {
+            assert!(is_image(name), "{name}");
+        }
+        for name in ["a.gif", "jpg", "a.jpg.txt", "ajpg", "", "é"] {
+            assert!(!is_image(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn classes_are_sorted_folder_names_even_where_names_sort_otherwise() {
+        // `-` sorts before `/`: the records of `a-b` come first, its class does not.
+        let files = files(&["a/1.jpg", "a-b/1.jpg", "a/deep/er/2.jpg", "c/readme.txt"]);
+        let (labels, classes) = files.classes(None).unwrap();
+        assert_eq!(&classes.unwrap()[..], ["a", "a-b"]);
+        assert_eq!(files.iter().collect::<Vec<_>>(), ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
+        assert_eq!(labels.unwrap(), [1, 0, 0]);
+    }
+
+    #[test]
+    fn caltech_labels_are_the_folder_number_less_one() {
+        let names: Vec<String> = (1..=257).map(|n| format!("{n:03}.thing-{}/{n:03}_0001.jpg", n % 7)).collect();
+        let files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let (labels, _) = files.classes(None).unwrap();
+        assert_eq!(labels.unwrap(), (0..257).collect::<Vec<i64>>());
+    }
+
+    #[test]
+    fn a_folder_of_splits_is_not_taken_for_classes() {
+        let error = files(&["train/cat/1.jpg", "val/cat/1.jpg"]).classes(None).unwrap_err();
+        assert!(error.to_string().contains("split(\"train\")"), "{error}");
+        // A class may well be called train.
+        assert!(files(&["train/1.jpg", "test/1.jpg"]).classes(None).is_ok());
+        assert!(files(&["train/a/1.jpg", "bus/a/1.jpg"]).classes(None).is_ok());
+    }
+
+    #[test]
+    fn a_million_names_take_little_more_than_their_letters() {
+        let names: Vec<String> = (0..10_000).map(|i| format!("n{:08}/n{:08}_{i}.JPEG", i % 10, i % 10)).collect();
+        let mut files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        files.tighten();
+        let letters: usize = names.iter().map(String::len).sum();
+        let data = FolderDataset::new(files, Some(vec![0; 10_000]), None);
+        assert_eq!(data.resident_bytes() as usize, letters + 10_000 * 24);
+        assert_eq!(data.files.text.capacity(), letters);
+    }
+}

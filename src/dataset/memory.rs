@@ -1,0 +1,346 @@
+//! Arrays that the user holds.
+
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+use bytes::Bytes;
+
+use super::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, index};
+use crate::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    types::{DType, ImageInfo},
+};
+
+/// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither here nor per record.
+///
+/// ```
+/// use infeed::dataset::{Dataset, MemoryDataset};
+/// let pixels = vec![0u8; 4 * 8 * 8 * 3];
+/// let dataset = MemoryDataset::builder().images_u8(pixels, 4, 8, 8, 3, false).labels(vec![0, 1, 1, 0]).build()?;
+/// assert_eq!(dataset.len(), 4);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryDataset {
+    columns: Vec<Column>,
+    schema: Schema,
+    len: usize,
+    fingerprint: Fingerprint,
+}
+
+/// Collects the columns of a [`MemoryDataset`]; each adds a field.
+#[derive(Debug, Default)]
+#[must_use = "`build` makes the dataset"]
+pub struct MemoryBuilder {
+    columns: Vec<(Field, Column)>,
+    classes: Option<Arc<[String]>>,
+    error: Option<Error>,
+}
+
+enum Column {
+    Pixels {
+        info: ImageInfo,
+        data: Bytes,
+        records: usize,
+    },
+    Encoded(Vec<Bytes>),
+    Labels(Vec<i64>),
+    /// `each` bytes a record, at least 1.
+    Array {
+        each: usize,
+        data: Bytes,
+    },
+}
+
+impl std::fmt::Debug for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pixels { info, records, .. } => write!(f, "{records} × {info:?}"),
+            Self::Encoded(files) => write!(f, "{} image files", files.len()),
+            Self::Labels(labels) => write!(f, "{} labels", labels.len()),
+            Self::Array { each, data } => write!(f, "{} bytes, {each} a record", data.len()),
+        }
+    }
+}
+
+impl Column {
+    fn len(&self) -> usize {
+        match self {
+            Self::Pixels { records, .. } => *records,
+            Self::Encoded(files) => files.len(),
+            Self::Labels(labels) => labels.len(),
+            Self::Array { each, data } => data.len() / each,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Pixels { data, .. } | Self::Array { data, .. } => data.len(),
+            Self::Encoded(files) => files.iter().map(Bytes::len).sum(),
+            Self::Labels(labels) => labels.len() * 8,
+        }
+    }
+
+    /// `i` is below `len`.
+    fn value(&self, i: usize) -> Value {
+        match self {
+            Self::Pixels { info, data, records } => {
+                let each = data.len() / records;
+                Value::Pixels { info: *info, data: data.slice(i * each..(i + 1) * each) }
+            }
+            Self::Encoded(files) => Value::Encoded(files[i].clone()),
+            Self::Labels(labels) => Value::Label(labels[i]),
+            Self::Array { each, data } => Value::Array(data.slice(i * each..(i + 1) * each)),
+        }
+    }
+}
+
+/// Numbers as the bytes they are.
+struct Numbers<T>(Vec<T>);
+
+impl<T: NoUninit> AsRef<[u8]> for Numbers<T> {
+    fn as_ref(&self) -> &[u8] {
+        // Never fails: every slice is aligned for bytes.
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+impl MemoryDataset {
+    /// A dataset without columns.
+    pub fn builder() -> MemoryBuilder {
+        MemoryBuilder::default()
+    }
+}
+
+impl MemoryBuilder {
+    fn column(mut self, field: Field, column: Result<Column>) -> Self {
+        match column {
+            Ok(column) => self.columns.push((field, column)),
+            Err(error) => self.error = self.error.or(Some(error)),
+        }
+        self
+    }
+
+    fn pixels(self, data: Bytes, n: usize, info: ImageInfo) -> Self {
+        let ImageInfo { height, width, channels, dtype, .. } = info;
+        let kind = FieldKind::Image { channels, size: Some((height, width)), dtype: Some(dtype) };
+        let expected = info.len_bytes().saturating_mul(n as u64);
+        let column = if info.len_bytes() == 0 {
+            Err(Error::config(format!("images of {height}×{width}×{channels} have no pixels")))
+        } else if data.len() as u64 != expected {
+            let what =
+                format!("{n} images of {height}×{width}×{channels} {dtype} are {expected} bytes, not {}", data.len());
+            Err(Error::config(what).at_object("image"))
+        } else {
+            Ok(Column::Pixels { info, data, records: n })
+        };
+        self.column(Field::new("image", kind), column)
+    }
+
+    /// Adds `n` images of 8-bit pixels as the field `image`. `planar`: channels first (CHW), else last (HWC).
+    pub fn images_u8(
+        self,
+        data: impl Into<Bytes>,
+        n: usize,
+        height: u32,
+        width: u32,
+        channels: u8,
+        planar: bool,
+    ) -> Self {
+        self.pixels(data.into(), n, ImageInfo { height, width, channels, dtype: DType::U8, planar })
+    }
+
+    /// The same with 16-bit pixels.
+    pub fn images_u16(self, data: Vec<u16>, n: usize, height: u32, width: u32, channels: u8, planar: bool) -> Self {
+        let data = Bytes::from_owner(Numbers(data));
+        self.pixels(data, n, ImageInfo { height, width, channels, dtype: DType::U16, planar })
+    }
+
+    /// The same with single precision pixels.
+    pub fn images_f32(self, data: Vec<f32>, n: usize, height: u32, width: u32, channels: u8, planar: bool) -> Self {
+        let data = Bytes::from_owner(Numbers(data));
+        self.pixels(data, n, ImageInfo { height, width, channels, dtype: DType::F32, planar })
+    }
+
+    /// Adds image files (JPEG, PNG, …) as the field `image`, decoded to RGB.
+    pub fn encoded_images(self, files: Vec<Bytes>) -> Self {
+        self.column(Field::image(), Ok(Column::Encoded(files)))
+    }
+
+    /// Adds class indices as the field `label`.
+    pub fn labels(self, labels: Vec<i64>) -> Self {
+        self.column(Field::label(), Ok(Column::Labels(labels)))
+    }
+
+    /// Adds numbers of a fixed shape. `data` holds all records, one after another, in the machine's byte order.
+    pub fn array(self, name: impl Into<String>, dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Self {
+        let (name, data) = (name.into(), data.into());
+        let each = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
+        let column = match each {
+            Some(each) if each > 0 && data.len() % each == 0 => Ok(Column::Array { each, data }),
+            Some(each) => {
+                let what = format!("{} bytes are no whole number of records of {each} bytes", data.len());
+                Err(Error::config(what).at_object(name.clone()))
+            }
+            None => Err(Error::config(format!("the shape {shape:?} is too large")).at_object(name.clone())),
+        };
+        self.column(Field::new(name, FieldKind::Array { dtype, shape }), column)
+    }
+
+    /// Names the classes; labels are indices into them.
+    pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
+        self.classes = Some(classes.into());
+        self
+    }
+
+    /// Makes the dataset.
+    ///
+    /// # Errors
+    /// `Config` when there is no column, two share a name, their lengths differ, or a label is not among the classes.
+    pub fn build(self) -> Result<MemoryDataset> {
+        let Self { columns, classes, error } = self;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let Some((first, column)) = columns.first() else {
+            return Err(Error::config("a dataset without fields").hint("add images, labels or arrays"));
+        };
+        let len = column.len();
+        for (i, (field, column)) in columns.iter().enumerate() {
+            if columns[..i].iter().any(|(other, _)| other.name == field.name) {
+                return Err(Error::config(format!("two fields are called `{}`", field.name)));
+            }
+            let here = column.len();
+            if here != len {
+                let what = format!("`{}` has {here} records, `{}` has {len}", field.name, first.name);
+                return Err(Error::config(what));
+            }
+            if let (Column::Labels(labels), Some(classes)) = (column, &classes) {
+                let bad = labels.iter().position(|l| usize::try_from(*l).map_or(true, |l| l >= classes.len()));
+                if let Some(record) = bad {
+                    let what = format!("label {} is not among the {} classes", labels[record], classes.len());
+                    return Err(Error::config(what).at_record(record as u64));
+                }
+            }
+        }
+        let mut print = Fingerprint::of("memory").number(len as u64);
+        for (field, column) in &columns {
+            print = print.text(&field.name).number(column.bytes() as u64);
+        }
+        let fingerprint = print.finish();
+        let (fields, columns) = columns.into_iter().unzip();
+        Ok(MemoryDataset { columns, schema: Schema::new(fields).with_classes(classes), len, fingerprint })
+    }
+}
+
+impl Dataset for MemoryDataset {
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "memory"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        index(record, self.len).map(|_| ReadPlan::default())
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+        let i = index(record, self.len)?;
+        Ok(Sample { values: self.columns.iter().map(|c| c.value(i)).collect() })
+    }
+
+    fn object(&self, _record: u64) -> String {
+        "memory".to_owned()
+    }
+
+    fn needs_fetch(&self) -> bool {
+        false
+    }
+
+    fn largest_read(&self) -> u64 {
+        0
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.columns.iter().map(|c| c.bytes() as u64).sum()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::dataset::dataset_contract;
+
+    fn says(builder: MemoryBuilder, text: &str) {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), crate::error::ErrorKind::Config);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+
+    #[test]
+    fn every_kind_of_column_keeps_the_contract() {
+        let files = vec![Bytes::from_static(b"a"), Bytes::new()];
+        for builder in [
+            MemoryDataset::builder().images_u8(vec![1; 24], 2, 2, 2, 3, false),
+            MemoryDataset::builder().images_u16(vec![1; 24], 2, 2, 2, 3, true),
+            MemoryDataset::builder().images_f32(vec![1.0; 40], 2, 2, 2, 5, true),
+            MemoryDataset::builder().encoded_images(files),
+        ] {
+            let builder = builder.labels(vec![1, 0]).classes(["a".to_owned(), "b".to_owned()]);
+            let builder = builder.array("box", DType::F32, vec![4], vec![0; 32]);
+            block_on(dataset_contract(&builder.build().unwrap())).unwrap();
+        }
+    }
+
+    #[test]
+    fn records_are_slices_of_what_was_given() {
+        let data = Bytes::from((0..24).collect::<Vec<u8>>());
+        let dataset = MemoryDataset::builder().images_u8(data.clone(), 2, 2, 2, 3, false).build().unwrap();
+        let sample = dataset.parse(1, &ReadPlan::default(), &[]).unwrap();
+        let Value::Pixels { data: pixels, .. } = &sample.values[0] else { panic!("{sample:?}") };
+        assert_eq!(pixels.as_ptr(), data[12..].as_ptr());
+        let dataset = MemoryDataset::builder().images_u16(vec![0x0102, 0x0304], 2, 1, 1, 1, false).build().unwrap();
+        let sample = dataset.parse(1, &ReadPlan::default(), &[]).unwrap();
+        let Value::Pixels { data: pixels, .. } = &sample.values[0] else { panic!("{sample:?}") };
+        assert_eq!(pixels[..], 0x0304u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_are_named() {
+        let builder = MemoryDataset::builder;
+        says(builder(), "without fields");
+        says(builder().images_u8(vec![0; 11], 1, 2, 2, 3, false), "1 images of 2×2×3 u8 are 12 bytes, not 11");
+        says(builder().images_u8(vec![], 1, 0, 2, 3, false), "no pixels");
+        says(builder().images_u8(vec![0], usize::MAX, u32::MAX, u32::MAX, 255, false), "not 1");
+        says(
+            builder().labels(vec![0; 2]).array("x", DType::U8, vec![], vec![0; 3]),
+            "`x` has 3 records, `label` has 2",
+        );
+        says(builder().array("x", DType::F32, vec![3], vec![0; 16]), "records of 12 bytes");
+        says(builder().array("x", DType::F32, vec![0], vec![]), "records of 0 bytes");
+        says(builder().array("x", DType::F32, vec![usize::MAX, 3], vec![]), "too large");
+        says(builder().labels(vec![0]).labels(vec![0]), "two fields are called `label`");
+        says(builder().labels(vec![0, 2]).classes(["a".to_owned()]), "label 2 is not among the 1 classes (record 1)");
+    }
+
+    #[test]
+    fn no_records_are_a_dataset_too() {
+        let dataset = MemoryDataset::builder().images_u8(vec![], 0, 2, 2, 3, false).labels(vec![]).build().unwrap();
+        assert!(dataset.is_empty());
+        block_on(dataset_contract(&dataset)).unwrap();
+    }
+}

@@ -1,0 +1,191 @@
+//! From a url to a dataset.
+
+use std::{collections::BTreeMap, future::IntoFuture, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, TryStreamExt, future::BoxFuture};
+
+use super::{Dataset, Format, SyntheticDataset, formats};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    source::{Object, Source},
+};
+
+/// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` (see [`Source::parse`]), or
+/// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`]).
+///
+/// The format is recognised by the names of the objects:
+///
+/// | names | is |
+/// |---|---|
+/// | `data_batch_*.bin`, `test_batch.bin` | CIFAR-10, binary version |
+/// | `train.bin`, `test.bin` | CIFAR-100, binary version |
+/// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, in any case) | images in class folders; labels count the sorted folder names |
+/// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// assert_eq!(dataset.len(), 50);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+pub fn open(url: impl Into<String>) -> Open {
+    Open { from: From::Url(url.into()), options: OpenOptions::default(), extra: Vec::new() }
+}
+
+/// Opens the dataset in `source`, such as a store that you made.
+pub fn open_source(source: Source) -> Open {
+    Open { from: From::Source(source), options: OpenOptions::default(), extra: Vec::new() }
+}
+
+/// What [`open`] may be told. A [`Format`] reads from it what concerns it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Name of the format, when names do not tell.
+    pub format: Option<String>,
+    /// Object of the source, or path or url, of a CSV or JSON file with labels.
+    pub labels: Option<String>,
+    /// Class names in the order of their indices.
+    pub classes: Option<Arc<[String]>>,
+    /// `train`, `test`, …, when a source holds several.
+    pub split: Option<String>,
+}
+
+/// A dataset about to be opened; `.await` opens it. See [`open`].
+#[derive(Clone, Debug)]
+#[must_use = "a dataset is opened by awaiting this"]
+pub struct Open {
+    from: From,
+    options: OpenOptions,
+    extra: Vec<Arc<dyn Format>>,
+}
+
+#[derive(Clone, Debug)]
+enum From {
+    Url(String),
+    Source(Source),
+}
+
+impl Open {
+    /// Names the format (`folder`, `cifar10`, `cifar100`, or one of your own) instead of recognising it.
+    pub fn format(mut self, name: impl Into<String>) -> Self {
+        self.options.format = Some(name.into());
+        self
+    }
+
+    /// Takes labels from a CSV or JSON file: an object of the dataset, else a path or url.
+    ///
+    /// CSV: two columns, file and label; with a header, the columns called `file`, `filename`, `image`, `path`, `name`
+    /// or `id` and `label`, `class`, `category` or `target`. JSON: `{"a.jpg": 3, …}` or
+    /// `[{"file": "a.jpg", "label": 3}, …]`. Files are named relative to the dataset, with or without extension. Labels
+    /// are integers, or class names: then [`classes`](Self::classes), else the sorted names, give the indices.
+    pub fn labels(mut self, file: impl Into<String>) -> Self {
+        self.options.labels = Some(file.into());
+        self
+    }
+
+    /// Takes class names, and so their indices, from elsewhere: `schema().classes` of the training set, for the
+    /// validation set. A class that is not among them is an error that names it.
+    pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
+        self.options.classes = Some(classes.into());
+        self
+    }
+
+    /// Chooses a part: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
+    /// `train`, `val`, … that hold the class folders.
+    pub fn split(mut self, name: impl Into<String>) -> Self {
+        self.options.split = Some(name.into());
+        self
+    }
+
+    /// Tries a format of your own before those of [`formats`].
+    pub fn add_format(mut self, format: impl Format) -> Self {
+        self.extra.push(Arc::new(format));
+        self
+    }
+
+    async fn run(self) -> Result<Arc<dyn Dataset>> {
+        let Self { from, options, extra } = self;
+        let source = match from {
+            From::Url(url) if url.starts_with("synthetic:") => {
+                if let OpenOptions { format: None, labels: None, classes: None, split: None } = &options {
+                    return Ok(Arc::new(SyntheticDataset::parse(&url)?));
+                }
+                return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
+            }
+            From::Url(url) => Source::parse(&url)?,
+            From::Source(source) => source,
+        };
+        let (source, mut objects) = list(source).await?;
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let candidates = || extra.iter().map(|f| &**f).chain(formats().iter().copied());
+        let format = match &options.format {
+            Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
+                let known: Vec<_> = candidates().map(Format::name).collect();
+                Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
+            })?,
+            None => candidates()
+                .find(|f| f.recognises(&objects))
+                .ok_or_else(|| nothing_to_read(&source, &objects, "images or CIFAR files"))?,
+        };
+        tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
+        format.open(&source, objects, &options).await
+    }
+}
+
+impl IntoFuture for Open {
+    type Output = Result<Arc<dyn Dataset>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.run().map(|opened| opened.map_err(|e| e.at_stage(Stage::Open))).boxed()
+    }
+}
+
+/// Everything below `source`, or the one object that it names.
+async fn list(source: Source) -> Result<(Source, Vec<Object>)> {
+    let objects: Vec<Object> = source.list().try_collect().await?;
+    if objects.is_empty()
+        && let Some(source) = source.as_object().await?
+    {
+        let objects = source.list().try_collect().await?;
+        return Ok((source, objects));
+    }
+    Ok((source, objects))
+}
+
+/// Says what was looked for and what there is instead.
+pub(super) fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Error {
+    let mut kinds = BTreeMap::<&str, usize>::new();
+    for object in objects {
+        let base = object.name.rsplit('/').next().unwrap_or_default();
+        let kind = base.rfind('.').map_or("without extension", |dot| &base[dot..]);
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let listed: Vec<_> = kinds.iter().take(3).map(|(kind, count)| format!("{count} {kind}")).collect();
+    let found = match kinds.len() {
+        0 => "there are no files".to_owned(),
+        1..=3 => format!("there are only {}", listed.join(", ")),
+        _ => format!("there are only {}, and others", listed.join(", ")),
+    };
+    Error::new(ErrorKind::NotFound, format!("no {wanted}: {found}"))
+        .at_stage(Stage::Open)
+        .at_object(source.url())
+        .hint(format!("images end with {}; or name the format", super::folder::EXTENSIONS.join(", ")))
+}
+
+/// Reads all of one object of the dataset, or else of a path or url. Returns how messages call it, and its bytes.
+pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
+    if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
+        return Ok((source.display_name(name), source.read(name, 0..objects[at].size).await?));
+    }
+    let (source, objects) = list(Source::parse(name)?).await?;
+    match (source.only(), &objects[..]) {
+        (Some(_), [object]) => Ok((name.to_owned(), source.read(&object.name, 0..object.size).await?)),
+        _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
+    }
+}

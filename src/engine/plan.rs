@@ -1,0 +1,71 @@
+//! The batches of a stream, one after another: which records, which positions, which state after them.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{Ordering, Setup};
+use crate::{random::SampleRng, sampler::LoaderState};
+
+/// One batch of this rank before any byte moved. Row `i` holds `records[i]`.
+#[derive(Debug)]
+pub(super) struct BatchPlan {
+    pub(super) epoch: u64,
+    pub(super) step: u64,
+    pub(super) positions: Vec<u64>,
+    pub(super) records: Vec<u64>,
+    /// Rows that are not padding.
+    pub(super) valid: usize,
+    pub(super) after: LoaderState,
+}
+
+impl BatchPlan {
+    /// The draws of the sample in `row`.
+    pub(super) fn rng(&self, row: usize) -> SampleRng {
+        SampleRng::new(self.after.seed, self.epoch, self.records[row])
+    }
+}
+
+/// Walks the steps of the epochs in `epochs`, the first from `position`.
+#[derive(Debug)]
+pub(super) struct Planner {
+    setup: Arc<Setup>,
+    order: Ordering,
+    epochs: Range<u64>,
+    position: u64,
+    step: u64,
+}
+
+impl Planner {
+    pub(super) fn new(setup: Arc<Setup>, order: Ordering, epochs: Range<u64>, position: u64) -> Self {
+        Self { setup, order, epochs, position, step: 0 }
+    }
+}
+
+impl Iterator for Planner {
+    type Item = BatchPlan;
+
+    fn next(&mut self) -> Option<BatchPlan> {
+        let len = self.order.sampler.len();
+        while self.epochs.start < self.epochs.end {
+            let (epoch, step) = (self.epochs.start, self.step);
+            let schedule = self.setup.schedule(len, self.position);
+            if step >= schedule.steps() {
+                self.epochs.start += 1;
+                (self.position, self.step) = (0, 0);
+                // Without steps in a whole epoch there are none in any.
+                if self.setup.schedule(len, 0).steps() == 0 {
+                    return None;
+                }
+                continue;
+            }
+            self.step += 1;
+            let rows = schedule.rows(step);
+            let valid = rows.valid();
+            let positions: Vec<u64> = rows.collect();
+            let records = positions.iter().map(|position| self.order.sampler.record(epoch, *position)).collect();
+            let (next_epoch, next_position) = schedule.place_after(epoch, step);
+            let after = self.order.state.at(next_epoch, next_position);
+            return Some(BatchPlan { epoch, step, positions, records, valid, after });
+        }
+        None
+    }
+}

@@ -1,0 +1,126 @@
+//! One stream's life: started by a loader, polled by its user, ended by its last batch, an error, or a drop.
+
+use std::{
+    ops::Range,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use std::future::Future;
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    task::AbortHandle,
+};
+
+use super::{Ordering, Setup, admit, plan::Planner};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    loader::Batch,
+    report::Recorder,
+};
+
+/// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
+/// [`close`](Gate::close) returned, no read begins; one in progress may end.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    closed: RwLock<bool>,
+}
+
+impl Gate {
+    /// `None` when the stream is gone.
+    pub(super) fn pass(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let guard = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        (!*guard).then_some(guard)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.pass().is_none()
+    }
+
+    /// Waits for reads that are just beginning: for local files the opening, for requests one poll.
+    pub(super) fn close(&self) {
+        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+}
+
+/// What the tasks and jobs of a stream share.
+#[derive(Debug)]
+pub(super) struct RunShared {
+    pub(super) setup: Arc<Setup>,
+    pub(super) gate: Gate,
+    pub(super) recorder: Recorder,
+    pub(super) started: Instant,
+}
+
+/// A sealed batch on its way to the stream, and the permit for its rows.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) result: Result<Batch>,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+/// A seat in the stream's channel: the batch comes later, the order is fixed now.
+pub(super) type Seat = oneshot::Receiver<Sealed>;
+
+/// The receiving end of a stream.
+#[derive(Debug)]
+pub(crate) struct Run {
+    shared: Arc<RunShared>,
+    seats: mpsc::Receiver<Seat>,
+    head: Option<Seat>,
+    admit: AbortHandle,
+}
+
+impl Run {
+    pub(crate) fn start(setup: &Arc<Setup>, order: Ordering, epochs: Range<u64>, position: u64) -> Self {
+        let shared = Arc::new(RunShared {
+            setup: Arc::clone(setup),
+            gate: Gate::default(),
+            recorder: Recorder::default(),
+            started: Instant::now(),
+        });
+        let (announce, seats) = mpsc::channel(setup.limits.seats);
+        let planner = Planner::new(Arc::clone(setup), order, epochs, position);
+        let admit = setup.engine.spawn(admit::admit(Arc::clone(&shared), planner, announce));
+        Self { shared, seats, head: None, admit }
+    }
+
+    /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
+    pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
+        if self.head.is_none() {
+            let Some(seat) = ready!(self.seats.poll_recv(cx)) else { return Poll::Ready(None) };
+            self.head = Some(seat);
+        }
+        let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
+        let sealed = ready!(std::pin::Pin::new(head).poll(cx));
+        self.head = None;
+        // The permit ends here: a batch that was handed over has left the budget.
+        let lost =
+            |_| Err(Error::new(ErrorKind::Internal, "a batch was lost by the engine").hint("please report this"));
+        Poll::Ready(Some(sealed.map_or_else(lost, |Sealed { result, .. }| result)))
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.shared.started
+    }
+
+    /// Ends all work of this stream: no read begins once this returned. Does nothing the second time.
+    pub(crate) fn cancel(&mut self) {
+        self.shared.gate.close();
+        self.admit.abort();
+        self.seats.close();
+        self.shared.setup.workers.forget(&self.shared);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}

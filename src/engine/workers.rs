@@ -1,0 +1,514 @@
+//! The decode threads and the one queue that feeds them.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    ChunkSize,
+    batch::Assembly,
+    run::{Gate, RunShared},
+};
+use crate::{
+    codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
+    dataset::{Dataset, Sample, Value},
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    sys::rows::Rows,
+    transform::Lowered,
+};
+
+/// Some rows of one batch on their way to a worker.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) assembly: Arc<Assembly>,
+    /// First row of the batch.
+    pub(super) first: usize,
+    /// One for each field.
+    pub(super) rows: Vec<Rows>,
+    /// One for each row: bytes that were fetched already; empty when the worker reads them itself.
+    pub(super) fetched: Vec<Result<Vec<Bytes>>>,
+    /// Samples that another class gave back; empty for a fresh task.
+    retried: Vec<Item>,
+    /// Who may take it.
+    allowed: ClassSet,
+    /// Room for the fetched bytes, given back when they are decoded.
+    encoded: Option<OwnedSemaphorePermit>,
+}
+
+impl Task {
+    pub(super) fn new(assembly: &Arc<Assembly>, first: usize, rows: Vec<Rows>) -> Self {
+        let assembly = Arc::clone(assembly);
+        Self { assembly, first, rows, fetched: Vec::new(), retried: Vec::new(), allowed: ClassSet::ALL, encoded: None }
+    }
+
+    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Bytes>>>, encoded: Option<OwnedSemaphorePermit>) -> Self {
+        (self.fetched, self.encoded) = (fetched, encoded);
+        self
+    }
+
+    fn len(&self) -> usize {
+        self.rows.first().map_or(0, Rows::rows)
+    }
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    tasks: VecDeque<Task>,
+    closed: bool,
+}
+
+/// First in, first out, for each class the first task that it may take.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    ready: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, task: Task) {
+        let many_classes = task.allowed != ClassSet::ALL;
+        self.lock().tasks.push_back(task);
+        self.wake(many_classes);
+    }
+
+    /// Puts a task back before all others: its batch is already late.
+    fn push_front(&self, task: Task) {
+        self.lock().tasks.push_front(task);
+        self.wake(true);
+    }
+
+    fn wake(&self, all: bool) {
+        // One waiting thread is enough when each may take the task.
+        if all { self.ready.notify_all() } else { self.ready.notify_one() }
+    }
+
+    /// The next task for `class`, and how long this thread waited for it. `None` at once when `wait` is false and
+    /// there is none, or when the queue was closed.
+    fn pop(&self, class: usize, wait: bool) -> Option<(Task, Duration)> {
+        let began = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(at) = state.tasks.iter().position(|task| task.allowed.contains(class)) {
+                return state.tasks.remove(at).map(|task| (task, began.elapsed()));
+            }
+            if !wait {
+                return None;
+            }
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn close(&self) {
+        let tasks = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.tasks)
+        };
+        self.ready.notify_all();
+        // Outside the lock: dropping rows may free memory.
+        drop(tasks);
+    }
+}
+
+/// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
+pub(crate) struct Workers {
+    queue: Arc<Queue>,
+    decoder: Arc<dyn Decoder>,
+    chunk: Arc<ChunkSize>,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("decoder", &self.decoder.name()).finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Starts all threads of the decoder's classes and waits until each has made its worker.
+    pub(crate) fn start(
+        dataset: &Arc<dyn Dataset>,
+        decoder: &Arc<dyn Decoder>,
+        programs: &Arc<[Option<Lowered>]>,
+        chunk: ChunkSize,
+    ) -> Result<Self> {
+        // From here on an early return closes the queue, which ends the threads that did start.
+        let workers = Self { queue: Arc::default(), decoder: Arc::clone(decoder), chunk: Arc::new(chunk) };
+        let (report, reports) = mpsc::channel::<Result<()>>();
+        let mut started = 0;
+        for (class, kind) in decoder.classes().iter().enumerate() {
+            for n in 0..kind.workers.get() {
+                let thread = Thread {
+                    class,
+                    n,
+                    depth: kind.batch.get(),
+                    queue: Arc::clone(&workers.queue),
+                    dataset: Arc::clone(dataset),
+                    decoder: Arc::clone(decoder),
+                    programs: Arc::clone(programs),
+                    chunk: Arc::clone(&workers.chunk),
+                };
+                let report = report.clone();
+                let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
+                let body = move || match thread.worker() {
+                    Ok(worker) => {
+                        let _ = report.send(Ok(()));
+                        drop(report);
+                        thread.run(worker);
+                    }
+                    Err(error) => {
+                        let _ = report.send(Err(error));
+                    }
+                };
+                thread::Builder::new().name(format!("infeed-{}-{n}", kind.name)).spawn(body).map_err(failed)?;
+                started += 1;
+            }
+        }
+        drop(report);
+        for _ in 0..started {
+            let gone = || Error::new(ErrorKind::Internal, "a decode thread ended while it started");
+            reports.recv().map_err(|_| gone())??;
+        }
+        Ok(workers)
+    }
+
+    pub(super) fn submit(&self, task: Task) {
+        self.queue.push(task);
+    }
+
+    /// How many records the next tasks of a batch of `rows` should hold.
+    pub(super) fn chunk(&self, rows: usize) -> usize {
+        self.chunk.get(rows)
+    }
+
+    /// Drops the queued tasks of a stream that is gone, and with them their memory.
+    pub(super) fn forget(&self, run: &Arc<RunShared>) {
+        let gone: VecDeque<Task> = {
+            let mut state = self.queue.lock();
+            let (gone, kept) = state.tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.run, run));
+            state.tasks = kept;
+            gone
+        };
+        drop(gone);
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// What a decode thread needs. It holds no loader and no stream, so that these can end while it works.
+struct Thread {
+    class: usize,
+    n: usize,
+    depth: usize,
+    queue: Arc<Queue>,
+    dataset: Arc<dyn Dataset>,
+    decoder: Arc<dyn Decoder>,
+    programs: Arc<[Option<Lowered>]>,
+    chunk: Arc<ChunkSize>,
+}
+
+/// A job in a worker: where its rows go when it comes back.
+struct InWork {
+    tag: u64,
+    ticket: Ticket,
+    /// Classes that have not given its rows back.
+    allowed: ClassSet,
+    began: Instant,
+    encoded: Option<OwnedSemaphorePermit>,
+}
+
+/// Fails the batch when the rows of a job do not come back, whatever the reason.
+struct Ticket {
+    assembly: Option<Arc<Assembly>>,
+    first: usize,
+}
+
+impl Ticket {
+    fn redeem(mut self) -> (Arc<Assembly>, usize) {
+        (self.assembly.take().expect("taken only here"), self.first)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(assembly) = &self.assembly {
+            let what = "a decode worker panicked";
+            assembly.fail(
+                Error::new(ErrorKind::Internal, what)
+                    .at_stage(Stage::Decode)
+                    .hint("see the panic's message on stderr; please report it unless the decoder is yours"),
+            );
+        }
+    }
+}
+
+impl Thread {
+    fn worker(&self) -> Result<Box<dyn Worker>> {
+        let make = || self.decoder.worker(self.class, self.n, &self.programs);
+        catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| {
+            let what = format!("decoder {} panicked while making a worker", self.decoder.name());
+            Err(Error::new(ErrorKind::Internal, what))
+        })
+    }
+
+    /// Runs until the queue is closed. A panic of the worker fails the batches it had in hand and costs the worker;
+    /// the thread goes on with a new one.
+    fn run(&self, mut worker: Box<dyn Worker>) {
+        let mut buffers = Buffers::default();
+        loop {
+            let mut in_work = Vec::new();
+            let serve = || self.serve(&mut *worker, &mut in_work, &mut buffers);
+            if catch_unwind(AssertUnwindSafe(serve)).is_ok() {
+                return;
+            }
+            drop(in_work);
+            match self.worker() {
+                Ok(fresh) => worker = fresh,
+                // Without a worker the thread can only refuse: better than a stream that never ends.
+                Err(error) => return self.refuse(&error),
+            }
+        }
+    }
+
+    fn refuse(&self, error: &Error) {
+        while let Some((task, _)) = self.queue.pop(self.class, true) {
+            task.assembly.fail(error.clone());
+        }
+    }
+
+    fn serve(&self, worker: &mut dyn Worker, in_work: &mut Vec<InWork>, buffers: &mut Buffers) {
+        let mut tag = 0;
+        loop {
+            let idle = in_work.is_empty();
+            let next = if in_work.len() < self.depth { self.queue.pop(self.class, idle) } else { None };
+            let wait = match next {
+                Some((task, waited)) => {
+                    if task.assembly.run.gate.is_closed() {
+                        continue;
+                    }
+                    let run = Arc::clone(&task.assembly.run);
+                    // Time before the stream began is not its hunger.
+                    run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
+                    tag += 1;
+                    let (began, allowed) = (Instant::now(), task.allowed);
+                    if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
+                        in_work.push(InWork { tag, ticket, allowed, began, encoded });
+                        worker.submit(job);
+                    }
+                    Wait::Now
+                }
+                // Nothing in hand and nothing came: the queue is closed.
+                None if idle => return,
+                None => Wait::Block,
+            };
+            for finished in worker.poll(wait) {
+                let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
+                self.deliver(in_work.swap_remove(at), finished);
+            }
+        }
+    }
+
+    /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
+    fn prepare(
+        &self,
+        task: Task,
+        tag: u64,
+        buffers: &mut Buffers,
+    ) -> Option<(Job, Ticket, Option<OwnedSemaphorePermit>)> {
+        let count = task.len();
+        let Task { assembly, first, mut rows, fetched, retried, encoded, .. } = task;
+        let run = Arc::clone(&assembly.run);
+        // From here on the batch fails if the rows do not come back.
+        let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
+        if !retried.is_empty() {
+            return Some((Job { tag, items: retried, rows }, ticket, encoded));
+        }
+        let began = Instant::now();
+        let (mut items, mut read) = (Vec::with_capacity(count), 0);
+        let mut fetched = fetched.into_iter();
+        for i in 0..count {
+            let record = assembly.plan.records[first + i];
+            let rng = assembly.plan.rng(first + i);
+            let sample = match fetched.next() {
+                Some(bytes) => bytes.and_then(|bytes| {
+                    let plan = self.dataset.plan(record, rng)?;
+                    self.dataset.parse(record, &plan, &bytes)
+                }),
+                None => {
+                    let Some(sample) = self.read(record, rng, &run.gate, buffers, &mut read) else {
+                        // The stream is gone: its batch needs no error.
+                        let _ = ticket.redeem();
+                        return None;
+                    };
+                    sample
+                }
+            };
+            let sample = sample.and_then(|sample| place_plain_fields(&sample, i, &mut rows).map(|()| sample));
+            let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
+            items.push(Item { record, rng, sample: sample.map_err(named) });
+        }
+        if read > 0 {
+            run.recorder.busy(Stage::Fetch, began.elapsed(), count as u64, read);
+        }
+        Some((Job { tag, items, rows }, ticket, encoded))
+    }
+
+    /// Reads a record on this thread. `None`: the stream is gone and nothing was read.
+    fn read(
+        &self,
+        record: u64,
+        rng: crate::random::SampleRng,
+        gate: &Gate,
+        buffers: &mut Buffers,
+        read: &mut u64,
+    ) -> Option<Result<Sample>> {
+        let plan = match self.dataset.plan(record, rng) {
+            Ok(plan) => plan,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut bytes: smallvec::SmallVec<[Bytes; 1]> = smallvec::SmallVec::new();
+        for extent in &plan.extents {
+            let opened = {
+                let _open = gate.pass()?;
+                extent.source.open_inline(&extent.name, extent.range.clone())
+            };
+            let buffer = match opened.and_then(|opened| {
+                let mut buffer = buffers.take();
+                opened.read_into(&mut buffer).map(|()| buffer)
+            }) {
+                Ok(buffer) => buffer,
+                Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+            };
+            *read += buffer.len() as u64;
+            bytes.push(buffers.lend(buffer));
+        }
+        Some(self.dataset.parse(record, &plan, &bytes))
+    }
+
+    fn deliver(&self, work: InWork, finished: Finished) {
+        let InWork { ticket, allowed, began, encoded, .. } = work;
+        let Finished { job, outcomes, decode, transform } = finished;
+        let (assembly, first) = ticket.redeem();
+        let Job { items, mut rows, .. } = job;
+        let count = items.len();
+        if outcomes.len() != count || rows.iter().any(|rows| rows.rows() != count) {
+            let what =
+                format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
+            return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
+        }
+        let recorder = &assembly.run.recorder;
+        let out: usize = rows.iter().map(|rows| rows.bytes().len()).sum();
+        if decode > Duration::ZERO {
+            recorder.busy(Stage::Decode, decode, count as u64, 0);
+        }
+        recorder.busy(Stage::Transform, transform, count as u64, out as u64);
+        self.chunk.learn(began.elapsed(), count);
+        // The encoded bytes are free only when no slice of them is alive.
+        let mut failed = Vec::new();
+        let mut elsewhere = Vec::new();
+        for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Failed(error) => {
+                    let object = || self.dataset.object(item.record);
+                    failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record).at_object(object())));
+                }
+                // Never back to a class that gave it away: each row is tried once by each class at most.
+                Outcome::Elsewhere(classes) => elsewhere.push((i, item, allowed.and(classes).without(self.class))),
+            }
+        }
+        drop(encoded);
+        // Rows that go elsewhere leave the job; the stretches between them are finished.
+        let mut at = 0;
+        for (i, item, classes) in elsewhere {
+            let done: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(i - at)).collect();
+            let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
+            if i > at {
+                let errors = failed.extract_if(.., |(row, _)| *row < first + i);
+                assembly.deliver(first + at, done, errors);
+            }
+            at = i + 1;
+            if !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
+                let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
+                    .at_stage(Stage::Decode)
+                    .at_record(item.record)
+                    .at_object(self.dataset.object(item.record));
+                assembly.deliver(first + i, one, [(first + i, error)]);
+                continue;
+            }
+            let mut task = Task::new(&assembly, first + i, one);
+            (task.retried, task.allowed) = (vec![item], classes);
+            self.queue.push_front(task);
+        }
+        if at < count {
+            assembly.deliver(first + at, rows, failed);
+        }
+    }
+}
+
+/// Writes labels and arrays of one sample; images are the decoder's.
+fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<()> {
+    for (value, rows) in sample.values.iter().zip(rows) {
+        let bytes: &[u8] = match value {
+            Value::Label(label) => &label.to_ne_bytes(),
+            Value::Array(data) => data,
+            Value::Encoded(_) | Value::Pixels { .. } => continue,
+        };
+        let place = rows.row_mut(row);
+        if place.len() != bytes.len() {
+            let what = format!("a field has {} bytes where the schema says {}", bytes.len(), place.len());
+            return Err(Error::corrupt(what).at_stage(Stage::Parse));
+        }
+        place.copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+/// Read buffers of one thread. `Bytes` are lent out of a buffer; once they are dropped, its memory serves again.
+#[derive(Default)]
+struct Buffers {
+    idle: Vec<BytesMut>,
+    lent: VecDeque<Bytes>,
+}
+
+impl Buffers {
+    fn take(&mut self) -> BytesMut {
+        // A lent buffer that nobody holds any more can be written again.
+        for _ in 0..self.lent.len() {
+            let Some(bytes) = self.lent.pop_front() else { break };
+            match bytes.try_into_mut() {
+                Ok(buffer) => self.idle.push(buffer),
+                Err(bytes) => self.lent.push_back(bytes),
+            }
+        }
+        self.idle.pop().unwrap_or_default()
+    }
+
+    fn lend(&mut self, buffer: BytesMut) -> Bytes {
+        let bytes = buffer.freeze();
+        // A decoder that keeps slices (to start work on them) costs a buffer for each; 64 are plenty.
+        if self.lent.len() < 64 {
+            self.lent.push_back(bytes.clone());
+        }
+        bytes
+    }
+}

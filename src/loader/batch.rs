@@ -1,0 +1,112 @@
+//! One batch, whole.
+
+use std::ops::Index;
+
+use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
+
+/// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
+///
+/// Every field has [`len`](Self::len) rows. `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`. The first
+/// [`valid`](Self::valid) rows are samples; the rest is padding: copies of records with `LastBatch::Pad`, zeros where
+/// bad samples were skipped.
+#[derive(Debug)]
+pub struct Batch {
+    pub(crate) fields: Vec<(String, Tensor)>,
+    pub(crate) records: Vec<u64>,
+    pub(crate) positions: Vec<u64>,
+    pub(crate) rows: usize,
+    pub(crate) valid: usize,
+    pub(crate) epoch: u64,
+    pub(crate) step: u64,
+    pub(crate) state: LoaderState,
+    pub(crate) bad_samples: Vec<BadSample>,
+}
+
+impl Batch {
+    /// The tensor of a field, if there is one of that name.
+    #[must_use]
+    pub fn get(&self, field: &str) -> Option<&Tensor> {
+        self.fields.iter().find(|(name, _)| name == field).map(|(_, tensor)| tensor)
+    }
+
+    /// Takes a tensor out, to move it elsewhere.
+    pub fn take(&mut self, field: &str) -> Option<Tensor> {
+        let at = self.fields.iter().position(|(name, _)| name == field)?;
+        Some(self.fields.swap_remove(at).1)
+    }
+
+    /// All fields by name, in the schema's order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// Rows, padding included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are no rows (a rank's share of a last partial batch may be empty).
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Rows that are samples; the rest, at the end, is padding.
+    #[must_use]
+    pub const fn valid(&self) -> usize {
+        self.valid
+    }
+
+    /// Index in the dataset of the record in each row. Rows left empty by skipped samples have none, so this may be
+    /// shorter than [`len`](Self::len). A substituted row names the record whose data it holds.
+    #[must_use]
+    pub fn records(&self) -> &[u64] {
+        &self.records
+    }
+
+    /// Place in the epoch's order of each row of [`records`](Self::records).
+    #[must_use]
+    pub fn positions(&self) -> &[u64] {
+        &self.positions
+    }
+
+    /// Epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Step within the epoch, counted from where this stream started in it.
+    #[must_use]
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Where to resume *after* this batch. Prefetch does not skew it: it rides on the batch.
+    #[must_use]
+    pub const fn state(&self) -> &LoaderState {
+        &self.state
+    }
+
+    /// Samples of this batch that were skipped or substituted.
+    #[must_use]
+    pub fn bad_samples(&self) -> &[BadSample] {
+        &self.bad_samples
+    }
+}
+
+impl Index<&str> for Batch {
+    type Output = Tensor;
+
+    /// The tensor of a field.
+    ///
+    /// # Panics
+    /// When there is no field of that name; [`get`](Batch::get) returns an `Option`.
+    fn index(&self, field: &str) -> &Tensor {
+        self.get(field).unwrap_or_else(|| {
+            let names: Vec<&str> = self.fields().map(|(name, _)| name).collect();
+            panic!("no field {field:?} in the batch; there are {names:?}")
+        })
+    }
+}

@@ -1,0 +1,355 @@
+//! Settings, checked together by `build()`.
+
+use std::{future::Future, num::NonZeroUsize, sync::Arc, thread};
+
+use super::{
+    Loader, LoaderConfig, OnBadSample,
+    memory::{self, Needs},
+};
+use crate::{
+    codec::{Cpu, Decoder, ImageCodec, codecs as built_in_codecs},
+    dataset::{Dataset, FieldKind},
+    engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, Ordering, Setup, Workers},
+    error::{Error, Result},
+    sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
+    sys::rows::Pool,
+    transform::Transform,
+    types::{DType, Layout},
+};
+
+/// The largest decoded image that `auto` allows: 89 megapixels of RGB.
+const MAX_IMAGE: u64 = 256 << 20;
+/// The smallest bound on an image that makes sense: 1.4 megapixels of RGB.
+const MIN_IMAGE: u64 = 4 << 20;
+/// Encoded bytes read ahead from a remote store; hides 2 s of small images (256 MB at 128 MB/s).
+const WINDOW: u64 = 256 << 20;
+
+/// Settings of a [`Loader`]; made by [`Loader::builder`], ended by [`build`](Self::build).
+///
+/// Each setter replaces the value of [`LoaderConfig`] of the same name; start from a file with [`config`](Self::config).
+#[derive(Debug)]
+#[must_use = "nothing is started before build()"]
+pub struct LoaderBuilder {
+    dataset: Arc<dyn Dataset>,
+    config: LoaderConfig,
+    sampler: Option<Arc<dyn Sampler>>,
+    decoder: Option<Arc<dyn Decoder>>,
+    codecs: Vec<Arc<dyn ImageCodec>>,
+    engine: Option<Engine>,
+}
+
+impl LoaderBuilder {
+    pub(super) fn new(dataset: Arc<dyn Dataset>) -> Self {
+        let config = LoaderConfig::default();
+        Self { dataset, config, sampler: None, decoder: None, codecs: Vec::new(), engine: None }
+    }
+
+    /// All settings at once.
+    pub fn config(mut self, config: LoaderConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Rows of a batch on each rank. Default 256.
+    pub fn batch_size(mut self, rows: usize) -> Self {
+        self.config.batch_size = rows;
+        self
+    }
+
+    /// A new random order each epoch: `Order::Random { seed }`. Without it, records come as they lie.
+    pub fn shuffle(self, seed: u64) -> Self {
+        self.order(Order::Random { seed })
+    }
+
+    /// The order of records.
+    pub fn order(mut self, order: Order) -> Self {
+        self.config.order = order;
+        self
+    }
+
+    /// An order of your own, such as [`WeightedSampler`](crate::sampler::WeightedSampler); replaces `order`.
+    pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Self {
+        self.sampler = Some(sampler);
+        self
+    }
+
+    /// Seed of augmentation. Default: the order's seed, 0 for a sequential order.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// This process among all. Default: rank 0 of 1; [`Shard::from_env`] asks the launcher.
+    pub fn shard(mut self, shard: Shard) -> Self {
+        self.config.shard = shard;
+        self
+    }
+
+    /// What becomes of the records that do not fill a batch. Default: dropped.
+    pub fn last_batch(mut self, last: LastBatch) -> Self {
+        self.config.last_batch = last;
+        self
+    }
+
+    /// From decoded image to row, for every image field.
+    pub fn transform(mut self, transform: Transform) -> Self {
+        self.config.transform = transform;
+        self
+    }
+
+    /// Element type of image fields: `f32` (default), `f16`, `bf16`, `u8`.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.config.dtype = dtype;
+        self
+    }
+
+    /// Axes of image fields. Default NCHW.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.config.layout = layout;
+        self
+    }
+
+    /// Decoding threads. Default: one for each core this process may use. Never changes what comes out.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.config.workers = Some(workers);
+        self
+    }
+
+    /// Batches that are finished or in work ahead of the trainer. Default: about 256 MiB of rows, 3 to 16 batches.
+    /// Never changes what comes out; a budget too small for it lowers it.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.config.prefetch = Some(batches);
+        self
+    }
+
+    /// Host memory in bytes: rows of batches not yet handed over, and one more for the batch that comes back; scratch of
+    /// the decoders; encoded bytes. Default: what the settings can use, at most a quarter of the machine.
+    ///
+    /// A batch that was handed over is the trainer's. Not counted: the dataset's own tables
+    /// ([`Dataset::resident_bytes`] and names), code, and stacks. A second stream of one loader at the same time has
+    /// rows and encoded bytes of its own.
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.config.memory_budget = Some(bytes);
+        self
+    }
+
+    /// The largest decoded image; a larger one is a bad sample. Default: what the budget allows, at most 256 MiB.
+    pub fn max_image_bytes(mut self, bytes: u64) -> Self {
+        self.config.max_image_bytes = Some(bytes);
+        self
+    }
+
+    /// Requests in flight to a remote store. Default 32. Local files are read by the decoding threads.
+    pub fn io_concurrency(mut self, requests: usize) -> Self {
+        self.config.io_concurrency = Some(requests);
+        self
+    }
+
+    /// What to do with samples that can't be used. Default: stop with the error.
+    pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
+        self.config.on_bad_sample = policy;
+        self
+    }
+
+    /// A kind of image file beside the built-in ones; asked before them.
+    pub fn codec(mut self, codec: Arc<dyn ImageCodec>) -> Self {
+        self.codecs.push(codec);
+        self
+    }
+
+    /// A decoder of your own in place of the CPU's; `workers`, `max_image_bytes` and `codec` are then its own matter.
+    pub fn decoder(mut self, decoder: Arc<dyn Decoder>) -> Self {
+        self.decoder = Some(decoder);
+        self
+    }
+
+    /// Uses this engine's thread instead of starting one.
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Checks all settings, fits the transform to the dataset, divides the memory and starts the threads.
+    ///
+    /// # Errors
+    /// `Config` for a setting that can't be: batch size 0, prefetch 0, a rank outside the world, a budget below the
+    /// least that works (the message names it), a transform that does not fold to one resample.
+    pub fn build(self) -> impl Future<Output = Result<Loader>> + Send {
+        // Nothing waits today; a GPU's start-up will.
+        std::future::ready(self.build_now())
+    }
+
+    /// [`build`](Self::build) for callers without an async runtime.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_blocking(self) -> Result<Loader> {
+        futures::executor::block_on(self.build())
+    }
+
+    fn build_now(self) -> Result<Loader> {
+        let Self { dataset, mut config, sampler, decoder, codecs, engine } = self;
+        check(&config)?;
+        let workers = resolve_workers(&config)?;
+        let batch_size = NonZeroUsize::new(config.batch_size)
+            .ok_or_else(|| Error::config("batch_size is 0").hint("use 1 or more"))?;
+        if dataset.is_empty() {
+            return Err(
+                Error::config("the dataset has no records").hint("check the path or the subset it was made from")
+            );
+        }
+
+        let seed = config.seed.or(config.order.seed()).unwrap_or(0);
+        let own_sampler = sampler.is_some();
+        let order = match sampler {
+            Some(sampler) => identified(sampler, &*dataset, seed, 1),
+            None => ordering(config.order, &*dataset, seed, u64::from(config.shard.world()))?,
+        };
+
+        let mut programs = Vec::new();
+        let mut fields = Vec::new();
+        for field in &dataset.schema().fields {
+            let named = |e: Error| e.at_object(format!("field {}", field.name));
+            let (shape, dtype, program) =
+                engine::lower_field(&field.kind, &config.transform, config.dtype, config.layout).map_err(named)?;
+            fields.push((field.name.clone(), shape, dtype));
+            programs.push(program);
+        }
+
+        // One thread reads a record, or a few small ones, at a time.
+        let reads_inline = !dataset.needs_fetch() && dataset.largest_read() > 0;
+        let row_bytes = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype) as u64);
+        let needs = Needs {
+            batch: row_bytes.sum::<u64>() * config.batch_size as u64,
+            reads: if reads_inline { workers.get() as u64 * dataset.largest_read().max(engine::READ_BYTES) } else { 0 },
+            window: if dataset.needs_fetch() { dataset.largest_read().next_multiple_of(64 << 10) } else { 0 },
+            scratch: 0,
+        };
+        let (decoder, shares, max_image) = decoder_and_shares(&config, decoder, codecs, workers, needs, &dataset)?;
+        engine::check_decoder(&*decoder)?;
+
+        let prefetch = shares.prefetch;
+        let limits = Limits {
+            prefetch,
+            // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
+            seats: if dataset.needs_fetch() { prefetch + 64 } else { prefetch },
+            encoded: shares.window,
+            requests: config.io_concurrency.unwrap_or(32),
+        };
+        let fields: Vec<FieldRows> = fields
+            .into_iter()
+            .map(|(name, shape, dtype)| {
+                let len = FieldRows::row_bytes(&shape, dtype) * config.batch_size;
+                FieldRows { name, shape, dtype, pool: Pool::new(len, prefetch + 1) }
+            })
+            .collect();
+        let programs: Arc<[_]> = programs.into();
+        let chunk = ChunkSize::new(&dataset, &fields);
+        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk)?;
+        let engine = engine.map_or_else(Engine::start, Ok)?;
+
+        config.seed = Some(seed);
+        config.workers = Some(decoder.classes().iter().map(|class| class.workers.get()).sum());
+        config.prefetch = Some(prefetch);
+        config.memory_budget = Some(shares.budget);
+        config.max_image_bytes = max_image;
+        config.io_concurrency = Some(limits.requests);
+        let bad = match config.on_bad_sample {
+            OnBadSample::Stop => BadRows::Stop,
+            OnBadSample::Skip { .. } => BadRows::Skip,
+            OnBadSample::Substitute => BadRows::Substitute,
+        };
+        let setup = Setup {
+            shard: config.shard,
+            batch_size,
+            last_batch: config.last_batch,
+            fields,
+            limits,
+            bad,
+            workers: workers_started,
+            engine,
+            dataset,
+        };
+        tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
+        Ok(Loader { setup: Arc::new(setup), order, own_sampler, config: Arc::new(config) })
+    }
+}
+
+/// The order of `dataset`; `lanes` where the order leaves their number open.
+pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<Ordering> {
+    let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
+    Ok(identified(sampler, dataset, seed, order.lanes(lanes)))
+}
+
+fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Ordering {
+    let identity = Identity::new(dataset.format(), dataset.len(), dataset.fingerprint(), &*sampler);
+    Ordering { sampler, state: LoaderState::new(identity, seed, lanes) }
+}
+
+fn resolve_workers(config: &LoaderConfig) -> Result<NonZeroUsize> {
+    match config.workers {
+        // One for each core, not one more: a decode thread never waits for anything but memory.
+        None => Ok(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        Some(n) => {
+            NonZeroUsize::new(n).ok_or_else(|| Error::config("workers is 0").hint("use 1 or more, or leave it on auto"))
+        }
+    }
+}
+
+fn check(config: &LoaderConfig) -> Result<()> {
+    let zero = |name: &str| Err(Error::config(format!("{name} is 0")).hint("use 1 or more"));
+    if config.prefetch == Some(0) {
+        return zero("prefetch");
+    }
+    if config.io_concurrency == Some(0) {
+        return zero("io_concurrency");
+    }
+    if config.max_image_bytes == Some(0) {
+        return zero("max_image_bytes");
+    }
+    if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8) {
+        return Err(
+            Error::config(format!("dtype {} is no type for images", config.dtype)).hint("use f32, f16, bf16 or u8")
+        );
+    }
+    Ok(())
+}
+
+/// The decoder and its part of the memory. The CPU's decoder takes as large images as the budget allows.
+fn decoder_and_shares(
+    config: &LoaderConfig,
+    decoder: Option<Arc<dyn Decoder>>,
+    codecs: Vec<Arc<dyn ImageCodec>>,
+    workers: NonZeroUsize,
+    mut needs: Needs,
+    dataset: &Arc<dyn Dataset>,
+) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
+    let total = |decoder: &dyn Decoder| -> u64 {
+        let classes = decoder.classes().iter().enumerate();
+        classes.map(|(i, class)| class.workers.get() as u64 * decoder.scratch_bytes(i)).sum()
+    };
+    if let Some(decoder) = decoder {
+        needs.scratch = total(&*decoder);
+        let shares = needs.divide(config.memory_budget, config.prefetch, needs.scratch, WINDOW)?;
+        return Ok((decoder, shares, config.max_image_bytes));
+    }
+    let codecs: Vec<Arc<dyn ImageCodec>> = codecs.into_iter().chain(built_in_codecs()).collect();
+    let cpu = |max_image: u64| Cpu::new(workers, codecs.iter().cloned(), max_image);
+    // Datasets of ready pixels need no scratch for decoding.
+    let decodes = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
+    let (min, max) = match config.max_image_bytes {
+        Some(fixed) => (fixed, fixed),
+        None if decodes => (MIN_IMAGE, MAX_IMAGE),
+        None => (64 << 10, MAX_IMAGE),
+    };
+    needs.scratch = total(&cpu(min));
+    let shares = needs.divide(config.memory_budget, config.prefetch, total(&cpu(max)), WINDOW)?;
+    // Scratch grows in proportion to the largest image; find the image that the share holds.
+    let (least, most) = (total(&cpu(min)), total(&cpu(max)));
+    let image = if most > least {
+        min + ((max - min) as u128 * (shares.scratch - least) as u128 / (most - least) as u128) as u64
+    } else {
+        max
+    };
+    Ok((Arc::new(cpu(image)), shares, Some(image)))
+}

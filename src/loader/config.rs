@@ -1,0 +1,94 @@
+//! Settings of a loader as plain data.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    sampler::{LastBatch, Order, Shard},
+    transform::Transform,
+    types::{DType, Layout},
+};
+
+/// What to do with a sample that can't be used: damaged, unsupported, or above `max_image_bytes`.
+///
+/// Failures of reading (a missing file, a refused request) are not samples' faults: they always end the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum OnBadSample {
+    /// Yield the error and end.
+    #[default]
+    Stop,
+    /// Leave it out: the batch keeps its shape, the last good row moves into the hole, and
+    /// [`Batch::valid`](crate::Batch::valid) counts the real rows. Ranks stay level.
+    Skip {
+        /// The run ends with the error when more than this many samples were skipped.
+        at_most: u64,
+    },
+    /// Put the nearest good row of the same batch in its place (the earlier one of two). The batch stays full, and
+    /// which row it is depends on the data alone.
+    Substitute,
+}
+
+/// All settings of a [`Loader`](crate::Loader), as a config file holds them. Unknown keys are errors.
+///
+/// `None` stands for `auto`; [`Loader::config`](crate::Loader::config) gives the numbers that were chosen.
+///
+/// ```
+/// let config: infeed::LoaderConfig = serde_json::from_str(r#"{ "batch_size": 64, "order": { "random": { "seed": 7 } } }"#)?;
+/// assert_eq!(config.batch_size, 64);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LoaderConfig {
+    /// Rows of a batch on each rank. Default 256.
+    pub batch_size: usize,
+    /// Order of records. Default sequential.
+    pub order: Order,
+    /// Seed of augmentation; `None` takes the order's seed (0 for a sequential order).
+    pub seed: Option<u64>,
+    /// This process among all. Default rank 0 of 1.
+    pub shard: Shard,
+    /// What becomes of the records that do not fill a batch. Default drop.
+    pub last_batch: LastBatch,
+    /// From decoded image to row. Default: none, pixels as they are.
+    pub transform: Transform,
+    /// Element type of image fields. Default `f32`.
+    pub dtype: DType,
+    /// Axes of image fields. Default NCHW.
+    pub layout: Layout,
+    /// Decoding threads; `None`: one for each core.
+    pub workers: Option<usize>,
+    /// Batches that are finished or in work ahead of the trainer; `None` chooses.
+    pub prefetch: Option<usize>,
+    /// Bytes of host memory, see [`LoaderBuilder::memory_budget`](crate::LoaderBuilder::memory_budget); `None` chooses.
+    pub memory_budget: Option<u64>,
+    /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
+    pub max_image_bytes: Option<u64>,
+    /// Requests in flight to a remote store; `None` chooses.
+    pub io_concurrency: Option<usize>,
+    /// What to do with bad samples. Default: stop.
+    pub on_bad_sample: OnBadSample,
+}
+
+impl Default for LoaderConfig {
+    fn default() -> Self {
+        Self {
+            batch_size: 256,
+            order: Order::Sequential,
+            seed: None,
+            shard: Shard::default(),
+            last_batch: LastBatch::default(),
+            transform: Transform::default(),
+            dtype: DType::F32,
+            layout: Layout::Nchw,
+            workers: None,
+            prefetch: None,
+            memory_budget: None,
+            max_image_bytes: None,
+            io_concurrency: None,
+            on_bad_sample: OnBadSample::default(),
+        }
+    }
+}

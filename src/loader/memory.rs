@@ -1,0 +1,147 @@
+//! Dividing the memory budget.
+
+use std::fs;
+
+use crate::error::{Error, Result};
+
+/// What a loader needs, before the budget is divided. All in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    /// Rows of one batch, all fields.
+    pub(super) batch: u64,
+    /// Encoded bytes that decode threads read for themselves, all threads.
+    pub(super) reads: u64,
+    /// The least window of encoded bytes fetched ahead; 0 when nothing is fetched.
+    pub(super) window: u64,
+    /// Scratch of the decoders, all threads, for the smallest useful image.
+    pub(super) scratch: u64,
+}
+
+/// How the budget is divided. All in bytes but the number of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shares {
+    pub(super) budget: u64,
+    /// Batches that may own rows.
+    pub(super) prefetch: usize,
+    /// Encoded bytes fetched ahead.
+    pub(super) window: u64,
+    /// Scratch of the decoders, all threads.
+    pub(super) scratch: u64,
+}
+
+impl Needs {
+    /// Below this nothing works: one batch in work beside the one that the trainer gives back, and one image decoded
+    /// by each thread.
+    pub(super) fn least(&self) -> u64 {
+        2 * self.batch + self.reads + self.window + self.scratch
+    }
+
+    /// Rows first, then scratch, then reading ahead. `prefetch` is what was asked for, `None` for auto; fewer batches
+    /// than asked when the budget holds no more. `scratch` is the most the decoders can use.
+    pub(super) fn divide(
+        &self,
+        budget: Option<u64>,
+        prefetch: Option<usize>,
+        scratch: u64,
+        window: u64,
+    ) -> Result<Shares> {
+        let least = self.least();
+        let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch());
+        let budget = match budget {
+            Some(budget) if budget < least => {
+                let what = format!(
+                    "memory_budget is {}, the least that works is {} (2 batches of {}, {} for decoding, {} for reading)",
+                    mib(budget),
+                    mib(least),
+                    mib(self.batch),
+                    mib(self.scratch),
+                    mib(self.reads + self.window)
+                );
+                return Err(Error::config(what).hint("raise memory_budget or lower batch_size or workers"));
+            }
+            Some(budget) => budget,
+            None => {
+                let comfortable = (wanted as u64 + 1) * self.batch + self.reads + window + scratch;
+                // A quarter of the machine leaves room for the trainer and the page cache.
+                comfortable.min(machine_bytes() / 4).max(least)
+            }
+        };
+        let mut room = budget - least;
+        let more_batches = (room / self.batch.max(1)).min(wanted.saturating_sub(1) as u64);
+        // Half of what is left at most: the rest serves decoding and reading ahead.
+        let more_batches =
+            if prefetch.is_some() { more_batches } else { more_batches.min((room / 2).div_ceil(self.batch.max(1))) };
+        let more_batches = more_batches.min(room / self.batch.max(1));
+        room -= more_batches * self.batch;
+        let more_scratch = scratch.saturating_sub(self.scratch).min(if self.window > 0 { room / 2 } else { room });
+        room -= more_scratch;
+        let more_window = if self.window > 0 { window.saturating_sub(self.window).min(room) } else { 0 };
+        Ok(Shares {
+            budget,
+            prefetch: 1 + more_batches as usize,
+            window: self.window + more_window,
+            scratch: self.scratch + more_scratch,
+        })
+    }
+
+    /// Enough batches to bridge a stumble of the machine, about 256 MiB of rows.
+    fn auto_prefetch(&self) -> usize {
+        ((256 << 20) / self.batch.max(1)).clamp(3, 16) as usize
+    }
+}
+
+/// A size for people.
+pub(super) fn mib(bytes: u64) -> String {
+    match bytes {
+        0..0x2800 => format!("{bytes} B"),
+        0x2800..0xa0_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        _ => format!("{} MiB", bytes.div_ceil(1 << 20)),
+    }
+}
+
+/// Memory of this machine or container; 4 GiB where the system does not say.
+fn machine_bytes() -> u64 {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let total = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:").map(str::to_owned))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
+    });
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits.into_iter().filter_map(read).find_map(|text| text.trim().parse::<u64>().ok());
+    total.unwrap_or(4 << 30).min(limit.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const NEEDS: Needs = Needs { batch: 10 * MIB, reads: 8 * MIB, window: 0, scratch: 8 * MIB };
+
+    #[test]
+    fn shares_stay_within_the_budget() {
+        for window in [0, MIB] {
+            let needs = Needs { window, ..NEEDS };
+            for budget in (40 * MIB..2000 * MIB).step_by(7 * MIB as usize) {
+                for prefetch in [None, Some(1), Some(4), Some(100)] {
+                    let s = needs.divide(Some(budget), prefetch, 512 * MIB, 256 * MIB).unwrap();
+                    let used = (s.prefetch as u64 + 1) * needs.batch + needs.reads + s.window + s.scratch;
+                    assert!(used <= budget, "{used} > {budget}: {s:?}");
+                    assert!(s.prefetch >= 1 && prefetch.is_none_or(|p| s.prefetch <= p));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_budget_below_the_least_is_refused_with_the_least_named() {
+        let error = NEEDS.divide(Some(20 * MIB), None, 0, 0).unwrap_err().to_string();
+        assert!(error.contains("20 MiB") && error.contains("36 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_large_budget_gives_what_was_asked_for() {
+        let s = NEEDS.divide(Some(4000 * MIB), Some(16), 512 * MIB, 0).unwrap();
+        assert_eq!((s.prefetch, s.scratch), (16, 512 * MIB));
+    }
+}

@@ -1,0 +1,158 @@
+//! From what the user typed to a store and a prefix.
+
+use std::{
+    collections::HashMap,
+    path::{self, PathBuf},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
+
+use super::{Inner, Source, read};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
+
+const KNOWN: &str = "use a path, file://, memory:// or s3:// (and synthetic:// where a dataset is opened)";
+
+pub(super) fn parse(url: &str) -> Result<Source> {
+    if url.is_empty() {
+        return Err(Error::config("the url is empty").hint(KNOWN));
+    }
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return local(PathBuf::from(url), url);
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "file" => local(file_url(url)?, url),
+        "memory" => {
+            let (name, prefix) = split(rest, url, "a store's name", "memory://NAME/prefix")?;
+            let stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(store) = stores.get(name) else {
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no in-memory store named {name:?}"))
+                    .at_stage(Stage::Open)
+                    .hint("make it with Source::memory(name) and put objects into it first"));
+            };
+            Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url))
+        }
+        "s3" => {
+            let (bucket, prefix) = split(rest, url, "a bucket", "s3://bucket/prefix")?;
+            Ok(Source::from_store(s3(bucket, url)?, prefix, url))
+        }
+        _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint(KNOWN)),
+    }
+}
+
+/// RFC 3986: a letter, then letters, digits, `+`, `-`, `.`.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+/// Host and prefix of `host/prefix`. Nothing is unescaped: object names hold any character.
+fn split<'a>(rest: &'a str, url: &str, what: &str, form: &'static str) -> Result<(&'a str, Path)> {
+    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.is_empty() {
+        return Err(Error::config(format!("the url does not name {what}"))
+            .at_object(url)
+            .hint(format!("write {form}")));
+    }
+    let prefix = Path::parse(prefix)
+        .map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
+    Ok((host, prefix))
+}
+
+static STORES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+
+pub(super) fn memory(name: &str) -> Arc<dyn ObjectStore> {
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let store = stores.entry(name.to_owned()).or_default();
+    Arc::<InMemory>::clone(store)
+}
+
+#[cfg(feature = "s3")]
+fn s3(bucket: &str, url: &str) -> Result<Arc<dyn ObjectStore>> {
+    // From the environment, never from url parameters: `parse_url_opts` drops keys that it does not know in silence.
+    let built = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket).build();
+    let store = built.map_err(|e| {
+        Error::config("the bucket cannot be set up from the environment")
+            .at_object(url)
+            .hint("check the AWS_* variables")
+            .with_source(e)
+    })?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "s3"))]
+fn s3(_bucket: &str, url: &str) -> Result<Arc<dyn ObjectStore>> {
+    Err(Error::new(ErrorKind::Unsupported, "s3:// needs the feature `s3`, which this build leaves out")
+        .at_object(url)
+        .hint("build infeed with `--features s3`"))
+}
+
+fn file_url(url: &str) -> Result<PathBuf> {
+    let bad = |what| Err(Error::config(what).at_object(url));
+    let Ok(parsed) = url::Url::parse(url) else {
+        return bad("not a valid file:// url").map_err(|e: Error| e.hint("give the plain path"));
+    };
+    if parsed.fragment().is_some() || parsed.query().is_some() {
+        return bad("`#` and `?` end the path of a url")
+            .map_err(|e: Error| e.hint("write %23 and %3F, or give the plain path"));
+    }
+    // Fails for any host: `file://data/train` means the folder `train` of the machine `data`.
+    parsed.to_file_path().or_else(|()| {
+        bad("a file:// url holds an absolute path, after three slashes")
+            .map_err(|e: Error| e.hint("write file:///data/train, or give the plain path"))
+    })
+}
+
+fn local(path: PathBuf, url: &str) -> Result<Source> {
+    let found = std::fs::metadata(&path).map_err(|e| missing(e, &path, url))?;
+    let (folder, only) = if found.is_dir() {
+        (path, None)
+    } else if found.is_file() {
+        let name = path.file_name().and_then(|n| n.to_str()).ok_or_else(|| not_unicode().at_object(url))?.to_owned();
+        (path.parent().map(path::Path::to_path_buf).unwrap_or_default(), Some(name))
+    } else {
+        let what = "neither a file nor a folder";
+        return Err(Error::new(ErrorKind::Unsupported, what).at_stage(Stage::Open).at_object(url));
+    };
+    let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+    let folder = folder.canonicalize().map_err(|e| missing(e, &folder, url))?;
+    let store = LocalFileSystem::new_with_prefix(&folder)
+        .map_err(|e| read::store_error(e, "cannot be opened").at_stage(Stage::Open).at_object(url))?;
+    Ok(Source(Arc::new(Inner {
+        store: Arc::new(store),
+        prefix: Path::default(),
+        url: tidy(url),
+        inline: true,
+        folder: Some(folder),
+        only,
+    })))
+}
+
+/// Without the `/` at the end, unless there is nothing else.
+pub(super) fn tidy(url: &str) -> String {
+    match url.trim_end_matches('/') {
+        "" | "file:" => url.to_owned(),
+        tidy => tidy.to_owned(),
+    }
+}
+
+pub(super) fn not_unicode() -> Error {
+    Error::new(ErrorKind::Unsupported, "the name is not Unicode").hint("rename it")
+}
+
+/// Says how much of the path exists: a wrong path is most often one wrong letter.
+fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
+    let kind = read::io_kind(&error);
+    if kind != ErrorKind::NotFound {
+        return Error::new(kind, "cannot be opened").at_stage(Stage::Open).at_object(url).with_source(error);
+    }
+    let there = path.ancestors().skip(1).find(|a| !a.as_os_str().is_empty() && a.exists());
+    let hint = match there {
+        Some(there) if there.parent().is_some() => format!("check the path; {} exists", there.display()),
+        _ => "check the path and the current folder".to_owned(),
+    };
+    Error::new(kind, "no such file or folder").at_stage(Stage::Open).at_object(url).hint(hint).with_source(error)
+}

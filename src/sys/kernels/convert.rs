@@ -1,0 +1,213 @@
+//! Reading source pixels and storing finished values: plain bit arithmetic without branches, so that every loop over
+//! it vectorises and every machine stores the same bits.
+
+use std::fmt::Debug;
+
+use bytemuck::Pod;
+
+use crate::types::DType;
+
+/// A type of source pixel.
+pub(super) trait Load {
+    /// One value as it lies in memory.
+    type Raw: Pod + Default + Debug;
+    /// Whether values are never infinite or NaN: then they may be multiplied by a weight of 0.
+    const FINITE: bool;
+    /// The value.
+    fn f32(raw: Self::Raw) -> f32;
+}
+
+/// A type of finished value.
+pub(super) trait Store {
+    /// One value as it lies in memory.
+    type Raw: Pod + Default + Debug;
+    /// Rounds to nearest, ties to even.
+    fn of(value: f32) -> Self::Raw;
+}
+
+#[derive(Debug)]
+pub(super) struct U8;
+#[derive(Debug)]
+pub(super) struct U16;
+#[derive(Debug)]
+pub(super) struct F16;
+#[derive(Debug)]
+pub(super) struct Bf16;
+#[derive(Debug)]
+pub(super) struct F32;
+
+impl Load for U8 {
+    type Raw = u8;
+    const FINITE: bool = true;
+    #[inline(always)]
+    fn f32(raw: u8) -> f32 {
+        f32::from(raw)
+    }
+}
+
+impl Load for U16 {
+    type Raw = u16;
+    const FINITE: bool = true;
+    #[inline(always)]
+    fn f32(raw: u16) -> f32 {
+        f32::from(raw)
+    }
+}
+
+impl Load for F32 {
+    type Raw = f32;
+    const FINITE: bool = false;
+    #[inline(always)]
+    fn f32(raw: f32) -> f32 {
+        // -0 becomes 0, as it does when summed from 0: a copy and a filter of one tap store the same bits.
+        raw + 0.0
+    }
+}
+
+impl Store for U8 {
+    type Raw = u8;
+    #[inline(always)]
+    #[expect(clippy::manual_clamp, reason = "clamp keeps NaN, which has to become 0")]
+    fn of(value: f32) -> u8 {
+        // Around 2^23 an f32 has no fraction left: the addition rounds, without a call where SSE 4.1 is missing.
+        const WHOLE: f32 = (1u32 << 23) as f32;
+        (value.max(0.0).min(255.0) + WHOLE).to_bits() as u8
+    }
+}
+
+impl Store for F32 {
+    type Raw = f32;
+    #[inline(always)]
+    fn of(value: f32) -> f32 {
+        value
+    }
+}
+
+impl Store for F16 {
+    type Raw = u16;
+    #[inline(always)]
+    fn of(value: f32) -> u16 {
+        let bits = value.to_bits();
+        let size = bits & 0x7fff_ffff;
+        // Normal: the exponent's bias falls from 127 to 15, half a unit less one is added, and one more when the last
+        // kept bit is odd. A carry into the exponent is right, up to infinity.
+        let normal = size.wrapping_sub(112 << 23).wrapping_add(0xfff + ((size >> 13) & 1)) >> 13;
+        // Below 2^-14: the spacing of f32 from 0.5 to 1 is that of subnormal halves, 2^-24, so the addition rounds.
+        let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let finite = if size < 0x3880_0000 { small } else { normal };
+        let special = if size > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        let half = if size >= 0x4780_0000 { special } else { finite };
+        (half | ((bits >> 16) & 0x8000)) as u16
+    }
+}
+
+impl Store for Bf16 {
+    type Raw = u16;
+    #[inline(always)]
+    fn of(value: f32) -> u16 {
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+        let quiet = (bits >> 16) | 0x40;
+        let half = if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded };
+        half as u16
+    }
+}
+
+/// Calls `$call` with the [`Load`] of a source type as `$L`; `$other` for types that are no pixels.
+macro_rules! with_load {
+    ($dtype:expr, $L:ident => $call:expr, _ => $other:expr) => {
+        match $dtype {
+            $crate::types::DType::U8 => {
+                type $L = $crate::sys::kernels::convert::U8;
+                $call
+            }
+            $crate::types::DType::U16 => {
+                type $L = $crate::sys::kernels::convert::U16;
+                $call
+            }
+            $crate::types::DType::F32 => {
+                type $L = $crate::sys::kernels::convert::F32;
+                $call
+            }
+            _ => $other,
+        }
+    };
+}
+
+/// Calls `$call` with the [`Store`] of an output type as `$S`; `$other` for types that rows do not have.
+macro_rules! with_store {
+    ($dtype:expr, $S:ident => $call:expr, _ => $other:expr) => {
+        match $dtype {
+            $crate::types::DType::U8 => {
+                type $S = $crate::sys::kernels::convert::U8;
+                $call
+            }
+            $crate::types::DType::F16 => {
+                type $S = $crate::sys::kernels::convert::F16;
+                $call
+            }
+            $crate::types::DType::Bf16 => {
+                type $S = $crate::sys::kernels::convert::Bf16;
+                $call
+            }
+            $crate::types::DType::F32 => {
+                type $S = $crate::sys::kernels::convert::F32;
+                $call
+            }
+            _ => $other,
+        }
+    };
+}
+
+pub(super) use {with_load, with_store};
+
+/// Whether rows may have this type.
+pub(super) const fn is_stored(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32)
+}
+
+/// Whether pixels may have this type.
+pub(super) const fn is_loaded(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::U16 | DType::F32)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+
+    /// Every exponent and sign, with fractions around each rounding edge of both half types, and some at random.
+    fn hard_values() -> impl Iterator<Item = f32> {
+        let edges = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0x1_8000];
+        let near_one = [0x7f_e000, 0x7f_efff, 0x7f_f000, 0x7f_f001, 0x7f_ffff];
+        let mut draws = crate::random::SampleRng::new(1, 2, 3).op(0);
+        let random: Vec<u32> = (0..64).map(|_| draws.bits() as u32 & 0x7f_ffff).collect();
+        let fractions: Vec<u32> = edges.into_iter().chain(near_one).chain(random).collect();
+        (0..512u32).flat_map(move |top| fractions.clone().into_iter().map(move |f| f32::from_bits(top << 23 | f)))
+    }
+
+    #[test]
+    fn halves_round_as_the_half_crate_does() {
+        for v in hard_values() {
+            let (ours, theirs) = (f16::from_bits(F16::of(v)), f16::from_f32(v));
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{v:e}: {ours} not {theirs}"
+            );
+            let (ours, theirs) = (bf16::from_bits(Bf16::of(v)), bf16::from_f32(v));
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{v:e}: {ours} not {theirs}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_round_to_even_and_saturate() {
+        for v in hard_values().chain((-8..2056).map(|n| n as f32 / 8.0)) {
+            let expected = if v.is_nan() { 0 } else { v.clamp(0.0, 255.0).round_ties_even() as u8 };
+            assert_eq!(U8::of(v), expected, "{v:e}");
+        }
+    }
+}

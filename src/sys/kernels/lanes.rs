@@ -1,0 +1,391 @@
+//! The loops that must be fast, each compiled for several instruction sets and chosen at run time.
+//!
+//! They are plain loops over fixed-size arrays that the compiler turns into vectors. Fused products make every level
+//! give the same bits; without FMA instructions they are a slow library call.
+
+use multiversion::multiversion;
+
+use super::{
+    Axis,
+    convert::{Load, Store},
+    taps::{Taps, build_loop},
+};
+
+/// Which instructions a [`Resampler`](super::Resampler) may use. Results are the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// The best this machine has.
+    #[default]
+    Best,
+    /// At most AVX2 with FMA.
+    Avx2,
+    /// What every machine of this architecture has.
+    Portable,
+}
+
+/// Compiles a loop for each level under the loop's own name.
+macro_rules! at_each_level {
+    ($($(#[$doc:meta])* fn $name:ident [$($g:ident: $bound:ident),*] ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
+        $(#[$doc])*
+        pub(super) fn $name<$($g: $bound),*>(level: Level, $($arg: $ty),*) {
+            #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+            fn best<$($g: $bound),*>($($arg: $ty),*) {
+                $body::<$($g),*>($($arg),*)
+            }
+            #[multiversion(targets("x86_64+avx2+fma"))]
+            fn avx2<$($g: $bound),*>($($arg: $ty),*) {
+                $body::<$($g),*>($($arg),*)
+            }
+            match level {
+                Level::Best => best::<$($g),*>($($arg),*),
+                Level::Avx2 => avx2::<$($g),*>($($arg),*),
+                Level::Portable => $body::<$($g),*>($($arg),*),
+            }
+        }
+    )*};
+}
+
+at_each_level! {
+    /// Fills the table for `len` outputs, in the order in which they are stored.
+    fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
+    /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
+    fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
+    /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.
+    ///
+    /// `row` ends with zeros for as many taps as the table's stride. `exact`: no pixel beyond an output's own taps is read.
+    fn horizontal[](row: &[f32], channels: usize, taps: &Taps, exact: bool, line: &mut [f32]) = horizontal_loop;
+    /// `out[i]` = `line[i * wide + channel] * scale + bias`, rounded.
+    fn finish[S: Store](line: &[f32], wide: usize, channel: usize, scale: f32, bias: f32, out: &mut [S::Raw]) = finish_loop;
+    /// `out[i * channels + c]` = `line[i * wide + source[c]] * scale[c] + bias[c]`, rounded.
+    fn interleave[S: Store](line: &[f32], wide: usize, source: &[usize], scale: &[f32], bias: &[f32], out: &mut [S::Raw]) = interleave_loop;
+    /// One plane of an image that is only moved, flipped and padded.
+    fn shift[L: Load, S: Store](plane: &Plane<'_, L>, move_by: &Move, value: &Value, spare: &mut [L::Raw], out: &mut [S::Raw]) = shift_loop;
+    /// `out[i * every]` = pixel `index[i]` of `src`, scaled and rounded.
+    fn pick[L: Load, S: Store](src: &[L::Raw], index: &[u32], scale: f32, bias: f32, every: usize, out: &mut [S::Raw]) = pick_loop;
+}
+
+/// Columns of one vertical block: four AVX-512 registers, enough to hide the latency of a fused product.
+const BLOCK: usize = 64;
+
+#[inline(always)]
+fn vertical_loop<L: Load>(src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) {
+    let n = out.len();
+    let mut done = 0;
+    while done + BLOCK <= n {
+        vertical_block::<L, BLOCK>(src, start + done, pitch, weights, &mut out[done..]);
+        done += BLOCK;
+    }
+    if done < n && n >= BLOCK {
+        // The last block overlaps the one before it and writes the same values again.
+        let last = n - BLOCK;
+        vertical_block::<L, BLOCK>(src, start + last, pitch, weights, &mut out[last..]);
+        return;
+    }
+    while done + 8 <= n {
+        vertical_block::<L, 8>(src, start + done, pitch, weights, &mut out[done..]);
+        done += 8;
+    }
+    while done < n {
+        vertical_block::<L, 1>(src, start + done, pitch, weights, &mut out[done..]);
+        done += 1;
+    }
+}
+
+#[inline(always)]
+fn vertical_block<L: Load, const N: usize>(
+    src: &[L::Raw],
+    start: usize,
+    pitch: usize,
+    weights: &[f32],
+    out: &mut [f32],
+) {
+    let mut sums = [0.0f32; N];
+    let mut at = start;
+    for &weight in weights {
+        let pixels: &[L::Raw; N] = src[at..].first_chunk().expect("rows of the source hold all columns");
+        for i in 0..N {
+            sums[i] = weight.mul_add(L::f32(pixels[i]), sums[i]);
+        }
+        at += pitch;
+    }
+    *out.first_chunk_mut().expect("blocks end within the row") = sums;
+}
+
+#[inline(always)]
+fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line: &mut [f32]) {
+    if exact {
+        return horizontal_any(row, channels, taps, line);
+    }
+    macro_rules! by_taps {
+        ($C:literal, $W:literal) => {
+            match taps.most {
+                1 => horizontal_fixed::<$C, $W, 1>(row, taps, line),
+                2 => horizontal_fixed::<$C, $W, 2>(row, taps, line),
+                3 => horizontal_fixed::<$C, $W, 3>(row, taps, line),
+                4 => horizontal_fixed::<$C, $W, 4>(row, taps, line),
+                5 => horizontal_fixed::<$C, $W, 5>(row, taps, line),
+                6 => horizontal_fixed::<$C, $W, 6>(row, taps, line),
+                7 => horizontal_fixed::<$C, $W, 7>(row, taps, line),
+                8 => horizontal_fixed::<$C, $W, 8>(row, taps, line),
+                _ => horizontal_fixed::<$C, $W, 0>(row, taps, line),
+            }
+        };
+    }
+    match channels {
+        1 => by_taps!(1, 1),
+        3 => by_taps!(3, 4),
+        4 => by_taps!(4, 4),
+        _ => horizontal_any(row, channels, taps, line),
+    }
+}
+
+/// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lane beyond three channels is the next
+/// pixel's first, which costs nothing and is not stored.
+#[inline(always)]
+fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
+    row: &[f32],
+    pixel: usize,
+    weights: &[f32],
+    sums: &mut [f32; WIDE],
+) {
+    let weights: &[f32; N] = weights.first_chunk().expect("the stride holds the longest window");
+    // One check for the whole window.
+    let window = &row[pixel * C..][..(N - 1) * C + WIDE];
+    for t in 0..N {
+        for i in 0..WIDE {
+            sums[i] = weights[t].mul_add(window[t * C + i], sums[i]);
+        }
+    }
+}
+
+/// `N` taps for each output, or blocks of four when `N` is 0.
+#[inline(always)]
+fn horizontal_fixed<const C: usize, const WIDE: usize, const N: usize>(row: &[f32], taps: &Taps, line: &mut [f32]) {
+    // One output at a time: the processor overlaps their chains of sums by itself.
+    let weights = taps.weights.chunks_exact(taps.stride);
+    for (((stored, &first), &count), weights) in
+        line.as_chunks_mut().0.iter_mut().zip(&taps.first).zip(&taps.count).zip(weights)
+    {
+        let mut sums = [0.0f32; WIDE];
+        if N > 0 {
+            add_taps::<C, WIDE, N>(row, first as usize, weights, &mut sums);
+        } else {
+            for at in (0..count as usize).step_by(4) {
+                add_taps::<C, WIDE, 4>(row, first as usize + at, &weights[at..], &mut sums);
+            }
+        }
+        // All lanes are stored, also the one that nobody reads: it keeps the sums in one register.
+        *stored = sums;
+    }
+}
+
+/// Any number of channels, each output's own taps only.
+#[inline(always)]
+fn horizontal_any(row: &[f32], channels: usize, taps: &Taps, line: &mut [f32]) {
+    let wide = lanes_of(channels);
+    for (o, stored) in line.chunks_exact_mut(wide).enumerate() {
+        let (first, count) = (taps.first[o] as usize, taps.count[o] as usize);
+        let weights = &taps.weights[o * taps.stride..][..count];
+        if wide == 1 {
+            stored[0] =
+                weights.iter().zip(&row[first..]).fold(0.0, |sum, (&weight, &pixel)| weight.mul_add(pixel, sum));
+            continue;
+        }
+        for (block, stored) in stored.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let mut sums = [0.0f32; 4];
+            for (t, &weight) in weights.iter().enumerate() {
+                let pixel: &[f32; 4] =
+                    row[(first + t) * channels + 4 * block..].first_chunk().expect("rows end with zeros");
+                for i in 0..4 {
+                    sums[i] = weight.mul_add(pixel[i], sums[i]);
+                }
+            }
+            *stored = sums;
+        }
+    }
+}
+
+#[inline(always)]
+fn finish_loop<S: Store>(line: &[f32], wide: usize, channel: usize, scale: f32, bias: f32, out: &mut [S::Raw]) {
+    match wide {
+        1 => {
+            for (stored, &value) in out.iter_mut().zip(line) {
+                *stored = S::of(value.mul_add(scale, bias));
+            }
+        }
+        4 => {
+            for (stored, pixel) in out.iter_mut().zip(line.as_chunks::<4>().0) {
+                *stored = S::of(pixel[channel & 3].mul_add(scale, bias));
+            }
+        }
+        _ => {
+            for (stored, pixel) in out.iter_mut().zip(line.chunks_exact(wide)) {
+                *stored = S::of(pixel[channel].mul_add(scale, bias));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn interleave_loop<S: Store>(
+    line: &[f32],
+    wide: usize,
+    source: &[usize],
+    scale: &[f32],
+    bias: &[f32],
+    out: &mut [S::Raw],
+) {
+    if let (4, &[0, 1, 2], &[sa, sb, sc], &[ba, bb, bc]) = (wide, source, scale, bias) {
+        for (stored, [a, b, c, _]) in out.as_chunks_mut::<3>().0.iter_mut().zip(line.as_chunks::<4>().0) {
+            *stored = [S::of(a.mul_add(sa, ba)), S::of(b.mul_add(sb, bb)), S::of(c.mul_add(sc, bc))];
+        }
+        return;
+    }
+    for (stored, pixel) in out.chunks_exact_mut(source.len()).zip(line.chunks_exact(wide)) {
+        for (c, stored) in stored.iter_mut().enumerate() {
+            *stored = S::of(pixel[source[c]].mul_add(scale[c], bias[c]));
+        }
+    }
+}
+
+/// Lanes of one output in a line: gray alone, otherwise whole vectors of four.
+pub(super) const fn lanes_of(channels: usize) -> usize {
+    if channels == 1 { 1 } else { channels.next_multiple_of(4) }
+}
+
+/// One plane of a source, or a gray image.
+#[derive(Debug)]
+pub(super) struct Plane<'a, L: Load> {
+    /// All values of the source.
+    pub(super) values: &'a [L::Raw],
+    /// Where source pixel (0, 0) of this plane would be; below 0 when the first rows are not held.
+    pub(super) origin: isize,
+    /// Columns.
+    pub(super) width: usize,
+}
+
+/// Where the image goes. Outputs are counted before the flips.
+#[derive(Debug)]
+pub(super) struct Move {
+    /// Source pixel of output 0: row, column; may be outside.
+    pub(super) start: [isize; 2],
+    /// Outputs over the image, first and end: rows, columns.
+    pub(super) from: [usize; 2],
+    pub(super) to: [usize; 2],
+    pub(super) flip: [bool; 2],
+    /// Columns of the output.
+    pub(super) width: usize,
+}
+
+/// What becomes of a value, and what stands where there is none.
+#[derive(Debug)]
+pub(super) struct Value {
+    pub(super) scale: f32,
+    pub(super) bias: f32,
+    pub(super) fill: f32,
+}
+
+/// Outputs of one step: one AVX-512 register, two AVX2 ones.
+const STEP: usize = 16;
+
+#[inline(always)]
+fn shift_loop<L: Load, S: Store>(
+    plane: &Plane<'_, L>,
+    by: &Move,
+    value: &Value,
+    spare: &mut [L::Raw],
+    out: &mut [S::Raw],
+) {
+    let width = by.width;
+    let height = out.len() / width;
+    // A whole row is read at once, also where it begins before the image or ends behind it: what is read there belongs
+    // to a neighbouring row and gives way to the fill value. Only the ends of the buffer need care.
+    for (stored, row) in out.chunks_exact_mut(width).enumerate() {
+        let o = if by.flip[0] { height - 1 - stored } else { stored };
+        if o < by.from[0] || o >= by.to[0] {
+            row.fill(S::of(value.fill));
+            continue;
+        }
+        let at = plane.origin + (o as isize + by.start[0]) * plane.width as isize + by.start[1];
+        let held = usize::try_from(at).ok().and_then(|at| plane.values.get(at..at + width));
+        let pixels = match held {
+            Some(pixels) => pixels,
+            None => {
+                copy_held(plane.values, at, spare);
+                &*spare
+            }
+        };
+        let over = (by.from[1], by.to[1]);
+        if by.flip[1] {
+            shift_row::<L, S, true>(pixels, over, value, row)
+        } else {
+            shift_row::<L, S, false>(pixels, over, value, row)
+        }
+    }
+}
+
+/// Copies the values from `at` on that are there.
+#[inline(never)]
+fn copy_held<T: Copy>(values: &[T], at: isize, spare: &mut [T]) {
+    for (i, value) in spare.iter_mut().enumerate() {
+        if let Some(held) = usize::try_from(at + i as isize).ok().and_then(|at| values.get(at)) {
+            *value = *held;
+        }
+    }
+}
+
+#[inline(always)]
+fn shift_row<L: Load, S: Store, const FLIP: bool>(
+    pixels: &[L::Raw],
+    over: (usize, usize),
+    value: &Value,
+    row: &mut [S::Raw],
+) {
+    let width = row.len();
+    let mut at = 0;
+    while at + STEP <= width {
+        shift_step::<L, S, FLIP>(pixels, at, over, value, row);
+        at += STEP;
+    }
+    if at < width && width >= STEP {
+        shift_step::<L, S, FLIP>(pixels, width - STEP, over, value, row);
+    } else {
+        for o in at..width {
+            let scaled = L::f32(pixels[o]).mul_add(value.scale, value.bias);
+            let inside = over.0 <= o && o < over.1;
+            row[if FLIP { width - 1 - o } else { o }] = S::of(if inside { scaled } else { value.fill });
+        }
+    }
+}
+
+#[inline(always)]
+fn shift_step<L: Load, S: Store, const FLIP: bool>(
+    pixels: &[L::Raw],
+    at: usize,
+    over: (usize, usize),
+    value: &Value,
+    row: &mut [S::Raw],
+) {
+    let to = if FLIP { row.len() - at - STEP } else { at };
+    let pixels: &[L::Raw; STEP] = pixels[at..].first_chunk().expect("a step lies within the row");
+    let stored: &mut [S::Raw; STEP] = row[to..].first_chunk_mut().expect("a step lies within the row");
+    for i in 0..STEP {
+        let inside = ((at + i) as u32).wrapping_sub(over.0 as u32) < (over.1 - over.0) as u32;
+        let scaled = L::f32(pixels[i]).mul_add(value.scale, value.bias);
+        stored[if FLIP { STEP - 1 - i } else { i }] = S::of(if inside { scaled } else { value.fill });
+    }
+}
+
+#[inline(always)]
+fn pick_loop<L: Load, S: Store>(
+    src: &[L::Raw],
+    index: &[u32],
+    scale: f32,
+    bias: f32,
+    every: usize,
+    out: &mut [S::Raw],
+) {
+    for (stored, &at) in out.iter_mut().step_by(every).zip(index) {
+        *stored = S::of(L::f32(src[at as usize]).mul_add(scale, bias));
+    }
+}

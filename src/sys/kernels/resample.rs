@@ -1,0 +1,389 @@
+//! From pixels to one row of a batch.
+
+pub use super::lanes::Level;
+use super::{
+    Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
+    convert::{Load, Store, is_loaded, is_stored, with_load, with_store},
+    lanes::{self, Move, Plane, Value, lanes_of},
+    taps::Taps,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::Layout,
+};
+
+/// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.
+///
+/// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes.
+#[derive(Debug, Default)]
+pub struct Resampler {
+    level: Level,
+    x: Taps,
+    y: Taps,
+    /// One output row before the horizontal pass: pixels of all source channels.
+    row: Vec<f32>,
+    /// One plane's part of `row`, when the source is planar.
+    plane: Vec<f32>,
+    /// One output row after it: `lanes_of` the source channels for each output.
+    line: Vec<f32>,
+    /// Where the picked values of a row are.
+    index: Vec<u32>,
+    /// A source row that is not all held.
+    spare: Vec<u64>,
+    /// A source that does not lie where its type must, and a row that must not either.
+    aligned: [Vec<u64>; 2],
+    /// Source channel of each output channel.
+    channels: Vec<usize>,
+}
+
+impl Resampler {
+    /// Uses the best instructions of this machine.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Uses at most the instructions of `level`.
+    #[must_use]
+    pub fn with_level(level: Level) -> Self {
+        Self { level, ..Self::default() }
+    }
+
+    /// Bytes of scratch memory now held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let floats = [&self.row, &self.plane, &self.line, &self.x.weights, &self.y.weights];
+        let words = [&self.index, &self.x.first, &self.x.count, &self.y.first, &self.y.count];
+        let floats: usize = floats.iter().map(|v| v.capacity()).sum();
+        let words: usize = words.iter().map(|v| v.capacity()).sum();
+        4 * (floats + words)
+            + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity())
+            + size_of::<usize>() * self.channels.capacity()
+    }
+
+    /// Writes the row that `params` describes into `out`, every byte of it.
+    ///
+    /// Costs no allocation once the scratch memory has grown to the largest image.
+    ///
+    /// # Errors
+    /// `Internal` when the arguments contradict each other: a window outside the image or the rows held, slices of
+    /// another length, channels that do not fit. `out` is then unchanged.
+    pub fn run(
+        &mut self,
+        src: &Pixels<'_>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [u8],
+    ) -> Result<()> {
+        check(src, params, table, row, out)?;
+        self.channels.clear();
+        let source = u32::from(src.info.channels);
+        self.channels
+            .extend((0..row.channels).filter_map(|c| channel_source(source, row.channels, c)).map(|c| c as usize));
+        with_load!(src.info.dtype, L => with_store!(row.dtype, S => self.run_as::<L, S>(src, params, table, row, out), _ => {}), _ => {});
+        Ok(())
+    }
+
+    fn run_as<L: Load, S: Store>(
+        &mut self,
+        src: &Pixels<'_>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [u8],
+    ) {
+        let [mut aligned, mut aligned_out] = std::mem::take(&mut self.aligned);
+        // Rows and decoded pixels are aligned; a slice of a file may not be.
+        let values = bytemuck::try_cast_slice(src.data).unwrap_or_else(|_| {
+            aligned.resize(src.data.len().div_ceil(8), 0);
+            let copy = &mut bytemuck::cast_slice_mut(&mut aligned)[..src.data.len()];
+            copy.copy_from_slice(src.data);
+            bytemuck::cast_slice(copy)
+        });
+        let image = Image::<L>::new(src, values);
+        match bytemuck::try_cast_slice_mut(out) {
+            Ok(out) => self.image_to_row::<L, S>(&image, params, table, row, out),
+            Err(_) => {
+                aligned_out.resize(out.len().div_ceil(8), 0);
+                let copy = &mut bytemuck::cast_slice_mut(&mut aligned_out)[..out.len()];
+                self.image_to_row::<L, S>(&image, params, table, row, bytemuck::cast_slice_mut(copy));
+                out.copy_from_slice(copy);
+            }
+        }
+        self.aligned = [aligned, aligned_out];
+    }
+
+    fn image_to_row<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        if params.nearest == 0 && params.x.is_shift() && params.y.is_shift() {
+            if image.pixel == 1 && row.layout == Layout::Nchw {
+                self.shift::<L, S>(image, params, table, row, out);
+            } else {
+                self.pick::<L, S>(image, params, table, row, out);
+            }
+        } else if params.nearest != 0 {
+            self.pick::<L, S>(image, params, table, row, out);
+        } else {
+            self.filter::<L, S>(image, params, table, row, out);
+        }
+        cut_out::<S>(&params.cutout, table, row, out);
+    }
+
+    /// No scaling, source and output both planes: rows are moved as they are.
+    fn shift<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height) = (row.width as usize, row.height as usize);
+        let (y, x) = (&params.y, &params.x);
+        let end = |axis: &Axis, len: u32| (axis.from.min(len) as usize, axis.to.min(len) as usize);
+        let ((top, bottom), (left, right)) = (end(y, row.height), end(x, row.width));
+        let by = Move {
+            start: [y.start as isize, x.start as isize],
+            from: [top, left],
+            to: [bottom.max(top), right.max(left)],
+            flip: [y.flip != 0, x.flip != 0],
+            width,
+        };
+        self.spare.resize(width, 0);
+        let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
+        for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
+            let value = Value { scale: table.scale[c], bias: table.bias[c], fill: table.fill[c] };
+            let origin = (self.channels[c] * image.plane) as isize - (image.first_row * image.width) as isize;
+            let source = Plane { values: image.values, origin, width: image.width };
+            lanes::shift::<L, S>(self.level, &source, &by, &value, spare, plane);
+        }
+    }
+
+    /// One source pixel for each output.
+    fn pick<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        lanes::build(self.level, &mut self.x, &params.x, row.width, true);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, true);
+        let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+        let (from, to) = (self.x.from, self.x.to);
+        self.index.clear();
+        self.index.extend(self.x.first.iter().map(|&x| x * image.pixel as u32));
+        for stored in 0..height {
+            let over = (self.y.from..self.y.to).contains(&stored).then(|| self.y.first[stored - self.y.from] as usize);
+            let Some(y) = over else {
+                fill_row::<S>(stored, 0..width, table, row, out);
+                continue;
+            };
+            fill_row::<S>(stored, 0..from, table, row, out);
+            fill_row::<S>(stored, to..width, table, row, out);
+            for c in 0..channels {
+                let values = &image.values[image.at(self.channels[c], y)..];
+                let (every, out) = match row.layout {
+                    Layout::Nchw => (1, &mut out[(c * height + stored) * width..][from..to]),
+                    Layout::Nhwc => (channels, &mut out[stored * width * channels..][from * channels..to * channels]),
+                };
+                let out = out.get_mut(if every == 1 { 0 } else { c }..).unwrap_or_default();
+                lanes::pick::<L, S>(self.level, values, &self.index, table.scale[c], table.bias[c], every, out);
+            }
+        }
+    }
+
+    /// The triangle filter: vertical pass over the columns that are needed, then horizontal, one output row at a time.
+    fn filter<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, false);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, false);
+        let columns = params.x.reads(row.width);
+        let (left, columns) = (columns.start as usize, columns.len());
+        for first in &mut self.x.first {
+            *first -= left as u32;
+        }
+        let (n, source) = (self.x.outputs(), image.channels);
+        // Zeros behind the last pixel: taps of weight 0 and lanes that are not stored end there.
+        let used = columns * source;
+        self.row.clear();
+        self.row.resize(used + (self.x.stride + 1) * source + 4, 0.0);
+        let wide = lanes_of(source);
+        self.line.resize(n * wide, 0.0);
+        for stored in 0..height {
+            let Some(tap) = stored.checked_sub(self.y.from).filter(|&t| t < self.y.outputs()) else {
+                fill_row::<S>(stored, 0..width, table, row, out);
+                continue;
+            };
+            let weights = &self.y.weights[tap * self.y.stride..][..self.y.count[tap] as usize];
+            let y = self.y.first[tap] as usize;
+            let pitch = image.width * image.pixel;
+            if image.pixel == source {
+                let start = image.at(0, y) + left * source;
+                lanes::vertical::<L>(self.level, image.values, start, pitch, weights, &mut self.row[..used]);
+            } else {
+                self.plane.resize(columns, 0.0);
+                for c in 0..source {
+                    let start = image.at(c, y) + left;
+                    lanes::vertical::<L>(self.level, image.values, start, pitch, weights, &mut self.plane);
+                    for (pixel, &value) in self.row.chunks_exact_mut(source).zip(&self.plane) {
+                        pixel[c] = value;
+                    }
+                }
+            }
+            lanes::horizontal(self.level, &self.row, source, &self.x, !L::FINITE, &mut self.line);
+
+            let (from, to) = (self.x.from, self.x.to);
+            fill_row::<S>(stored, 0..from, table, row, out);
+            fill_row::<S>(stored, to..width, table, row, out);
+            match row.layout {
+                Layout::Nchw => {
+                    for c in 0..channels {
+                        let out = &mut out[(c * height + stored) * width..][from..to];
+                        lanes::finish::<S>(
+                            self.level,
+                            &self.line,
+                            wide,
+                            self.channels[c],
+                            table.scale[c],
+                            table.bias[c],
+                            out,
+                        );
+                    }
+                }
+                Layout::Nhwc => {
+                    let out = &mut out[stored * width * channels..][from * channels..to * channels];
+                    lanes::interleave::<S>(
+                        self.level,
+                        &self.line,
+                        wide,
+                        &self.channels,
+                        &table.scale,
+                        &table.bias,
+                        out,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Decoded pixels as typed values.
+#[derive(Debug)]
+struct Image<'a, L: Load> {
+    values: &'a [L::Raw],
+    width: usize,
+    channels: usize,
+    /// Row that `values` begins with.
+    first_row: usize,
+    /// Values from one pixel to the next.
+    pixel: usize,
+    /// Values from one channel to the next.
+    plane: usize,
+}
+
+impl<'a, L: Load> Image<'a, L> {
+    fn new(src: &Pixels<'_>, values: &'a [L::Raw]) -> Self {
+        let (width, channels) = (src.info.width as usize, src.info.channels as usize);
+        let (pixel, plane) = if src.info.planar { (1, width * src.rows.len()) } else { (channels, 1) };
+        Self { values, width, channels, first_row: src.rows.start as usize, pixel, plane }
+    }
+
+    /// Index of the first value of a source row.
+    fn at(&self, channel: usize, y: usize) -> usize {
+        channel * self.plane + (y - self.first_row) * self.width * self.pixel
+    }
+}
+
+/// Writes the fill value to some columns of a stored row.
+fn fill_row<S: Store>(
+    stored: usize,
+    columns: std::ops::Range<usize>,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &mut [S::Raw],
+) {
+    put::<S>(stored, columns, &table.fill, row, out);
+}
+
+fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
+    let [top, bottom, left, right] = *cutout;
+    let columns = left.min(row.width) as usize..right.min(row.width) as usize;
+    for stored in top as usize..bottom.min(row.height) as usize {
+        put::<S>(stored, columns.clone(), &table.cutout, row, out);
+    }
+}
+
+fn put<S: Store>(stored: usize, columns: std::ops::Range<usize>, value: &[f32], row: &RowSpec, out: &mut [S::Raw]) {
+    if columns.is_empty() {
+        return;
+    }
+    let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+    for (c, &value) in value.iter().enumerate() {
+        match row.layout {
+            Layout::Nchw => out[(c * height + stored) * width..][columns.clone()].fill(S::of(value)),
+            Layout::Nhwc => {
+                let out = &mut out[stored * width * channels..][columns.start * channels..columns.end * channels];
+                out.iter_mut().skip(c).step_by(channels).for_each(|v| *v = S::of(value));
+            }
+        }
+    }
+}
+
+/// The facts that the loops rely on. Everything else is bounds-checked.
+fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec, out: &[u8]) -> Result<()> {
+    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
+    let info = &src.info;
+    if !is_loaded(info.dtype) || !is_stored(row.dtype) {
+        return wrong(format!("no resample kernel from {} to {}", info.dtype, row.dtype));
+    }
+    if row.channels == 0 || channel_source(u32::from(info.channels), row.channels, 0).is_none() {
+        return wrong(format!("{} channels do not make {}", info.channels, row.channels));
+    }
+    if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
+        return wrong(format!("a row of {} bytes for {row:?}", out.len()));
+    }
+    let tables = [&table.scale, &table.bias, &table.fill, &table.cutout];
+    if tables.iter().any(|t| t.len() != row.channels as usize) {
+        return wrong(format!("a channel table that has not {} channels", row.channels));
+    }
+    if src.rows.start > src.rows.end || src.rows.end > info.height {
+        return wrong(format!("rows {:?} of an image {} high", src.rows, info.height));
+    }
+    let part = crate::types::ImageInfo { height: src.rows.end - src.rows.start, ..*info };
+    if part.len_bytes() != src.data.len() as u64 {
+        return wrong(format!("{} bytes for {part:?}", src.data.len()));
+    }
+    for (axis, size, len) in [(&params.y, info.height, row.height), (&params.x, info.width, row.width)] {
+        let finite = axis.start.is_finite() && axis.step.is_finite();
+        if !finite
+            || axis.step <= 0.0
+            || axis.low >= axis.high
+            || axis.high > size
+            || axis.from > axis.to
+            || axis.to > len
+        {
+            return wrong(format!("{axis:?} for {size} pixels and {len} outputs"));
+        }
+    }
+    let reads = params.y.reads(row.height);
+    if params.y.from < params.y.to && (reads.start < src.rows.start || reads.end > src.rows.end) {
+        return wrong(format!("rows {reads:?} are needed and {:?} decoded", src.rows));
+    }
+    Ok(())
+}
