@@ -8,74 +8,41 @@ use proptest::{collection::vec, prelude::*};
 /// A few seconds by default; `INFEED_SLOW_TESTS=1` takes minutes.
 fn config() -> ProptestConfig {
     let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
-    ProptestConfig {
-        cases: if slow { 4096 } else { 128 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: if slow { 4096 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Any order, with groups of any sizes (empty ones too) that add up to the number of records.
 fn samplers() -> impl Strategy<Value = Arc<dyn Sampler>> {
-    let sizes = prop_oneof![
-        vec(0..40u64, 0..30),
-        (1..20u64, 0..30usize).prop_map(|(size, n)| vec![size; n])
-    ];
+    let sizes = prop_oneof![vec(0..40u64, 0..30), (1..20u64, 0..30usize).prop_map(|(size, n)| vec![size; n])];
     let blocks = (any::<u64>(), 1..100u64, 1..40u64, sizes, any::<bool>());
     prop_oneof![
         (0..600u64).prop_map(|n| Order::Sequential.sampler(n, None, 1)),
         (0..600u64, any::<u64>()).prop_map(|(n, seed)| Order::Random { seed }.sampler(n, None, 1)),
         blocks.prop_map(|(seed, window, lanes, sizes, grouped)| {
-            let starts = sizes
-                .iter()
-                .scan(0, |at, size| Some(std::mem::replace(at, *at + size)));
+            let starts = sizes.iter().scan(0, |at, size| Some(std::mem::replace(at, *at + size)));
             let starts: Arc<[u64]> = starts.collect();
             // Without groups, enough records for a few of the default size.
             let n = sizes.iter().sum::<u64>() * if grouped { 1 } else { 3 };
-            Order::Blocks {
-                seed,
-                window,
-                lanes: Some(lanes),
-            }
-            .sampler(n, grouped.then_some(starts), 1)
+            Order::Blocks { seed, window, lanes: Some(lanes) }.sampler(n, grouped.then_some(starts), 1)
         }),
     ]
     .prop_map(|sampler| sampler.expect("a possible order"))
 }
 
 fn policies() -> impl Strategy<Value = LastBatch> {
-    prop_oneof![
-        Just(LastBatch::Drop),
-        Just(LastBatch::Partial),
-        Just(LastBatch::Pad)
-    ]
+    prop_oneof![Just(LastBatch::Drop), Just(LastBatch::Partial), Just(LastBatch::Pad)]
 }
 
-fn schedule(
-    len: u64,
-    start: u64,
-    batch: usize,
-    rank: u32,
-    world: u32,
-    last: LastBatch,
-) -> Schedule {
+fn schedule(len: u64, start: u64, batch: usize, rank: u32, world: u32, last: LastBatch) -> Schedule {
     let batch = NonZeroUsize::new(batch).expect("batches hold a row");
-    Schedule::new(
-        len,
-        start,
-        batch,
-        Shard::new(rank, world).expect("ranks are below the world size"),
-        last,
-    )
+    Schedule::new(len, start, batch, Shard::new(rank, world).expect("ranks are below the world size"), last)
 }
 
 /// Real positions of all ranks, step by step.
 fn seen(len: u64, start: u64, batch: usize, world: u32, last: LastBatch) -> Vec<Vec<u64>> {
     let plan = |rank| schedule(len, start, batch, rank, world, last);
     let of_rank = |rank, step| plan(rank).rows(step).take(plan(rank).rows(step).valid());
-    (0..plan(0).steps())
-        .map(|step| (0..world).flat_map(|rank| of_rank(rank, step)).collect())
-        .collect()
+    (0..plan(0).steps()).map(|step| (0..world).flat_map(|rank| of_rank(rank, step)).collect()).collect()
 }
 
 fn sorted(mut list: Vec<u64>) -> Vec<u64> {
@@ -186,28 +153,15 @@ proptest! {
 fn the_smallest_datasets_are_exact_in_every_order() {
     for n in 0..4 {
         for (window, lanes) in [(1, 1), (1, 5), (7, 2), (u64::MAX, u64::MAX)] {
-            let blocks = Order::Blocks {
-                seed: 1,
-                window,
-                lanes: Some(lanes),
-            };
+            let blocks = Order::Blocks { seed: 1, window, lanes: Some(lanes) };
             for order in [Order::Sequential, Order::Random { seed: 1 }, blocks] {
                 let sampler = order.sampler(n, None, 1).unwrap();
                 assert_eq!(sampler.is_empty(), n == 0);
                 for epoch in [0, 1, u64::MAX] {
-                    let records: Vec<u64> = (0..n)
-                        .map(|position| sampler.record(epoch, position))
-                        .collect();
-                    let back: Vec<_> = records
-                        .iter()
-                        .map(|&record| sampler.position(epoch, record))
-                        .collect();
+                    let records: Vec<u64> = (0..n).map(|position| sampler.record(epoch, position)).collect();
+                    let back: Vec<_> = records.iter().map(|&record| sampler.position(epoch, record)).collect();
                     assert_eq!(back, (0..n).map(Some).collect::<Vec<_>>(), "{order} of {n}");
-                    assert_eq!(
-                        sorted(records),
-                        (0..n).collect::<Vec<_>>(),
-                        "{order} of {n}"
-                    );
+                    assert_eq!(sorted(records), (0..n).collect::<Vec<_>>(), "{order} of {n}");
                 }
             }
         }
@@ -218,27 +172,17 @@ fn the_smallest_datasets_are_exact_in_every_order() {
 fn imagenet_is_exact_in_every_order() {
     let n = 1_281_167;
     // Classes of 732 to 1300 pictures, as in ImageNet.
-    let classes: Arc<[u64]> = std::iter::successors(Some(0), |at| Some(at + 732 + at % 569))
-        .take_while(|&at| at < n)
-        .collect();
-    let blocks = |lanes| Order::Blocks {
-        seed: 3,
-        window: 5000,
-        lanes: Some(lanes),
-    };
-    for (order, groups) in [
-        (Order::Random { seed: 42 }, None),
-        (blocks(7), None),
-        (blocks(8), Some(Arc::clone(&classes))),
-    ] {
+    let classes: Arc<[u64]> =
+        std::iter::successors(Some(0), |at| Some(at + 732 + at % 569)).take_while(|&at| at < n).collect();
+    let blocks = |lanes| Order::Blocks { seed: 3, window: 5000, lanes: Some(lanes) };
+    for (order, groups) in
+        [(Order::Random { seed: 42 }, None), (blocks(7), None), (blocks(8), Some(Arc::clone(&classes)))]
+    {
         let sampler = order.sampler(n, groups, 1).unwrap();
         let mut seen = vec![false; n as usize];
         for position in 0..n {
             let record = sampler.record(2, position);
-            assert!(
-                !std::mem::replace(&mut seen[record as usize], true),
-                "{order}: record {record} comes twice"
-            );
+            assert!(!std::mem::replace(&mut seen[record as usize], true), "{order}: record {record} comes twice");
             // The inverse costs as much again: a sample will do.
             if position % 101 == 0 {
                 assert_eq!(sampler.position(2, record), Some(position), "{order}");
@@ -250,10 +194,7 @@ fn imagenet_is_exact_in_every_order() {
 /// Chi-square over cells that are all expected equally often.
 fn chi_square(counts: &[u32]) -> f64 {
     let expected = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
-    counts
-        .iter()
-        .map(|&n| (f64::from(n) - expected).powi(2) / expected)
-        .sum()
+    counts.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum()
 }
 
 fn random(n: u64, seed: u64) -> Arc<dyn Sampler> {
@@ -263,88 +204,48 @@ fn random(n: u64, seed: u64) -> Arc<dyn Sampler> {
 #[test]
 fn neighbouring_seeds_and_epochs_have_nothing_in_common() {
     let n = 1000;
-    let pairs: [(&str, u64, u64); 3] = [
-        ("epoch", 0, 1),
-        ("seed", 1, 0),
-        ("seed up, epoch down", 1, u64::MAX),
-    ];
+    let pairs: [(&str, u64, u64); 3] = [("epoch", 0, 1), ("seed", 1, 0), ("seed up, epoch down", 1, u64::MAX)];
     for (what, seeds, epochs) in pairs {
         let mut gaps = vec![0u32; n as usize];
         for run in 0..100 {
             let (one, other) = (random(n, 40 + run), random(n, 40 + run + seeds));
             for position in 0..n {
-                let (a, b) = (
-                    one.record(7 + run, position),
-                    other.record((7 + run).wrapping_add(epochs), position),
-                );
+                let (a, b) = (one.record(7 + run, position), other.record((7 + run).wrapping_add(epochs), position));
                 gaps[((a + n - b) % n) as usize] += 1;
             }
         }
         let chi = chi_square(&gaps);
-        assert!(
-            chi < 1143.0,
-            "{what}: chi-square {chi:.0} with 999 degrees of freedom; 99.9 % lie below 1143"
-        );
+        assert!(chi < 1143.0, "{what}: chi-square {chi:.0} with 999 degrees of freedom; 99.9 % lie below 1143");
     }
 }
 
 #[test]
 fn the_first_record_may_be_any_with_equal_chance() {
     let n = 1000;
-    let blocks = |seed| {
-        Order::Blocks {
-            seed,
-            window: 40,
-            lanes: Some(3),
-        }
-        .sampler(n, Some((0..n).step_by(10).collect()), 1)
-    };
+    let blocks =
+        |seed| Order::Blocks { seed, window: 40, lanes: Some(3) }.sampler(n, Some((0..n).step_by(10).collect()), 1);
     for (what, first) in [
-        (
-            "random, by epoch",
-            Box::new(|i| random(n, 5).record(i, 0)) as Box<dyn Fn(u64) -> u64>,
-        ),
+        ("random, by epoch", Box::new(|i| random(n, 5).record(i, 0)) as Box<dyn Fn(u64) -> u64>),
         ("random, by seed", Box::new(|i| random(n, i).record(0, 0))),
-        (
-            "blocks, by epoch",
-            Box::new(|i| blocks(5).unwrap().record(i, 0)),
-        ),
-        (
-            "blocks, by seed",
-            Box::new(|i| blocks(i).unwrap().record(0, 0)),
-        ),
+        ("blocks, by epoch", Box::new(|i| blocks(5).unwrap().record(i, 0))),
+        ("blocks, by seed", Box::new(|i| blocks(i).unwrap().record(0, 0))),
     ] {
         let mut counts = vec![0u32; n as usize];
         (0..100_000).for_each(|i| counts[first(i) as usize] += 1);
         let chi = chi_square(&counts);
-        assert!(
-            chi < 1143.0,
-            "{what}: chi-square {chi:.0} with 999 degrees of freedom; 99.9 % lie below 1143"
-        );
+        assert!(chi < 1143.0, "{what}: chi-square {chi:.0} with 999 degrees of freedom; 99.9 % lie below 1143");
     }
 }
 
 #[test]
 fn blocks_keep_near_records_near() {
     let (n, lanes) = (100_000, 4);
-    let sampler = Order::Blocks {
-        seed: 1,
-        window: 1024,
-        lanes: Some(lanes),
-    }
-    .sampler(n, None, 1)
-    .unwrap();
+    let sampler = Order::Blocks { seed: 1, window: 1024, lanes: Some(lanes) }.sampler(n, None, 1).unwrap();
     // The groups that one lane touches within a window's length.
-    let mut groups: Vec<u64> = (0..1024)
-        .map(|at| sampler.record(0, at * lanes) / DEFAULT_GROUP)
-        .collect();
+    let mut groups: Vec<u64> = (0..1024).map(|at| sampler.record(0, at * lanes) / DEFAULT_GROUP).collect();
     groups.sort_unstable();
     groups.dedup();
-    assert!(
-        groups.len() as u64 <= 1024 / DEFAULT_GROUP + 2,
-        "{} groups in a window of 4",
-        groups.len()
-    );
+    assert!(groups.len() as u64 <= 1024 / DEFAULT_GROUP + 2, "{} groups in a window of 4", groups.len());
 }
 
 #[test]
@@ -352,10 +253,7 @@ fn weighted_draws_come_as_often_as_their_weight_says() {
     let weights = [0.0, 1.0, 2.0, 0.5, 0.0, 10.0, 3.5, 3.0];
     let draws = 200_000;
     let sampler = WeightedSampler::new(&weights, 9).unwrap().with_len(draws);
-    assert_eq!(
-        (sampler.len(), sampler.records(), sampler.is_bijection()),
-        (draws, 8, false)
-    );
+    assert_eq!((sampler.len(), sampler.records(), sampler.is_bijection()), (draws, 8, false));
     for epoch in 0..3 {
         let mut counts = [0u32; 8];
         (0..draws).for_each(|position| counts[sampler.record(epoch, position) as usize] += 1);
@@ -368,10 +266,7 @@ fn weighted_draws_come_as_often_as_their_weight_says() {
                 chi += (f64::from(count) - expected).powi(2) / expected;
             }
         }
-        assert!(
-            chi < 20.5,
-            "epoch {epoch}: chi-square {chi:.1} with 5 degrees of freedom; 99.9 % lie below 20.5"
-        );
+        assert!(chi < 20.5, "epoch {epoch}: chi-square {chi:.1} with 5 degrees of freedom; 99.9 % lie below 20.5");
     }
 }
 
@@ -380,9 +275,7 @@ fn weighted_draws_depend_on_seed_epoch_and_position_only() {
     let weights: Vec<f64> = (1..=500).map(f64::from).collect();
     let draw = |seed, epoch| {
         let sampler = WeightedSampler::new(&weights, seed).unwrap();
-        (0..500)
-            .map(|position| sampler.record(epoch, position))
-            .collect::<Vec<_>>()
+        (0..500).map(|position| sampler.record(epoch, position)).collect::<Vec<_>>()
     };
     assert_eq!(draw(1, 2), draw(1, 2));
     let same = |a: Vec<u64>, b: Vec<u64>| a.iter().zip(&b).filter(|(a, b)| a == b).count();
