@@ -58,6 +58,7 @@ struct FieldFindings {
 struct Sizes {
     sampled: usize,
     unreadable: usize,
+    first_error: Option<String>,
     bytes: Spread,
     height: Spread,
     width: Spread,
@@ -77,6 +78,7 @@ struct Spread {
 struct Record {
     record: u64,
     object: String,
+    /// Read for it, or held in memory.
     bytes: u64,
     kind: Option<String>,
     height: Option<u32>,
@@ -208,7 +210,10 @@ async fn fill(
                 found.kind = Some(codec.name().to_owned());
                 codec.info(bytes)?
             }
-            Value::Pixels { info, .. } => {
+            Value::Pixels { info, data } => {
+                if plan.extents.is_empty() {
+                    found.bytes += data.len() as u64;
+                }
                 found.kind = Some("pixels".into());
                 *info
             }
@@ -258,6 +263,7 @@ impl Sizes {
         }
         Some(Self {
             sampled: records.len(),
+            first_error: records.iter().find_map(|record| record.error.clone()),
             unreadable: records
                 .iter()
                 .filter(|record| record.error.is_some())
@@ -325,6 +331,7 @@ impl DatasetFindings {
             let Sizes {
                 sampled,
                 unreadable,
+                first_error,
                 bytes,
                 height,
                 width,
@@ -351,7 +358,11 @@ impl DatasetFindings {
             let [min, p50, max] = [bytes.min, bytes.p50, bytes.max].map(units::size);
             table.add_row(["bytes", &format!("{min} to {max}, median {p50}")]);
             if *unreadable > 0 {
-                table.add_row(["unreadable", &format!("{unreadable} of the sample")]);
+                let error = first_error.as_deref().unwrap_or_default();
+                table.add_row([
+                    "unreadable",
+                    &format!("{unreadable} of the sample; first: {error}"),
+                ]);
             }
         }
         out.line(table.trim_fmt())?;
@@ -389,15 +400,17 @@ impl DatasetFindings {
                 record.record.to_string(),
                 record.object.clone(),
                 units::size(record.bytes),
-                record
-                    .error
-                    .clone()
-                    .or_else(|| record.kind.clone())
-                    .unwrap_or_default(),
+                record.kind.clone().unwrap_or_default(),
                 size.unwrap_or_default(),
                 labels.collect::<Vec<_>>().join(", "),
             ]);
         }
-        out.line(format_args!("\n{}", table.trim_fmt()))
+        out.line(format_args!("\n{}", table.trim_fmt()))?;
+        for record in &self.first_records {
+            if let Some(error) = &record.error {
+                out.line(format_args!("record {}: {error}", record.record))?;
+            }
+        }
+        Ok(())
     }
 }

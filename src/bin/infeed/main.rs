@@ -15,7 +15,11 @@ mod state;
 mod synth;
 mod units;
 
-use std::{future::Future, io::Write, process::ExitCode};
+use std::{
+    future::Future,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -34,10 +38,13 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // INFEED_LOG=debug shows decisions, trace each request.
-    let filter = EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // INFEED_LOG=debug shows decisions, trace each request. Bad samples are told by the commands themselves.
+    let filter = EnvFilter::try_from_env("INFEED_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::batch=error"));
+    let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(colours)
         .with_writer(std::io::stderr)
         .init();
 

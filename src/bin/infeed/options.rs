@@ -101,10 +101,14 @@ fn check_device(device: DeviceArg) -> Result<(), Failure> {
         DeviceArg::Auto | DeviceArg::Cpu => Ok(()),
         DeviceArg::Cuda(index) => {
             let devices = infeed::devices();
-            let found = devices.to_string();
+            let why = match devices.gpus.iter().find(|gpu| gpu.index == index) {
+                Some(gpu) => {
+                    format!("{gpu} is there, but decoding on a GPU is not built in this version")
+                }
+                None => format!("no such GPU: {}", devices.to_string().replace('\n', "; ")),
+            };
             Err(Failure::Failed(format!(
-                "device: batches cannot be made on cuda:{index}: decoding on a GPU is not built in this version ({found}); use --device cpu",
-                found = found.trim_end().replace('\n', "; "),
+                "device: cuda:{index}: {why}; use --device cpu"
             )))
         }
     }
@@ -130,9 +134,6 @@ pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
 
 /// A preset, `none`, or a file.
 pub(crate) fn transform(name: &str) -> Result<Transform, Failure> {
-    if name == "none" {
-        return Ok(Transform::default());
-    }
     let path = Path::new(name);
     if path
         .extension()

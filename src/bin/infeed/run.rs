@@ -229,15 +229,19 @@ impl Trainer<'_> {
         }
     }
 
+    /// Batches of this epoch that are done after `batch`, those before a resume included.
+    fn done(&self, batch: &Batch) -> u64 {
+        let (first, offset) = self.step_offset;
+        batch.step() + 1 + if batch.epoch() == first { offset } else { 0 }
+    }
+
     /// Each so many batches, and the last of each epoch.
     fn is_logged(&self, batch: &Batch) -> bool {
-        self.batches.is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
+        self.done(batch).is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
     }
 
     fn log(&self, batch: &Batch) -> Result<(), Failure> {
-        let (first, offset) = self.step_offset;
-        let done = batch.step() + 1 + if batch.epoch() == first { offset } else { 0 };
-        let (epoch, all) = (batch.epoch(), self.batches_per_epoch);
+        let (epoch, done, all) = (batch.epoch(), self.done(batch), self.batches_per_epoch);
         self.out.line(format_args!(
             "Epoch [{epoch}][{done}/{all}] {}",
             self.meters

@@ -8,9 +8,8 @@ use infeed::{
     DType, Dataset, Layout, Loader, OnBadSample, Tensor,
     dataset::FieldKind,
     sampler::{LastBatch, Shard},
-    transform::Transform,
+    transform::{Op, Transform},
 };
-use serde_json::Value;
 
 use crate::failure::Failure;
 
@@ -44,7 +43,7 @@ pub(crate) async fn write(
         .shuffle(seed)
         .shard(Shard::default())
         .last_batch(LastBatch::Partial)
-        .transform(without_normalize(&transform)?)
+        .transform(as_colours(&transform))
         .dtype(DType::U8)
         .layout(Layout::Nhwc)
         .prefetch(1)
@@ -64,28 +63,13 @@ pub(crate) async fn write(
     Ok(batch.valid())
 }
 
-/// Normalised values have no meaning as colours.
-fn without_normalize(transform: &Transform) -> Result<Transform, Failure> {
-    fn strip(value: &mut Value) {
-        let normalize = |op: &Value| op == "normalize" || op.get("normalize").is_some();
-        match value {
-            Value::Array(ops) => {
-                ops.retain(|op| !normalize(op));
-                ops.iter_mut().for_each(strip);
-            }
-            Value::Object(map) => map.values_mut().for_each(strip),
-            _ => {}
-        }
-    }
-    let stripped = serde_json::to_value(transform).and_then(|mut value| {
-        strip(&mut value);
-        serde_json::from_value(value)
-    });
-    stripped.map_err(|error| {
-        Failure::Failed(format!(
-            "--sheet: cannot take the normalisation out: {error}"
-        ))
-    })
+/// Without the steps that leave the range of colours.
+fn as_colours(transform: &Transform) -> Transform {
+    let kept = transform
+        .ops()
+        .iter()
+        .filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
+    kept.cloned().fold(Transform::new(), Transform::push)
 }
 
 fn compose(images: &Tensor, count: usize) -> Result<RgbImage, Failure> {

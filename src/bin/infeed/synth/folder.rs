@@ -187,8 +187,6 @@ impl Recipe {
             return encoded.map(|()| bytes).map_err(|error| failed(&error));
         }
         let mut encoder = Encoder::new(&mut bytes, self.quality);
-        // As nearly every file of the real set: tables of its own, which a decoder has to build each time.
-        encoder.set_optimized_huffman_tables(true);
         encoder.set_progressive(self.progressive);
         encoder.set_sampling_factor(if self.kind == Kind::Color420 {
             SamplingFactor::F_2_2
