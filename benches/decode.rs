@@ -32,14 +32,7 @@ fn jpeg(height: u32, width: u32, seed: u64, sampling: SamplingFactor) -> Vec<u8>
     let mut file = Vec::new();
     let mut encoder = Encoder::new(&mut file, 88);
     encoder.set_sampling_factor(sampling);
-    encoder
-        .encode(
-            &picture(height, width, seed),
-            width as u16,
-            height as u16,
-            ColorType::Rgb,
-        )
-        .expect("valid sizes");
+    encoder.encode(&picture(height, width, seed), width as u16, height as u16, ColorType::Rgb).expect("valid sizes");
     file
 }
 
@@ -48,13 +41,8 @@ fn crop(info: &ImageInfo, seed: u64) -> Range<u32> {
     let mut draws = SampleRng::new(1, 0, seed).op(0);
     for _ in 0..10 {
         let area = f64::from(info.height) * f64::from(info.width) * draws.between(0.08, 1.0);
-        let ratio = draws
-            .between((3.0f64 / 4.0).ln(), (4.0f64 / 3.0).ln())
-            .exp();
-        let (width, height) = (
-            (area * ratio).sqrt().round() as u32,
-            (area / ratio).sqrt().round() as u32,
-        );
+        let ratio = draws.between((3.0f64 / 4.0).ln(), (4.0f64 / 3.0).ln()).exp();
+        let (width, height) = ((area * ratio).sqrt().round() as u32, (area / ratio).sqrt().round() as u32);
         if (1..=info.width).contains(&width) && (1..=info.height).contains(&height) {
             let top = draws.below(u64::from(info.height - height + 1)) as u32;
             return top..top + height;
@@ -64,14 +52,9 @@ fn crop(info: &ImageInfo, seed: u64) -> Range<u32> {
 }
 
 fn bench(c: &mut Criterion, codec: &dyn ImageCodec, name: &str, files: &[Vec<u8>]) {
-    let sizes: Vec<ImageInfo> = files
-        .iter()
-        .map(|file| codec.info(file).expect("a good file"))
-        .collect();
+    let sizes: Vec<ImageInfo> = files.iter().map(|file| codec.info(file).expect("a good file")).collect();
     let mut group = c.benchmark_group(format!("decode/{name}"));
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(5));
+    group.sample_size(10).measurement_time(Duration::from_secs(5));
     for crops in [false, true] {
         let all = || files.iter().zip(&sizes).enumerate();
         group.throughput(Throughput::ElementsAndBytes {
@@ -88,14 +71,8 @@ fn bench(c: &mut Criterion, codec: &dyn ImageCodec, name: &str, files: &[Vec<u8>
                 },
                 |round| {
                     for (n, (file, info)) in all() {
-                        let rows = if crops {
-                            crop(info, round << 32 | n as u64)
-                        } else {
-                            0..info.height
-                        };
-                        codec
-                            .decode(black_box(file), info, rows, &mut out)
-                            .expect("a good file");
+                        let rows = if crops { crop(info, round << 32 | n as u64) } else { 0..info.height };
+                        codec.decode(black_box(file), info, rows, &mut out).expect("a good file");
                     }
                 },
                 BatchSize::PerIteration,
@@ -106,9 +83,7 @@ fn bench(c: &mut Criterion, codec: &dyn ImageCodec, name: &str, files: &[Vec<u8>
 }
 
 fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) {
-    let entries = fs::read_dir(folder)
-        .expect("INFEED_PHOTOS is a folder")
-        .flatten();
+    let entries = fs::read_dir(folder).expect("INFEED_PHOTOS is a folder").flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
@@ -121,20 +96,14 @@ fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) {
 }
 
 fn decode(c: &mut Criterion) {
-    for (name, sampling) in [
-        ("444", SamplingFactor::F_1_1),
-        ("420", SamplingFactor::F_2_2),
-    ] {
+    for (name, sampling) in [("444", SamplingFactor::F_1_1), ("420", SamplingFactor::F_2_2)] {
         let files: Vec<_> = (0..16).map(|seed| jpeg(375, 500, seed, sampling)).collect();
         bench(c, &Jpeg, &format!("jpeg/{name}/500x375"), &files);
     }
     let png = |seed| {
-        let image =
-            image::RgbImage::from_raw(500, 375, picture(375, 500, seed)).expect("the right length");
+        let image = image::RgbImage::from_raw(500, 375, picture(375, 500, seed)).expect("the right length");
         let mut file = std::io::Cursor::new(Vec::new());
-        image
-            .write_to(&mut file, image::ImageFormat::Png)
-            .expect("writing to memory");
+        image.write_to(&mut file, image::ImageFormat::Png).expect("writing to memory");
         file.into_inner()
     };
     bench(c, &Png, "png/500x375", &(0..4).map(png).collect::<Vec<_>>());

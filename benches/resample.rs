@@ -12,7 +12,7 @@ use infeed::{
 };
 
 fn pixels(info: &ImageInfo) -> Vec<u8> {
-    (0..info.len_bytes()).map(|i| (i * 2_654_435_761 >> 7) as u8).collect()
+    (0..info.len_bytes()).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect()
 }
 
 fn table(channels: usize) -> ChannelTable {

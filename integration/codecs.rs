@@ -14,15 +14,9 @@ fn colours(height: u32, width: u32, channels: usize) -> Vec<u8> {
             let at = f64::from(y) * speed + f64::from(x) * speed * 0.7 + phase;
             (127.5 + 100.0 * at.sin()) as u8
         };
-        [
-            wave(0.05, 0.0),
-            wave(0.031, 2.0),
-            wave(0.023, 4.0),
-            wave(0.017, 1.0),
-        ]
+        [wave(0.05, 0.0), wave(0.031, 2.0), wave(0.023, 4.0), wave(0.017, 1.0)]
     };
-    let rows = (0..height)
-        .flat_map(|y| (0..width).flat_map(move |x| pixel(y, x).into_iter().take(channels)));
+    let rows = (0..height).flat_map(|y| (0..width).flat_map(move |x| pixel(y, x).into_iter().take(channels)));
     rows.collect()
 }
 
@@ -30,9 +24,7 @@ fn colours(height: u32, width: u32, channels: usize) -> Vec<u8> {
 fn noisy(height: u32, width: u32, channels: usize) -> Vec<u8> {
     let mut draws = infeed::SampleRng::new(1, 2, 3).op(0);
     let mut pixels = colours(height, width, channels);
-    pixels
-        .iter_mut()
-        .for_each(|b| *b = b.saturating_add(draws.below(24) as u8));
+    pixels.iter_mut().for_each(|b| *b = b.saturating_add(draws.below(24) as u8));
     pixels
 }
 
@@ -48,14 +40,7 @@ struct Made {
 
 impl Made {
     const fn new(height: u32, width: u32, sampling: SamplingFactor) -> Self {
-        Self {
-            height,
-            width,
-            colour: ColorType::Rgb,
-            sampling,
-            progressive: false,
-            restarts: 0,
-        }
+        Self { height, width, colour: ColorType::Rgb, sampling, progressive: false, restarts: 0 }
     }
     fn channels(self) -> usize {
         match self.colour {
@@ -73,9 +58,7 @@ impl Made {
         if self.restarts > 0 {
             encoder.set_restart_interval(self.restarts);
         }
-        encoder
-            .encode(pixels, self.width as u16, self.height as u16, self.colour)
-            .unwrap();
+        encoder.encode(pixels, self.width as u16, self.height as u16, self.colour).unwrap();
         file
     }
     fn noisy(self) -> Vec<u8> {
@@ -98,21 +81,13 @@ const RARE_SAMPLINGS: [(&str, SamplingFactor); 4] = [
     ("4:2:0 tall", SamplingFactor::F_2_4),
 ];
 
-fn decode(
-    codec: &dyn ImageCodec,
-    file: &[u8],
-    rows: impl Into<Option<u32>>,
-) -> Result<(ImageInfo, Vec<u8>), Error> {
+fn decode(codec: &dyn ImageCodec, file: &[u8], rows: impl Into<Option<u32>>) -> Result<(ImageInfo, Vec<u8>), Error> {
     let info = codec.info(file)?;
     let end = rows.into().unwrap_or(info.height);
     let mut out = PixelBuffer::default();
     codec.decode(file, &info, 0..end, &mut out)?;
     assert!(out.rows.start == 0 && out.rows.end >= end);
-    let len = ImageInfo {
-        height: end,
-        ..info
-    }
-    .len_bytes() as usize;
+    let len = ImageInfo { height: end, ..info }.len_bytes() as usize;
     Ok((info, out.data[..len].to_vec()))
 }
 
@@ -124,10 +99,7 @@ fn jpeg(file: &[u8]) -> Vec<u8> {
 fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
     assert_eq!(a.len(), b.len());
     let each = || a.iter().zip(b).map(|(a, b)| a.abs_diff(*b));
-    (
-        each().map(f64::from).sum::<f64>() / a.len() as f64,
-        each().max().unwrap_or(0),
-    )
+    (each().map(f64::from).sum::<f64>() / a.len() as f64, each().max().unwrap_or(0))
 }
 
 #[test]
@@ -135,71 +107,26 @@ fn jpegs_keep_the_contract() {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, sampling) in SAMPLINGS {
         files.push((name.into(), Made::new(75, 101, sampling).noisy()));
-        files.push((
-            format!("{name} restarts"),
-            Made {
-                restarts: 3,
-                ..Made::new(67, 83, sampling)
-            }
-            .noisy(),
-        ));
-        files.push((
-            format!("{name} progressive"),
-            Made {
-                progressive: true,
-                ..Made::new(45, 61, sampling)
-            }
-            .noisy(),
-        ));
+        files.push((format!("{name} restarts"), Made { restarts: 3, ..Made::new(67, 83, sampling) }.noisy()));
+        files.push((format!("{name} progressive"), Made { progressive: true, ..Made::new(45, 61, sampling) }.noisy()));
     }
-    for (name, colour) in [
-        ("gray", ColorType::Luma),
-        ("cmyk", ColorType::Cmyk),
-        ("ycck", ColorType::CmykAsYcck),
-    ] {
-        files.push((
-            name.into(),
-            Made {
-                colour,
-                ..Made::new(77, 53, SamplingFactor::F_1_1)
-            }
-            .noisy(),
-        ));
-        files.push((
-            format!("{name} 2x2"),
-            Made {
-                colour,
-                ..Made::new(77, 53, SamplingFactor::F_2_2)
-            }
-            .noisy(),
-        ));
+    for (name, colour) in [("gray", ColorType::Luma), ("cmyk", ColorType::Cmyk), ("ycck", ColorType::CmykAsYcck)] {
+        files.push((name.into(), Made { colour, ..Made::new(77, 53, SamplingFactor::F_1_1) }.noisy()));
+        files.push((format!("{name} 2x2"), Made { colour, ..Made::new(77, 53, SamplingFactor::F_2_2) }.noisy()));
     }
     files.push(("1x1".into(), Made::new(1, 1, SamplingFactor::F_2_2).noisy()));
-    files.push((
-        "flat".into(),
-        Made::new(64, 64, SamplingFactor::F_1_1).encode(&[90; 64 * 64 * 3]),
-    ));
-    let files: Vec<(&str, &[u8])> = files
-        .iter()
-        .map(|(name, file)| (&**name, &**file))
-        .collect();
+    files.push(("flat".into(), Made::new(64, 64, SamplingFactor::F_1_1).encode(&[90; 64 * 64 * 3])));
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, file)| (&**name, &**file)).collect();
     codec_contract(&Jpeg, &files);
 }
 
 #[test]
 fn stills_keep_the_contract() {
     let pixels = |channels| colours(37, 29, channels);
-    let wide = |channels| {
-        colours(37, 29, channels)
-            .iter()
-            .flat_map(|b| [*b, b.wrapping_mul(7)])
-            .collect::<Vec<u8>>()
-    };
+    let wide = |channels| colours(37, 29, channels).iter().flat_map(|b| [*b, b.wrapping_mul(7)]).collect::<Vec<u8>>();
     let png = |data: &[u8], colour| {
         let mut file = Vec::new();
-        image::codecs::png::PngEncoder::new(&mut file)
-            .write_image(data, 29, 37, colour)
-            .unwrap();
+        image::codecs::png::PngEncoder::new(&mut file).write_image(data, 29, 37, colour).unwrap();
         file
     };
     let pngs = [
@@ -217,25 +144,16 @@ fn stills_keep_the_contract() {
 
     let webp = |data: &[u8], colour| {
         let mut file = Vec::new();
-        image::codecs::webp::WebPEncoder::new_lossless(&mut file)
-            .write_image(data, 29, 37, colour)
-            .unwrap();
+        image::codecs::webp::WebPEncoder::new_lossless(&mut file).write_image(data, 29, 37, colour).unwrap();
         file
     };
-    let webps = [
-        ("rgb", webp(&pixels(3), ExtendedColorType::Rgb8)),
-        ("rgba", webp(&pixels(4), ExtendedColorType::Rgba8)),
-    ];
-    codec_contract(
-        &Webp,
-        &webps.each_ref().map(|(name, file)| (*name, &**file)),
-    );
+    let webps =
+        [("rgb", webp(&pixels(3), ExtendedColorType::Rgb8)), ("rgba", webp(&pixels(4), ExtendedColorType::Rgba8))];
+    codec_contract(&Webp, &webps.each_ref().map(|(name, file)| (*name, &**file)));
 
     let bmp = |data: &[u8], colour| {
         let mut file = Vec::new();
-        image::codecs::bmp::BmpEncoder::new(&mut file)
-            .write_image(data, 29, 37, colour)
-            .unwrap();
+        image::codecs::bmp::BmpEncoder::new(&mut file).write_image(data, 29, 37, colour).unwrap();
         file
     };
     let bmps = [
@@ -287,9 +205,7 @@ impl HandPng {
             file.extend((data.len() as u32).to_be_bytes());
             let body = [name.as_slice(), data].concat();
             let crc = !body.iter().fold(!0u32, |crc, byte| {
-                (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-                    (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg())
-                })
+                (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
             });
             file.extend(body);
             file.extend(crc.to_be_bytes());
@@ -302,12 +218,10 @@ impl HandPng {
         }
         // One stored block of deflate.
         let length = self.rows.len() as u16;
-        let (low, high) = self.rows.iter().fold((1u32, 0u32), |(a, b), byte| {
-            (
-                (a + u32::from(*byte)) % 65521,
-                (b + a + u32::from(*byte)) % 65521,
-            )
-        });
+        let (low, high) = self
+            .rows
+            .iter()
+            .fold((1u32, 0u32), |(a, b), byte| ((a + u32::from(*byte)) % 65521, (b + a + u32::from(*byte)) % 65521));
         let mut data = vec![0x78, 1, 1];
         data.extend(length.to_le_bytes());
         data.extend((!length).to_le_bytes());
@@ -331,60 +245,34 @@ fn pngs_of_all_kinds_give_their_pixels() {
     assert_eq!((info.channels, pixels), (1, (0..9).collect()));
 
     let mut file = Vec::new();
-    let gray_alpha =
-        image::GrayAlphaImage::from_fn(5, 4, |x, y| image::LumaA([(10 * y + x) as u8, 77]));
+    let gray_alpha = image::GrayAlphaImage::from_fn(5, 4, |x, y| image::LumaA([(10 * y + x) as u8, 77]));
     DynamicImage::from(gray_alpha.clone())
-        .write_to(
-            &mut std::io::Cursor::new(&mut file),
-            image::ImageFormat::Png,
-        )
+        .write_to(&mut std::io::Cursor::new(&mut file), image::ImageFormat::Png)
         .unwrap();
     let (info, pixels) = decode(&Png, &file, None).unwrap();
-    assert_eq!(
-        (info, pixels),
-        (ImageInfo::interleaved_u8(4, 5, 2), gray_alpha.into_raw())
-    );
+    assert_eq!((info, pixels), (ImageInfo::interleaved_u8(4, 5, 2), gray_alpha.into_raw()));
 
     let deep: Vec<u16> = (0..6 * 5 * 3).map(|n| n * 700).collect();
     let image = image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(6, 5, deep.clone()).unwrap();
     let mut file = Vec::new();
-    DynamicImage::from(image)
-        .write_to(
-            &mut std::io::Cursor::new(&mut file),
-            image::ImageFormat::Png,
-        )
-        .unwrap();
+    DynamicImage::from(image).write_to(&mut std::io::Cursor::new(&mut file), image::ImageFormat::Png).unwrap();
     let (info, pixels) = decode(&Png, &file, None).unwrap();
     assert_eq!((info.channels, info.dtype), (3, DType::U16));
-    assert_eq!(
-        pixels,
-        deep.iter()
-            .flat_map(|v| v.to_ne_bytes())
-            .collect::<Vec<u8>>()
-    );
+    assert_eq!(pixels, deep.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>());
 }
 
 #[test]
 fn lossless_files_give_their_pixels() {
     let pixels = noisy(33, 47, 4);
     let image = DynamicImage::from(image::RgbaImage::from_raw(47, 33, pixels).unwrap());
-    let cases: [(&dyn ImageCodec, _); 3] = [
-        (&Png, image::ImageFormat::Png),
-        (&Webp, image::ImageFormat::WebP),
-        (&Bmp, image::ImageFormat::Bmp),
-    ];
+    let cases: [(&dyn ImageCodec, _); 3] =
+        [(&Png, image::ImageFormat::Png), (&Webp, image::ImageFormat::WebP), (&Bmp, image::ImageFormat::Bmp)];
     for (codec, format) in cases {
         for image in [image.clone(), image.to_rgb8().into()] {
             let mut file = Vec::new();
-            image
-                .write_to(&mut std::io::Cursor::new(&mut file), format)
-                .unwrap();
+            image.write_to(&mut std::io::Cursor::new(&mut file), format).unwrap();
             let (info, pixels) = decode(codec, &file, None).unwrap();
-            assert_eq!(
-                info,
-                ImageInfo::interleaved_u8(33, 47, image.color().channel_count()),
-                "{format:?}"
-            );
+            assert_eq!(info, ImageInfo::interleaved_u8(33, 47, image.color().channel_count()), "{format:?}");
             assert!(pixels == image.as_bytes(), "{format:?}");
         }
     }
@@ -392,28 +280,15 @@ fn lossless_files_give_their_pixels() {
 
 #[test]
 fn jpegs_of_all_samplings_look_like_their_pixels() {
-    let usual = SAMPLINGS
-        .into_iter()
-        .flat_map(|case| [(case, false), (case, true)]);
+    let usual = SAMPLINGS.into_iter().flat_map(|case| [(case, false), (case, true)]);
     for ((name, sampling), progressive) in usual.chain(RARE_SAMPLINGS.map(|case| (case, true))) {
         for (height, width) in [(64, 96), (61, 89), (19, 17), (9, 33), (40, 7), (2, 1)] {
             let pixels = colours(height, width, 3);
-            let file = Made {
-                progressive,
-                ..Made::new(height, width, sampling)
-            }
-            .encode(&pixels);
+            let file = Made { progressive, ..Made::new(height, width, sampling) }.encode(&pixels);
             let (mean, most) = difference(&jpeg(&file), &pixels);
             // Quality 92 alone costs up to 0.8 and 5; rare samplings keep one chroma value for 4 or 8 pixels.
-            let bound = if SAMPLINGS.iter().any(|s| s.0 == name) {
-                (1.5, 8)
-            } else {
-                (3.0, 16)
-            };
-            assert!(
-                mean < bound.0 && most < bound.1,
-                "{name} {height}x{width} {progressive}: {mean:.2} {most}"
-            );
+            let bound = if SAMPLINGS.iter().any(|s| s.0 == name) { (1.5, 8) } else { (3.0, 16) };
+            assert!(mean < bound.0 && most < bound.1, "{name} {height}x{width} {progressive}: {mean:.2} {most}");
         }
     }
 }
@@ -422,11 +297,7 @@ fn jpegs_of_all_samplings_look_like_their_pixels() {
 fn gray_jpegs_give_one_channel_whatever_their_sampling_says() {
     let pixels = colours(50, 70, 1);
     for sampling in [SamplingFactor::F_1_1, SamplingFactor::F_2_2] {
-        let mut file = Made {
-            colour: ColorType::Luma,
-            ..Made::new(50, 70, sampling)
-        }
-        .encode(&pixels);
+        let mut file = Made { colour: ColorType::Luma, ..Made::new(50, 70, sampling) }.encode(&pixels);
         let frame = marker(&file, 0xc0);
         file[frame + 11] = 0x22;
         let (info, found) = decode(&Jpeg, &file, None).unwrap();
@@ -440,16 +311,10 @@ fn ink_becomes_light() {
     let ink = colours(48, 40, 4);
     let light: Vec<u8> = ink
         .chunks(4)
-        .flat_map(|p| {
-            [p[0], p[1], p[2]].map(|c| ((255 - u32::from(c)) * (255 - u32::from(p[3])) / 255) as u8)
-        })
+        .flat_map(|p| [p[0], p[1], p[2]].map(|c| ((255 - u32::from(c)) * (255 - u32::from(p[3])) / 255) as u8))
         .collect();
     for colour in [ColorType::Cmyk, ColorType::CmykAsYcck] {
-        let file = Made {
-            colour,
-            ..Made::new(48, 40, SamplingFactor::F_1_1)
-        }
-        .encode(&ink);
+        let file = Made { colour, ..Made::new(48, 40, SamplingFactor::F_1_1) }.encode(&ink);
         let (info, pixels) = decode(&Jpeg, &file, None).unwrap();
         assert_eq!(info, ImageInfo::interleaved_u8(48, 40, 3));
         let (mean, most) = difference(&pixels, &light);
@@ -484,28 +349,16 @@ fn without_jfif(file: &[u8]) -> Vec<u8> {
 fn markers_say_what_three_components_mean() {
     // Stored as they are: the file's three components are these values.
     let pixels = colours(40, 56, 3);
-    let made = Made {
-        colour: ColorType::Ycbcr,
-        ..Made::new(40, 56, SamplingFactor::F_1_1)
-    };
+    let made = Made { colour: ColorType::Ycbcr, ..Made::new(40, 56, SamplingFactor::F_1_1) };
     let file = made.encode(&pixels);
     let is_rgb = |file: &[u8]| difference(&jpeg(file), &pixels).0 < 2.0;
     let adobe = |transform| [b"Adobe\0\x64\0\0\0\0".as_slice(), &[transform]].concat();
     assert!(!is_rgb(&file), "JFIF means YCbCr");
-    assert!(
-        !is_rgb(&with_segment(&file, 0xee, &adobe(0))),
-        "JFIF wins over Adobe"
-    );
+    assert!(!is_rgb(&with_segment(&file, 0xee, &adobe(0))), "JFIF wins over Adobe");
     let bare = without_jfif(&file);
     assert!(!is_rgb(&bare), "YCbCr without any marker");
-    assert!(
-        is_rgb(&with_segment(&bare, 0xee, &adobe(0))),
-        "Adobe 0 means RGB"
-    );
-    assert!(
-        !is_rgb(&with_segment(&bare, 0xee, &adobe(1))),
-        "Adobe 1 means YCbCr"
-    );
+    assert!(is_rgb(&with_segment(&bare, 0xee, &adobe(0))), "Adobe 0 means RGB");
+    assert!(!is_rgb(&with_segment(&bare, 0xee, &adobe(1))), "Adobe 1 means YCbCr");
     let mut named = bare.clone();
     let (frame, scan) = (marker(&bare, 0xc0), marker(&bare, 0xda));
     for (n, id) in b"RGB".iter().enumerate() {
@@ -524,10 +377,7 @@ fn a_cut_decode_equals_the_rows_of_the_whole_one() {
             for end in 1..=height {
                 let (info, rows) = decode(&Jpeg, &file, end).unwrap();
                 assert_eq!(info.height, height);
-                assert!(
-                    rows == whole[..rows.len()],
-                    "{name}: {end} of {height} rows"
-                );
+                assert!(rows == whole[..rows.len()], "{name}: {end} of {height} rows");
             }
         }
     }
@@ -537,13 +387,8 @@ fn a_cut_decode_equals_the_rows_of_the_whole_one() {
 fn a_cut_decode_stops_early() {
     let file = Made::new(320, 64, SamplingFactor::F_2_2).noisy();
     let mut out = PixelBuffer::default();
-    Jpeg.decode(&file, &Jpeg.info(&file).unwrap(), 0..31, &mut out)
-        .unwrap();
-    assert_eq!(
-        out.rows,
-        0..48,
-        "31 rows, 2 of margin, rounded up to MCU rows of 16"
-    );
+    Jpeg.decode(&file, &Jpeg.info(&file).unwrap(), 0..31, &mut out).unwrap();
+    assert_eq!(out.rows, 0..48, "31 rows, 2 of margin, rounded up to MCU rows of 16");
 }
 
 #[test]
@@ -552,42 +397,20 @@ fn what_stands_around_the_image_does_not_matter() {
     let whole = jpeg(&file);
     let end = file.len();
     let cases = [
-        (
-            "damaged EXIF",
-            with_segment(&file, 0xe1, b"Exif\0\0\xff\xd9\xff\xda"),
-        ),
-        (
-            "a thumbnail",
-            with_segment(
-                &file,
-                0xe1,
-                &[b"Exif\0\0".as_slice(), &file[..600]].concat(),
-            ),
-        ),
-        (
-            "a damaged Adobe segment",
-            with_segment(&file, 0xee, b"Adobe"),
-        ),
+        ("damaged EXIF", with_segment(&file, 0xe1, b"Exif\0\0\xff\xd9\xff\xda")),
+        ("a thumbnail", with_segment(&file, 0xe1, &[b"Exif\0\0".as_slice(), &file[..600]].concat())),
+        ("a damaged Adobe segment", with_segment(&file, 0xee, b"Adobe")),
         ("a comment", with_segment(&file, 0xfe, b"hello")),
-        (
-            "bytes between segments",
-            [&file[..2], &[0, 1, 2, 3, 4, 5, 6, 7], &file[2..]].concat(),
-        ),
+        ("bytes between segments", [&file[..2], &[0, 1, 2, 3, 4, 5, 6, 7], &file[2..]].concat()),
         ("fill bytes", [&file[..2], &[0xff; 9], &file[2..]].concat()),
         ("a second image", [&file[..], &file[..]].concat()),
-        (
-            "rubbish after the end",
-            [&file[..], &[0xff, 0x10, 0xff, 0xda, 3]].concat(),
-        ),
+        ("rubbish after the end", [&file[..], &[0xff, 0x10, 0xff, 0xda, 3]].concat()),
         ("no end marker", file[..end - 2].to_vec()),
         ("half an end marker", file[..end - 1].to_vec()),
     ];
     for (name, file) in cases {
         assert!(jpeg(&file) == whole, "{name}");
-        assert!(
-            decode(&Jpeg, &file, 20).unwrap().1 == whole[..20 * 67 * 3],
-            "{name}, cut"
-        );
+        assert!(decode(&Jpeg, &file, 20).unwrap().1 == whole[..20 * 67 * 3], "{name}, cut");
     }
 }
 
@@ -603,100 +426,37 @@ fn bad_jpegs_are_told_apart() {
     let half = file.len() / 2;
     let mut damaged = file.clone();
     damaged[half..half + 64].copy_from_slice(&[0xff, 0].repeat(32));
-    let progressive = Made {
-        progressive: true,
-        ..Made::new(64, 96, SamplingFactor::F_1_1)
-    }
-    .noisy();
+    let progressive = Made { progressive: true, ..Made::new(64, 96, SamplingFactor::F_1_1) }.noisy();
     let scans = Made::new(64, 96, SamplingFactor::F_4_1).noisy();
     let cases: [(&str, &[u8], ErrorKind, &str); 14] = [
-        (
-            "several scans",
-            &scans,
-            ErrorKind::Unsupported,
-            "sequential JPEG with several scans",
-        ),
-        (
-            "truncated",
-            &file[..half],
-            ErrorKind::Corrupt,
-            "JPEG ends after 32 of 64 rows (",
-        ),
+        ("several scans", &scans, ErrorKind::Unsupported, "sequential JPEG with several scans"),
+        ("truncated", &file[..half], ErrorKind::Corrupt, "JPEG ends after 32 of 64 rows ("),
         (
             "truncated, end marker put back",
             &[&file[..half], &[0xff, 0xd9]].concat(),
             ErrorKind::Corrupt,
             "JPEG is damaged after 32 of 64 rows",
         ),
-        (
-            "truncated header",
-            &file[..100],
-            ErrorKind::Corrupt,
-            "JPEG ends after 100 bytes, inside its header",
-        ),
-        (
-            "damaged",
-            &damaged,
-            ErrorKind::Corrupt,
-            "JPEG is damaged after 32 of 64 rows",
-        ),
+        ("truncated header", &file[..100], ErrorKind::Corrupt, "JPEG ends after 100 bytes, inside its header"),
+        ("damaged", &damaged, ErrorKind::Corrupt, "JPEG is damaged after 32 of 64 rows"),
         (
             "truncated progressive",
             &progressive[..progressive.len() - 20],
             ErrorKind::Corrupt,
             "before its last scan is complete",
         ),
-        (
-            "no image",
-            &[0xff, 0xd8, 0xff, 0xd9],
-            ErrorKind::Corrupt,
-            "JPEG has no image",
-        ),
+        ("no image", &[0xff, 0xd8, 0xff, 0xd9], ErrorKind::Corrupt, "JPEG has no image"),
         ("empty", &[], ErrorKind::Corrupt, "no JPEG"),
-        (
-            "12 bits",
-            &at(0xc0, 4, &[12]),
-            ErrorKind::Unsupported,
-            "JPEG with 12 bits per value",
-        ),
-        (
-            "arithmetic",
-            &at(0xc0, 1, &[0xc9]),
-            ErrorKind::Unsupported,
-            "JPEG with arithmetic coding",
-        ),
-        (
-            "lossless",
-            &at(0xc0, 1, &[0xc3]),
-            ErrorKind::Unsupported,
-            "lossless JPEG",
-        ),
-        (
-            "height 0",
-            &at(0xc0, 5, &[0, 0]),
-            ErrorKind::Unsupported,
-            "JPEG that tells its height after the image",
-        ),
-        (
-            "width 0",
-            &at(0xc0, 7, &[0, 0]),
-            ErrorKind::Corrupt,
-            "JPEG frame header contradicts itself",
-        ),
-        (
-            "two components",
-            &at(0xc0, 9, &[2]),
-            ErrorKind::Corrupt,
-            "JPEG frame header contradicts itself",
-        ),
+        ("12 bits", &at(0xc0, 4, &[12]), ErrorKind::Unsupported, "JPEG with 12 bits per value"),
+        ("arithmetic", &at(0xc0, 1, &[0xc9]), ErrorKind::Unsupported, "JPEG with arithmetic coding"),
+        ("lossless", &at(0xc0, 1, &[0xc3]), ErrorKind::Unsupported, "lossless JPEG"),
+        ("height 0", &at(0xc0, 5, &[0, 0]), ErrorKind::Unsupported, "JPEG that tells its height after the image"),
+        ("width 0", &at(0xc0, 7, &[0, 0]), ErrorKind::Corrupt, "JPEG frame header contradicts itself"),
+        ("two components", &at(0xc0, 9, &[2]), ErrorKind::Corrupt, "JPEG frame header contradicts itself"),
     ];
     for (name, file, kind, message) in cases {
         // Damage below the rows that are needed goes unseen: it costs a whole decode to find.
-        let windows = if message.contains("damaged after") {
-            &[None][..]
-        } else {
-            &[None, Some(1)]
-        };
+        let windows = if message.contains("damaged after") { &[None][..] } else { &[None, Some(1)] };
         for rows in windows.iter().copied() {
             let error = decode(&Jpeg, file, rows).map(drop).expect_err(name);
             assert!(error.to_string().contains(message), "{name}: {error:#}");
@@ -710,14 +470,8 @@ fn a_truncated_file_fails_whatever_rows_are_asked_for() {
     let file = Made::new(128, 64, SamplingFactor::F_2_2).noisy();
     for cut in [file.len() * 9 / 10, file.len() - 40] {
         for end in [1, 16, 128] {
-            let error = decode(&Jpeg, &file[..cut], end)
-                .map(drop)
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains("JPEG ends after 1") && error.contains(" of 128 rows"),
-                "{error}"
-            );
+            let error = decode(&Jpeg, &file[..cut], end).map(drop).unwrap_err().to_string();
+            assert!(error.contains("JPEG ends after 1") && error.contains(" of 128 rows"), "{error}");
         }
     }
 }
@@ -728,54 +482,26 @@ fn thousands_of_damaged_jpegs_give_errors_or_pixels() {
     let files = [
         made(SamplingFactor::F_1_1).noisy(),
         made(SamplingFactor::F_2_2).noisy(),
-        Made {
-            restarts: 2,
-            ..made(SamplingFactor::F_2_1)
-        }
-        .noisy(),
-        Made {
-            progressive: true,
-            ..made(SamplingFactor::F_2_2)
-        }
-        .noisy(),
-        Made {
-            colour: ColorType::CmykAsYcck,
-            ..made(SamplingFactor::F_2_2)
-        }
-        .noisy(),
+        Made { restarts: 2, ..made(SamplingFactor::F_2_1) }.noisy(),
+        Made { progressive: true, ..made(SamplingFactor::F_2_2) }.noisy(),
+        Made { colour: ColorType::CmykAsYcck, ..made(SamplingFactor::F_2_2) }.noisy(),
     ];
     let mut out = PixelBuffer::default();
-    let rounds = if std::env::var_os("INFEED_SLOW_TESTS").is_some() {
-        20_000
-    } else {
-        800
-    };
+    let rounds = if std::env::var_os("INFEED_SLOW_TESTS").is_some() { 20_000 } else { 800 };
     for (kind, file) in files.iter().enumerate() {
         for round in 0..rounds {
             let mut draws = infeed::SampleRng::new(9, kind as u64, round).op(0);
             let mut file = file.clone();
             for _ in 0..=draws.below(6) {
-                let reach = if draws.chance(0.6) {
-                    700
-                } else {
-                    file.len() as u64
-                };
+                let reach = if draws.chance(0.6) { 700 } else { file.len() as u64 };
                 file[draws.below(reach) as usize] = draws.bits() as u8;
             }
             if draws.chance(0.2) {
                 file.truncate(draws.below(file.len() as u64) as usize);
             }
             let Ok(info) = Jpeg.info(&file) else { continue };
-            if Jpeg
-                .peak_bytes(&file, &info)
-                .is_ok_and(|bytes| bytes < 8 << 20)
-            {
-                let _ = Jpeg.decode(
-                    &file,
-                    &info,
-                    0..1 + draws.below(info.height.into()) as u32,
-                    &mut out,
-                );
+            if Jpeg.peak_bytes(&file, &info).is_ok_and(|bytes| bytes < 8 << 20) {
+                let _ = Jpeg.decode(&file, &info, 0..1 + draws.below(info.height.into()) as u32, &mut out);
             }
         }
     }

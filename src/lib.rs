@@ -27,4 +27,5 @@ pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler
 pub use sys::cuda::{Devices, Gpu, NvJpeg, devices};
 pub use source::Source;
 pub use tensor::{Element, Tensor};
+pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};

@@ -21,20 +21,12 @@ impl ImageCodec for Bmp {
     }
 
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        let decoder = BmpDecoder::new(Cursor::new(bytes))
-            .map_err(|found| still::error("BMP", bytes, found))?;
+        let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("BMP", bytes, found))?;
         still::info(&decoder)
     }
 
-    fn decode(
-        &self,
-        bytes: &[u8],
-        info: &ImageInfo,
-        _rows: Range<u32>,
-        out: &mut PixelBuffer,
-    ) -> Result<()> {
-        let decoder = BmpDecoder::new(Cursor::new(bytes))
-            .map_err(|found| still::error("BMP", bytes, found))?;
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("BMP", bytes, found))?;
         still::decode("BMP", decoder, info, bytes, out)
     }
 }

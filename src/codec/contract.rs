@@ -23,26 +23,12 @@ const MOST_BYTES: u64 = 64 << 20;
 pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
     let kind = codec.name();
     assert!(!codec.recognises(b""), "{kind}: recognises an empty file");
-    assert!(
-        codec.info(b"").is_err(),
-        "{kind}: knows the size of an empty file"
-    );
+    assert!(codec.info(b"").is_err(), "{kind}: knows the size of an empty file");
     let mut used = PixelBuffer::default();
     for (name, file) in files {
-        assert!(
-            codec.recognises(&file[..file.len().min(64)]),
-            "{kind}: does not recognise {name}"
-        );
-        let info = codec
-            .info(file)
-            .unwrap_or_else(|e| panic!("{kind}: no info of {name}: {e:#}"));
-        let whole = decode(
-            codec,
-            file,
-            &info,
-            0..info.height,
-            &mut PixelBuffer::default(),
-        );
+        assert!(codec.recognises(&file[..file.len().min(64)]), "{kind}: does not recognise {name}");
+        let info = codec.info(file).unwrap_or_else(|e| panic!("{kind}: no info of {name}: {e:#}"));
+        let whole = decode(codec, file, &info, 0..info.height, &mut PixelBuffer::default());
         let whole = whole.unwrap_or_else(|e| panic!("{kind}: does not decode {name}: {e:#}"));
 
         for rows in windows(info.height) {
@@ -58,17 +44,9 @@ pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
     }
 }
 
-fn check_cut(
-    codec: &dyn ImageCodec,
-    name: &str,
-    file: &[u8],
-    whole: &[u8],
-    used: &mut PixelBuffer,
-) {
+fn check_cut(codec: &dyn ImageCodec, name: &str, file: &[u8], whole: &[u8], used: &mut PixelBuffer) {
     let kind = codec.name();
-    let cuts = (0..64)
-        .map(|n| file.len() * n / 64)
-        .chain((1..=8).map(|n| file.len().saturating_sub(n)));
+    let cuts = (0..64).map(|n| file.len() * n / 64).chain((1..=8).map(|n| file.len().saturating_sub(n)));
     for cut in cuts {
         let file = &file[..cut];
         let Ok(info) = codec.info(file) else { continue };
@@ -76,10 +54,7 @@ fn check_cut(
         for rows in [0..info.height.div_ceil(2), 0..info.height] {
             if let Ok(pixels) = decode(codec, file, &info, rows.clone(), used) {
                 let same = pixels == *part(whole, &info, &rows);
-                assert!(
-                    same,
-                    "{kind}: {name} cut after {cut} bytes gives other pixels instead of an error"
-                );
+                assert!(same, "{kind}: {name} cut after {cut} bytes gives other pixels instead of an error");
             }
         }
     }
@@ -91,11 +66,7 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
         let mut file = file.to_vec();
         for _ in 0..=draws.below(4) {
             // Headers are a small part of a file and the larger part of a codec: half of the damage goes there.
-            let reach = if draws.chance(0.5) {
-                file.len().min(700)
-            } else {
-                file.len()
-            };
+            let reach = if draws.chance(0.5) { file.len().min(700) } else { file.len() };
             let at = draws.below(reach as u64) as usize;
             match draws.below(3) {
                 0 => file[at] ^= 1 << draws.below(8),
@@ -108,42 +79,15 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
             let fits = codec.peak_bytes(&file, &info).ok()? <= MOST_BYTES;
             fits.then(|| decode(codec, &file, &info, 0..info.height, used).map(drop))
         }));
-        assert!(
-            shown.is_ok(),
-            "{}: panics on damaged copy {n} of {name}",
-            codec.name()
-        );
+        assert!(shown.is_ok(), "{}: panics on damaged copy {n} of {name}", codec.name());
     }
 }
 
 /// Rows at the edges of the blocks that codecs work in, and ordinary ones.
 fn windows(height: u32) -> Vec<Range<u32>> {
-    let ends = [
-        1,
-        2,
-        7,
-        8,
-        9,
-        15,
-        16,
-        17,
-        31,
-        32,
-        33,
-        height / 2,
-        height.saturating_sub(1),
-        height,
-    ];
-    let mut windows: Vec<_> = ends
-        .into_iter()
-        .filter(|end| (1..=height).contains(end))
-        .map(|end| 0..end)
-        .collect();
-    windows.extend(
-        [height / 3..height.div_ceil(2), height - 1..height]
-            .into_iter()
-            .filter(|w| !w.is_empty()),
-    );
+    let ends = [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, height / 2, height.saturating_sub(1), height];
+    let mut windows: Vec<_> = ends.into_iter().filter(|end| (1..=height).contains(end)).map(|end| 0..end).collect();
+    windows.extend([height / 3..height.div_ceil(2), height - 1..height].into_iter().filter(|w| !w.is_empty()));
     windows
 }
 
@@ -157,38 +101,18 @@ fn decode(
 ) -> Result<Vec<u8>> {
     codec.decode(file, info, rows.clone(), out)?;
     let held = out.rows.clone();
-    assert!(
-        held.start <= rows.start && rows.end <= held.end,
-        "{}: gives rows {held:?}, not {rows:?}",
-        codec.name()
-    );
-    assert!(
-        held.end <= info.height,
-        "{}: gives rows {held:?} of {}",
-        codec.name(),
-        info.height
-    );
-    let held = ImageInfo {
-        height: held.end - held.start,
-        ..*info
-    };
+    assert!(held.start <= rows.start && rows.end <= held.end, "{}: gives rows {held:?}, not {rows:?}", codec.name());
+    assert!(held.end <= info.height, "{}: gives rows {held:?} of {}", codec.name(), info.height);
+    let held = ImageInfo { height: held.end - held.start, ..*info };
     let pixels = out.data.get(..held.len_bytes() as usize);
-    let pixels =
-        pixels.unwrap_or_else(|| panic!("{}: gives fewer bytes than it says", codec.name()));
+    let pixels = pixels.unwrap_or_else(|| panic!("{}: gives fewer bytes than it says", codec.name()));
     let rows = rows.start - out.rows.start..rows.end - out.rows.start;
     Ok(part(pixels, &held, &rows))
 }
 
 fn part(pixels: &[u8], info: &ImageInfo, rows: &Range<u32>) -> Vec<u8> {
-    let planes = if info.planar {
-        usize::from(info.channels)
-    } else {
-        1
-    };
+    let planes = if info.planar { usize::from(info.channels) } else { 1 };
     let row = (ImageInfo { height: 1, ..*info }).len_bytes() as usize / planes;
     let plane = pixels.chunks_exact(row * info.height as usize);
-    plane
-        .flat_map(|plane| &plane[row * rows.start as usize..row * rows.end as usize])
-        .copied()
-        .collect()
+    plane.flat_map(|plane| &plane[row * rows.start as usize..row * rows.end as usize]).copied().collect()
 }

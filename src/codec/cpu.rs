@@ -10,8 +10,7 @@ use std::{
 };
 
 use super::{
-    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt,
-    unsupported,
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt, unsupported,
 };
 use crate::{
     dataset::Value,
@@ -44,17 +43,8 @@ impl Cpu {
         codecs: impl IntoIterator<Item = Arc<dyn ImageCodec>>,
         max_image_bytes: u64,
     ) -> Self {
-        let class = Class {
-            name: "cpu",
-            device: Device::Cpu,
-            workers,
-            batch: NonZeroUsize::MIN,
-        };
-        Self {
-            classes: [class],
-            codecs: codecs.into_iter().collect(),
-            max_image_bytes,
-        }
+        let class = Class { name: "cpu", device: Device::Cpu, workers, batch: NonZeroUsize::MIN };
+        Self { classes: [class], codecs: codecs.into_iter().collect(), max_image_bytes }
     }
 }
 
@@ -71,12 +61,7 @@ impl Decoder for Cpu {
         self.max_image_bytes
     }
 
-    fn worker(
-        &self,
-        _class: usize,
-        _n: usize,
-        programs: &Arc<[Option<Lowered>]>,
-    ) -> Result<Box<dyn Worker>> {
+    fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         Ok(Box::new(CpuWorker {
             reader: Reader {
                 codecs: Arc::clone(&self.codecs),
@@ -103,20 +88,14 @@ impl Worker for CpuWorker {
         let start = Instant::now();
         let mut decode = Duration::ZERO;
         let Job { items, rows, .. } = &mut job;
-        let mut outcome =
-            |(row, item): (usize, &Item)| match self.item(item, row, rows, &mut decode) {
-                Ok(()) => Outcome::Done,
-                Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
-            };
+        let mut outcome = |(row, item): (usize, &Item)| match self.item(item, row, rows, &mut decode) {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
+        };
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
         // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
         let transform = start.elapsed().saturating_sub(decode);
-        self.finished.push(Finished {
-            job,
-            outcomes,
-            decode,
-            transform,
-        });
+        self.finished.push(Finished { job, outcomes, decode, transform });
     }
 
     fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
@@ -125,19 +104,10 @@ impl Worker for CpuWorker {
 }
 
 impl CpuWorker {
-    fn item(
-        &mut self,
-        item: &Item,
-        row: usize,
-        rows: &mut [Rows],
-        decode: &mut Duration,
-    ) -> Result<()> {
+    fn item(&mut self, item: &Item, row: usize, rows: &mut [Rows], decode: &mut Duration) -> Result<()> {
         let sample = item.sample.as_ref().map_err(Error::clone)?;
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
-            return Err(Error::new(
-                ErrorKind::Internal,
-                "a sample has other fields than its schema",
-            ));
+            return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
@@ -145,48 +115,28 @@ impl CpuWorker {
             let pixels = match value {
                 Value::Encoded(file) => {
                     let start = Instant::now();
-                    let read = self.reader.read(file, lowered.row().height, |info| {
-                        lowered.params(info, item.rng)
-                    });
+                    let read = self.reader.read(file, lowered.row().height, |info| lowered.params(info, item.rng));
                     *decode += start.elapsed();
                     (info, params) = read?;
                     let buffer = &self.reader.buffer;
                     let data = &buffer.data[..held_bytes(&info, &buffer.rows)];
-                    Pixels {
-                        info,
-                        rows: buffer.rows.clone(),
-                        data,
-                    }
+                    Pixels { info, rows: buffer.rows.clone(), data }
                 }
                 Value::Pixels { info: shape, data } => {
                     info = *shape;
                     if info.len_bytes() != data.len() as u64 {
-                        let what =
-                            format!("{} bytes of pixels for {}", data.len(), shape_of(&info));
+                        let what = format!("{} bytes of pixels for {}", data.len(), shape_of(&info));
                         return Err(corrupt(what));
                     }
                     params = lowered.params(&info, item.rng)?;
-                    Pixels {
-                        info,
-                        rows: 0..info.height,
-                        data,
-                    }
+                    Pixels { info, rows: 0..info.height, data }
                 }
                 _ => {
-                    return Err(Error::new(
-                        ErrorKind::Internal,
-                        "an image field holds no image",
-                    ));
+                    return Err(Error::new(ErrorKind::Internal, "an image field holds no image"));
                 }
             };
             let out = rows.row_mut(row);
-            self.resampler.run(
-                &pixels,
-                &params,
-                lowered.table(info.dtype),
-                lowered.row(),
-                out,
-            )?;
+            self.resampler.run(&pixels, &params, lowered.table(info.dtype), lowered.row(), out)?;
             lowered.finish(out, item.rng)?;
         }
         Ok(())
@@ -219,28 +169,16 @@ impl Reader {
         let peak = guard(codec, || codec.peak_bytes(file, &info))?.max(info.len_bytes());
         if peak > self.max_image_bytes {
             let (name, shape, most) = (codec.name(), shape_of(&info), self.max_image_bytes);
-            let what = format!(
-                "{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}"
-            );
+            let what = format!("{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}");
             return Err(Error::new(ErrorKind::OutOfMemory, what)
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
         let params = params(&info)?;
         let needed = params.y.reads(height);
-        guard(codec, || {
-            codec.decode(file, &info, needed.clone(), &mut self.buffer)
-        })?;
-        let PixelBuffer {
-            rows: held, data, ..
-        } = &self.buffer;
-        if held.start > needed.start
-            || held.end < needed.end
-            || data.len() < held_bytes(&info, held)
-        {
-            let what = format!(
-                "the {} codec gave rows {held:?}, asked for {needed:?}",
-                codec.name()
-            );
+        guard(codec, || codec.decode(file, &info, needed.clone(), &mut self.buffer))?;
+        let PixelBuffer { rows: held, data, .. } = &self.buffer;
+        if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
+            let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
             return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
         }
         Ok((info, params))
@@ -263,53 +201,40 @@ fn held_bytes(info: &ImageInfo, rows: &Range<u32>) -> usize {
 }
 
 fn shape_of(info: &ImageInfo) -> String {
-    format!(
-        "{}x{} pixels ({} channels of {})",
-        info.width, info.height, info.channels, info.dtype
-    )
+    format!("{}x{} pixels ({} channels of {})", info.width, info.height, info.channels, info.dtype)
 }
 
 fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
-    let head: Vec<String> = head
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let head: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let names: Vec<&str> = codecs.iter().map(|codec| codec.name()).collect();
-    let what = format!(
-        "no image that a codec reads: it begins with {}",
-        head.join(" ")
-    );
-    let hint = format!(
-        "codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)",
-        names.join(", ")
-    );
+    let what = format!("no image that a codec reads: it begins with {}", head.join(" "));
+    let hint = format!("codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)", names.join(", "));
     unsupported(what).hint(hint)
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
+    use bytes::Bytes;
+
     use super::*;
     use crate::{
         codec::codecs,
+        dataset::{FieldKind, Sample},
+        random::SampleRng,
         sys::kernels::Axis,
+        transform::Transform,
         types::{DType, Layout},
     };
 
     fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
-        Reader {
-            codecs: codecs.into(),
-            max_image_bytes,
-            buffer: PixelBuffer::default(),
-        }
+        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default() }
     }
 
     /// Copies `rows` of the image, all columns.
@@ -332,16 +257,11 @@ mod tests {
     }
 
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
-        reader
-            .read(file, u32::MAX, |info| Ok(copy(info, 0..info.height)))
-            .map(|read| read.0)
+        reader.read(file, u32::MAX, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
     }
 
     fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
-        let error = read(reader, file)
-            .expect_err("a bad file")
-            .at_stage(Stage::Decode)
-            .at_record(7);
+        let error = read(reader, file).expect_err("a bad file").at_stage(Stage::Decode).at_record(7);
         assert_eq!(error.is_sample(), error.kind() != ErrorKind::Internal);
         (error.kind(), error.to_string())
     }
@@ -361,25 +281,14 @@ mod tests {
             head[0] < 16
         }
         fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-            Ok(ImageInfo::interleaved_u8(
-                bytes[0].into(),
-                bytes[1].into(),
-                1,
-            ))
+            Ok(ImageInfo::interleaved_u8(bytes[0].into(), bytes[1].into(), 1))
         }
-        fn decode(
-            &self,
-            bytes: &[u8],
-            info: &ImageInfo,
-            rows: Range<u32>,
-            out: &mut PixelBuffer,
-        ) -> Result<()> {
+        fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
             self.asked.lock().unwrap().push(rows.clone());
             let rows = self.gives.clone().unwrap_or(rows);
             let held = held_bytes(info, &rows);
             let start = 2 + (rows.start * info.width) as usize;
-            out.room(rows, held)
-                .copy_from_slice(&bytes[start..start + held]);
+            out.room(rows, held).copy_from_slice(&bytes[start..start + held]);
             Ok(())
         }
     }
@@ -391,36 +300,15 @@ mod tests {
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
         let (info, params) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
-        assert!(matches!(
-            tiny.asked.lock().unwrap()[..],
-            [Range {
-                start: 0..=1,
-                end: 3..=4
-            }]
-        ));
+        assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
         let mut row = vec![0; 6];
-        let table = crate::sys::kernels::ChannelTable {
-            scale: vec![1.0],
-            bias: vec![0.0],
-            fill: vec![0.0],
-            cutout: vec![0.0],
-        };
-        let spec = crate::sys::kernels::RowSpec {
-            height: 2,
-            width: 3,
-            channels: 1,
-            dtype: DType::U8,
-            layout: Layout::Nchw,
-        };
-        let pixels = Pixels {
-            info,
-            rows: reader.buffer.rows.clone(),
-            data: &reader.buffer.data,
-        };
-        Resampler::new()
-            .run(&pixels, &params, &table, &spec, &mut row)
-            .unwrap();
+        let table =
+            crate::sys::kernels::ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
+        let spec =
+            crate::sys::kernels::RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
+        let pixels = Pixels { info, rows: reader.buffer.rows.clone(), data: &reader.buffer.data };
+        Resampler::new().run(&pixels, &params, &table, &spec, &mut row).unwrap();
         assert_eq!(row, [3, 4, 5, 6, 7, 8]);
     }
 
@@ -429,28 +317,13 @@ mod tests {
         let mut panics = reader(vec![Arc::new(Tiny::default())], 100);
         let (kind, text) = message(&mut panics, &[4, 3, 1]);
         assert_eq!(kind, ErrorKind::Corrupt);
-        assert!(
-            text.starts_with("decode: the tiny codec panicked: range end index 14 out of range"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("(record 7); report it with the file, or set on_bad_sample(Skip)"),
-            "{text}"
-        );
+        assert!(text.starts_with("decode: the tiny codec panicked: range end index 14 out of range"), "{text}");
+        assert!(text.ends_with("(record 7); report it with the file, or set on_bad_sample(Skip)"), "{text}");
 
-        let mut lies = reader(
-            vec![Arc::new(Tiny {
-                gives: Some(0..1),
-                ..Tiny::default()
-            })],
-            100,
-        );
+        let mut lies = reader(vec![Arc::new(Tiny { gives: Some(0..1), ..Tiny::default() })], 100);
         let (kind, text) = message(&mut lies, &[2, 1, 0, 0]);
         assert_eq!(kind, ErrorKind::Internal);
-        assert!(
-            text.contains("the tiny codec gave rows 0..1, asked for 0..2"),
-            "{text}"
-        );
+        assert!(text.contains("the tiny codec gave rows 0..1, asked for 0..2"), "{text}");
     }
 
     #[test]
@@ -459,10 +332,7 @@ mod tests {
         let (kind, text) = message(&mut reader, b"");
         assert_eq!(
             (kind, &*text),
-            (
-                ErrorKind::Corrupt,
-                "decode: file is empty (record 7); fetch the object again or set on_bad_sample(Skip)"
-            )
+            (ErrorKind::Corrupt, "decode: file is empty (record 7); fetch the object again or set on_bad_sample(Skip)")
         );
         let (kind, text) = message(&mut reader, b"GIF89a, say");
         assert_eq!(kind, ErrorKind::Unsupported);
@@ -473,18 +343,126 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_worker_gives_each_job_back_once_with_an_outcome_for_each_item() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let mut worker = cpu.worker(0, 0, &vec![None].into()).unwrap();
+        let failed = Error::new(ErrorKind::Io, "cannot read").at_stage(Stage::Fetch);
+        let samples = [Ok(vec![Value::Label(3)]), Err(failed), Ok(vec![])];
+        let item = |(record, values): (usize, Result<Vec<Value>>)| Item {
+            record: record as u64,
+            rng: SampleRng::new(1, 2, 3),
+            sample: values.map(|values| Sample { values: values.into() }),
+        };
+        let items = samples.into_iter().enumerate().map(item).collect();
+        worker.submit(Job { tag: 5, items, rows: vec![Rows::zeroed(3, 8)] });
+
+        let finished = worker.poll(Wait::Block);
+        assert_eq!((finished.len(), worker.poll(Wait::Now).len()), (1, 0));
+        let Finished { job, outcomes, .. } = &finished[0];
+        assert_eq!((job.tag, job.rows[0].rows(), job.items.len()), (5, 3, 3));
+        let texts = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Failed(error) => error.to_string(),
+            other => format!("{other:?}"),
+        });
+        assert_eq!(
+            texts.collect::<Vec<_>>(),
+            ["Done", "fetch: cannot read (record 1)", "decode: a sample has other fields than its schema (record 2)"]
+        );
+    }
+
+    fn field() -> FieldKind {
+        FieldKind::Image { channels: 3, size: None, dtype: None }
+    }
+
+    /// Runs one job over an image field and a label.
+    fn run(cpu: &Cpu, lowered: &Lowered, images: Vec<Value>) -> Finished {
+        let row_bytes = lowered.row().len_bytes();
+        let rows = vec![Rows::zeroed(images.len(), row_bytes), Rows::zeroed(images.len(), 8)];
+        let item = |(record, image): (usize, Value)| Item {
+            record: record as u64,
+            rng: SampleRng::new(1, 2, record as u64),
+            sample: Ok(Sample { values: [image, Value::Label(1)].into() }),
+        };
+        let items = images.into_iter().enumerate().map(item).collect();
+        let mut worker = cpu.worker(0, 0, &vec![Some(lowered.clone()), None].into()).unwrap();
+        worker.submit(Job { tag: 0, items, rows });
+        worker.poll(Wait::Block).remove(0)
+    }
+
+    #[cfg(feature = "jpeg")]
+    #[test]
+    fn the_rows_of_files_equal_those_of_their_pixels() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let pixels: Vec<u8> = (0..90 * 70 * 3).map(|n| (n * n / 31 % 251) as u8).collect();
+        let mut file = Vec::new();
+        jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 70, 90, jpeg_encoder::ColorType::Rgb).unwrap();
+        let mut reader = reader(codecs(), 1 << 20);
+        let info = read(&mut reader, &file).unwrap();
+        let whole = Value::Pixels { info, data: reader.buffer.data[..held_bytes(&info, &(0..90))].to_vec().into() };
+        let transform = Transform::new().random_resized_crop(24).horizontal_flip(0.5);
+        let lowered = transform.lower(&field(), DType::F32, Layout::Nchw).unwrap();
+
+        let files = run(&cpu, &lowered, vec![Value::Encoded(file.into()); 50]);
+        let images = run(&cpu, &lowered, vec![whole; 50]);
+        assert!(files.outcomes.iter().chain(&images.outcomes).all(|o| matches!(o, Outcome::Done)));
+        assert!(files.job.rows[0].bytes() == images.job.rows[0].bytes(), "needed rows only, the same result");
+        assert!(files.decode > Duration::ZERO && images.decode == Duration::ZERO);
+        assert!(files.transform > Duration::ZERO && images.transform > Duration::ZERO);
+    }
+
+    #[cfg(all(feature = "jpeg", feature = "png"))]
+    #[test]
+    fn one_bad_image_leaves_its_neighbours_alone() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::RgbImage::from_pixel(9, 9, image::Rgb([200, 100, 50]))
+            .write_to(&mut png, image::ImageFormat::Png)
+            .unwrap();
+        let png = Bytes::from(png.into_inner());
+        let short = Value::Pixels { info: ImageInfo::interleaved_u8(2, 2, 3), data: Bytes::from_static(&[1; 11]) };
+        let tiny = Value::Pixels { info: ImageInfo::interleaved_u8(1, 1, 1), data: Bytes::from_static(&[77]) };
+        let images = vec![
+            Value::Encoded(png.clone()),
+            Value::Encoded(Bytes::new()),
+            Value::Encoded(png.slice(..png.len() - 20)),
+            short,
+            Value::Label(0),
+            tiny,
+        ];
+        let lowered = Transform::new().resize_exact(4, 4).lower(&field(), DType::U8, Layout::Nhwc).unwrap();
+        let Finished { job, outcomes, .. } = run(&cpu, &lowered, images);
+        let texts = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Failed(error) => error.to_string(),
+            other => format!("{other:?}"),
+        });
+        let ends = "fetch the object again or set on_bad_sample(Skip)";
+        assert_eq!(
+            texts.collect::<Vec<_>>(),
+            [
+                "Done".to_owned(),
+                format!("decode: file is empty (record 1); {ends}"),
+                format!(
+                    "decode: PNG ends after {} bytes, before its image is complete (record 2); {ends}",
+                    png.len() - 20
+                ),
+                format!("decode: 11 bytes of pixels for 2x2 pixels (3 channels of u8) (record 3); {ends}"),
+                "decode: an image field holds no image (record 4)".to_owned(),
+                "Done".to_owned(),
+            ]
+        );
+        let rows = job.rows[0].bytes();
+        assert_eq!(&rows[..48], [200, 100, 50].repeat(16));
+        assert_eq!(&rows[5 * 48..], [77; 48], "one gray pixel, repeated");
+    }
+
     #[cfg(all(feature = "jpeg", feature = "png", feature = "bmp"))]
     #[test]
     fn a_giant_is_refused_before_memory_is_taken() {
         let mut jpeg = Vec::new();
-        jpeg_encoder::Encoder::new(&mut jpeg, 90)
-            .encode(&[9; 3], 1, 1, jpeg_encoder::ColorType::Rgb)
-            .unwrap();
+        jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[9; 3], 1, 1, jpeg_encoder::ColorType::Rgb).unwrap();
         let mut all = reader(codecs(), 256 << 20);
-        assert_eq!(
-            read(&mut all, &jpeg).unwrap(),
-            ImageInfo::interleaved_u8(1, 1, 3)
-        );
+        assert_eq!(read(&mut all, &jpeg).unwrap(), ImageInfo::interleaved_u8(1, 1, 3));
 
         let mut all = reader(codecs(), 256 << 20);
         let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
@@ -500,15 +478,10 @@ mod tests {
                  raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"
             )
         );
-        assert_eq!(
-            all.buffer.data.capacity() + all.buffer.scratch.capacity(),
-            0
-        );
+        assert_eq!(all.buffer.data.capacity() + all.buffer.scratch.capacity(), 0);
 
         let mut bmp = std::io::Cursor::new(Vec::new());
-        image::RgbImage::new(1, 1)
-            .write_to(&mut bmp, image::ImageFormat::Bmp)
-            .unwrap();
+        image::RgbImage::new(1, 1).write_to(&mut bmp, image::ImageFormat::Bmp).unwrap();
         let mut bmp = bmp.into_inner();
         bmp[18..26].copy_from_slice(&[0x20, 0x4e, 0, 0, 0x20, 0x4e, 0, 0]);
         assert_eq!(message(&mut all, &bmp).0, ErrorKind::OutOfMemory);
@@ -520,13 +493,8 @@ mod tests {
     fn a_png_called_jpeg_is_a_png() {
         // Names never come this far: only bytes do.
         let mut png = std::io::Cursor::new(Vec::new());
-        image::RgbImage::new(5, 3)
-            .write_to(&mut png, image::ImageFormat::Png)
-            .unwrap();
+        image::RgbImage::new(5, 3).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let mut all = reader(codecs(), 1 << 20);
-        assert_eq!(
-            read(&mut all, png.get_ref()).unwrap(),
-            ImageInfo::interleaved_u8(3, 5, 3)
-        );
+        assert_eq!(read(&mut all, png.get_ref()).unwrap(), ImageInfo::interleaved_u8(3, 5, 3));
     }
 }

@@ -92,12 +92,7 @@ pub trait Decoder: Debug + Send + Sync + 'static {
     fn scratch_bytes(&self, class: usize) -> u64;
     /// Makes worker `n` of `class`, on the thread that will use it. `programs` has an entry for each field of the
     /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself).
-    fn worker(
-        &self,
-        class: usize,
-        n: usize,
-        programs: &Arc<[Option<Lowered>]>,
-    ) -> Result<Box<dyn Worker>>;
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>>;
 }
 
 /// Does jobs on one thread. Not `Send`: born, used and dropped there.
@@ -182,13 +177,7 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     }
     /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
     /// `info.planar`. `info` is what [`info`](Self::info) said of the same bytes.
-    fn decode(
-        &self,
-        bytes: &[u8],
-        info: &ImageInfo,
-        rows: Range<u32>,
-        out: &mut PixelBuffer,
-    ) -> Result<()>;
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
 }
 
 /// Memory for decoded pixels, reused from image to image.
@@ -206,7 +195,7 @@ impl PixelBuffer {
     /// Names the rows that will be held and gives room for their `len` bytes, with old pixels in it.
     pub fn room(&mut self, rows: Range<u32>, len: usize) -> &mut [u8] {
         self.rows = rows;
-        // Never shrunk: growing back would clear it, 30 µs for a photograph.
+        // Never shrunk: growing back would clear it for nothing.
         if self.data.len() < len {
             self.data.resize(len, 0);
         }

@@ -25,13 +25,7 @@ impl ImageCodec for Png {
             .map_err(|found| still::error("PNG", bytes, found))?;
         still::info(&decoder)
     }
-    fn decode(
-        &self,
-        bytes: &[u8],
-        info: &ImageInfo,
-        _rows: Range<u32>,
-        out: &mut PixelBuffer,
-    ) -> Result<()> {
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(info.len_bytes()))
             .map_err(|found| still::error("PNG", bytes, found))?;
         still::decode("PNG", decoder, info, bytes, out)

@@ -29,13 +29,7 @@ pub(super) fn info(decoder: &impl ImageDecoder) -> Result<ImageInfo> {
     if height == 0 || width == 0 {
         return Err(corrupt(format!("image of {width}x{height} pixels")));
     }
-    Ok(ImageInfo {
-        height,
-        width,
-        channels,
-        dtype,
-        planar: false,
-    })
+    Ok(ImageInfo { height, width, channels, dtype, planar: false })
 }
 
 /// Reads the whole image.
@@ -47,23 +41,15 @@ pub(super) fn decode(
     out: &mut PixelBuffer,
 ) -> Result<()> {
     if info(&decoder)? != *expected {
-        return Err(Error::new(
-            ErrorKind::Internal,
-            format!("the {name} is not the one that was asked about"),
-        ));
+        return Err(Error::new(ErrorKind::Internal, format!("the {name} is not the one that was asked about")));
     }
     let len = usize::try_from(decoder.total_bytes()).map_err(|_| {
-        Error::new(
-            ErrorKind::OutOfMemory,
-            format!("{name} has more bytes than this machine addresses"),
-        )
+        Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine addresses"))
     })?;
     let pixels = out.room(0..expected.height, len);
     // A decoder that leaves pixels of a damaged file as they are shall not show those of another image.
     pixels.fill(0);
-    decoder
-        .read_image(pixels)
-        .map_err(|found| error(name, file, found))?;
+    decoder.read_image(pixels).map_err(|found| error(name, file, found))?;
     Ok(())
 }
 
@@ -71,17 +57,13 @@ pub(super) fn decode(
 pub(super) fn error(name: &str, file: &[u8], error: ImageError) -> Error {
     let ours = match &error {
         ImageError::Limits(limit) if matches!(limit.kind(), LimitErrorKind::InsufficientMemory) => {
-            Error::new(
-                ErrorKind::OutOfMemory,
-                format!("{name} needs more memory than its size explains"),
-            )
-            .hint("convert the file or set on_bad_sample(Skip)")
+            Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size explains"))
+                .hint("convert the file or set on_bad_sample(Skip)")
         }
         ImageError::Unsupported(_) => unsupported(format!("{name} of a kind that is not read")),
-        ImageError::IoError(io) if io.kind() == IoErrorKind::UnexpectedEof => corrupt(format!(
-            "{name} ends after {} bytes, before its image is complete",
-            file.len()
-        )),
+        ImageError::IoError(io) if io.kind() == IoErrorKind::UnexpectedEof => {
+            corrupt(format!("{name} ends after {} bytes, before its image is complete", file.len()))
+        }
         _ => corrupt(format!("{name} is damaged")),
     };
     ours.with_source(cause(error.to_string()))

@@ -21,26 +21,16 @@ impl ImageCodec for Webp {
     }
 
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        let decoder = WebPDecoder::new(Cursor::new(bytes))
-            .map_err(|found| still::error("WebP", bytes, found))?;
+        let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
         still::info(&decoder)
     }
     fn peak_bytes(&self, _bytes: &[u8], info: &ImageInfo) -> Result<u64> {
         // Planes of lossy files, or RGBA that a lossless file without alpha is decoded to first.
-        Ok(info
-            .len_bytes()
-            .saturating_add(4 * u64::from(info.height) * u64::from(info.width)))
+        Ok(info.len_bytes().saturating_add(4 * u64::from(info.height) * u64::from(info.width)))
     }
 
-    fn decode(
-        &self,
-        bytes: &[u8],
-        info: &ImageInfo,
-        _rows: Range<u32>,
-        out: &mut PixelBuffer,
-    ) -> Result<()> {
-        let decoder = WebPDecoder::new(Cursor::new(bytes))
-            .map_err(|found| still::error("WebP", bytes, found))?;
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
         still::decode("WebP", decoder, info, bytes, out)
     }
 }

@@ -6,8 +6,9 @@
 use multiversion::multiversion;
 
 use super::{
+    Axis,
     convert::{Load, Store},
-    taps::Taps,
+    taps::{Taps, build_loop},
 };
 
 /// Which instructions a [`Resampler`](super::Resampler) may use. Results are the same bits.
@@ -26,15 +27,12 @@ pub enum Level {
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* fn $name:ident [$($g:ident: $bound:ident),*] ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
-        #[expect(clippy::too_many_arguments, reason = "a loop's inputs; a struct would be read back from memory")]
         pub(super) fn $name<$($g: $bound),*>(level: Level, $($arg: $ty),*) {
             #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-            #[expect(clippy::too_many_arguments, reason = "as above")]
             fn best<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)
             }
             #[multiversion(targets("x86_64+avx2+fma"))]
-            #[expect(clippy::too_many_arguments, reason = "as above")]
             fn avx2<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)
             }
@@ -48,6 +46,8 @@ macro_rules! at_each_level {
 }
 
 at_each_level! {
+    /// Fills the table for `len` outputs, in the order in which they are stored.
+    fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
     /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
     fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
     /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.
@@ -92,7 +92,13 @@ fn vertical_loop<L: Load>(src: &[L::Raw], start: usize, pitch: usize, weights: &
 }
 
 #[inline(always)]
-fn vertical_block<L: Load, const N: usize>(src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) {
+fn vertical_block<L: Load, const N: usize>(
+    src: &[L::Raw],
+    start: usize,
+    pitch: usize,
+    weights: &[f32],
+    out: &mut [f32],
+) {
     let mut sums = [0.0f32; N];
     let mut at = start;
     for &weight in weights {
@@ -136,7 +142,12 @@ fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line:
 /// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lane beyond three channels is the next
 /// pixel's first, which costs nothing and is not stored.
 #[inline(always)]
-fn add_taps<const C: usize, const WIDE: usize, const N: usize>(row: &[f32], pixel: usize, weights: &[f32], sums: &mut [f32; WIDE]) {
+fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
+    row: &[f32],
+    pixel: usize,
+    weights: &[f32],
+    sums: &mut [f32; WIDE],
+) {
     let weights: &[f32; N] = weights.first_chunk().expect("the stride holds the longest window");
     // One check for the whole window.
     let window = &row[pixel * C..][..(N - 1) * C + WIDE];
@@ -152,7 +163,9 @@ fn add_taps<const C: usize, const WIDE: usize, const N: usize>(row: &[f32], pixe
 fn horizontal_fixed<const C: usize, const WIDE: usize, const N: usize>(row: &[f32], taps: &Taps, line: &mut [f32]) {
     // One output at a time: the processor overlaps their chains of sums by itself.
     let weights = taps.weights.chunks_exact(taps.stride);
-    for (((stored, &first), &count), weights) in line.as_chunks_mut().0.iter_mut().zip(&taps.first).zip(&taps.count).zip(weights) {
+    for (((stored, &first), &count), weights) in
+        line.as_chunks_mut().0.iter_mut().zip(&taps.first).zip(&taps.count).zip(weights)
+    {
         let mut sums = [0.0f32; WIDE];
         if N > 0 {
             add_taps::<C, WIDE, N>(row, first as usize, weights, &mut sums);
@@ -174,13 +187,15 @@ fn horizontal_any(row: &[f32], channels: usize, taps: &Taps, line: &mut [f32]) {
         let (first, count) = (taps.first[o] as usize, taps.count[o] as usize);
         let weights = &taps.weights[o * taps.stride..][..count];
         if wide == 1 {
-            stored[0] = weights.iter().zip(&row[first..]).fold(0.0, |sum, (&weight, &pixel)| weight.mul_add(pixel, sum));
+            stored[0] =
+                weights.iter().zip(&row[first..]).fold(0.0, |sum, (&weight, &pixel)| weight.mul_add(pixel, sum));
             continue;
         }
         for (block, stored) in stored.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             let mut sums = [0.0f32; 4];
             for (t, &weight) in weights.iter().enumerate() {
-                let pixel: &[f32; 4] = row[(first + t) * channels + 4 * block..].first_chunk().expect("rows end with zeros");
+                let pixel: &[f32; 4] =
+                    row[(first + t) * channels + 4 * block..].first_chunk().expect("rows end with zeros");
                 for i in 0..4 {
                     sums[i] = weight.mul_add(pixel[i], sums[i]);
                 }
@@ -212,7 +227,14 @@ fn finish_loop<S: Store>(line: &[f32], wide: usize, channel: usize, scale: f32, 
 }
 
 #[inline(always)]
-fn interleave_loop<S: Store>(line: &[f32], wide: usize, source: &[usize], scale: &[f32], bias: &[f32], out: &mut [S::Raw]) {
+fn interleave_loop<S: Store>(
+    line: &[f32],
+    wide: usize,
+    source: &[usize],
+    scale: &[f32],
+    bias: &[f32],
+    out: &mut [S::Raw],
+) {
     if let (4, &[0, 1, 2], &[sa, sb, sc], &[ba, bb, bc]) = (wide, source, scale, bias) {
         for (stored, [a, b, c, _]) in out.as_chunks_mut::<3>().0.iter_mut().zip(line.as_chunks::<4>().0) {
             *stored = [S::of(a.mul_add(sa, ba)), S::of(b.mul_add(sb, bb)), S::of(c.mul_add(sc, bc))];
@@ -267,7 +289,13 @@ pub(super) struct Value {
 const STEP: usize = 16;
 
 #[inline(always)]
-fn shift_loop<L: Load, S: Store>(plane: &Plane<'_, L>, by: &Move, value: &Value, spare: &mut [L::Raw], out: &mut [S::Raw]) {
+fn shift_loop<L: Load, S: Store>(
+    plane: &Plane<'_, L>,
+    by: &Move,
+    value: &Value,
+    spare: &mut [L::Raw],
+    out: &mut [S::Raw],
+) {
     let width = by.width;
     let height = out.len() / width;
     // A whole row is read at once, also where it begins before the image or ends behind it: what is read there belongs
@@ -288,7 +316,11 @@ fn shift_loop<L: Load, S: Store>(plane: &Plane<'_, L>, by: &Move, value: &Value,
             }
         };
         let over = (by.from[1], by.to[1]);
-        if by.flip[1] { shift_row::<L, S, true>(pixels, over, value, row) } else { shift_row::<L, S, false>(pixels, over, value, row) }
+        if by.flip[1] {
+            shift_row::<L, S, true>(pixels, over, value, row)
+        } else {
+            shift_row::<L, S, false>(pixels, over, value, row)
+        }
     }
 }
 
@@ -303,7 +335,12 @@ fn copy_held<T: Copy>(values: &[T], at: isize, spare: &mut [T]) {
 }
 
 #[inline(always)]
-fn shift_row<L: Load, S: Store, const FLIP: bool>(pixels: &[L::Raw], over: (usize, usize), value: &Value, row: &mut [S::Raw]) {
+fn shift_row<L: Load, S: Store, const FLIP: bool>(
+    pixels: &[L::Raw],
+    over: (usize, usize),
+    value: &Value,
+    row: &mut [S::Raw],
+) {
     let width = row.len();
     let mut at = 0;
     while at + STEP <= width {
@@ -340,7 +377,14 @@ fn shift_step<L: Load, S: Store, const FLIP: bool>(
 }
 
 #[inline(always)]
-fn pick_loop<L: Load, S: Store>(src: &[L::Raw], index: &[u32], scale: f32, bias: f32, every: usize, out: &mut [S::Raw]) {
+fn pick_loop<L: Load, S: Store>(
+    src: &[L::Raw],
+    index: &[u32],
+    scale: f32,
+    bias: f32,
+    every: usize,
+    out: &mut [S::Raw],
+) {
     for (stored, &at) in out.iter_mut().step_by(every).zip(index) {
         *stored = S::of(L::f32(src[at as usize]).mul_add(scale, bias));
     }

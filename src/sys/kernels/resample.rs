@@ -4,7 +4,7 @@ pub use super::lanes::Level;
 use super::{
     Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
     convert::{Load, Store, is_loaded, is_stored, with_load, with_store},
-    lanes::{self, Move, lanes_of, Plane, Value},
+    lanes::{self, Move, Plane, Value, lanes_of},
     taps::Taps,
 };
 use crate::{
@@ -56,7 +56,9 @@ impl Resampler {
         let words = [&self.index, &self.x.first, &self.x.count, &self.y.first, &self.y.count];
         let floats: usize = floats.iter().map(|v| v.capacity()).sum();
         let words: usize = words.iter().map(|v| v.capacity()).sum();
-        4 * (floats + words) + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity()) + size_of::<usize>() * self.channels.capacity()
+        4 * (floats + words)
+            + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity())
+            + size_of::<usize>() * self.channels.capacity()
     }
 
     /// Writes the row that `params` describes into `out`, every byte of it.
@@ -77,7 +79,8 @@ impl Resampler {
         check(src, params, table, row, out)?;
         self.channels.clear();
         let source = u32::from(src.info.channels);
-        self.channels.extend((0..row.channels).filter_map(|c| channel_source(source, row.channels, c)).map(|c| c as usize));
+        self.channels
+            .extend((0..row.channels).filter_map(|c| channel_source(source, row.channels, c)).map(|c| c as usize));
         with_load!(src.info.dtype, L => with_store!(row.dtype, S => self.run_as::<L, S>(src, params, table, row, out), _ => {}), _ => {});
         Ok(())
     }
@@ -172,8 +175,8 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
-        self.x.build(&params.x, row.width, true);
-        self.y.build(&params.y, row.height, true);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, true);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, true);
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
         let (from, to) = (self.x.from, self.x.to);
         self.index.clear();
@@ -208,8 +211,8 @@ impl Resampler {
         out: &mut [S::Raw],
     ) {
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
-        self.x.build(&params.x, row.width, false);
-        self.y.build(&params.y, row.height, false);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, false);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, false);
         let columns = params.x.reads(row.width);
         let (left, columns) = (columns.start as usize, columns.len());
         for first in &mut self.x.first {
@@ -252,12 +255,28 @@ impl Resampler {
                 Layout::Nchw => {
                     for c in 0..channels {
                         let out = &mut out[(c * height + stored) * width..][from..to];
-                        lanes::finish::<S>(self.level, &self.line, wide, self.channels[c], table.scale[c], table.bias[c], out);
+                        lanes::finish::<S>(
+                            self.level,
+                            &self.line,
+                            wide,
+                            self.channels[c],
+                            table.scale[c],
+                            table.bias[c],
+                            out,
+                        );
                     }
                 }
                 Layout::Nhwc => {
                     let out = &mut out[stored * width * channels..][from * channels..to * channels];
-                    lanes::interleave::<S>(self.level, &self.line, wide, &self.channels, &table.scale, &table.bias, out);
+                    lanes::interleave::<S>(
+                        self.level,
+                        &self.line,
+                        wide,
+                        &self.channels,
+                        &table.scale,
+                        &table.bias,
+                        out,
+                    );
                 }
             }
         }
@@ -292,7 +311,13 @@ impl<'a, L: Load> Image<'a, L> {
 }
 
 /// Writes the fill value to some columns of a stored row.
-fn fill_row<S: Store>(stored: usize, columns: std::ops::Range<usize>, table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
+fn fill_row<S: Store>(
+    stored: usize,
+    columns: std::ops::Range<usize>,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &mut [S::Raw],
+) {
     put::<S>(stored, columns, &table.fill, row, out);
 }
 
@@ -346,7 +371,13 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     }
     for (axis, size, len) in [(&params.y, info.height, row.height), (&params.x, info.width, row.width)] {
         let finite = axis.start.is_finite() && axis.step.is_finite();
-        if !finite || axis.step <= 0.0 || axis.low >= axis.high || axis.high > size || axis.from > axis.to || axis.to > len {
+        if !finite
+            || axis.step <= 0.0
+            || axis.low >= axis.high
+            || axis.high > size
+            || axis.from > axis.to
+            || axis.to > len
+        {
             return wrong(format!("{axis:?} for {size} pixels and {len} outputs"));
         }
     }

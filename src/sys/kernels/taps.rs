@@ -25,25 +25,26 @@ impl Axis {
         exact && self.step == 1.0 && {
             let shift = self.start as i64;
             self.from >= self.to
-                || i64::from(self.from) + shift >= i64::from(self.low) && i64::from(self.to) + shift <= i64::from(self.high)
+                || i64::from(self.from) + shift >= i64::from(self.low)
+                    && i64::from(self.to) + shift <= i64::from(self.high)
         }
     }
 
     /// Centre of output `o`, in source pixels.
-    #[inline]
+    #[inline(always)]
     fn centre(&self, o: u32) -> f32 {
         self.step.mul_add(o as f32 + 0.5, self.start)
     }
 
     /// The pixel under the centre of output `o`, within the readable ones.
-    #[inline]
+    #[inline(always)]
     pub(super) fn nearest(&self, o: u32) -> u32 {
         // `as` cuts the fraction off and turns NaN and negatives to 0.
         (self.centre(o) as u32).clamp(self.low, self.high - 1)
     }
 
     /// First pixel and end of the triangle's reach around output `o`, within the readable ones; at least one.
-    #[inline]
+    #[inline(always)]
     fn window(&self, o: u32) -> (u32, u32) {
         let (centre, reach) = (self.centre(o), self.step.max(1.0));
         let first = ((centre - reach + 0.5) as u32).clamp(self.low, self.high - 1);
@@ -70,49 +71,51 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Fills the table for `len` outputs, in the order in which they are stored.
-    pub(super) fn build(&mut self, axis: &Axis, len: u32, nearest: bool) {
-        let (from, to) = (axis.from.min(len), axis.to.min(len));
-        let flip = axis.flip != 0;
-        let ends = if flip { (len - to, len - from) } else { (from, to) };
-        (self.from, self.to) = (ends.0 as usize, ends.1 as usize);
-        let outputs = (to - from) as usize;
-        // A window is at most 2 * step + 1 wide, and one more by rounding; a multiple of 4 lets the long kernel go in blocks.
-        let widest = if nearest { 1.0 } else { (2.0 * axis.step.max(1.0)).ceil() + 2.0 };
-        self.stride = ((widest as usize).min((axis.high - axis.low) as usize)).next_multiple_of(4);
-        self.most = 1;
-        self.first.clear();
-        self.count.clear();
-        self.weights.clear();
-        self.weights.resize(outputs * self.stride, 0.0);
-        for n in 0..outputs as u32 {
-            let o = if flip { to - 1 - n } else { from + n };
-            let weights = &mut self.weights[n as usize * self.stride..][..self.stride];
-            let (first, count) = if nearest { (axis.nearest(o), 0) } else { triangle(axis, o, weights) };
-            if count == 0 {
-                weights.fill(0.0);
-                weights[0] = 1.0;
-            }
-            self.first.push(if count == 0 { axis.nearest(o) } else { first });
-            self.count.push(count.max(1) as u32);
-            self.most = self.most.max(count);
-        }
-    }
-
     /// Number of outputs over the image.
     pub(super) fn outputs(&self) -> usize {
         self.first.len()
     }
 }
 
+/// Fills the table for `len` outputs, in the order in which they are stored.
+#[inline(always)]
+pub(super) fn build_loop(taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) {
+    let (from, to) = (axis.from.min(len), axis.to.min(len));
+    let flip = axis.flip != 0;
+    let ends = if flip { (len - to, len - from) } else { (from, to) };
+    (taps.from, taps.to) = (ends.0 as usize, ends.1 as usize);
+    let outputs = (to - from) as usize;
+    // A window is at most 2 * step + 1 wide, and one more by rounding; a multiple of 4 lets the long kernel go in blocks.
+    let widest = if nearest { 1.0 } else { (2.0 * axis.step.max(1.0)).ceil() + 2.0 };
+    taps.stride = ((widest as usize).min((axis.high - axis.low) as usize)).next_multiple_of(4);
+    taps.most = 1;
+    taps.first.clear();
+    taps.count.clear();
+    taps.weights.clear();
+    taps.weights.resize(outputs * taps.stride, 0.0);
+    for n in 0..outputs as u32 {
+        let o = if flip { to - 1 - n } else { from + n };
+        let weights = &mut taps.weights[n as usize * taps.stride..][..taps.stride];
+        let (first, count) = if nearest { (axis.nearest(o), 0) } else { triangle(axis, o, weights) };
+        if count == 0 {
+            weights.fill(0.0);
+            weights[0] = 1.0;
+        }
+        taps.first.push(if count == 0 { axis.nearest(o) } else { first });
+        taps.count.push(count.max(1) as u32);
+        taps.most = taps.most.max(count);
+    }
+}
+
 /// Writes the weights of output `o`; gives the first pixel and the number of taps, 0 when no weight is above 0.
-#[inline]
+#[inline(always)]
 fn triangle(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     let centre = axis.centre(o);
     let inverse = 1.0 / axis.step.max(1.0);
-    let (mut first, end) = axis.window(o);
+    let (start, end) = axis.window(o);
+    let mut first = start;
     let (mut count, mut sum) = (0, 0.0f32);
-    for pixel in first..end {
+    for pixel in start..end {
         let weight = (-(pixel as f32 + 0.5 - centre).abs()).mul_add(inverse, 1.0).max(0.0);
         if count == 0 && weight == 0.0 {
             // A pixel outside the triangle must not be read: infinity times 0 is not 0.
@@ -143,7 +146,7 @@ mod tests {
 
     fn built(axis: &Axis, len: u32) -> Taps {
         let mut taps = Taps::default();
-        taps.build(axis, len, false);
+        build_loop(&mut taps, axis, len, false);
         taps
     }
 
@@ -166,7 +169,9 @@ mod tests {
 
     #[test]
     fn the_table_fits_every_window() {
-        for (start, step, high, len) in [(0.0, 1.6733, 375, 224), (0.3, 0.01, 7, 64), (5.5, 89.3, 20_000, 224), (0.0, 1.0001, 99, 99)] {
+        for (start, step, high, len) in
+            [(0.0, 1.6733, 375, 224), (0.3, 0.01, 7, 64), (5.5, 89.3, 20_000, 224), (0.0, 1.0001, 99, 99)]
+        {
             let axis = axis(start, step, high, len);
             let taps = built(&axis, len);
             let reads = axis.reads(len);

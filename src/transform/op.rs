@@ -1,0 +1,198 @@
+//! The steps a transform is made of.
+
+use std::{fmt, sync::Arc};
+
+use bytemuck::Pod;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{error::Result, random::Draws, sys::kernels::RowSpec, tensor::Element};
+
+/// Part of the area that a `RandomResizedCrop` takes unless told.
+pub(super) const SCALE: (f64, f64) = (0.08, 1.0);
+/// Width over height that it takes unless told.
+pub(super) const RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
+
+/// One step of a [`Transform`](super::Transform). Sizes are `[height, width]`; JSON may give one number for both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Op {
+    /// See [`Transform::resize_shorter`](super::Transform::resize_shorter).
+    ResizeShorter {
+        /// The shorter side.
+        size: u32,
+    },
+    /// See [`Transform::resize_exact`](super::Transform::resize_exact).
+    ResizeExact {
+        /// Height, width.
+        #[serde(deserialize_with = "one_or_two")]
+        size: [u32; 2],
+    },
+    /// See [`Transform::center_crop`](super::Transform::center_crop).
+    CenterCrop {
+        /// Height, width.
+        #[serde(deserialize_with = "one_or_two")]
+        size: [u32; 2],
+    },
+    /// See [`Transform::random_crop`](super::Transform::random_crop).
+    RandomCrop {
+        /// Height, width.
+        #[serde(deserialize_with = "one_or_two")]
+        size: [u32; 2],
+        /// Black pixels added on each side before.
+        #[serde(default)]
+        padding: u32,
+    },
+    /// See [`Transform::random_resized_crop`](super::Transform::random_resized_crop).
+    RandomResizedCrop {
+        /// Height, width.
+        #[serde(deserialize_with = "one_or_two")]
+        size: [u32; 2],
+        /// Least and most part of the image's area.
+        #[serde(default = "scale")]
+        scale: (f64, f64),
+        /// Least and most width over height.
+        #[serde(default = "ratio")]
+        ratio: (f64, f64),
+    },
+    /// See [`Transform::horizontal_flip`](super::Transform::horizontal_flip).
+    HorizontalFlip {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f32,
+    },
+    /// See [`Transform::vertical_flip`](super::Transform::vertical_flip).
+    VerticalFlip {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f32,
+    },
+    /// See [`Transform::normalize`](super::Transform::normalize).
+    Normalize {
+        /// Subtracted; one for each channel or one for all.
+        mean: Vec<f32>,
+        /// Divided by, above 0; as many.
+        std: Vec<f32>,
+    },
+    /// See [`Transform::to_float`](super::Transform::to_float).
+    ToFloat,
+    /// See [`Transform::gray_to_rgb`](super::Transform::gray_to_rgb).
+    GrayToRgb,
+    /// See [`Transform::cutout`](super::Transform::cutout).
+    Cutout {
+        /// Side of the square.
+        size: u32,
+    },
+    /// See [`Transform::custom`](super::Transform::custom). Not in JSON.
+    #[serde(skip)]
+    Custom(Custom),
+}
+
+impl Op {
+    /// Its name, as in JSON: `random_resized_crop`. A custom step's own name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::ResizeShorter { .. } => "resize_shorter",
+            Self::ResizeExact { .. } => "resize_exact",
+            Self::CenterCrop { .. } => "center_crop",
+            Self::RandomCrop { .. } => "random_crop",
+            Self::RandomResizedCrop { .. } => "random_resized_crop",
+            Self::HorizontalFlip { .. } => "horizontal_flip",
+            Self::VerticalFlip { .. } => "vertical_flip",
+            Self::Normalize { .. } => "normalize",
+            Self::ToFloat => "to_float",
+            Self::GrayToRgb => "gray_to_rgb",
+            Self::Cutout { .. } => "cutout",
+            Self::Custom(custom) => &custom.name,
+        }
+    }
+}
+
+const fn scale() -> (f64, f64) {
+    SCALE
+}
+
+const fn ratio() -> (f64, f64) {
+    RATIO
+}
+
+const fn half() -> f32 {
+    0.5
+}
+
+fn one_or_two<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<[u32; 2], D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size is a number or [height, width]")]
+    enum Size {
+        Square(u32),
+        Both([u32; 2]),
+    }
+    Ok(match Size::deserialize(deserializer)? {
+        Size::Square(side) => [side, side],
+        Size::Both(both) => both,
+    })
+}
+
+type Run = dyn Fn(&mut RowView<'_>, Draws) -> Result<()> + Send + Sync;
+
+/// A function and its name. Cloning shares it; two are equal when they share it.
+#[derive(Clone)]
+pub struct Custom {
+    name: String,
+    run: Arc<Run>,
+}
+
+impl Custom {
+    pub(super) fn new(name: String, run: Arc<Run>) -> Self {
+        Self { name, run }
+    }
+
+    pub(super) fn run(&self, row: &mut RowView<'_>, draws: Draws) -> Result<()> {
+        (self.run)(row, draws)
+    }
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.name)
+    }
+}
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.run, &other.run)
+    }
+}
+
+/// A finished row in the hands of a custom step.
+#[derive(Debug)]
+pub struct RowView<'a> {
+    spec: &'a RowSpec,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> RowView<'a> {
+    pub(super) fn new(spec: &'a RowSpec, bytes: &'a mut [u8]) -> Self {
+        Self { spec, bytes }
+    }
+
+    /// Shape, type and order of the values.
+    #[must_use]
+    pub fn spec(&self) -> &RowSpec {
+        self.spec
+    }
+
+    /// The row's bytes, in the machine's order.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// The values, or `None` when `T` is another type than the row's.
+    #[must_use]
+    pub fn values_mut<T: Element + Pod>(&mut self) -> Option<&mut [T]> {
+        // Rows of a batch are aligned to their type; a row that somebody cut by hand may not be.
+        (T::DTYPE == self.spec.dtype).then(|| bytemuck::try_cast_slice_mut(self.bytes).ok()).flatten()
+    }
+}

@@ -1,0 +1,140 @@
+//! What [`ResampleParams`] mean, in plain Rust: slow, scalar, shared by no kernel.
+//!
+//! A kernel agrees when it gives the same bits. (NaN may be any NaN.) In words:
+//!
+//! 1. Output `o` of an axis lies over the image when `from <= o < to`; elsewhere the row holds `fill`.
+//! 2. Its centre is `fma(step, o + 0.5, start)`, its reach `max(step, 1)`. Pixel `p` weighs
+//!    `max(0, fma(-|p + 0.5 - centre|, 1 / reach, 1))`, from pixel `floor(centre - reach + 0.5)` to
+//!    `floor(centre + reach + 0.5)`, cut to `low..high`. Weights are divided by their sum. Pixels of weight 0 at the
+//!    ends are not looked at; with no weight at all, and with `nearest`, it is the pixel under the centre alone.
+//! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
+//! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
+//! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
+
+use half::{bf16, f16};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::kernels::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
+    types::{DType, Layout},
+};
+
+/// Makes the row that `params` describes.
+///
+/// # Errors
+/// `Internal` when channels or types do not fit, or a window lies outside the pixels held.
+pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec) -> Result<Vec<u8>> {
+    let nearest = params.nearest != 0;
+    let mut out = vec![0; row.len_bytes()];
+    for c in 0..row.channels {
+        let source = channel_source(u32::from(src.info.channels), row.channels, c)
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "channels do not fit"))?;
+        let (scale, bias) = (table.scale[c as usize], table.bias[c as usize]);
+        for y in 0..row.height {
+            let down = taps(&params.y, y, row.height, nearest);
+            for x in 0..row.width {
+                let across = taps(&params.x, x, row.width, nearest);
+                let [top, bottom, left, right] = params.cutout;
+                let value = if (top..bottom).contains(&y) && (left..right).contains(&x) {
+                    table.cutout[c as usize]
+                } else if let (Some(down), Some(across)) = (&down, &across) {
+                    let mut sum = 0.0f32;
+                    for &(px, weight_x) in across {
+                        let mut column = 0.0f32;
+                        for &(py, weight_y) in down {
+                            column = weight_y.mul_add(pixel(src, source, py, px)?, column);
+                        }
+                        sum = weight_x.mul_add(column, sum);
+                    }
+                    sum.mul_add(scale, bias)
+                } else {
+                    table.fill[c as usize]
+                };
+                let at = match row.layout {
+                    Layout::Nchw => (c * row.height + y) * row.width + x,
+                    Layout::Nhwc => (y * row.width + x) * row.channels + c,
+                };
+                store(&mut out, at as usize, value, row.dtype)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Source pixels and weights of the output stored at `stored`; `None` outside the image.
+fn taps(axis: &Axis, stored: u32, len: u32, nearest: bool) -> Option<Vec<(u32, f32)>> {
+    let o = if axis.flip != 0 { len - 1 - stored } else { stored };
+    if o < axis.from || o >= axis.to {
+        return None;
+    }
+    let centre = axis.step.mul_add(o as f32 + 0.5, axis.start);
+    let reach = axis.step.max(1.0);
+    let first = ((centre - reach + 0.5).floor() as u32).clamp(axis.low, axis.high - 1);
+    let end = ((centre + reach + 0.5).floor() as u32).clamp(first + 1, axis.high);
+    let weight = |p: u32| f32::max(0.0, (-(p as f32 + 0.5 - centre).abs()).mul_add(1.0 / reach, 1.0));
+    let mut taps: Vec<(u32, f32)> = (first..end).map(|p| (p, weight(p))).collect();
+    while taps.last().is_some_and(|tap| tap.1 == 0.0) {
+        taps.pop();
+    }
+    while taps.first().is_some_and(|tap| tap.1 == 0.0) {
+        taps.remove(0);
+    }
+    if taps.is_empty() || nearest {
+        return Some(vec![((centre.floor() as u32).clamp(axis.low, axis.high - 1), 1.0)]);
+    }
+    let sum = taps.iter().fold(0.0f32, |sum, tap| sum + tap.1);
+    Some(taps.into_iter().map(|(p, weight)| (p, weight / sum)).collect())
+}
+
+fn pixel(src: &Pixels<'_>, channel: u32, y: u32, x: u32) -> Result<f32> {
+    let outside = || Error::new(ErrorKind::Internal, format!("pixel ({y}, {x}) is not among the decoded ones"));
+    let y = y.checked_sub(src.rows.start).ok_or_else(outside)? as usize;
+    let (x, channel) = (x as usize, channel as usize);
+    let (width, channels, rows) = (src.info.width as usize, src.info.channels as usize, src.rows.len());
+    let at = if src.info.planar { (channel * rows + y) * width + x } else { (y * width + x) * channels + channel };
+    let size = src.info.dtype.size();
+    let bytes = src.data.get(at * size..(at + 1) * size).filter(|_| y < rows && x < width).ok_or_else(outside)?;
+    match (src.info.dtype, bytes) {
+        (DType::U8, &[a]) => Ok(f32::from(a)),
+        (DType::U16, &[a, b]) => Ok(f32::from(u16::from_ne_bytes([a, b]))),
+        (DType::F32, &[a, b, c, d]) => Ok(f32::from_ne_bytes([a, b, c, d])),
+        (dtype, _) => Err(Error::new(ErrorKind::Internal, format!("pixels of {dtype}"))),
+    }
+}
+
+fn store(out: &mut [u8], at: usize, value: f32, dtype: DType) -> Result<()> {
+    let size = dtype.size();
+    let out = &mut out[at * size..(at + 1) * size];
+    match dtype {
+        DType::U8 => out[0] = value.clamp(0.0, 255.0).round_ties_even() as u8,
+        DType::F16 => out.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
+        DType::Bf16 => out.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+        DType::F32 => out.copy_from_slice(&value.to_ne_bytes()),
+        _ => return Err(Error::new(ErrorKind::Internal, format!("rows of {dtype}"))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ImageInfo;
+
+    #[test]
+    fn a_two_by_two_image_is_halved_and_doubled_by_hand() {
+        let info = ImageInfo::interleaved_u8(2, 2, 1);
+        let src = Pixels { info, rows: 0..2, data: &[0, 100, 200, 40] };
+        let table = ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![9.0], cutout: vec![7.0] };
+        let spec = |n| RowSpec { height: n, width: n, channels: 1, dtype: DType::F32, layout: Layout::Nchw };
+        let axis = |n: u32| Axis { start: 0.0, step: 2.0 / n as f32, low: 0, high: 2, from: 0, to: n, flip: 0 };
+        let params = |n| ResampleParams { y: axis(n), x: axis(n), cutout: [0; 4], nearest: 0 };
+        let run = |n| {
+            let out = resample(&src, &params(n), &table, &spec(n)).unwrap();
+            bytemuck::pod_collect_to_vec::<u8, f32>(&out)
+        };
+        assert_eq!(run(1), [85.0]);
+        // Centres at 0.25, 0.75, 1.25, 1.75: the outer ones see one pixel, the inner ones three quarters and a quarter.
+        assert_eq!(run(4)[..4], [0.0, 25.0, 75.0, 100.0]);
+        assert_eq!(run(4)[4], 50.0);
+    }
+}
