@@ -81,12 +81,22 @@ pub(crate) async fn command() -> Result<(), Failure> {
     ))?;
 
     let each = PHOTO_BATCH as f64 / alone.samples_per_second * SLOWER;
-    let trainer = format!("{}ms", (each * 1e3).ceil().clamp(1.0, 400.0));
+    let trainer = format!("{}ms", (each * 1e3).ceil().max(1.0));
+    // About five seconds, also on a slow machine.
+    let batches = (PHOTOS / PHOTO_BATCH) as f64;
+    let epochs = (5.0 / (each * batches)).clamp(1.0, 8.0).floor().to_string();
     out.line(format_args!("\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."))?;
     let mut lines = Out::new(None);
     let options = [
         &base[..],
-        &["--epochs", "4", "--log-every", "6", "--step-time", &trainer],
+        &[
+            "--epochs",
+            &epochs,
+            "--log-every",
+            "6",
+            "--step-time",
+            &trainer,
+        ],
     ]
     .concat();
     let trained = run_step(&photos, &options, &mut lines, Some(&out)).await?;
@@ -113,7 +123,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
             .map(|sum| sum.to_string())
             .unwrap_or_default();
         out.line(format_args!(
-            "   {workers} workers, {prefetch} batches ahead: checksum {checksum}"
+            "   workers {workers}, prefetch {prefetch}: checksum {checksum}"
         ))?;
     }
     if !same {

@@ -102,12 +102,15 @@ impl RunReport {
             units::count(self.batches)
         );
         rows.push(("delivered", delivered));
-        let read = self.bytes_read as f64 / self.seconds.max(f64::MIN_POSITIVE);
-        let rate = format!(
-            "{} samples/s, {}/s read",
-            units::count(self.samples_per_second.round() as u64),
-            units::size(read as u64)
+        let mut rate = format!(
+            "{} samples/s",
+            units::count(self.samples_per_second.round() as u64)
         );
+        // Datasets that lie in memory read nothing.
+        if self.bytes_read > 0 {
+            let read = self.bytes_read as f64 / self.seconds.max(f64::MIN_POSITIVE);
+            let _ = write!(rate, ", {}/s read", units::size(read as u64));
+        }
         rows.push((
             "rate",
             format!("{rate}, {} in all", units::time(self.seconds)),
