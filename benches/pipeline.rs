@@ -43,8 +43,8 @@ fn photographs(runtime: &Runtime) -> (Arc<dyn Dataset>, Option<tempfile::TempDir
 
 /// 20,000 records of CIFAR's shape.
 fn cifar() -> Arc<dyn Dataset> {
-    let n = 20_000u64;
-    let pixels: Vec<u8> = (0..n as usize * 3072).map(|i| (i * 31 + i / 3072) as u8).collect();
+    let n = 20_000;
+    let pixels: Vec<u8> = (0..n * 3072).map(|i| (i * 31 + i / 3072) as u8).collect();
     let labels = (0..n as i64).map(|i| i % 10).collect();
     Arc::new(MemoryDataset::builder().images_u8(pixels, n, 32, 32, 3, true).labels(labels).build().expect("sizes fit"))
 }

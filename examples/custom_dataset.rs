@@ -1,6 +1,7 @@
 //! A format of your own: records of fixed size in one file, a number and a small picture each.
 //!
 //! `cargo run --release --example custom_dataset`
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ const RECORD: u64 = 8 + (SIDE * SIDE) as u64;
 impl Stamps {
     /// All I/O of a dataset is in its opening: here none but what told us the file's size.
     fn new(source: Source, name: &str, size: u64) -> Result<Self> {
-        if size % RECORD != 0 {
+        if !size.is_multiple_of(RECORD) {
             let what = format!("{size} bytes are no whole number of records of {RECORD}");
             return Err(Error::corrupt(what).at_object(name));
         }

@@ -1,6 +1,7 @@
 //! The fifteen lines of the README: a folder of photographs, streamed into an async training loop.
 //!
 //! `cargo run --release --example quickstart -- PATH` (a folder of class folders). Without a path it makes pixels up.
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use futures::StreamExt;
 use infeed::{
@@ -13,7 +14,8 @@ use infeed::{
 async fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or("synthetic://?count=2048&height=300&width=400&classes=10".into());
     let dataset = open(url).await?;
-    let transform = Transform::new().random_resized_crop(224).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD);
+    let transform =
+        Transform::new().random_resized_crop(224).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD);
     let loader = Loader::builder(dataset)
         .batch_size(64)
         .shuffle(42)

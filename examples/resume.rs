@@ -1,6 +1,7 @@
 //! Stop in the middle of an epoch, save the state, go on elsewhere: with other workers and another world size.
 //!
 //! `cargo run --release --example resume`
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::collections::BTreeSet;
 

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release --example train -- DIR [EPOCHS]`, where DIR holds `data_batch_*.bin` and `test_batch.bin`.
 //! Without a folder it makes pictures up, which shows the loop and no learning worth the name.
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::time::Instant;
 
@@ -85,7 +86,11 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         began = Instant::now();
         if step == steps {
             let accuracy = accuracy(&net, test.epoch(0)).await?;
-            println!("Epoch [{epoch}] mean loss {:.3}, test accuracy {:.1} %", epoch_loss / steps as f64, 100.0 * accuracy);
+            println!(
+                "Epoch [{epoch}] mean loss {:.3}, test accuracy {:.1} %",
+                epoch_loss / steps as f64,
+                100.0 * accuracy
+            );
             (began, epoch_loss) = (Instant::now(), 0.0);
         }
     }

@@ -43,7 +43,7 @@ fn futures_can_be_spawned() {
         let loader = Loader::builder(dataset).build().await?;
         let mut batches = loader.epoch(0);
         let _ = futures::StreamExt::next(&mut batches).await;
-        infeed::Result::Ok(())
+        infeed::Result::<()>::Ok(())
     });
 }
 

@@ -14,10 +14,12 @@ use crate::support::{Plain, cases, drain, plain, records::Records};
 
 /// 97 pictures of 12×12 whose pixels depend on record and place.
 fn pictures() -> Arc<dyn Dataset> {
-    let (n, h, w) = (97u64, 12, 12);
-    let pixels: Vec<u8> = (0..n as usize * h * w * 3).map(|i| (i * 7 + i / 432 * 13) as u8).collect();
+    let (n, h, w) = (97, 12, 12);
+    let pixels: Vec<u8> = (0..n * h * w * 3).map(|i| (i * 7 + i / 432 * 13) as u8).collect();
     let labels = (0..n as i64).collect();
-    Arc::new(MemoryDataset::builder().images_u8(pixels, n, h as u32, w as u32, 3, false).labels(labels).build().unwrap())
+    Arc::new(
+        MemoryDataset::builder().images_u8(pixels, n, h as u32, w as u32, 3, false).labels(labels).build().unwrap(),
+    )
 }
 
 fn loader(dataset: &Arc<dyn Dataset>, settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {

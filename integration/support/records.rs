@@ -148,7 +148,12 @@ impl Decoder for Obedient {
     }
     fn worker(&self, class: usize, _n: usize, _programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         self.alive.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Servant { class, script: Arc::clone(&self.script), alive: Arc::clone(&self.alive), done: Vec::new() }))
+        Ok(Box::new(Servant {
+            class,
+            script: Arc::clone(&self.script),
+            alive: Arc::clone(&self.alive),
+            done: Vec::new(),
+        }))
     }
 }
 

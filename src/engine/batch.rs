@@ -141,7 +141,8 @@ impl Assembly {
             }
         }
 
-        let tensors = setup.fields.iter().zip(fields).map(|(field, rows)| (field.name.clone(), FieldRows::seal(field, rows)));
+        let tensors =
+            setup.fields.iter().zip(fields).map(|(field, rows)| (field.name.clone(), FieldRows::seal(field, rows)));
         Ok(Batch {
             fields: tensors.collect(),
             records,

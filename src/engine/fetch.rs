@@ -130,7 +130,8 @@ async fn fetch(run: &RunShared, requests: &Arc<Semaphore>, plans: Vec<Result<Rea
     let began = Instant::now();
     let records = plans.len() as u64;
     let one = |plan: Result<ReadPlan>| async move {
-        let mut reads: FuturesOrdered<_> = plan?.extents.into_iter().map(|extent| read(&run.gate, requests, extent)).collect();
+        let mut reads: FuturesOrdered<_> =
+            plan?.extents.into_iter().map(|extent| read(&run.gate, requests, extent)).collect();
         let mut bytes = Vec::with_capacity(reads.len());
         while let Some(read) = reads.next().await {
             bytes.push(read.map_err(|error| error.at_stage(Stage::Fetch))?);

@@ -30,7 +30,8 @@ impl Engine {
     /// # Errors
     /// `OutOfMemory` when the system gives no thread.
     pub fn start() -> Result<Self> {
-        let failed = |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start the engine's thread").with_source(e);
+        let failed =
+            |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start the engine's thread").with_source(e);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -97,7 +97,8 @@ impl Run {
         let sealed = ready!(std::pin::Pin::new(head).poll(cx));
         self.head = None;
         // The permit ends here: a batch that was handed over has left the budget.
-        let lost = |_| Err(Error::new(ErrorKind::Internal, "a batch was lost by the engine").hint("please report this"));
+        let lost =
+            |_| Err(Error::new(ErrorKind::Internal, "a batch was lost by the engine").hint("please report this"));
         Poll::Ready(Some(sealed.map_or_else(lost, |Sealed { result, .. }| result)))
     }
 

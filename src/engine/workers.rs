@@ -328,7 +328,12 @@ impl Thread {
     }
 
     /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
-    fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers) -> Option<(Job, Ticket, Option<OwnedSemaphorePermit>)> {
+    fn prepare(
+        &self,
+        task: Task,
+        tag: u64,
+        buffers: &mut Buffers,
+    ) -> Option<(Job, Ticket, Option<OwnedSemaphorePermit>)> {
         let count = task.len();
         let Task { assembly, first, mut rows, fetched, retried, encoded, .. } = task;
         let run = Arc::clone(&assembly.run);
@@ -406,7 +411,8 @@ impl Thread {
         let Job { items, mut rows, .. } = job;
         let count = items.len();
         if outcomes.len() != count || rows.iter().any(|rows| rows.rows() != count) {
-            let what = format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
+            let what =
+                format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
         let recorder = &assembly.run.recorder;

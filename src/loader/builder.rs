@@ -191,9 +191,12 @@ impl LoaderBuilder {
         let Self { dataset, mut config, sampler, decoder, codecs, engine } = self;
         check(&config)?;
         let workers = resolve_workers(&config)?;
-        let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| Error::config("batch_size is 0").hint("use 1 or more"))?;
+        let batch_size = NonZeroUsize::new(config.batch_size)
+            .ok_or_else(|| Error::config("batch_size is 0").hint("use 1 or more"))?;
         if dataset.is_empty() {
-            return Err(Error::config("the dataset has no records").hint("check the path or the subset it was made from"));
+            return Err(
+                Error::config("the dataset has no records").hint("check the path or the subset it was made from")
+            );
         }
 
         let seed = config.seed.or(config.order.seed()).unwrap_or(0);
@@ -222,7 +225,7 @@ impl LoaderBuilder {
             window: if dataset.needs_fetch() { dataset.largest_read().next_multiple_of(64 << 10) } else { 0 },
             scratch: 0,
         };
-        let (decoder, shares) = decoder_and_shares(&config, decoder, codecs, workers, needs, &dataset)?;
+        let (decoder, shares, max_image) = decoder_and_shares(&config, decoder, codecs, workers, needs, &dataset)?;
         engine::check_decoder(&*decoder)?;
 
         let prefetch = shares.prefetch;
@@ -249,6 +252,7 @@ impl LoaderBuilder {
         config.workers = Some(decoder.classes().iter().map(|class| class.workers.get()).sum());
         config.prefetch = Some(prefetch);
         config.memory_budget = Some(shares.budget);
+        config.max_image_bytes = max_image;
         config.io_concurrency = Some(limits.requests);
         let bad = match config.on_bad_sample {
             OnBadSample::Stop => BadRows::Stop,
@@ -286,7 +290,9 @@ fn resolve_workers(config: &LoaderConfig) -> Result<NonZeroUsize> {
     match config.workers {
         // One for each core, not one more: a decode thread never waits for anything but memory.
         None => Ok(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
-        Some(n) => NonZeroUsize::new(n).ok_or_else(|| Error::config("workers is 0").hint("use 1 or more, or leave it on auto")),
+        Some(n) => {
+            NonZeroUsize::new(n).ok_or_else(|| Error::config("workers is 0").hint("use 1 or more, or leave it on auto"))
+        }
     }
 }
 
@@ -302,7 +308,9 @@ fn check(config: &LoaderConfig) -> Result<()> {
         return zero("max_image_bytes");
     }
     if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8) {
-        return Err(Error::config(format!("dtype {} is no type for images", config.dtype)).hint("use f32, f16, bf16 or u8"));
+        return Err(
+            Error::config(format!("dtype {} is no type for images", config.dtype)).hint("use f32, f16, bf16 or u8")
+        );
     }
     Ok(())
 }
@@ -315,7 +323,7 @@ fn decoder_and_shares(
     workers: NonZeroUsize,
     mut needs: Needs,
     dataset: &Arc<dyn Dataset>,
-) -> Result<(Arc<dyn Decoder>, memory::Shares)> {
+) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
     let total = |decoder: &dyn Decoder| -> u64 {
         let classes = decoder.classes().iter().enumerate();
         classes.map(|(i, class)| class.workers.get() as u64 * decoder.scratch_bytes(i)).sum()
@@ -323,7 +331,7 @@ fn decoder_and_shares(
     if let Some(decoder) = decoder {
         needs.scratch = total(&*decoder);
         let shares = needs.divide(config.memory_budget, config.prefetch, needs.scratch, WINDOW)?;
-        return Ok((decoder, shares));
+        return Ok((decoder, shares, config.max_image_bytes));
     }
     let codecs: Vec<Arc<dyn ImageCodec>> = codecs.into_iter().chain(built_in_codecs()).collect();
     let cpu = |max_image: u64| Cpu::new(workers, codecs.iter().cloned(), max_image);
@@ -343,5 +351,5 @@ fn decoder_and_shares(
     } else {
         max
     };
-    Ok((Arc::new(cpu(image)), shares))
+    Ok((Arc::new(cpu(image)), shares, Some(image)))
 }

@@ -38,14 +38,24 @@ impl Needs {
 
     /// Rows first, then scratch, then reading ahead. `prefetch` is what was asked for, `None` for auto; fewer batches
     /// than asked when the budget holds no more. `scratch` is the most the decoders can use.
-    pub(super) fn divide(&self, budget: Option<u64>, prefetch: Option<usize>, scratch: u64, window: u64) -> Result<Shares> {
+    pub(super) fn divide(
+        &self,
+        budget: Option<u64>,
+        prefetch: Option<usize>,
+        scratch: u64,
+        window: u64,
+    ) -> Result<Shares> {
         let least = self.least();
         let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch());
         let budget = match budget {
             Some(budget) if budget < least => {
                 let what = format!(
                     "memory_budget is {}, the least that works is {} (2 batches of {}, {} for decoding, {} for reading)",
-                    mib(budget), mib(least), mib(self.batch), mib(self.scratch), mib(self.reads + self.window)
+                    mib(budget),
+                    mib(least),
+                    mib(self.batch),
+                    mib(self.scratch),
+                    mib(self.reads + self.window)
                 );
                 return Err(Error::config(what).hint("raise memory_budget or lower batch_size or workers"));
             }
@@ -59,7 +69,8 @@ impl Needs {
         let mut room = budget - least;
         let more_batches = (room / self.batch.max(1)).min(wanted.saturating_sub(1) as u64);
         // Half of what is left at most: the rest serves decoding and reading ahead.
-        let more_batches = if prefetch.is_some() { more_batches } else { more_batches.min((room / 2).div_ceil(self.batch.max(1))) };
+        let more_batches =
+            if prefetch.is_some() { more_batches } else { more_batches.min((room / 2).div_ceil(self.batch.max(1))) };
         let more_batches = more_batches.min(room / self.batch.max(1));
         room -= more_batches * self.batch;
         let more_scratch = scratch.saturating_sub(self.scratch).min(if self.window > 0 { room / 2 } else { room });

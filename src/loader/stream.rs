@@ -127,7 +127,8 @@ impl BatchStream {
 
 fn over_limit(last: &BadSample, count: u64, at_most: u64) -> Error {
     let error = Error::corrupt(format!("{count} bad samples, at most {at_most} are allowed; the last: {}", last.error));
-    let error = error.at_record(last.record).hint("look at the report's bad_samples, then raise the limit or mend the data");
+    let error =
+        error.at_record(last.record).hint("look at the report's bad_samples, then raise the limit or mend the data");
     match &last.object {
         Some(object) => error.at_object(object.clone()),
         None => error,

@@ -74,9 +74,7 @@ impl Order {
     #[must_use]
     pub const fn lanes(&self, default: u64) -> u64 {
         match self {
-            Self::Blocks {
-                lanes: Some(lanes), ..
-            } => *lanes,
+            Self::Blocks { lanes: Some(lanes), .. } => *lanes,
             _ => default,
         }
     }
@@ -101,18 +99,11 @@ impl Order {
     ///
     /// # Errors
     /// `Config` for a window of 0, for 0 lanes, and for groups that are not as said above.
-    pub fn sampler(
-        &self,
-        len: u64,
-        groups: Option<Arc<[u64]>>,
-        lanes: u64,
-    ) -> Result<Arc<dyn Sampler>> {
+    pub fn sampler(&self, len: u64, groups: Option<Arc<[u64]>>, lanes: u64) -> Result<Arc<dyn Sampler>> {
         Ok(match *self {
             Self::Sequential => Arc::new(Sequential { len }),
             Self::Random { seed } => Arc::new(Random { len, seed }),
-            Self::Blocks { seed, window, .. } => {
-                Arc::new(Blocks::new(len, groups, seed, window, self.lanes(lanes))?)
-            }
+            Self::Blocks { seed, window, .. } => Arc::new(Blocks::new(len, groups, seed, window, self.lanes(lanes))?),
         })
     }
 }
@@ -122,11 +113,7 @@ impl fmt::Display for Order {
         match self {
             Self::Sequential => f.write_str("sequential"),
             Self::Random { seed } => write!(f, "random, seed {seed}"),
-            Self::Blocks {
-                seed,
-                window,
-                lanes,
-            } => {
+            Self::Blocks { seed, window, lanes } => {
                 write!(f, "blocks, seed {seed}, window {window}")?;
                 lanes.map_or(Ok(()), |lanes| write!(f, ", lanes {lanes}"))
             }
@@ -191,10 +178,7 @@ impl Sampler for Random {
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of("random")
-            .number(self.len)
-            .number(self.seed)
-            .finish()
+        Fingerprint::of("random").number(self.len).number(self.seed).finish()
     }
 }
 
@@ -209,36 +193,18 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(
-        len: u64,
-        groups: Option<Arc<[u64]>>,
-        seed: u64,
-        window: u64,
-        lanes: u64,
-    ) -> Result<Self> {
+    fn new(len: u64, groups: Option<Arc<[u64]>>, seed: u64, window: u64, lanes: u64) -> Result<Self> {
         if window == 0 {
-            return Err(Error::config("the order's window is 0")
-                .hint("use 1 or more records, best several groups"));
+            return Err(Error::config("the order's window is 0").hint("use 1 or more records, best several groups"));
         }
         if lanes == 0 {
-            return Err(
-                Error::config("the order's lanes are 0").hint("use 1 or more, best the world size")
-            );
+            return Err(Error::config("the order's lanes are 0").hint("use 1 or more, best the world size"));
         }
         let groups = match groups {
             Some(starts) => Groups::new(starts, len)?,
-            None => Groups::Even(Even {
-                len,
-                size: DEFAULT_GROUP,
-            }),
+            None => Groups::Even(Even { len, size: DEFAULT_GROUP }),
         };
-        Ok(Self {
-            len,
-            seed,
-            window,
-            lanes,
-            groups,
-        })
+        Ok(Self { len, seed, window, lanes, groups })
     }
 
     /// First place of a lane's stretch. The first `len % lanes` lanes hold one position more than the rest.
@@ -251,35 +217,17 @@ impl Blocks {
     const fn lane_of(&self, place: u64) -> u64 {
         let (each, longer) = (self.len / self.lanes, self.len % self.lanes);
         let border = longer * (each + 1);
-        if place < border {
-            place / (each + 1)
-        } else {
-            longer + (place - border) / each
-        }
+        if place < border { place / (each + 1) } else { longer + (place - border) / each }
     }
 
     /// The window of `lane` that holds its place number `at`: first place within the lane, and the shuffle inside.
     const fn window(&self, epoch: u64, lane: u64, at: u64) -> (u64, Permutation) {
         let lane_len = self.lane_start(lane + 1) - self.lane_start(lane);
         let first = at - at % self.window;
-        let len = if lane_len - first < self.window {
-            lane_len - first
-        } else {
-            self.window
-        };
+        let len = if lane_len - first < self.window { lane_len - first } else { self.window };
         // The first place names the window within the epoch, so no two windows share a key.
         let name = self.lane_start(lane) + first;
-        (
-            first,
-            Permutation::new(
-                len,
-                key(
-                    Purpose::Window,
-                    key(Purpose::Window, self.seed, epoch),
-                    name,
-                ),
-            ),
-        )
+        (first, Permutation::new(len, key(Purpose::Window, key(Purpose::Window, self.seed, epoch), name)))
     }
 
     const fn group_key(&self, epoch: u64) -> u64 {
@@ -312,26 +260,15 @@ impl Sampler for Blocks {
     }
 
     fn describe(&self) -> String {
-        let order = Order::Blocks {
-            seed: self.seed,
-            window: self.window,
-            lanes: Some(self.lanes),
-        };
+        let order = Order::Blocks { seed: self.seed, window: self.window, lanes: Some(self.lanes) };
         format!("{order}, {} groups", self.groups.count())
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        let parts = Fingerprint::of("blocks")
-            .number(self.len)
-            .number(self.seed)
-            .number(self.window)
-            .number(self.lanes);
+        let parts = Fingerprint::of("blocks").number(self.len).number(self.seed).number(self.window).number(self.lanes);
         match &self.groups {
             Groups::Even(even) => parts.number(even.size),
-            Groups::Uneven(uneven) => uneven
-                .starts
-                .iter()
-                .fold(parts, |parts, &start| parts.number(start)),
+            Groups::Uneven(uneven) => uneven.starts.iter().fold(parts, |parts, &start| parts.number(start)),
         }
         .finish()
     }
@@ -354,18 +291,12 @@ impl Groups {
             Some(0) => {}
             Some(first) => return Err(refuse(format!("begin with record {first}"))),
             None if len == 0 => {
-                return Ok(Self::Even(Even {
-                    len,
-                    size: DEFAULT_GROUP,
-                }));
+                return Ok(Self::Even(Even { len, size: DEFAULT_GROUP }));
             }
             None => return Err(refuse("are none".into())),
         }
         if let Some(pair) = starts.windows(2).find(|pair| pair[0] > pair[1]) {
-            return Err(refuse(format!(
-                "go back from record {} to {}",
-                pair[0], pair[1]
-            )));
+            return Err(refuse(format!("go back from record {} to {}", pair[0], pair[1])));
         }
         // Unwrap-free: the list is not empty here.
         let last = starts.last().copied().unwrap_or(0);
@@ -373,17 +304,12 @@ impl Groups {
             return Err(refuse(format!("name record {last} of {len}")));
         }
         let size = starts.get(1).copied().unwrap_or(len);
-        let even = size > 0
-            && starts.windows(2).all(|pair| pair[1] - pair[0] == size)
-            && (1..=size).contains(&(len - last));
+        let even =
+            size > 0 && starts.windows(2).all(|pair| pair[1] - pair[0] == size) && (1..=size).contains(&(len - last));
         if even {
             return Ok(Self::Even(Even { len, size }));
         }
-        Ok(Self::Uneven(Uneven {
-            starts,
-            len,
-            epochs: Mutex::new(Vec::new()),
-        }))
+        Ok(Self::Uneven(Uneven { starts, len, epochs: Mutex::new(Vec::new()) }))
     }
 
     fn count(&self) -> u64 {
@@ -429,8 +355,7 @@ impl Even {
         let order = Permutation::new(self.count(), key);
         let missing = self.missing();
         // Where the short group ends, in places: everything behind it has moved up by `missing`.
-        let moved =
-            missing > 0 && place >= (order.inverse(self.count() - 1) + 1) * self.size - missing;
+        let moved = missing > 0 && place >= (order.inverse(self.count() - 1) + 1) * self.size - missing;
         let place = if moved { place + missing } else { place };
         order.get(place / self.size) * self.size + place % self.size
     }
@@ -505,10 +430,7 @@ impl Uneven {
 
 impl fmt::Debug for Uneven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uneven")
-            .field("groups", &self.starts.len())
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Uneven").field("groups", &self.starts.len()).field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -518,12 +440,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     fn blocks(len: u64, groups: &[u64], window: u64, lanes: u64) -> Result<Arc<dyn Sampler>> {
-        Order::Blocks {
-            seed: 7,
-            window,
-            lanes: Some(lanes),
-        }
-        .sampler(len, Some(groups.into()), 1)
+        Order::Blocks { seed: 7, window, lanes: Some(lanes) }.sampler(len, Some(groups.into()), 1)
     }
 
     #[test]
@@ -532,9 +449,7 @@ mod tests {
         let starts: Vec<u64> = (0..12).map(|g| g * 10).collect();
         let sampler = blocks(120, &starts, 30, 4).unwrap();
         for lane in 0..4 {
-            let mut groups: Vec<u64> = (0..30)
-                .map(|at| sampler.record(3, at * 4 + lane) / 10)
-                .collect();
+            let mut groups: Vec<u64> = (0..30).map(|at| sampler.record(3, at * 4 + lane) / 10).collect();
             groups.sort_unstable();
             groups.dedup();
             assert_eq!(groups.len(), 3, "lane {lane} reads groups {groups:?}");
@@ -545,35 +460,20 @@ mod tests {
     fn a_window_of_one_keeps_each_group_in_order() {
         let sampler = blocks(100, &[0, 30, 33, 90], 1, 1).unwrap();
         let records: Vec<u64> = (0..100).map(|p| sampler.record(0, p)).collect();
-        let breaks = records
-            .windows(2)
-            .filter(|pair| pair[1] != pair[0] + 1)
-            .count();
+        let breaks = records.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
         assert!(breaks <= 3, "4 groups, {breaks} breaks in {records:?}");
     }
 
     #[test]
     fn few_groups_are_read_by_more_than_one_rank() {
-        let sampler = Order::Blocks {
-            seed: 1,
-            window: 2000,
-            lanes: None,
-        }
-        .sampler(100_000, None, 8)
-        .unwrap();
+        let sampler = Order::Blocks { seed: 1, window: 2000, lanes: None }.sampler(100_000, None, 8).unwrap();
         let mut readers = vec![[false; 8]; 100_000_usize.div_ceil(DEFAULT_GROUP as usize)];
         for position in 0..100_000 {
             let group = sampler.record(0, position) / DEFAULT_GROUP;
             readers[group as usize][(position % 8) as usize] = true;
         }
-        let shared = readers
-            .iter()
-            .filter(|ranks| ranks.iter().filter(|&&r| r).count() > 1)
-            .count();
-        assert!(
-            shared <= 7,
-            "8 stretches have 7 borders, yet {shared} groups are shared"
-        );
+        let shared = readers.iter().filter(|ranks| ranks.iter().filter(|&&r| r).count() > 1).count();
+        assert!(shared <= 7, "8 stretches have 7 borders, yet {shared} groups are shared");
     }
 
     #[test]
@@ -581,27 +481,12 @@ mod tests {
         let starts: Arc<[u64]> = (0..8).map(|g| g * 13).collect();
         for len in 92..=104 {
             let even = Even { len, size: 13 };
-            let uneven = Uneven {
-                starts: Arc::clone(&starts),
-                len,
-                epochs: Mutex::default(),
-            };
-            assert!(
-                matches!(Groups::new(Arc::clone(&starts), len), Ok(Groups::Even(_))),
-                "{len}"
-            );
+            let uneven = Uneven { starts: Arc::clone(&starts), len, epochs: Mutex::default() };
+            assert!(matches!(Groups::new(Arc::clone(&starts), len), Ok(Groups::Even(_))), "{len}");
             for key in 0..20 {
                 for place in 0..len {
-                    assert_eq!(
-                        even.record(key, place),
-                        uneven.record(key, place),
-                        "len {len} key {key}"
-                    );
-                    assert_eq!(
-                        even.place(key, place),
-                        uneven.place(key, place),
-                        "len {len} key {key}"
-                    );
+                    assert_eq!(even.record(key, place), uneven.record(key, place), "len {len} key {key}");
+                    assert_eq!(even.place(key, place), uneven.place(key, place), "len {len} key {key}");
                 }
             }
         }
@@ -609,11 +494,7 @@ mod tests {
 
     #[test]
     fn tables_of_old_epochs_are_dropped() {
-        let sampler = Uneven {
-            starts: [0, 1, 5].into(),
-            len: 9,
-            epochs: Mutex::default(),
-        };
+        let sampler = Uneven { starts: [0, 1, 5].into(), len: 9, epochs: Mutex::default() };
         let first = sampler.record(0, 4);
         for key in 1..50 {
             let _ = sampler.record(key, 4);
@@ -641,17 +522,10 @@ mod tests {
     #[test]
     fn what_decides_the_order_is_in_the_fingerprint() {
         let print = |order: Order, len, groups: Option<&[u64]>, lanes| {
-            order
-                .sampler(len, groups.map(Into::into), lanes)
-                .unwrap()
-                .fingerprint()
+            order.sampler(len, groups.map(Into::into), lanes).unwrap().fingerprint()
         };
         let random = |seed| Order::Random { seed };
-        let blocks = |seed, window| Order::Blocks {
-            seed,
-            window,
-            lanes: None,
-        };
+        let blocks = |seed, window| Order::Blocks { seed, window, lanes: None };
         let all = [
             print(Order::Sequential, 50, None, 1),
             print(Order::Sequential, 51, None, 1),
@@ -665,10 +539,7 @@ mod tests {
             print(blocks(1, 8), 50, Some(&[0, 11]), 1),
         ];
         for (i, a) in all.iter().enumerate() {
-            assert!(
-                all[i + 1..].iter().all(|b| a != b),
-                "fingerprint {i} comes twice"
-            );
+            assert!(all[i + 1..].iter().all(|b| a != b), "fingerprint {i} comes twice");
         }
         // Lanes mean nothing to the other orders: another world size must not look like another order.
         assert_eq!(print(random(1), 50, None, 1), print(random(1), 50, None, 2));
@@ -679,22 +550,8 @@ mod tests {
         for (order, json) in [
             (Order::Sequential, r#""sequential""#),
             (Order::Random { seed: 42 }, r#"{"random":{"seed":42}}"#),
-            (
-                Order::Blocks {
-                    seed: 1,
-                    window: 9,
-                    lanes: None,
-                },
-                r#"{"blocks":{"seed":1,"window":9}}"#,
-            ),
-            (
-                Order::Blocks {
-                    seed: 1,
-                    window: 9,
-                    lanes: Some(4),
-                },
-                r#"{"blocks":{"seed":1,"window":9,"lanes":4}}"#,
-            ),
+            (Order::Blocks { seed: 1, window: 9, lanes: None }, r#"{"blocks":{"seed":1,"window":9}}"#),
+            (Order::Blocks { seed: 1, window: 9, lanes: Some(4) }, r#"{"blocks":{"seed":1,"window":9,"lanes":4}}"#),
         ] {
             assert_eq!(serde_json::to_string(&order).unwrap(), json);
             assert_eq!(serde_json::from_str::<Order>(json).unwrap(), order);

@@ -64,12 +64,7 @@ impl Permutation {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let bits = if bits < LEAST_BITS { LEAST_BITS } else { bits };
         let high_bits = bits / 2;
-        Self {
-            len,
-            key,
-            low_bits: bits - high_bits,
-            high_bits,
-        }
+        Self { len, key, low_bits: bits - high_bits, high_bits }
     }
 
     /// Numbers in the bijection.
@@ -91,11 +86,7 @@ impl Permutation {
     #[must_use]
     #[inline]
     pub fn get(&self, index: u64) -> u64 {
-        assert!(
-            index < self.len,
-            "index {index} of a permutation of {}",
-            self.len
-        );
+        assert!(index < self.len, "index {index} of a permutation of {}", self.len);
         if self.len <= TABLE as u64 {
             return self.table()[index as usize].into();
         }
@@ -114,11 +105,7 @@ impl Permutation {
     #[must_use]
     #[inline]
     pub fn inverse(&self, value: u64) -> u64 {
-        assert!(
-            value < self.len,
-            "value {value} of a permutation of {}",
-            self.len
-        );
+        assert!(value < self.len, "value {value} of a permutation of {}", self.len);
         if self.len <= TABLE as u64 {
             let here = self.table().iter().position(|&x| u64::from(x) == value);
             return here.expect("a shuffled table still holds every number") as u64;
@@ -154,10 +141,7 @@ impl Permutation {
     /// they need no table and no hash of their own, since `mix` hashes them together with the half.
     #[inline]
     const fn round(&self, half: u64, round: usize) -> u64 {
-        mix(half
-            ^ self
-                .key
-                .wrapping_add((round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        mix(half ^ self.key.wrapping_add((round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// All numbers, shuffled (Fisher and Yates); the ones from `len` on stay where they are.
@@ -196,10 +180,7 @@ mod tests {
     fn chi_square(counts: impl IntoIterator<Item = u64>, cells: usize) -> f64 {
         let counts: Vec<u64> = counts.into_iter().collect();
         let expected = counts.iter().sum::<u64>() as f64 / cells as f64;
-        let seen: f64 = counts
-            .iter()
-            .map(|&n| (n as f64 - expected).powi(2) / expected)
-            .sum();
+        let seen: f64 = counts.iter().map(|&n| (n as f64 - expected).powi(2) / expected).sum();
         // Cells that were never hit.
         seen + (cells - counts.len()) as f64 * expected
     }
@@ -212,10 +193,7 @@ mod tests {
                 let mut seen = vec![false; n as usize];
                 for i in 0..n {
                     let x = order.get(i);
-                    assert!(
-                        !std::mem::replace(&mut seen[x as usize], true),
-                        "n {n}: {x} comes twice"
-                    );
+                    assert!(!std::mem::replace(&mut seen[x as usize], true), "n {n}: {x} comes twice");
                     assert_eq!(order.inverse(x), i, "n {n}");
                 }
             }
@@ -224,14 +202,7 @@ mod tests {
 
     #[test]
     fn the_largest_sizes_do_not_overflow() {
-        for n in [
-            u64::MAX,
-            u64::MAX - 1,
-            1 << 63,
-            (1 << 63) + 1,
-            1 << 32,
-            (1 << 32) + 1,
-        ] {
+        for n in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) + 1, 1 << 32, (1 << 32) + 1] {
             let order = Permutation::new(n, 5);
             for i in [0, 1, n / 2, n - 1] {
                 assert!(order.get(i) < n);
@@ -243,12 +214,7 @@ mod tests {
     #[test]
     fn all_orders_of_a_few_records_are_equally_likely() {
         // (records, orders, 99.9 % line of chi-square with orders - 1 degrees of freedom)
-        for (n, orders, line) in [
-            (2, 2, 10.83),
-            (3, 6, 20.52),
-            (4, 24, 49.73),
-            (5, 120, 172.7),
-        ] {
+        for (n, orders, line) in [(2, 2, 10.83), (3, 6, 20.52), (4, 24, 49.73), (5, 120, 172.7)] {
             let mut counts = HashMap::new();
             for epoch in 0..2_000 * orders as u64 {
                 let order = Permutation::new(n, key(Purpose::Records, 1, epoch));
@@ -256,36 +222,23 @@ mod tests {
                 *counts.entry(list).or_insert(0) += 1;
             }
             let chi = chi_square(counts.into_values(), orders);
-            assert!(
-                chi < line,
-                "{n} records: chi-square {chi:.1}, 99.9 % lie below {line}"
-            );
+            assert!(chi < line, "{n} records: chi-square {chi:.1}, 99.9 % lie below {line}");
         }
     }
 
     #[test]
     fn first_positions_and_gaps_are_uniform() {
         // (records, 99.9 % line of chi-square with records - 1 degrees of freedom); 33 is the smallest network.
-        for (n, line) in [
-            (32, 61.1),
-            (33, 62.5),
-            (200, 267.6),
-            (257, 333.6),
-            (1000, 1143.9),
-        ] {
+        for (n, line) in [(32, 61.1), (33, 62.5), (200, 267.6), (257, 333.6), (1000, 1143.9)] {
             let (mut first, mut gap) = (HashMap::new(), HashMap::new());
             for epoch in 0..100 * n {
                 let order = Permutation::new(n, key(Purpose::Records, 5, epoch));
                 *first.entry(order.get(0)).or_insert(0) += 1;
-                *gap.entry((order.get(1) + n - order.get(0)) % n)
-                    .or_insert(0) += 1;
+                *gap.entry((order.get(1) + n - order.get(0)) % n).or_insert(0) += 1;
             }
             for (what, counts, cells) in [("first positions", first, n), ("gaps", gap, n - 1)] {
                 let chi = chi_square(counts.into_values(), cells as usize);
-                assert!(
-                    chi < line,
-                    "{what} of {n} records: chi-square {chi:.1}, 99.9 % lie below {line}"
-                );
+                assert!(chi < line, "{what} of {n} records: chi-square {chi:.1}, 99.9 % lie below {line}");
             }
         }
     }
@@ -302,11 +255,7 @@ mod tests {
                 passes += 1;
             }
         }
-        assert!(
-            passes < 2 * order.len(),
-            "{passes} passes for {} numbers",
-            order.len()
-        );
+        assert!(passes < 2 * order.len(), "{passes} passes for {} numbers", order.len());
     }
 
     #[test]

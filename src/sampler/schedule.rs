@@ -58,9 +58,7 @@ impl FromStr for LastBatch {
         [Self::Drop, Self::Partial, Self::Pad]
             .into_iter()
             .find(|policy| policy.name() == text)
-            .ok_or_else(|| {
-                Error::config(format!("last batch is {text:?}")).hint("use drop, partial or pad")
-            })
+            .ok_or_else(|| Error::config(format!("last batch is {text:?}")).hint("use drop, partial or pad"))
     }
 }
 
@@ -81,14 +79,7 @@ impl Schedule {
     #[must_use]
     pub fn new(len: u64, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
         let (rank, world) = (u64::from(shard.rank()), u64::from(shard.world()));
-        Self {
-            len,
-            start: start.min(len),
-            batch: batch.get() as u64,
-            rank,
-            world,
-            last,
-        }
+        Self { len, start: start.min(len), batch: batch.get() as u64, rank, world, last }
     }
 
     /// Positions that all ranks together take in a full step.
@@ -123,44 +114,22 @@ impl Schedule {
 
     /// The positions that this rank takes at `step`, in row order; none from [`steps`](Self::steps) on.
     pub const fn rows(&self, step: u64) -> StepRows {
-        let none = StepRows {
-            next: 0,
-            world: 1,
-            left: 0,
-            valid: 0,
-            len: self.len,
-        };
+        let none = StepRows { next: 0, world: 1, left: 0, valid: 0, len: self.len };
         if step >= self.steps() {
             return none;
         }
         let first = self.start + step * self.stride();
         let there = self.len - first;
         // `first` lies inside, so `there` is at least 1; only the last step may have less than a stride.
-        let valid = if there < self.stride() {
-            self.dealt(there)
-        } else {
-            self.batch
-        };
-        let left = if matches!(self.last, LastBatch::Pad) {
-            self.batch
-        } else {
-            valid
-        };
-        StepRows {
-            next: first + self.rank,
-            world: self.world,
-            left,
-            valid,
-            len: self.len,
-        }
+        let valid = if there < self.stride() { self.dealt(there) } else { self.batch };
+        let left = if matches!(self.last, LastBatch::Pad) { self.batch } else { valid };
+        StepRows { next: first + self.rank, world: self.world, left, valid, len: self.len }
     }
 
     /// The position after `step` within this epoch: where a run that stops there goes on.
     #[must_use]
     pub const fn position_after(&self, step: u64) -> u64 {
-        let after = self
-            .start
-            .saturating_add(step.saturating_add(1).saturating_mul(self.stride()));
+        let after = self.start.saturating_add(step.saturating_add(1).saturating_mul(self.stride()));
         if after < self.len { after } else { self.len }
     }
 
@@ -203,11 +172,7 @@ impl Iterator for StepRows {
         let position = self.next;
         // Padding wraps, as often as it must when a step is longer than the whole epoch.
         self.next = position.wrapping_add(self.world);
-        Some(if position < self.len {
-            position
-        } else {
-            position % self.len
-        })
+        Some(if position < self.len { position } else { position % self.len })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -221,40 +186,19 @@ impl ExactSizeIterator for StepRows {}
 mod tests {
     use super::*;
 
-    fn schedule(
-        len: u64,
-        start: u64,
-        batch: usize,
-        rank: u32,
-        world: u32,
-        last: LastBatch,
-    ) -> Schedule {
-        Schedule::new(
-            len,
-            start,
-            NonZeroUsize::new(batch).unwrap(),
-            Shard::new(rank, world).unwrap(),
-            last,
-        )
+    fn schedule(len: u64, start: u64, batch: usize, rank: u32, world: u32, last: LastBatch) -> Schedule {
+        Schedule::new(len, start, NonZeroUsize::new(batch).unwrap(), Shard::new(rank, world).unwrap(), last)
     }
 
     /// All rows of a rank, one list for each step, with the number of real ones.
     fn rows(schedule: Schedule) -> Vec<(Vec<u64>, usize)> {
-        (0..schedule.steps())
-            .map(|step| (schedule.rows(step).collect(), schedule.rows(step).valid()))
-            .collect()
+        (0..schedule.steps()).map(|step| (schedule.rows(step).collect(), schedule.rows(step).valid())).collect()
     }
 
     #[test]
     fn rows_are_dealt_in_turn() {
-        assert_eq!(
-            rows(schedule(16, 4, 3, 0, 2, LastBatch::Drop)),
-            [(vec![4, 6, 8], 3), (vec![10, 12, 14], 3)]
-        );
-        assert_eq!(
-            rows(schedule(16, 4, 3, 1, 2, LastBatch::Drop)),
-            [(vec![5, 7, 9], 3), (vec![11, 13, 15], 3)]
-        );
+        assert_eq!(rows(schedule(16, 4, 3, 0, 2, LastBatch::Drop)), [(vec![4, 6, 8], 3), (vec![10, 12, 14], 3)]);
+        assert_eq!(rows(schedule(16, 4, 3, 1, 2, LastBatch::Drop)), [(vec![5, 7, 9], 3), (vec![11, 13, 15], 3)]);
     }
 
     #[test]
@@ -276,19 +220,13 @@ mod tests {
             assert_eq!(plan.steps(), 2);
             assert_eq!(plan.rows(1).len(), usize::from(rank == 0));
             let plan = schedule(9, 0, 2, rank, 4, LastBatch::Pad);
-            assert_eq!(
-                (plan.rows(1).len(), plan.rows(1).valid()),
-                (2, usize::from(rank == 0))
-            );
+            assert_eq!((plan.rows(1).len(), plan.rows(1).valid()), (2, usize::from(rank == 0)));
         }
     }
 
     #[test]
     fn padding_wraps_as_often_as_it_must() {
-        assert_eq!(
-            rows(schedule(3, 0, 8, 0, 1, LastBatch::Pad)),
-            [(vec![0, 1, 2, 0, 1, 2, 0, 1], 3)]
-        );
+        assert_eq!(rows(schedule(3, 0, 8, 0, 1, LastBatch::Pad)), [(vec![0, 1, 2, 0, 1, 2, 0, 1], 3)]);
     }
 
     #[test]
@@ -306,52 +244,25 @@ mod tests {
     #[test]
     fn the_last_step_leads_to_the_next_epoch() {
         let plan = schedule(10, 2, 3, 0, 1, LastBatch::Drop);
-        assert_eq!(
-            (plan.steps(), plan.place_after(7, 0), plan.place_after(7, 1)),
-            (2, (7, 5), (8, 0))
-        );
+        assert_eq!((plan.steps(), plan.place_after(7, 0), plan.place_after(7, 1)), (2, (7, 5), (8, 0)));
         let plan = schedule(10, 2, 3, 0, 1, LastBatch::Partial);
-        assert_eq!(
-            (plan.steps(), plan.place_after(7, 1), plan.place_after(7, 2)),
-            (3, (7, 8), (8, 0))
-        );
+        assert_eq!((plan.steps(), plan.place_after(7, 1), plan.place_after(7, 2)), (3, (7, 8), (8, 0)));
         assert_eq!(plan.position_after(2), 10);
     }
 
     #[test]
     fn absurd_batch_sizes_do_not_overflow() {
-        let plan = schedule(
-            10,
-            3,
-            usize::MAX,
-            u32::MAX - 1,
-            u32::MAX,
-            LastBatch::Partial,
-        );
-        assert_eq!(
-            (plan.steps(), plan.rows(0).len(), plan.position_after(0)),
-            (1, 0, 10)
-        );
-        assert_eq!(
-            schedule(10, 3, usize::MAX, 0, u32::MAX, LastBatch::Drop).steps(),
-            0
-        );
-        assert_eq!(
-            schedule(10, 3, usize::MAX, 1, 3, LastBatch::Pad)
-                .rows(0)
-                .next(),
-            Some(4)
-        );
+        let plan = schedule(10, 3, usize::MAX, u32::MAX - 1, u32::MAX, LastBatch::Partial);
+        assert_eq!((plan.steps(), plan.rows(0).len(), plan.position_after(0)), (1, 0, 10));
+        assert_eq!(schedule(10, 3, usize::MAX, 0, u32::MAX, LastBatch::Drop).steps(), 0);
+        assert_eq!(schedule(10, 3, usize::MAX, 1, 3, LastBatch::Pad).rows(0).next(), Some(4));
     }
 
     #[test]
     fn policies_are_read_as_they_are_written() {
         for policy in [LastBatch::Drop, LastBatch::Partial, LastBatch::Pad] {
             assert_eq!(policy.to_string().parse::<LastBatch>().unwrap(), policy);
-            assert_eq!(
-                serde_json::to_string(&policy).unwrap(),
-                format!("\"{policy}\"")
-            );
+            assert_eq!(serde_json::to_string(&policy).unwrap(), format!("\"{policy}\""));
         }
         assert!("keep".parse::<LastBatch>().is_err());
     }

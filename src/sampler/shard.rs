@@ -19,12 +19,7 @@ pub struct Shard {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self {
-            rank: 0,
-            world: 1,
-            local_rank: 0,
-            local_world: 1,
-        }
+        Self { rank: 0, world: 1, local_rank: 0, local_world: 1 }
     }
 }
 
@@ -35,22 +30,13 @@ impl Shard {
     /// `Config` when the rank is not below the world size.
     pub fn new(rank: u32, world: u32) -> Result<Self> {
         if world == 0 {
-            return Err(
-                Error::config("world size is 0").hint("use the number of processes, 1 or more")
-            );
+            return Err(Error::config("world size is 0").hint("use the number of processes, 1 or more"));
         }
         if rank >= world {
-            return Err(
-                Error::config(format!("rank {rank} is not below the world size {world}"))
-                    .hint(format!("use a rank from 0 to {}", world - 1)),
-            );
+            return Err(Error::config(format!("rank {rank} is not below the world size {world}"))
+                .hint(format!("use a rank from 0 to {}", world - 1)));
         }
-        Ok(Self {
-            rank,
-            world,
-            local_rank: 0,
-            local_world: 1,
-        })
+        Ok(Self { rank, world, local_rank: 0, local_world: 1 })
     }
 
     /// Says which process of its machine this is: processes of one machine share its cache and memory.
@@ -66,16 +52,10 @@ impl Shard {
         }
         if local_world > self.world {
             let world = self.world;
-            return Err(Error::config(format!(
-                "local world size {local_world} is above the world size {world}"
-            ))
-            .hint("the world size counts the processes of all machines"));
+            return Err(Error::config(format!("local world size {local_world} is above the world size {world}"))
+                .hint("the world size counts the processes of all machines"));
         }
-        Ok(Self {
-            local_rank,
-            local_world,
-            ..self
-        })
+        Ok(Self { local_rank, local_world, ..self })
     }
 
     /// Number of this process in the job.
@@ -124,33 +104,16 @@ impl Shard {
     /// `Config` for a value that can't be, with the variable's name.
     pub fn from_env() -> Result<Self> {
         // A value that is not Unicode must be told, not overlooked.
-        let found =
-            find(&|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
-        let Self {
-            rank,
-            world,
-            local_rank,
-            local_world,
-        } = found.shard;
+        let found = find(&|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
+        let Self { rank, world, local_rank, local_world } = found.shard;
         match found.launcher {
             Some(launcher) => {
-                tracing::info!(
-                    launcher,
-                    rank,
-                    world,
-                    local_rank,
-                    local_world,
-                    "rank and world size from the launcher"
-                );
+                tracing::info!(launcher, rank, world, local_rank, local_world, "rank and world size from the launcher");
             }
             None => tracing::info!(rank, world, "no launcher found: one process"),
         }
         for half in found.halves {
-            tracing::warn!(
-                present = half.0,
-                missing = half.1,
-                "half of a launcher's pair is ignored"
-            );
+            tracing::warn!(present = half.0, missing = half.1, "half of a launcher's pair is ignored");
         }
         Ok(found.shard)
     }
@@ -198,20 +161,8 @@ const fn one() -> u32 {
 }
 
 impl From<Shard> for Fields {
-    fn from(
-        Shard {
-            rank,
-            world,
-            local_rank,
-            local_world,
-        }: Shard,
-    ) -> Self {
-        Self {
-            rank,
-            world,
-            local_rank,
-            local_world,
-        }
+    fn from(Shard { rank, world, local_rank, local_world }: Shard) -> Self {
+        Self { rank, world, local_rank, local_world }
     }
 }
 
@@ -240,11 +191,7 @@ const TORCHRUN: Launcher = Launcher {
     local_rank: Some("LOCAL_RANK"),
     local_world: Some("LOCAL_WORLD_SIZE"),
 };
-const LIGHTNING: Launcher = Launcher {
-    name: "Lightning",
-    rank: "GLOBAL_RANK",
-    ..TORCHRUN
-};
+const LIGHTNING: Launcher = Launcher { name: "Lightning", rank: "GLOBAL_RANK", ..TORCHRUN };
 const MPI: [Launcher; 4] = [
     Launcher {
         name: "Open MPI",
@@ -268,13 +215,7 @@ const MPI: [Launcher; 4] = [
         local_world: Some("MV2_COMM_WORLD_LOCAL_SIZE"),
     },
     // PMIx itself tells no world size in the environment.
-    Launcher {
-        name: "PMIx",
-        rank: "PMIX_RANK",
-        world: "WORLD_SIZE",
-        local_rank: None,
-        local_world: None,
-    },
+    Launcher { name: "PMIx", rank: "PMIX_RANK", world: "WORLD_SIZE", local_rank: None, local_world: None },
 ];
 const SLURM: Launcher = Launcher {
     name: "Slurm",
@@ -302,13 +243,7 @@ struct Found {
 }
 
 fn find(vars: Vars<'_>) -> Result<Found> {
-    let found = |launcher: &Launcher, shard| {
-        Ok(Found {
-            shard,
-            launcher: Some(launcher.name),
-            halves: Vec::new(),
-        })
-    };
+    let found = |launcher: &Launcher, shard| Ok(Found { shard, launcher: Some(launcher.name), halves: Vec::new() });
     if let Some(shard) = TORCHRUN.ask(vars)? {
         return found(&TORCHRUN, shard);
     }
@@ -326,28 +261,15 @@ fn find(vars: Vars<'_>) -> Result<Found> {
         return found(&SLURM, shard);
     }
     if let Some(shard) = sagemaker(vars)? {
-        return Ok(Found {
-            shard,
-            launcher: Some("SageMaker"),
-            halves: Vec::new(),
-        });
+        return Ok(Found { shard, launcher: Some("SageMaker"), halves: Vec::new() });
     }
     if let Some(shard) = KUBERNETES.ask(vars)? {
         return found(&KUBERNETES, shard);
     }
-    let halves = [&TORCHRUN, &LIGHTNING]
-        .into_iter()
-        .chain(&MPI)
-        .chain([&KUBERNETES]);
-    let halves = halves
-        .filter(|l| vars(l.rank).is_some() && vars(l.world).is_none())
-        .map(|l| (l.rank, l.world))
-        .collect();
-    Ok(Found {
-        shard: Shard::default(),
-        launcher: None,
-        halves,
-    })
+    let halves = [&TORCHRUN, &LIGHTNING].into_iter().chain(&MPI).chain([&KUBERNETES]);
+    let halves =
+        halves.filter(|l| vars(l.rank).is_some() && vars(l.world).is_none()).map(|l| (l.rank, l.world)).collect();
+    Ok(Found { shard: Shard::default(), launcher: None, halves })
 }
 
 impl Launcher {
@@ -362,18 +284,16 @@ impl Launcher {
     fn shard(&self, vars: Vars<'_>, rank: u32, world: u32) -> Result<Shard> {
         let (rank_name, world_name) = (self.rank, self.world);
         let shard = Shard::new(rank, world).map_err(|_| {
-            Error::config(format!("{rank_name} is {rank} and {world_name} is {world}, but a rank is below the world size"))
-                .hint(format!("check what set them, or unset {rank_name}"))
+            Error::config(format!(
+                "{rank_name} is {rank} and {world_name} is {world}, but a rank is below the world size"
+            ))
+            .hint(format!("check what set them, or unset {rank_name}"))
         })?;
         let ask = |name: Option<&str>| name.map_or(Ok(None), |name| number(vars, name));
         let local_rank = ask(self.local_rank)?.unwrap_or(0);
         // Slurm's tasks per node are an upper bound, so the last node may have fewer, and a small job too.
         let local_world = ask(self.local_world)?.unwrap_or(local_rank.saturating_add(1));
-        let bound = if self.name == SLURM.name {
-            local_world.min(world).max(1)
-        } else {
-            local_world
-        };
+        let bound = if self.name == SLURM.name { local_world.min(world).max(1) } else { local_world };
         shard.with_local(local_rank, bound).map_err(|_| {
             let (rank_name, world_name) = (self.local_rank.unwrap_or_default(), self.local_world.unwrap_or_default());
             Error::config(format!(
@@ -391,20 +311,14 @@ fn lightning(vars: Vars<'_>) -> Result<Option<Shard>> {
     if vars(LIGHTNING.world).is_some() {
         return LIGHTNING.ask(vars);
     }
-    let by_nodes = Launcher {
-        world: "NNODES",
-        ..LIGHTNING
-    };
-    let (Some(rank), Some(nodes)) = (number(vars, by_nodes.rank)?, number(vars, by_nodes.world)?)
-    else {
+    let by_nodes = Launcher { world: "NNODES", ..LIGHTNING };
+    let (Some(rank), Some(nodes)) = (number(vars, by_nodes.rank)?, number(vars, by_nodes.world)?) else {
         return Ok(None);
     };
     let each = number(vars, "LOCAL_WORLD_SIZE")?.unwrap_or(1);
-    let world = nodes.checked_mul(each).ok_or_else(|| {
-        Error::config(format!(
-            "NNODES is {nodes} and LOCAL_WORLD_SIZE is {each}, which is too much"
-        ))
-    })?;
+    let world = nodes
+        .checked_mul(each)
+        .ok_or_else(|| Error::config(format!("NNODES is {nodes} and LOCAL_WORLD_SIZE is {each}, which is too much")))?;
     by_nodes.shard(vars, rank, world).map(Some)
 }
 
@@ -412,9 +326,7 @@ fn lightning(vars: Vars<'_>) -> Result<Option<Shard>> {
 /// `SLURM_NTASKS` without being one of those tasks; Slurm numbers such steps (batch, extern, interactive) from
 /// 0xffff_fffa up, or not at all.
 fn in_slurm_step(vars: Vars<'_>) -> bool {
-    vars("SLURM_STEP_ID")
-        .and_then(|id| id.trim().parse::<u32>().ok())
-        .is_some_and(|id| id < 0xffff_fff0)
+    vars("SLURM_STEP_ID").and_then(|id| id.trim().parse::<u32>().ok()).is_some_and(|id| id < 0xffff_fff0)
 }
 
 fn sagemaker(vars: Vars<'_>) -> Result<Option<Shard>> {
@@ -427,13 +339,10 @@ fn sagemaker(vars: Vars<'_>) -> Result<Option<Shard>> {
             .with_source(cause)
     })?;
     let Some(rank) = list.iter().position(|host| *host == current) else {
-        return Err(Error::config(format!(
-            "SM_CURRENT_HOST is {current:?}, which is not in SM_HOSTS {hosts}"
-        ))
-        .hint("check what set them, or unset SM_HOSTS"));
+        return Err(Error::config(format!("SM_CURRENT_HOST is {current:?}, which is not in SM_HOSTS {hosts}"))
+            .hint("check what set them, or unset SM_HOSTS"));
     };
-    let count =
-        |n: usize| u32::try_from(n).map_err(|_| Error::config(format!("SM_HOSTS names {n} hosts")));
+    let count = |n: usize| u32::try_from(n).map_err(|_| Error::config(format!("SM_HOSTS names {n} hosts")));
     Shard::new(count(rank)?, count(list.len())?).map(Some)
 }
 
@@ -456,84 +365,39 @@ mod tests {
 
     fn vars(list: &'static str) -> impl Fn(&str) -> Option<String> {
         move |name| {
-            let mut pairs = list
-                .split_whitespace()
-                .map(|pair| pair.split_once('=').expect("NAME=value"));
-            pairs
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.to_owned())
+            let mut pairs = list.split_whitespace().map(|pair| pair.split_once('=').expect("NAME=value"));
+            pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
         }
     }
 
     /// Launcher, rank, world, local rank, local world.
     fn found(list: &'static str) -> (Option<&'static str>, [u32; 4]) {
         let found = find(&vars(list)).unwrap_or_else(|error| panic!("{list}: {error}"));
-        let Shard {
-            rank,
-            world,
-            local_rank,
-            local_world,
-        } = found.shard;
+        let Shard { rank, world, local_rank, local_world } = found.shard;
         (found.launcher, [rank, world, local_rank, local_world])
     }
 
     #[test]
     fn every_launcher_is_understood() {
         for (list, launcher, numbers) in [
-            (
-                "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4",
-                "torchrun",
-                [5, 8, 1, 4],
-            ),
+            ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "torchrun", [5, 8, 1, 4]),
             ("RANK=5 WORLD_SIZE=8", "torchrun", [5, 8, 0, 1]),
             ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=3", "torchrun", [5, 8, 3, 4]),
             ("GLOBAL_RANK=3 NNODES=4", "Lightning", [3, 4, 0, 1]),
-            (
-                "GLOBAL_RANK=3 NNODES=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
-                "Lightning",
-                [3, 4, 1, 2],
-            ),
-            (
-                "GLOBAL_RANK=3 NNODES=2 WORLD_SIZE=16",
-                "Lightning",
-                [3, 16, 0, 1],
-            ),
-            (
-                "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0",
-                "Open MPI",
-                [2, 4, 0, 1],
-            ),
-            (
-                "PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
-                "MPICH",
-                [2, 4, 1, 2],
-            ),
-            (
-                "MV2_COMM_WORLD_RANK=2 MV2_COMM_WORLD_SIZE=4",
-                "MVAPICH",
-                [2, 4, 0, 1],
-            ),
+            ("GLOBAL_RANK=3 NNODES=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", "Lightning", [3, 4, 1, 2]),
+            ("GLOBAL_RANK=3 NNODES=2 WORLD_SIZE=16", "Lightning", [3, 16, 0, 1]),
+            ("OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0", "Open MPI", [2, 4, 0, 1]),
+            ("PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", "MPICH", [2, 4, 1, 2]),
+            ("MV2_COMM_WORLD_RANK=2 MV2_COMM_WORLD_SIZE=4", "MVAPICH", [2, 4, 0, 1]),
             ("PMIX_RANK=2 WORLD_SIZE=4", "PMIx", [2, 4, 0, 1]),
-            (
-                "SLURM_PROCID=6 SLURM_NTASKS=8 SLURM_LOCALID=2 SLURM_STEP_ID=0",
-                "Slurm",
-                [6, 8, 2, 3],
-            ),
+            ("SLURM_PROCID=6 SLURM_NTASKS=8 SLURM_LOCALID=2 SLURM_STEP_ID=0", "Slurm", [6, 8, 2, 3]),
             (
                 "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_ID=3 SLURM_NTASKS_PER_NODE=8",
                 "Slurm",
                 [1, 2, 1, 2],
             ),
-            (
-                r#"SM_HOSTS=["algo-1","algo-2","algo-3"] SM_CURRENT_HOST=algo-2"#,
-                "SageMaker",
-                [1, 3, 0, 1],
-            ),
-            (
-                "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
-                "Kubernetes",
-                [3, 4, 0, 1],
-            ),
+            (r#"SM_HOSTS=["algo-1","algo-2","algo-3"] SM_CURRENT_HOST=algo-2"#, "SageMaker", [1, 3, 0, 1]),
+            ("JOB_COMPLETION_INDEX=3 WORLD_SIZE=4", "Kubernetes", [3, 4, 0, 1]),
         ] {
             assert_eq!(found(list), (Some(launcher), numbers), "{list}");
         }
@@ -543,26 +407,14 @@ mod tests {
     fn the_inner_launcher_wins_over_the_outer_one() {
         let slurm = "SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_ID=0";
         for (list, launcher, numbers) in [
-            (
-                "RANK=7 WORLD_SIZE=8 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_ID=0",
-                "torchrun",
-                [7, 8, 0, 1],
-            ),
+            ("RANK=7 WORLD_SIZE=8 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_ID=0", "torchrun", [7, 8, 0, 1]),
             (
                 "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_ID=0",
                 "Open MPI",
                 [3, 4, 0, 1],
             ),
-            (
-                r#"RANK=2 WORLD_SIZE=4 SM_HOSTS=["a","b"] SM_CURRENT_HOST=b"#,
-                "torchrun",
-                [2, 4, 0, 1],
-            ),
-            (
-                "RANK=2 WORLD_SIZE=4 JOB_COMPLETION_INDEX=0",
-                "torchrun",
-                [2, 4, 0, 1],
-            ),
+            (r#"RANK=2 WORLD_SIZE=4 SM_HOSTS=["a","b"] SM_CURRENT_HOST=b"#, "torchrun", [2, 4, 0, 1]),
+            ("RANK=2 WORLD_SIZE=4 JOB_COMPLETION_INDEX=0", "torchrun", [2, 4, 0, 1]),
             (slurm, "Slurm", [0, 2, 0, 1]),
         ] {
             assert_eq!(found(list), (Some(launcher), numbers), "{list}");
@@ -584,22 +436,14 @@ mod tests {
             assert_eq!(found(list), (None, [0, 1, 0, 1]), "{list}");
         }
         // It falls through to the next launcher.
-        assert_eq!(
-            found("RANK=3 PMI_RANK=1 PMI_SIZE=2"),
-            (Some("MPICH"), [1, 2, 0, 1])
-        );
+        assert_eq!(found("RANK=3 PMI_RANK=1 PMI_SIZE=2"), (Some("MPICH"), [1, 2, 0, 1]));
         let halves = find(&vars("JOB_COMPLETION_INDEX=2")).unwrap().halves;
         assert_eq!(halves, [("JOB_COMPLETION_INDEX", "WORLD_SIZE")]);
     }
 
     #[test]
     fn slurm_is_trusted_inside_srun_only() {
-        for step in [
-            "",
-            "SLURM_STEP_ID=4294967291",
-            "SLURM_STEP_ID=4294967290",
-            "SLURM_STEP_ID=batch",
-        ] {
+        for step in ["", "SLURM_STEP_ID=4294967291", "SLURM_STEP_ID=4294967290", "SLURM_STEP_ID=batch"] {
             let list: &'static str = format!("SLURM_PROCID=0 SLURM_NTASKS=8 {step}").leak();
             assert_eq!(found(list), (None, [0, 1, 0, 1]), "{list}");
         }
@@ -615,28 +459,13 @@ mod tests {
             ("RANK=0 WORLD_SIZE=0", "RANK is 0 and WORLD_SIZE is 0"),
             ("RANK=0 WORLD_SIZE=99999999999", "WORLD_SIZE is"),
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=y", "LOCAL_RANK is"),
-            (
-                "RANK=0 WORLD_SIZE=8 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4",
-                "LOCAL_RANK is 4, LOCAL_WORLD_SIZE is 4",
-            ),
+            ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4", "LOCAL_RANK is 4, LOCAL_WORLD_SIZE is 4"),
             ("GLOBAL_RANK=9 NNODES=2", "GLOBAL_RANK is 9 and NNODES is 2"),
-            (
-                "GLOBAL_RANK=9 NNODES=4000000000 LOCAL_WORLD_SIZE=8",
-                "too much",
-            ),
-            (
-                "SLURM_PROCID=z SLURM_NTASKS=2 SLURM_STEP_ID=0",
-                "SLURM_PROCID is",
-            ),
+            ("GLOBAL_RANK=9 NNODES=4000000000 LOCAL_WORLD_SIZE=8", "too much"),
+            ("SLURM_PROCID=z SLURM_NTASKS=2 SLURM_STEP_ID=0", "SLURM_PROCID is"),
             ("SM_HOSTS=algo-1 SM_CURRENT_HOST=algo-1", "SM_HOSTS is"),
-            (
-                r#"SM_HOSTS=["algo-1"] SM_CURRENT_HOST=algo-2"#,
-                r#"SM_CURRENT_HOST is "algo-2""#,
-            ),
-            (
-                "JOB_COMPLETION_INDEX=4 WORLD_SIZE=4",
-                "JOB_COMPLETION_INDEX is 4",
-            ),
+            (r#"SM_HOSTS=["algo-1"] SM_CURRENT_HOST=algo-2"#, r#"SM_CURRENT_HOST is "algo-2""#),
+            ("JOB_COMPLETION_INDEX=4 WORLD_SIZE=4", "JOB_COMPLETION_INDEX is 4"),
         ] {
             let error = Shard::from_vars(vars(list)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{list}");
@@ -655,9 +484,6 @@ mod tests {
         assert!(Shard::new(1, 4).unwrap().with_local(2, 5).is_err());
         assert!(serde_json::from_str::<Shard>(r#"{"rank":4,"world":4}"#).is_err());
         let shard = Shard::new(3, 8).unwrap().with_local(1, 2).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Shard>(&serde_json::to_string(&shard).unwrap()).unwrap(),
-            shard
-        );
+        assert_eq!(serde_json::from_str::<Shard>(&serde_json::to_string(&shard).unwrap()).unwrap(), shard);
     }
 }

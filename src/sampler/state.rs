@@ -79,25 +79,13 @@ impl LoaderState {
     /// The state before the first batch of epoch 0.
     #[must_use]
     pub const fn new(identity: Identity, seed: u64, lanes: u64) -> Self {
-        Self {
-            version: Self::VERSION,
-            epoch: 0,
-            position: 0,
-            seed,
-            lanes,
-            bad_samples: 0,
-            identity,
-        }
+        Self { version: Self::VERSION, epoch: 0, position: 0, seed, lanes, bad_samples: 0, identity }
     }
 
     /// The same run at another place.
     #[must_use]
     pub fn at(&self, epoch: u64, position: u64) -> Self {
-        Self {
-            epoch,
-            position,
-            ..self.clone()
-        }
+        Self { epoch, position, ..self.clone() }
     }
 
     /// Whether a loader with this identity can go on from here.
@@ -106,47 +94,19 @@ impl LoaderState {
     /// `State`, with the part that differs, its value here and in the state, and what to do.
     pub fn check(&self, identity: &Identity) -> Result<()> {
         check_version(self.version)?;
-        let Identity {
-            format,
-            records,
-            dataset,
-            positions,
-            order,
-            order_fingerprint,
-        } = &self.identity;
+        let Identity { format, records, dataset, positions, order, order_fingerprint } = &self.identity;
         let open = "open the dataset it was saved on";
         let same = "use the order it was saved with";
         differs("dataset is", "", &identity.format, format, open)?;
         differs("dataset has", " records", &identity.records, records, open)?;
-        differs(
-            "dataset's names and sizes have fingerprint",
-            "",
-            &identity.dataset,
-            dataset,
-            open,
-        )?;
+        differs("dataset's names and sizes have fingerprint", "", &identity.dataset, dataset, open)?;
         differs("order is", "", &identity.order, order, same)?;
-        differs(
-            "an epoch has",
-            " positions",
-            &identity.positions,
-            positions,
-            same,
-        )?;
+        differs("an epoch has", " positions", &identity.positions, positions, same)?;
         let hint = "use the order, groups or weights it was saved with";
-        differs(
-            "order has fingerprint",
-            "",
-            &identity.order_fingerprint,
-            order_fingerprint,
-            hint,
-        )?;
+        differs("order has fingerprint", "", &identity.order_fingerprint, order_fingerprint, hint)?;
         if self.position > self.identity.positions {
-            return Err(state(format!(
-                "position {} is beyond the epoch's {positions}",
-                self.position
-            ))
-            .hint("the state is damaged: take an older one"));
+            return Err(state(format!("position {} is beyond the epoch's {positions}", self.position))
+                .hint("the state is damaged: take an older one"));
         }
         if self.lanes == 0 {
             return Err(state("lanes are 0").hint("the state is damaged: take an older one"));
@@ -187,27 +147,16 @@ fn check_version(version: u32) -> Result<()> {
         return Ok(());
     }
     let known = LoaderState::VERSION;
-    Err(state(format!(
-        "the state has version {version}, this infeed reads {known}"
-    ))
-    .hint("resume with the version of infeed that saved it"))
+    Err(state(format!("the state has version {version}, this infeed reads {known}"))
+        .hint("resume with the version of infeed that saved it"))
 }
 
 /// An error when a part is not what the state was saved with.
-fn differs<T: PartialEq + fmt::Display>(
-    what: &str,
-    unit: &str,
-    here: &T,
-    saved: &T,
-    hint: &'static str,
-) -> Result<()> {
+fn differs<T: PartialEq + fmt::Display>(what: &str, unit: &str, here: &T, saved: &T, hint: &'static str) -> Result<()> {
     if here == saved {
         return Ok(());
     }
-    Err(state(format!(
-        "{what} {here}{unit}, the state was saved with {saved}"
-    ))
-    .hint(hint))
+    Err(state(format!("{what} {here}{unit}, the state was saved with {saved}")).hint(hint))
 }
 
 fn state(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -220,9 +169,7 @@ mod tests {
     use crate::sampler::Order;
 
     fn saved() -> LoaderState {
-        let sampler = Order::Random { seed: 42 }
-            .sampler(1_281_167, None, 1)
-            .unwrap();
+        let sampler = Order::Random { seed: 42 }.sampler(1_281_167, None, 1).unwrap();
         let identity = Identity::new("folder", 1_281_167, Fingerprint(0xabc), &*sampler);
         LoaderState::new(identity, 42, 1).at(3, 1024)
     }
@@ -255,31 +202,16 @@ mod tests {
                 |s| s.identity.records = 7,
                 "state: dataset has 1281167 records, the state was saved with 7; open the dataset it was saved on",
             ),
-            (
-                |s| s.identity.dataset = Fingerprint(1),
-                "00000abc, the state was saved with 0000",
-            ),
+            (|s| s.identity.dataset = Fingerprint(1), "00000abc, the state was saved with 0000"),
             (
                 |s| s.identity.order = "random, seed 43".into(),
                 "state: order is random, seed 42, the state was saved with random, seed 43; use the order it was saved with",
             ),
-            (
-                |s| s.identity.positions = 5,
-                "an epoch has 1281167 positions, the state was saved with 5",
-            ),
-            (
-                |s| s.identity.order_fingerprint = Fingerprint(2),
-                "order has fingerprint",
-            ),
-            (
-                |s| s.position = 1_281_168,
-                "position 1281168 is beyond the epoch's 1281167",
-            ),
+            (|s| s.identity.positions = 5, "an epoch has 1281167 positions, the state was saved with 5"),
+            (|s| s.identity.order_fingerprint = Fingerprint(2), "order has fingerprint"),
+            (|s| s.position = 1_281_168, "position 1281168 is beyond the epoch's 1281167"),
             (|s| s.lanes = 0, "lanes are 0"),
-            (
-                |s| s.version = 2,
-                "the state has version 2, this infeed reads 1",
-            ),
+            (|s| s.version = 2, "the state has version 2, this infeed reads 1"),
         ];
         let here = saved().identity;
         saved().check(&here).unwrap();
@@ -299,16 +231,8 @@ mod tests {
             ("{}", "no state"),
             ("[1]", "no state"),
             (r#"{"version":1,"epoch":0}"#, "no state"),
-            (
-                r#"{"version":9,"whatever":0}"#,
-                "version 9, this infeed reads 1",
-            ),
-            (
-                &saved()
-                    .to_json()
-                    .replace("\"position\":1024", "\"position\":-1"),
-                "no state",
-            ),
+            (r#"{"version":9,"whatever":0}"#, "version 9, this infeed reads 1"),
+            (&saved().to_json().replace("\"position\":1024", "\"position\":-1"), "no state"),
         ] {
             let error = LoaderState::from_json(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::State, "{text}");

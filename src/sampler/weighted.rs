@@ -50,34 +50,22 @@ impl WeightedSampler {
     /// # Errors
     /// `Config` when a weight is negative, infinite or no number, or when none is above 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
-        if let Some((record, weight)) = weights
-            .iter()
-            .enumerate()
-            .find(|(_, w)| !w.is_finite() || **w < 0.0)
-        {
+        if let Some((record, weight)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
             return Err(
-                Error::config(format!("the weight of record {record} is {weight}"))
-                    .hint("use 0 or a positive number"),
+                Error::config(format!("the weight of record {record} is {weight}")).hint("use 0 or a positive number")
             );
         }
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
-            return Err(
-                Error::config(format!("none of {} weights is above 0", weights.len()))
-                    .hint("give at least one record a positive weight"),
-            );
+            return Err(Error::config(format!("none of {} weights is above 0", weights.len()))
+                .hint("give at least one record a positive weight"));
         }
         let mut print = Fingerprint::of("weights");
         for weight in weights {
             print = print.number(weight.to_bits());
         }
         let len = weights.len() as u64;
-        Ok(Self {
-            cells: cells(weights, largest),
-            len,
-            seed,
-            weights: print.finish(),
-        })
+        Ok(Self { cells: cells(weights, largest), len, seed, weights: print.finish() })
     }
 
     /// Sets the number of positions in an epoch.
@@ -94,18 +82,12 @@ fn cells(weights: &[f64], largest: f64) -> Box<[Cell]> {
     let sum: f64 = weights.iter().map(|w| w / largest).sum();
     // A share of 1 fills a cell.
     let mut shares: Vec<f64> = weights.iter().map(|w| w / largest / sum * n).collect();
-    let mut cells: Vec<Cell> = (0..weights.len() as u64)
-        .map(|other| Cell { keep: 0, other })
-        .collect();
-    let (mut light, mut heavy): (Vec<usize>, Vec<usize>) =
-        (0..weights.len()).partition(|&i| shares[i] < 1.0);
+    let mut cells: Vec<Cell> = (0..weights.len() as u64).map(|other| Cell { keep: 0, other }).collect();
+    let (mut light, mut heavy): (Vec<usize>, Vec<usize>) = (0..weights.len()).partition(|&i| shares[i] < 1.0);
     while let (Some(&small), Some(&big)) = (light.last(), heavy.last()) {
         light.pop();
         // `as` cuts at u64::MAX; a share of 0 keeps nothing at all.
-        cells[small] = Cell {
-            keep: (shares[small] * 2f64.powi(64)) as u64,
-            other: big as u64,
-        };
+        cells[small] = Cell { keep: (shares[small] * 2f64.powi(64)) as u64, other: big as u64 };
         shares[big] -= 1.0 - shares[small];
         if shares[big] < 1.0 {
             heavy.pop();
@@ -117,10 +99,7 @@ fn cells(weights: &[f64], largest: f64) -> Box<[Cell]> {
     let heaviest = weights.iter().position(|&w| w == largest).unwrap_or(0) as u64;
     for left in light {
         if weights[left] == 0.0 {
-            cells[left] = Cell {
-                keep: 0,
-                other: heaviest,
-            };
+            cells[left] = Cell { keep: 0, other: heaviest };
         }
     }
     cells.into()
@@ -137,9 +116,7 @@ impl Sampler for WeightedSampler {
 
     fn record(&self, epoch: u64, position: u64) -> u64 {
         // Its own purpose in the key: the draws of the augmentation share the seed.
-        let bits = SampleRng::new(key(Purpose::Weighted, self.seed, 0), epoch, position)
-            .op(0)
-            .bits();
+        let bits = SampleRng::new(key(Purpose::Weighted, self.seed, 0), epoch, position).op(0).bits();
         // The whole part picks the cell, the fraction is the coin: 64 bits less those of the number of records.
         let scaled = u128::from(bits) * self.cells.len() as u128;
         let (index, coin) = ((scaled >> 64) as u64, scaled as u64);
@@ -160,11 +137,7 @@ impl Sampler for WeightedSampler {
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of("weighted")
-            .number(self.len)
-            .number(self.seed)
-            .part(self.weights)
-            .finish()
+        Fingerprint::of("weighted").number(self.len).number(self.seed).part(self.weights).finish()
     }
 }
 
@@ -196,17 +169,10 @@ mod tests {
 
     #[test]
     fn the_table_holds_the_weights() {
-        let skewed: Vec<f64> = (0..1000)
-            .map(|i| f64::from(i % 10) * 1.7f64.powi(i % 37))
-            .collect();
-        for weights in [
-            &[1.0][..],
-            &[1.0, 1.0, 1.0],
-            &[0.0, 3.0, 0.0, 1.0],
-            &[1e300, 1e300],
-            &[1e-300, 3e-300],
-            &skewed,
-        ] {
+        let skewed: Vec<f64> = (0..1000).map(|i| f64::from(i % 10) * 1.7f64.powi(i % 37)).collect();
+        for weights in
+            [&[1.0][..], &[1.0, 1.0, 1.0], &[0.0, 3.0, 0.0, 1.0], &[1e300, 1e300], &[1e-300, 3e-300], &skewed]
+        {
             let sampler = WeightedSampler::new(weights, 1).unwrap();
             let largest = weights.iter().copied().fold(0.0, f64::max);
             let sum: f64 = weights.iter().map(|w| w / largest).sum();
@@ -234,18 +200,10 @@ mod tests {
 
     #[test]
     fn weights_and_length_are_in_the_fingerprint() {
-        let print = |weights: &[f64], seed, len| {
-            WeightedSampler::new(weights, seed)
-                .unwrap()
-                .with_len(len)
-                .fingerprint()
-        };
+        let print =
+            |weights: &[f64], seed, len| WeightedSampler::new(weights, seed).unwrap().with_len(len).fingerprint();
         let first = print(&[1.0, 2.0], 0, 2);
-        for other in [
-            print(&[1.0, 3.0], 0, 2),
-            print(&[1.0, 2.0], 1, 2),
-            print(&[1.0, 2.0], 0, 3),
-        ] {
+        for other in [print(&[1.0, 3.0], 0, 2), print(&[1.0, 2.0], 1, 2), print(&[1.0, 2.0], 0, 3)] {
             assert_ne!(first, other);
         }
     }

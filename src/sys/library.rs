@@ -13,13 +13,8 @@ pub(super) fn load(names: &[&str]) -> Result<(&'static Library, String), String>
             Ok(library) => return Ok((Box::leak(Box::new(library)), (*name).to_owned())),
             Err(error) => {
                 // glibc and musl: the file itself is missing, not one that it needs.
-                let text = std::error::Error::source(&error)
-                    .map_or_else(|| error.to_string(), ToString::to_string);
-                let missing = [
-                    "cannot open shared object file",
-                    "No such file",
-                    "Error loading shared library",
-                ];
+                let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                let missing = ["cannot open shared object file", "No such file", "Error loading shared library"];
                 let absent = text.contains(*name) && missing.iter().any(|part| text.contains(part));
                 if !absent {
                     return Err(format!("{name} does not load: {text}"));
@@ -37,33 +32,21 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_library_is_told_from_a_missing_one() {
-        let path =
-            std::env::temp_dir().join(format!("infeed-no-library-{}.so", std::process::id()));
+        let path = std::env::temp_dir().join(format!("infeed-no-library-{}.so", std::process::id()));
         std::fs::write(&path, "not ELF").unwrap();
         let reason = load(&[path.to_str().unwrap()]).err();
         std::fs::remove_file(&path).unwrap();
-        assert!(
-            reason
-                .as_ref()
-                .is_some_and(|reason| reason.contains("does not load")),
-            "{reason:?}"
-        );
+        assert!(reason.as_ref().is_some_and(|reason| reason.contains("does not load")), "{reason:?}");
     }
 
     #[test]
     fn the_first_name_is_the_one_that_is_missed() {
-        assert_eq!(
-            load(&["libnone-a.so.1", "libnone-b.so"]).err(),
-            Some("libnone-a.so.1 not found".into())
-        );
+        assert_eq!(load(&["libnone-a.so.1", "libnone-b.so"]).err(), Some("libnone-a.so.1 not found".into()));
     }
 
     #[test]
     #[cfg(target_env = "gnu")]
     fn later_names_are_tried() {
-        assert_eq!(
-            load(&["libnone-a.so.1", "libc.so.6"]).unwrap().1,
-            "libc.so.6"
-        );
+        assert_eq!(load(&["libnone-a.so.1", "libc.so.6"]).unwrap().1, "libc.so.6");
     }
 }

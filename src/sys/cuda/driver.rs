@@ -17,8 +17,7 @@ type GetNumber = unsafe extern "C" fn(number: *mut c_int) -> c_uint;
 type Get = unsafe extern "C" fn(device: *mut CUdevice, index: c_int) -> c_uint;
 type GetName = unsafe extern "C" fn(name: *mut c_char, len: c_int, device: CUdevice) -> c_uint;
 type TotalMem = unsafe extern "C" fn(bytes: *mut usize, device: CUdevice) -> c_uint;
-type GetAttribute =
-    unsafe extern "C" fn(value: *mut c_int, attribute: c_int, device: CUdevice) -> c_uint;
+type GetAttribute = unsafe extern "C" fn(value: *mut c_int, attribute: c_int, device: CUdevice) -> c_uint;
 
 /// At least one GPU, or the reason why there is none, through the first of these libraries that loads.
 pub(super) fn probe(libraries: &[&str]) -> Result<Vec<Gpu>, String> {
@@ -41,13 +40,8 @@ struct Driver {
 
 impl Driver {
     fn load(libraries: &[&str]) -> Result<Self, String> {
-        let (library, _) = load(libraries).map_err(|reason| {
-            if reason.ends_with("not found") {
-                reason + " (no NVIDIA driver)"
-            } else {
-                reason
-            }
-        })?;
+        let (library, _) = load(libraries)
+            .map_err(|reason| if reason.ends_with("not found") { reason + " (no NVIDIA driver)" } else { reason })?;
         Ok(Self { library })
     }
 
@@ -83,9 +77,7 @@ impl Driver {
         // SAFETY: `CUresult cuDeviceGet(CUdevice *, int)`.
         let get = unsafe { self.function::<Get>(c"cuDeviceGet") }?;
         // SAFETY: `device` outlives the call.
-        check("cuDeviceGet", unsafe {
-            get(&raw mut device, index as c_int)
-        })?;
+        check("cuDeviceGet", unsafe { get(&raw mut device, index as c_int) })?;
 
         let mut name = [0u8; 256];
         // SAFETY: `CUresult cuDeviceGetName(char *, int, CUdevice)`.
@@ -93,38 +85,21 @@ impl Driver {
         // One byte less than there is, so that the name always ends.
         let len = name.len() as c_int - 1;
         // SAFETY: at most `len` bytes of `name` are written.
-        check("cuDeviceGetName", unsafe {
-            get_name(name.as_mut_ptr().cast(), len, device)
-        })?;
-        let name =
-            CStr::from_bytes_until_nul(&name).map(|name| name.to_string_lossy().into_owned());
+        check("cuDeviceGetName", unsafe { get_name(name.as_mut_ptr().cast(), len, device) })?;
+        let name = CStr::from_bytes_until_nul(&name).map(|name| name.to_string_lossy().into_owned());
 
         let mut memory = 0;
         // SAFETY: `CUresult cuDeviceTotalMem_v2(size_t *, CUdevice)`.
         let total = unsafe { self.function::<TotalMem>(c"cuDeviceTotalMem_v2") }?;
         // SAFETY: `memory` outlives the call.
-        check("cuDeviceTotalMem", unsafe {
-            total(&raw mut memory, device)
-        })?;
+        check("cuDeviceTotalMem", unsafe { total(&raw mut memory, device) })?;
 
         let compute = (
-            self.attribute(
-                device,
-                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            )?,
-            self.attribute(
-                device,
-                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )?,
+            self.attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            self.attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
         let name = name.unwrap_or_else(|_| "unnamed".into());
-        Ok(Gpu {
-            index,
-            name,
-            memory_bytes: memory as u64,
-            compute,
-            driver,
-        })
+        Ok(Gpu { index, name, memory_bytes: memory as u64, compute, driver })
     }
 
     fn attribute(&self, device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, String> {
@@ -132,9 +107,7 @@ impl Driver {
         // SAFETY: `CUresult cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice)`; the enum is a C int.
         let get = unsafe { self.function::<GetAttribute>(c"cuDeviceGetAttribute") }?;
         // SAFETY: `value` outlives the call.
-        check("cuDeviceGetAttribute", unsafe {
-            get(&raw mut value, attribute as c_int, device)
-        })?;
+        check("cuDeviceGetAttribute", unsafe { get(&raw mut value, attribute as c_int, device) })?;
         u32::try_from(value).map_err(|_| format!("cuDeviceGetAttribute says {value}"))
     }
 }
@@ -166,10 +139,7 @@ mod tests {
     #[test]
     fn a_missing_driver_is_a_reason_and_no_panic() {
         let reason = probe(&["libno-such-driver.so.1", "libno-such-driver.so"]).unwrap_err();
-        assert_eq!(
-            reason,
-            "libno-such-driver.so.1 not found (no NVIDIA driver)"
-        );
+        assert_eq!(reason, "libno-such-driver.so.1 not found (no NVIDIA driver)");
     }
 
     #[test]
@@ -183,13 +153,7 @@ mod tests {
     #[test]
     fn codes_are_told_in_words() {
         assert_eq!(check("cuInit", 0), Ok(()));
-        assert_eq!(
-            check("cuInit", 100),
-            Err("the driver sees no GPU (cuInit returned 100)".into())
-        );
-        assert_eq!(
-            check("cuInit", 4242),
-            Err("CUDA error (cuInit returned 4242)".into())
-        );
+        assert_eq!(check("cuInit", 100), Err("the driver sees no GPU (cuInit returned 100)".into()));
+        assert_eq!(check("cuInit", 4242), Err("CUDA error (cuInit returned 4242)".into()));
     }
 }
