@@ -313,6 +313,7 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--transform", &no_transform], "transform"),
         (&["--config", &unknown_key], "batchsize"),
         (&["--log-every", "0"], "--log-every"),
+        (&["--epochs", "0"], "--epochs"),
     ] {
         let output = run(&[&["run", &data().cifar10], args].concat());
         let message = text(&output.stderr);

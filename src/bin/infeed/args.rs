@@ -37,13 +37,13 @@ pub(crate) struct RunArgs {
     /// Dataset: a folder, file://…, or synthetic://…
     pub url: String,
     /// Epochs to run, counted from the first; with --resume the epochs of the whole run
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
     /// Print a line each time this many batches are done
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub log_every: u64,
     /// Stop after this many batches
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
