@@ -37,13 +37,13 @@ pub(crate) struct RunArgs {
     /// Dataset: a folder, file://…, or synthetic://…
     pub url: String,
     /// Epochs to run, counted from the first; with --resume the epochs of the whole run
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
     /// Print a line each time this many batches are done
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub log_every: u64,
     /// Stop after this many batches
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
@@ -230,9 +230,7 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Auto<T> {
         if text == "auto" {
             return Ok(Self(None));
         }
-        text.parse()
-            .map(|value| Self(Some(value)))
-            .map_err(|error: T::Err| format!("{error}; or say auto"))
+        text.parse().map(|value| Self(Some(value))).map_err(|error: T::Err| format!("{error}; or say auto"))
     }
 }
 
@@ -261,10 +259,7 @@ impl FromStr for Shuffle {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "none" => Ok(Self::Off),
-            _ => text
-                .parse()
-                .map(Self::Seed)
-                .map_err(|_| "use a whole number as seed, or none".into()),
+            _ => text.parse().map(Self::Seed).map_err(|_| "use a whole number as seed, or none".into()),
         }
     }
 }
@@ -287,9 +282,7 @@ impl FromStr for DeviceArg {
             "cuda" => Ok(Self::Cuda(0)),
             _ => {
                 let index = text.strip_prefix("cuda:").and_then(|n| n.parse().ok());
-                index
-                    .map(Self::Cuda)
-                    .ok_or_else(|| "use auto, cpu, or cuda:N".into())
+                index.map(Self::Cuda).ok_or_else(|| "use auto, cpu, or cuda:N".into())
             }
         }
     }
@@ -310,10 +303,7 @@ mod tests {
     fn auto_is_a_value_of_its_own() {
         assert_eq!("auto".parse::<Auto<usize>>(), Ok(Auto(None)));
         assert_eq!("4".parse::<Auto<usize>>(), Ok(Auto(Some(4))));
-        assert_eq!(
-            "2GiB".parse::<Auto<Bytes>>(),
-            Ok(Auto(Some(Bytes(2 << 30))))
-        );
+        assert_eq!("2GiB".parse::<Auto<Bytes>>(), Ok(Auto(Some(Bytes(2 << 30)))));
         assert!("many".parse::<Auto<usize>>().is_err());
         assert!("-1".parse::<Auto<usize>>().is_err());
     }

@@ -19,11 +19,8 @@ impl Checksum {
         for (name, tensor) in batch.fields() {
             let len = tensor.row_bytes();
             for row in 0..batch.valid() {
-                let place = Place {
-                    epoch: batch.epoch(),
-                    position: batch.positions()[row],
-                    record: batch.records()[row],
-                };
+                let place =
+                    Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
                 let bytes = &tensor.bytes()[row * len..][..len];
                 self.add(row_hash(hasher, place, name, tensor.dtype().name(), bytes));
             }
@@ -78,9 +75,7 @@ impl Serialize for Checksum {
 
 impl<'de> Deserialize<'de> for Checksum {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -91,37 +86,12 @@ mod tests {
     #[test]
     fn a_row_is_known_by_its_place_its_field_and_its_bytes() {
         let mut hasher = Xxh3::new();
-        let base = Place {
-            epoch: 1,
-            position: 2,
-            record: 3,
-        };
+        let base = Place { epoch: 1, position: 2, record: 3 };
         let mut hashes = vec![
             row_hash(&mut hasher, base, "image", "u8", b"xy"),
-            row_hash(
-                &mut hasher,
-                Place { epoch: 2, ..base },
-                "image",
-                "u8",
-                b"xy",
-            ),
-            row_hash(
-                &mut hasher,
-                Place {
-                    position: 3,
-                    ..base
-                },
-                "image",
-                "u8",
-                b"xy",
-            ),
-            row_hash(
-                &mut hasher,
-                Place { record: 2, ..base },
-                "image",
-                "u8",
-                b"xy",
-            ),
+            row_hash(&mut hasher, Place { epoch: 2, ..base }, "image", "u8", b"xy"),
+            row_hash(&mut hasher, Place { position: 3, ..base }, "image", "u8", b"xy"),
+            row_hash(&mut hasher, Place { record: 2, ..base }, "image", "u8", b"xy"),
             row_hash(&mut hasher, base, "label", "u8", b"xy"),
             row_hash(&mut hasher, base, "image", "f16", b"xy"),
             row_hash(&mut hasher, base, "image", "u8", b"xz"),

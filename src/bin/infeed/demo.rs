@@ -37,16 +37,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let mut out = Out::new(None);
     let (folder, photos) = Folder::with(&mut out)?;
     let cifar = folder.join("cifar10");
-    synth::make(
-        synth::Plan {
-            kind: SynthKind::Cifar10,
-            count: CIFAR,
-            classes: 10,
-            seed: 1,
-        },
-        &cifar,
-        &mut out,
-    )?;
+    synth::make(synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1 }, &cifar, &mut out)?;
     out.line(format_args!(
         "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
         units::count(photos.files),
@@ -58,22 +49,10 @@ pub(crate) async fn command() -> Result<(), Failure> {
 
     let photos = folder.join("photos").display().to_string();
     let batch = PHOTO_BATCH.to_string();
-    let base = [
-        "--transform",
-        "imagenet-train",
-        "--batch-size",
-        &batch,
-        "--shuffle",
-        "42",
-    ];
+    let base = ["--transform", "imagenet-train", "--batch-size", &batch, "--shuffle", "42"];
 
     out.line("\n1. As fast as it can: random crops to 224x224, flips, normalised f32, shuffled.")?;
-    let alone = step(
-        &photos,
-        &[&base[..], &["--epochs", "2", "--checksum"]].concat(),
-        Some(&out),
-    )
-    .await?;
+    let alone = step(&photos, &[&base[..], &["--epochs", "2", "--checksum"]].concat(), Some(&out)).await?;
     out.line(format_args!(
         "   {} images/s, first batch after {}.",
         units::count(alone.samples_per_second.round() as u64),
@@ -81,59 +60,34 @@ pub(crate) async fn command() -> Result<(), Failure> {
     ))?;
 
     let each = PHOTO_BATCH as f64 / alone.samples_per_second * SLOWER;
-    let trainer = format!("{}ms", (each * 1e3).ceil().clamp(1.0, 400.0));
-    out.line(format_args!("\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."))?;
+    let trainer = format!("{}ms", (each * 1e3).ceil().max(1.0));
+    // About five seconds, also on a slow machine.
+    let batches = (PHOTOS / PHOTO_BATCH) as f64;
+    let epochs = (5.0 / (each * batches)).clamp(1.0, 8.0).floor().to_string();
+    out.line(format_args!(
+        "\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."
+    ))?;
     let mut lines = Out::new(None);
-    let options = [
-        &base[..],
-        &["--epochs", "4", "--log-every", "6", "--step-time", &trainer],
-    ]
-    .concat();
+    let options = [&base[..], &["--epochs", &epochs, "--log-every", "6", "--step-time", &trainer]].concat();
     let trained = run_step(&photos, &options, &mut lines, Some(&out)).await?;
     out.line(format_args!("\n{}", trained.table()))?;
 
-    out.line(
-        "\n3. The same rows in the same order, whatever the number of workers and batches ahead.",
-    )?;
+    out.line("\n3. The same rows in the same order, whatever the number of workers and batches ahead.")?;
     let mut same = true;
     for (workers, prefetch) in [("1", "1"), ("3", "8")] {
-        let options = [
-            "--epochs",
-            "2",
-            "--checksum",
-            "--workers",
-            workers,
-            "--prefetch",
-            prefetch,
-        ];
+        let options = ["--epochs", "2", "--checksum", "--workers", workers, "--prefetch", prefetch];
         let report = step(&photos, &[&base[..], &options].concat(), Some(&out)).await?;
         same &= report.checksum == alone.checksum;
-        let checksum = report
-            .checksum
-            .map(|sum| sum.to_string())
-            .unwrap_or_default();
-        out.line(format_args!(
-            "   {workers} workers, {prefetch} batches ahead: checksum {checksum}"
-        ))?;
+        let checksum = report.checksum.map(|sum| sum.to_string()).unwrap_or_default();
+        out.line(format_args!("   workers {workers}, prefetch {prefetch}: checksum {checksum}"))?;
     }
     if !same {
-        return Err(Failure::Failed(
-            "the checksums differ: this is a bug in infeed, please report it".into(),
-        ));
+        return Err(Failure::Failed("the checksums differ: this is a bug in infeed, please report it".into()));
     }
 
     out.line("\n4. CIFAR-10 from its binary files, batch 256, padded random crops and flips.")?;
     let epochs = CIFAR_EPOCHS.to_string();
-    let options = [
-        "--transform",
-        "cifar-train",
-        "--batch-size",
-        "256",
-        "--shuffle",
-        "42",
-        "--epochs",
-        &epochs,
-    ];
+    let options = ["--transform", "cifar-train", "--batch-size", "256", "--shuffle", "42", "--epochs", &epochs];
     let small = step(&cifar.display().to_string(), &options, Some(&out)).await?;
     out.line(format_args!(
         "   {} records/s over {CIFAR_EPOCHS} epochs.",
@@ -156,12 +110,7 @@ async fn step(url: &str, options: &[&str], show: Option<&Out>) -> Result<RunRepo
     run_step(url, options, &mut Out::quiet(), show).await
 }
 
-async fn run_step(
-    url: &str,
-    options: &[&str],
-    lines: &mut Out,
-    show: Option<&Out>,
-) -> Result<RunReport, Failure> {
+async fn run_step(url: &str, options: &[&str], lines: &mut Out, show: Option<&Out>) -> Result<RunReport, Failure> {
     if let Some(out) = show {
         out.line(format_args!("   $ infeed run {url} {}", options.join(" ")))?;
     }
@@ -171,14 +120,10 @@ async fn run_step(
 }
 
 fn parse(url: &str, options: &[&str]) -> Result<RunArgs, Failure> {
-    let words = ["infeed", "run", url]
-        .into_iter()
-        .chain(options.iter().copied());
+    let words = ["infeed", "run", url].into_iter().chain(options.iter().copied());
     match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(Some(args::Command::Run(args))) => Ok(*args),
-        Ok(_) => Err(Failure::Failed(
-            "the demo's commands are broken; please report it".into(),
-        )),
+        Ok(_) => Err(Failure::Failed("the demo's commands are broken; please report it".into())),
         Err(error) => Err(Failure::Failed(error.to_string())),
     }
 }
@@ -192,12 +137,7 @@ struct Folder {
 impl Folder {
     /// In the RAM disk where there is one with room, else in the temp folder; with the photographs in it.
     fn with(out: &mut Out) -> Result<(Self, synth::Made), Failure> {
-        let plan = synth::Plan {
-            kind: SynthKind::Imagenet,
-            count: PHOTOS,
-            classes: 12,
-            seed: 1,
-        };
+        let plan = synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1 };
         let make = |parent: &Path, out: &mut Out| {
             let folder = Self::new(parent)?;
             let made = synth::make(plan, &folder.join("photos"), out)?;
@@ -244,12 +184,7 @@ impl Drop for Folder {
 fn start_sweeper(dir: &Path) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     // Our stdout may be a pipe whose reader waits for its end: the helper must not hold it.
-    command
-        .arg("sweep-up")
-        .arg(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.arg("sweep-up").arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // A Ctrl-C goes to our whole process group; the helper must outlive it.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -258,14 +193,9 @@ fn start_sweeper(dir: &Path) -> io::Result<Child> {
 
 /// The helper: waits for the demo's end, then removes its folder.
 pub(crate) fn sweep_up(dir: &Path) -> Result<(), Failure> {
-    let ours = dir
-        .file_name()
-        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let ours = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     if !ours || !dir.is_dir() {
-        return Err(Failure::Usage(format!(
-            "{} is no folder of a demo",
-            dir.display()
-        )));
+        return Err(Failure::Usage(format!("{} is no folder of a demo", dir.display())));
     }
     let _ = io::stdin().read_to_end(&mut Vec::new());
     // A writer that died a moment ago may have left a last file behind our walk: once more is enough.

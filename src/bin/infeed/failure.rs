@@ -25,9 +25,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Usage(message) => {
-                crate::out::to_stderr(format_args!(
-                    "error: {message}\n\nFor more information, try '--help'."
-                ));
+                crate::out::to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
             Self::Failed(message) => {

@@ -58,6 +58,7 @@ struct FieldFindings {
 struct Sizes {
     sampled: usize,
     unreadable: usize,
+    first_error: Option<String>,
     bytes: Spread,
     height: Spread,
     width: Spread,
@@ -77,6 +78,7 @@ struct Spread {
 struct Record {
     record: u64,
     object: String,
+    /// Read for it, or held in memory.
     bytes: u64,
     kind: Option<String>,
     height: Option<u32>,
@@ -96,31 +98,19 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     if let Some(devices) = &devices {
         out.line(devices)?;
     }
-    let mut findings = Findings {
-        version: 1,
-        devices,
-        dataset: None,
-    };
+    let mut findings = Findings { version: 1, devices, dataset: None };
     if let Some(url) = &args.url {
         let dataset = infeed::open(url).await?;
         let found = look(url, &dataset, args.records).await;
         found.print(&out, &dataset)?;
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
-            let name = args
-                .transform
-                .as_deref()
-                .unwrap_or_else(|| options::default_transform(&*dataset));
+            let name = args.transform.as_deref().unwrap_or_else(|| options::default_transform(&*dataset));
             let count = sheet::write(&dataset, options::transform(name)?, args.seed, path).await?;
-            out.line(format_args!(
-                "\n{}: {count} samples after {name}",
-                path.display()
-            ))?;
+            out.line(format_args!("\n{}: {count} samples after {name}", path.display()))?;
         }
     }
-    args.json
-        .as_ref()
-        .map_or(Ok(()), |json| json.write(&findings))
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&findings))
 }
 
 async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindings {
@@ -129,30 +119,17 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     let codecs = codecs();
     // A remote store answers slowly: ask for several at a time.
     let read = |records: Vec<u64>| {
-        stream::iter(records)
-            .map(|record| look_at(dataset, &codecs, record))
-            .buffered(16)
-            .collect::<Vec<_>>()
+        stream::iter(records).map(|record| look_at(dataset, &codecs, record)).buffered(16).collect::<Vec<_>>()
     };
     let first_records = read((0..first.min(dataset.len())).collect()).await;
     let step = dataset.len().div_ceil(SAMPLED).max(1);
-    let sampled = read(
-        (0..dataset.len())
-            .step_by(usize::try_from(step).unwrap_or(usize::MAX))
-            .collect(),
-    )
-    .await;
+    let sampled = read((0..dataset.len()).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect()).await;
     DatasetFindings {
         url: url.to_owned(),
         format: dataset.format().to_owned(),
         records: dataset.len(),
         classes: classes.map(<[_]>::len),
-        class_names: classes
-            .unwrap_or_default()
-            .iter()
-            .take(CLASSES)
-            .cloned()
-            .collect(),
+        class_names: classes.unwrap_or_default().iter().take(CLASSES).cloned().collect(),
         fields: schema.fields.iter().map(FieldFindings::new).collect(),
         fingerprint: dataset.fingerprint().to_string(),
         sizes: Sizes::of(&sampled),
@@ -161,27 +138,15 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
 }
 
 /// Reads one record; what is wrong with it is part of the finding.
-async fn look_at(
-    dataset: &Arc<dyn Dataset>,
-    codecs: &[Arc<dyn ImageCodec>],
-    record: u64,
-) -> Record {
-    let mut found = Record {
-        record,
-        object: dataset.object(record),
-        ..Record::default()
-    };
+async fn look_at(dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn ImageCodec>], record: u64) -> Record {
+    let mut found = Record { record, object: dataset.object(record), ..Record::default() };
     if let Err(error) = fill(&mut found, dataset, codecs).await {
         found.error = Some(format!("{error:#}"));
     }
     found
 }
 
-async fn fill(
-    found: &mut Record,
-    dataset: &Arc<dyn Dataset>,
-    codecs: &[Arc<dyn ImageCodec>],
-) -> Result<(), Error> {
+async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn ImageCodec>]) -> Result<(), Error> {
     let plan = dataset.plan(found.record, SampleRng::new(0, 0, found.record))?;
     let mut bytes = Vec::new();
     for extent in &plan.extents {
@@ -198,24 +163,23 @@ async fn fill(
             Value::Encoded(bytes) => {
                 let head = &bytes[..bytes.len().min(64)];
                 let Some(codec) = codecs.iter().find(|codec| codec.recognises(head)) else {
-                    let what = if bytes.is_empty() {
-                        "the file is empty"
-                    } else {
-                        "no decoder knows this kind of file"
-                    };
+                    let what =
+                        if bytes.is_empty() { "the file is empty" } else { "no decoder knows this kind of file" };
                     return Err(Error::corrupt(what));
                 };
                 found.kind = Some(codec.name().to_owned());
                 codec.info(bytes)?
             }
-            Value::Pixels { info, .. } => {
+            Value::Pixels { info, data } => {
+                if plan.extents.is_empty() {
+                    found.bytes += data.len() as u64;
+                }
                 found.kind = Some("pixels".into());
                 *info
             }
             _ => continue,
         };
-        (found.height, found.width, found.channels) =
-            (Some(info.height), Some(info.width), Some(info.channels));
+        (found.height, found.width, found.channels) = (Some(info.height), Some(info.width), Some(info.channels));
     }
     Ok(())
 }
@@ -223,29 +187,16 @@ async fn fill(
 impl FieldFindings {
     fn new(field: &Field) -> Self {
         let (kind, describe) = match &field.kind {
-            FieldKind::Image {
-                channels,
-                size,
-                dtype,
-            } => {
-                let size = size.map_or("any size".into(), |(height, width)| {
-                    format!("{height}x{width}")
-                });
+            FieldKind::Image { channels, size, dtype } => {
+                let size = size.map_or("any size".into(), |(height, width)| format!("{height}x{width}"));
                 let dtype = dtype.map_or(String::new(), |dtype| format!(", {dtype}"));
-                (
-                    "image",
-                    format!("image, {channels} channels, {size}{dtype}"),
-                )
+                ("image", format!("image, {channels} channels, {size}{dtype}"))
             }
             FieldKind::Label => ("label", "class index, i64".into()),
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
             other => ("other", format!("{other:?}")),
         };
-        Self {
-            name: field.name.clone(),
-            kind,
-            describe,
-        }
+        Self { name: field.name.clone(), kind, describe }
     }
 }
 
@@ -258,28 +209,11 @@ impl Sizes {
         }
         Some(Self {
             sampled: records.len(),
-            unreadable: records
-                .iter()
-                .filter(|record| record.error.is_some())
-                .count(),
-            bytes: Spread::of(
-                records
-                    .iter()
-                    .filter(|record| record.error.is_none())
-                    .map(|record| record.bytes),
-            )?,
-            height: Spread::of(
-                records
-                    .iter()
-                    .filter_map(|record| record.height)
-                    .map(u64::from),
-            )?,
-            width: Spread::of(
-                records
-                    .iter()
-                    .filter_map(|record| record.width)
-                    .map(u64::from),
-            )?,
+            first_error: records.iter().find_map(|record| record.error.clone()),
+            unreadable: records.iter().filter(|record| record.error.is_some()).count(),
+            bytes: Spread::of(records.iter().filter(|record| record.error.is_none()).map(|record| record.bytes))?,
+            height: Spread::of(records.iter().filter_map(|record| record.height).map(u64::from))?,
+            width: Spread::of(records.iter().filter_map(|record| record.width).map(u64::from))?,
             kinds,
         })
     }
@@ -289,11 +223,7 @@ impl Spread {
     fn of(values: impl Iterator<Item = u64>) -> Option<Self> {
         let mut values: Vec<u64> = values.collect();
         values.sort_unstable();
-        Some(Self {
-            min: *values.first()?,
-            p50: values[values.len() / 2],
-            max: *values.last()?,
-        })
+        Some(Self { min: *values.first()?, p50: values[values.len() / 2], max: *values.last()? })
     }
 }
 
@@ -304,54 +234,29 @@ impl DatasetFindings {
         table.add_row(["format", &self.format]);
         table.add_row(["records", &units::count(self.records)]);
         if let Some(classes) = self.classes {
-            let more = if classes > self.class_names.len() {
-                ", …"
-            } else {
-                ""
-            };
+            let more = if classes > self.class_names.len() { ", …" } else { "" };
             table.add_row([
                 "classes",
-                &format!(
-                    "{}: {}{more}",
-                    units::count(classes as u64),
-                    self.class_names.join(", ")
-                ),
+                &format!("{}: {}{more}", units::count(classes as u64), self.class_names.join(", ")),
             ]);
         }
         for field in &self.fields {
             table.add_row([format!("field {}", field.name), field.describe.clone()]);
         }
         if let Some(sizes) = &self.sizes {
-            let Sizes {
-                sampled,
-                unreadable,
-                bytes,
-                height,
-                width,
-                kinds,
-            } = sizes;
-            let kinds: Vec<_> = kinds
-                .iter()
-                .map(|(kind, count)| format!("{count} {kind}"))
-                .collect();
-            table.add_row([
-                "sampled",
-                &format!("{sampled} records: {}", kinds.join(", ")),
-            ]);
+            let Sizes { sampled, unreadable, first_error, bytes, height, width, kinds } = sizes;
+            let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            table.add_row(["sampled", &format!("{sampled} records: {}", kinds.join(", "))]);
             let size = |pick: fn(&Spread) -> u64| format!("{}x{}", pick(width), pick(height));
             table.add_row([
                 "width x height",
-                &format!(
-                    "{} to {}, median {}",
-                    size(|s| s.min),
-                    size(|s| s.max),
-                    size(|s| s.p50)
-                ),
+                &format!("{} to {}, median {}", size(|s| s.min), size(|s| s.max), size(|s| s.p50)),
             ]);
             let [min, p50, max] = [bytes.min, bytes.p50, bytes.max].map(units::size);
             table.add_row(["bytes", &format!("{min} to {max}, median {p50}")]);
             if *unreadable > 0 {
-                table.add_row(["unreadable", &format!("{unreadable} of the sample")]);
+                let error = first_error.as_deref().unwrap_or_default();
+                table.add_row(["unreadable", &format!("{unreadable} of the sample; first: {error}")]);
             }
         }
         out.line(table.trim_fmt())?;
@@ -359,45 +264,31 @@ impl DatasetFindings {
             return Ok(());
         }
         let mut table = report::table();
-        table.set_header([
-            "record",
-            "object",
-            "bytes",
-            "kind",
-            "width x height",
-            "label",
-        ]);
+        table.set_header(["record", "object", "bytes", "kind", "width x height", "label"]);
         for record in &self.first_records {
-            let size = record
-                .width
-                .zip(record.height)
-                .map(|(width, height)| format!("{width}x{height}"));
+            let size = record.width.zip(record.height).map(|(width, height)| format!("{width}x{height}"));
             let names = dataset.schema().classes.as_deref().unwrap_or_default();
-            let name = |label: i64| {
-                usize::try_from(label)
-                    .ok()
-                    .and_then(|label| names.get(label))
-            };
-            let labels = record.labels.iter().map(|(field, label)| {
-                match name(*label).filter(|_| field == "label") {
-                    Some(name) => format!("{label} {name}"),
-                    None if field == "label" => label.to_string(),
-                    None => format!("{field} {label}"),
-                }
+            let name = |label: i64| usize::try_from(label).ok().and_then(|label| names.get(label));
+            let labels = record.labels.iter().map(|(field, label)| match name(*label).filter(|_| field == "label") {
+                Some(name) => format!("{label} {name}"),
+                None if field == "label" => label.to_string(),
+                None => format!("{field} {label}"),
             });
             table.add_row([
                 record.record.to_string(),
                 record.object.clone(),
                 units::size(record.bytes),
-                record
-                    .error
-                    .clone()
-                    .or_else(|| record.kind.clone())
-                    .unwrap_or_default(),
+                record.kind.clone().unwrap_or_default(),
                 size.unwrap_or_default(),
                 labels.collect::<Vec<_>>().join(", "),
             ]);
         }
-        out.line(format_args!("\n{}", table.trim_fmt()))
+        out.line(format_args!("\n{}", table.trim_fmt()))?;
+        for record in &self.first_records {
+            if let Some(error) = &record.error {
+                out.line(format_args!("record {}: {error}", record.record))?;
+            }
+        }
+        Ok(())
     }
 }

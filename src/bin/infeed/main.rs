@@ -15,7 +15,11 @@ mod state;
 mod synth;
 mod units;
 
-use std::{future::Future, io::Write, process::ExitCode};
+use std::{
+    future::Future,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -34,12 +38,11 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // INFEED_LOG=debug shows decisions, trace each request.
-    let filter = EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    // INFEED_LOG=debug shows decisions, trace each request. Bad samples are told by the commands themselves.
+    let filter =
+        EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::batch=error"));
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
 
     let done = match cli.command.unwrap_or(Command::Demo) {
         Command::Demo => on_runtime(demo::command()),
@@ -55,21 +58,14 @@ fn main() -> ExitCode {
 }
 
 /// Runs a command as a task of a multi-thread runtime, as a training program would.
-fn on_runtime(
-    command: impl Future<Output = Result<(), Failure>> + Send + 'static,
-) -> Result<(), Failure> {
+fn on_runtime(command: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Result<(), Failure> {
     // Two threads: one for the trainer's loop and one for its timers. The loader brings its own.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     runtime.block_on(async {
         match tokio::spawn(command).await {
             Ok(done) => done,
             // The panic's message is on stderr already.
-            Err(_) => Err(Failure::Failed(
-                "infeed stopped on a bug; please report the message above".into(),
-            )),
+            Err(_) => Err(Failure::Failed("infeed stopped on a bug; please report the message above".into())),
         }
     })
 }

@@ -21,17 +21,8 @@ pub(crate) fn loader_config(
     epochs: u64,
 ) -> Result<(LoaderConfig, String), Failure> {
     check_device(args.device)?;
-    let file = args
-        .config
-        .as_deref()
-        .map(ConfigFile::read)
-        .transpose()?
-        .unwrap_or_default();
-    let ConfigFile {
-        mut config,
-        has_shard,
-        has_transform,
-    } = file;
+    let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+    let ConfigFile { mut config, has_shard, has_transform } = file;
     let transform_name = match (&args.transform, has_transform) {
         (Some(name), _) => {
             config.transform = transform(name)?;
@@ -50,11 +41,7 @@ pub(crate) fn loader_config(
     set(&mut config.last_batch, args.last_batch);
     set_auto(&mut config.workers, args.workers);
     set_auto(&mut config.prefetch, args.prefetch);
-    set_auto(
-        &mut config.memory_budget,
-        args.memory_budget
-            .map(|auto| Auto(auto.0.map(|bytes| bytes.0))),
-    );
+    set_auto(&mut config.memory_budget, args.memory_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.io_concurrency, args.io_concurrency);
     match args.shuffle {
         Some(Shuffle::Off) => config.order = Order::Sequential,
@@ -73,9 +60,7 @@ pub(crate) fn loader_config(
         Some(OnBadSampleArg::Stop) => config.on_bad_sample = OnBadSample::Stop,
         // Every record may be skipped every time: a bound of one's own takes a config file.
         Some(OnBadSampleArg::Skip) => {
-            config.on_bad_sample = OnBadSample::Skip {
-                at_most: dataset.len().saturating_mul(epochs),
-            };
+            config.on_bad_sample = OnBadSample::Skip { at_most: dataset.len().saturating_mul(epochs) };
         }
         Some(OnBadSampleArg::Substitute) => config.on_bad_sample = OnBadSample::Substitute,
         None => {}
@@ -101,25 +86,23 @@ fn check_device(device: DeviceArg) -> Result<(), Failure> {
         DeviceArg::Auto | DeviceArg::Cpu => Ok(()),
         DeviceArg::Cuda(index) => {
             let devices = infeed::devices();
-            let found = devices.to_string();
-            Err(Failure::Failed(format!(
-                "device: batches cannot be made on cuda:{index}: decoding on a GPU is not built in this version ({found}); use --device cpu",
-                found = found.trim_end().replace('\n', "; "),
-            )))
+            let why = match devices.gpus.iter().find(|gpu| gpu.index == index) {
+                Some(gpu) => {
+                    format!("{gpu} is there, but decoding on a GPU is not built in this version")
+                }
+                None => format!("no such GPU: {}", devices.to_string().replace('\n', "; ")),
+            };
+            Err(Failure::Failed(format!("device: cuda:{index}: {why}; use --device cpu")))
         }
     }
 }
 
 /// Photographs of any size need a crop to fit a batch; CIFAR's little pictures have a recipe of their own.
 pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
-    let sizes = dataset
-        .schema()
-        .fields
-        .iter()
-        .filter_map(|field| match &field.kind {
-            FieldKind::Image { size, .. } => Some(*size),
-            _ => None,
-        });
+    let sizes = dataset.schema().fields.iter().filter_map(|field| match &field.kind {
+        FieldKind::Image { size, .. } => Some(*size),
+        _ => None,
+    });
     let sizes: Vec<_> = sizes.collect();
     match sizes[..] {
         [] => "none",
@@ -130,16 +113,9 @@ pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
 
 /// A preset, `none`, or a file.
 pub(crate) fn transform(name: &str) -> Result<Transform, Failure> {
-    if name == "none" {
-        return Ok(Transform::default());
-    }
     let path = Path::new(name);
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "json")
-    {
-        let text =
-            fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+    if path.extension().is_some_and(|extension| extension == "json") {
+        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
         return serde_json::from_str(&text)
             .map_err(|error| Failure::Usage(format!("{name}: not a transform: {error}")));
     }
@@ -156,20 +132,14 @@ struct ConfigFile {
 
 impl ConfigFile {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let text =
-            fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
-        Self::parse(&text)
-            .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
+        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        Self::parse(&text).map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let keys: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let config = toml::from_str(text).map_err(|error| error.to_string())?;
-        Ok(Self {
-            config,
-            has_shard: keys.contains_key("shard"),
-            has_transform: keys.contains_key("transform"),
-        })
+        Ok(Self { config, has_shard: keys.contains_key("shard"), has_transform: keys.contains_key("transform") })
     }
 }
 
@@ -179,8 +149,7 @@ mod tests {
 
     #[test]
     fn a_config_file_names_what_it_sets() {
-        let file =
-            ConfigFile::parse("batch_size = 64\nworkers = 2\n[order.random]\nseed = 7\n").unwrap();
+        let file = ConfigFile::parse("batch_size = 64\nworkers = 2\n[order.random]\nseed = 7\n").unwrap();
         assert_eq!((file.config.batch_size, file.config.workers), (64, Some(2)));
         assert_eq!(file.config.order, Order::Random { seed: 7 });
         assert!(!file.has_shard && !file.has_transform);

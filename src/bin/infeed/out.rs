@@ -29,27 +29,19 @@ pub(crate) struct Out {
 impl Out {
     /// Words go to stderr where JSON takes stdout.
     pub(crate) fn new(json: Option<&JsonTarget>) -> Self {
-        Self {
-            to_stderr: matches!(json, Some(JsonTarget::Stdout)),
-            quiet: false,
-            bar: ProgressBar::hidden(),
-        }
+        Self { to_stderr: matches!(json, Some(JsonTarget::Stdout)), quiet: false, bar: ProgressBar::hidden() }
     }
 
     /// Keeps the lines to itself; warnings and bars are shown.
     pub(crate) fn quiet() -> Self {
-        Self {
-            quiet: true,
-            ..Self::new(None)
-        }
+        Self { quiet: true, ..Self::new(None) }
     }
 
     /// Starts a bar of `len` steps; it draws on a terminal only.
     pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
         self.bar.finish_and_clear();
         let style = ProgressStyle::with_template(template).expect("templates are literals");
-        self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr())
-            .with_style(style);
+        self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr()).with_style(style);
     }
 
     /// The running bar (a hidden one when there is none).
@@ -78,8 +70,7 @@ impl Out {
 
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
-        self.bar
-            .suspend(|| to_stderr(format_args!("warning: {warning}")));
+        self.bar.suspend(|| to_stderr(format_args!("warning: {warning}")));
     }
 }
 
@@ -96,11 +87,7 @@ impl FromStr for JsonTarget {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text == "-" {
-            Self::Stdout
-        } else {
-            Self::File(text.into())
-        })
+        Ok(if text == "-" { Self::Stdout } else { Self::File(text.into()) })
     }
 }
 
@@ -115,8 +102,8 @@ impl JsonTarget {
 
     /// Writes one document on one line.
     pub(crate) fn write(&self, value: &impl Serialize) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec(value)
-            .map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;
+        let mut text =
+            serde_json::to_vec(value).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;
         text.push(b'\n');
         match self {
             Self::Stdout => Ok(io::stdout().write_all(&text)?),
@@ -127,11 +114,7 @@ impl JsonTarget {
 
 /// Whether `replace` will work later.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
-    let target = if is_plain(path) {
-        aside(path)
-    } else {
-        path.to_path_buf()
-    };
+    let target = if is_plain(path) { aside(path) } else { path.to_path_buf() };
     fs::OpenOptions::new()
         .write(true)
         .create(true)

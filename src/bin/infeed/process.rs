@@ -24,9 +24,7 @@ fn ticks(stat: &str) -> Option<u64> {
 }
 
 fn high_water(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -44,10 +42,7 @@ mod tests {
 
     #[test]
     fn the_high_water_mark_is_in_bytes() {
-        assert_eq!(
-            high_water("VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"),
-            Some(2 << 20)
-        );
+        assert_eq!(high_water("VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
         assert_eq!(high_water("VmPeak:\t 9 kB\n"), None);
     }
 }

@@ -61,20 +61,13 @@ pub(crate) struct Bad {
 
 impl From<BadSample> for Bad {
     fn from(bad: BadSample) -> Self {
-        Self {
-            record: bad.record,
-            object: bad.object,
-            error: bad.error,
-        }
+        Self { record: bad.record, object: bad.object, error: bad.error }
     }
 }
 
 impl From<Times> for Step {
     fn from(times: Times) -> Self {
-        Self {
-            p50: times.p50.as_secs_f64(),
-            sum: times.sum.as_secs_f64(),
-        }
+        Self { p50: times.p50.as_secs_f64(), sum: times.sum.as_secs_f64() }
     }
 }
 
@@ -82,75 +75,34 @@ impl RunReport {
     /// Two tables: the run, and where its time went.
     pub(crate) fn table(&self) -> String {
         let mut rows: Vec<(&str, String)> = Vec::new();
-        let epochs = if self.epochs == 1 {
-            "1 epoch".into()
-        } else {
-            format!("{} epochs", self.epochs)
-        };
-        rows.push((
-            "dataset",
-            format!(
-                "{}: {} records, {}",
-                self.url,
-                units::count(self.records),
-                self.format
-            ),
-        ));
-        let delivered = format!(
-            "{} samples in {} batches, {epochs}",
-            units::count(self.samples),
-            units::count(self.batches)
-        );
+        let epochs = if self.epochs == 1 { "1 epoch".into() } else { format!("{} epochs", self.epochs) };
+        rows.push(("dataset", format!("{}: {} records, {}", self.url, units::count(self.records), self.format)));
+        let delivered =
+            format!("{} samples in {} batches, {epochs}", units::count(self.samples), units::count(self.batches));
         rows.push(("delivered", delivered));
-        let read = self.bytes_read as f64 / self.seconds.max(f64::MIN_POSITIVE);
-        let rate = format!(
-            "{} samples/s, {}/s read",
-            units::count(self.samples_per_second.round() as u64),
-            units::size(read as u64)
-        );
-        rows.push((
-            "rate",
-            format!("{rate}, {} in all", units::time(self.seconds)),
-        ));
+        let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
+        // Datasets that lie in memory read nothing.
+        if self.bytes_read > 0 {
+            let read = self.bytes_read as f64 / self.seconds.max(f64::MIN_POSITIVE);
+            let _ = write!(rate, ", {}/s read", units::size(read as u64));
+        }
+        rows.push(("rate", format!("{rate}, {} in all", units::time(self.seconds))));
         if let Some(first) = self.first_batch_seconds {
-            let (open, build) = (
-                units::time(self.open_seconds),
-                units::time(self.build_seconds),
-            );
-            rows.push((
-                "first batch",
-                format!(
-                    "{} (before it: open {open}, build {build})",
-                    units::time(first)
-                ),
-            ));
+            let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));
+            rows.push(("first batch", format!("{} (before it: open {open}, build {build})", units::time(first))));
         }
         if let Some(au) = self.au {
             let wait = &self.data_wait;
-            let [p50, p99, max] =
-                [wait.p50, wait.p99, wait.max].map(|time| units::time(time.as_secs_f64()));
+            let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(|time| units::time(time.as_secs_f64()));
             rows.push(("wait for data", format!("p50 {p50}, p99 {p99}, max {max}")));
-            rows.push((
-                "step",
-                format!("p50 {}, wait included", units::time(self.step.p50)),
-            ));
-            rows.push((
-                "AU",
-                format!(
-                    "{:.1} % of the trainer's time was not spent waiting",
-                    au * 100.0
-                ),
-            ));
+            rows.push(("step", format!("p50 {}, wait included", units::time(self.step.p50))));
+            rows.push(("AU", format!("{:.1} % of the trainer's time was not spent waiting", au * 100.0)));
         }
         if let (Some(cpu), true) = (self.cpu_seconds, self.samples > 0) {
             let each = units::time(cpu / self.samples as f64);
             rows.push((
                 "CPU",
-                format!(
-                    "{} ({each} a sample), {} workers",
-                    units::time(cpu),
-                    self.workers.unwrap_or(0)
-                ),
+                format!("{} ({each} a sample), {} workers", units::time(cpu), self.workers.unwrap_or(0)),
             ));
         }
         if let Some(peak) = self.peak_rss_bytes {
@@ -160,21 +112,14 @@ impl RunReport {
             rows.push(("bad samples", units::count(self.bad_sample_count)));
         }
         if let Some(bottleneck) = self.bottleneck {
-            let words = if bottleneck == "yield" {
-                "the trainer: data was always ready"
-            } else {
-                bottleneck
-            };
+            let words = if bottleneck == "yield" { "the trainer: data was always ready" } else { bottleneck };
             rows.push(("bottleneck", words.into()));
         }
         if let Some(checksum) = self.checksum {
             rows.push(("checksum", checksum.to_string()));
         }
         let mut table = table();
-        table.add_rows(
-            rows.into_iter()
-                .map(|(name, value)| [name.to_owned(), value]),
-        );
+        table.add_rows(rows.into_iter().map(|(name, value)| [name.to_owned(), value]));
         let mut text = table.trim_fmt();
         // Writing to a string does not fail.
         let _ = write!(text, "\n\n{}", self.stage_table());
@@ -183,9 +128,7 @@ impl RunReport {
 
     fn stage_table(&self) -> String {
         let mut table = table();
-        table.set_header([
-            "stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99",
-        ]);
+        table.set_header(["stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99"]);
         for stage in self.stages.iter().filter(|stage| stage.items > 0) {
             let time = |time: std::time::Duration| units::time(time.as_secs_f64());
             table.add_row([

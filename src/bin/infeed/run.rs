@@ -33,39 +33,22 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     let report = run(&args, from, &mut out).await?;
     out.line(format_args!("\n{}", report.table()))?;
-    args.json
-        .as_ref()
-        .map_or(Ok(()), |json| json.write(&report))
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
 /// Opens, builds, streams; gives the figures.
-pub(crate) async fn run(
-    args: &RunArgs,
-    from: Option<StateFile>,
-    out: &mut Out,
-) -> Result<RunReport, Failure> {
+pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let dataset = infeed::open(&args.url).await?;
     let open_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
-    let (mut config, transform_name) =
-        options::loader_config(&args.loader, &*dataset, args.epochs)?;
-    if let (
-        Order::Blocks {
-            lanes: lanes @ None,
-            ..
-        },
-        Some(from),
-    ) = (&mut config.order, &from)
-    {
+    let (mut config, transform_name) = options::loader_config(&args.loader, &*dataset, args.epochs)?;
+    if let (Order::Blocks { lanes: lanes @ None, .. }, Some(from)) = (&mut config.order, &from) {
         // Their default is the first run's world size, which the state remembers.
         *lanes = Some(from.state.lanes);
     }
-    let loader = Loader::builder(Arc::clone(&dataset))
-        .config(config)
-        .build()
-        .await?;
+    let loader = Loader::builder(Arc::clone(&dataset)).config(config).build().await?;
     let build_seconds = start.elapsed().as_secs_f64();
 
     let rank = loader.config().shard.rank();
@@ -84,17 +67,11 @@ pub(crate) async fn run(
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
-            (
-                loader.resume_until(&from.state, args.epochs)?,
-                (from.state.epoch, from.state.position / stride),
-            )
+            (loader.resume_until(&from.state, args.epochs)?, (from.state.epoch, from.state.position / stride))
         }
         None => (loader.epochs(0..args.epochs), (0, 0)),
     };
-    let samples_before = from
-        .as_ref()
-        .filter(|from| from.rank == rank)
-        .map_or(0, |from| from.samples);
+    let samples_before = from.as_ref().filter(|from| from.rank == rank).map_or(0, |from| from.samples);
     let mut trainer = Trainer {
         args,
         out,
@@ -111,9 +88,7 @@ pub(crate) async fn run(
     };
     let stream = trainer.train(stream).await?;
     let seconds = start.elapsed().as_secs_f64();
-    let cpu_seconds = cpu
-        .zip(process::cpu_seconds())
-        .map(|(before, after)| after - before);
+    let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
@@ -179,11 +154,7 @@ impl Trainer<'_> {
     }
 
     /// Leaves the last batch's state in `unsaved` unless it is in the state file.
-    async fn steps(
-        &mut self,
-        stream: &mut BatchStream,
-        unsaved: &mut Option<LoaderState>,
-    ) -> Result<(), Failure> {
+    async fn steps(&mut self, stream: &mut BatchStream, unsaved: &mut Option<LoaderState>) -> Result<(), Failure> {
         let mut last = Instant::now();
         while self.batches < self.batches_wanted {
             let asked = Instant::now();
@@ -222,26 +193,24 @@ impl Trainer<'_> {
             sum.add_batch(&mut self.hasher, batch);
         }
         for bad in batch.bad_samples() {
-            self.out.warn(format_args!(
-                "bad sample in epoch {}: {}",
-                bad.epoch, bad.error
-            ));
+            self.out.warn(format_args!("bad sample in epoch {}: {}", bad.epoch, bad.error));
         }
+    }
+
+    /// Batches of this epoch that are done after `batch`, those before a resume included.
+    fn done(&self, batch: &Batch) -> u64 {
+        let (first, offset) = self.step_offset;
+        batch.step() + 1 + if batch.epoch() == first { offset } else { 0 }
     }
 
     /// Each so many batches, and the last of each epoch.
     fn is_logged(&self, batch: &Batch) -> bool {
-        self.batches.is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
+        self.done(batch).is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
     }
 
     fn log(&self, batch: &Batch) -> Result<(), Failure> {
-        let (first, offset) = self.step_offset;
-        let done = batch.step() + 1 + if batch.epoch() == first { offset } else { 0 };
-        let (epoch, all) = (batch.epoch(), self.batches_per_epoch);
-        self.out.line(format_args!(
-            "Epoch [{epoch}][{done}/{all}] {}",
-            self.meters
-        ))
+        let (epoch, done, all) = (batch.epoch(), self.done(batch), self.batches_per_epoch);
+        self.out.line(format_args!("Epoch [{epoch}][{done}/{all}] {}", self.meters))
     }
 
     fn save(&self, state: LoaderState) -> Result<(), Failure> {
@@ -250,14 +219,7 @@ impl Trainer<'_> {
         };
         let samples = self.samples_before + self.samples;
         let (checksum, rank) = (self.checksum, self.rank);
-        StateFile {
-            version: state::VERSION,
-            state,
-            checksum,
-            samples,
-            rank,
-        }
-        .write(path)
+        StateFile { version: state::VERSION, state, checksum, samples, rank }.write(path)
     }
 
     fn writes_files(&self) -> bool {
@@ -282,11 +244,7 @@ impl Meters {
         self.seen += 1;
         // The run's first batch is left out of the averages: its wait is the start of everything.
         if epoch != self.epoch || self.seen == 2 {
-            *self = Self {
-                epoch,
-                seen: self.seen,
-                ..Self::default()
-            };
+            *self = Self { epoch, seen: self.seen, ..Self::default() };
         }
         self.count += 1;
         self.last = (time, data);
@@ -311,18 +269,11 @@ impl std::fmt::Display for Meters {
 }
 
 /// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
-fn describe(
-    loader: &Loader,
-    args: &RunArgs,
-    transform_name: &str,
-) -> Result<Map<String, Value>, Failure> {
+fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map<String, Value>, Failure> {
     let config = serde_json::to_value(loader.config());
-    let config = config
-        .map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
+    let config = config.map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
     let Value::Object(mut config) = config else {
-        return Err(Failure::Failed(
-            "cannot describe the settings: they are no map".into(),
-        ));
+        return Err(Failure::Failed("cannot describe the settings: they are no map".into()));
     };
     let shard = loader.config().shard;
     config.remove("shard");
@@ -359,11 +310,7 @@ mod tests {
     fn averages_leave_out_the_first_batch_and_restart_with_the_epoch() {
         let mut meters = Meters::default();
         let mut line = |epoch, time, data| {
-            meters.add(
-                epoch,
-                Duration::from_millis(time),
-                Duration::from_millis(data),
-            );
+            meters.add(epoch, Duration::from_millis(time), Duration::from_millis(data));
             meters.to_string()
         };
         assert_eq!(line(0, 900, 800), "Time 0.900 (0.900) Data 0.800 (0.800)");

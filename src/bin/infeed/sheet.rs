@@ -8,9 +8,8 @@ use infeed::{
     DType, Dataset, Layout, Loader, OnBadSample, Tensor,
     dataset::FieldKind,
     sampler::{LastBatch, Shard},
-    transform::Transform,
+    transform::{Op, Transform},
 };
-use serde_json::Value;
 
 use crate::failure::Failure;
 
@@ -28,29 +27,21 @@ pub(crate) async fn write(
     seed: u64,
     path: &Path,
 ) -> Result<usize, Failure> {
-    let field = dataset
-        .schema()
-        .fields
-        .iter()
-        .find(|field| matches!(field.kind, FieldKind::Image { .. }));
+    let field = dataset.schema().fields.iter().find(|field| matches!(field.kind, FieldKind::Image { .. }));
     let Some(field) = field else {
         return Err(Failure::Failed("--sheet: the dataset has no images".into()));
     };
-    let count = usize::try_from(dataset.len())
-        .unwrap_or(usize::MAX)
-        .min(COLUMNS * COLUMNS);
+    let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
     let loader = Loader::builder(Arc::clone(dataset))
         .batch_size(count)
         .shuffle(seed)
         .shard(Shard::default())
         .last_batch(LastBatch::Partial)
-        .transform(without_normalize(&transform)?)
+        .transform(as_colours(&transform))
         .dtype(DType::U8)
         .layout(Layout::Nhwc)
         .prefetch(1)
-        .on_bad_sample(OnBadSample::Skip {
-            at_most: count as u64,
-        })
+        .on_bad_sample(OnBadSample::Skip { at_most: count as u64 })
         .build()
         .await?;
     let Some(batch) = loader.epoch(0).next().await else {
@@ -58,75 +49,38 @@ pub(crate) async fn write(
     };
     let batch = batch?;
     let sheet = compose(&batch[field.name.as_str()], batch.valid())?;
-    sheet
-        .save_with_format(path, ImageFormat::Png)
-        .map_err(|error| Failure::file("cannot write", path, error))?;
+    sheet.save_with_format(path, ImageFormat::Png).map_err(|error| Failure::file("cannot write", path, error))?;
     Ok(batch.valid())
 }
 
-/// Normalised values have no meaning as colours.
-fn without_normalize(transform: &Transform) -> Result<Transform, Failure> {
-    fn strip(value: &mut Value) {
-        let normalize = |op: &Value| op == "normalize" || op.get("normalize").is_some();
-        match value {
-            Value::Array(ops) => {
-                ops.retain(|op| !normalize(op));
-                ops.iter_mut().for_each(strip);
-            }
-            Value::Object(map) => map.values_mut().for_each(strip),
-            _ => {}
-        }
-    }
-    let stripped = serde_json::to_value(transform).and_then(|mut value| {
-        strip(&mut value);
-        serde_json::from_value(value)
-    });
-    stripped.map_err(|error| {
-        Failure::Failed(format!(
-            "--sheet: cannot take the normalisation out: {error}"
-        ))
-    })
+/// Without the steps that leave the range of colours.
+fn as_colours(transform: &Transform) -> Transform {
+    let kept = transform.ops().iter().filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
+    kept.cloned().fold(Transform::new(), Transform::push)
 }
 
 fn compose(images: &Tensor, count: usize) -> Result<RgbImage, Failure> {
-    let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>())
-    else {
-        return Err(Failure::Failed(format!(
-            "--sheet: {:?} {} are no pictures",
-            images.shape(),
-            images.dtype()
-        )));
+    let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>()) else {
+        return Err(Failure::Failed(format!("--sheet: {:?} {} are no pictures", images.shape(), images.dtype())));
     };
     let scale = (SIDE / height.max(width).max(1)).max(1);
     let columns = COLUMNS.min(count.max(1));
     let rows = count.div_ceil(columns).max(1);
     let (cell_height, cell_width) = (height * scale + GAP, width * scale + GAP);
     let side = |cells: usize, cell: usize| u32::try_from(cells * cell + GAP);
-    let (Ok(sheet_width), Ok(sheet_height)) = (side(columns, cell_width), side(rows, cell_height))
-    else {
+    let (Ok(sheet_width), Ok(sheet_height)) = (side(columns, cell_width), side(rows, cell_height)) else {
         return Err(Failure::Failed(
             "--sheet: the pictures are too large; choose a transform that resizes them".into(),
         ));
     };
     let mut sheet = RgbImage::from_pixel(sheet_width, sheet_height, image::Rgb([255; 3]));
-    for (at, image) in bytes
-        .chunks_exact((height * width * channels).max(1))
-        .take(count)
-        .enumerate()
-    {
-        let (top, left) = (
-            at / columns * cell_height + GAP,
-            at % columns * cell_width + GAP,
-        );
+    for (at, image) in bytes.chunks_exact((height * width * channels).max(1)).take(count).enumerate() {
+        let (top, left) = (at / columns * cell_height + GAP, at % columns * cell_width + GAP);
         for y in 0..height * scale {
             for x in 0..width * scale {
                 let pixel = &image[(y / scale * width + x / scale) * channels..][..channels];
                 // One channel is gray; of many, the first three stand for colours.
-                let rgb = if channels < 3 {
-                    [pixel[0]; 3]
-                } else {
-                    [pixel[0], pixel[1], pixel[2]]
-                };
+                let rgb = if channels < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
                 sheet.put_pixel((left + x) as u32, (top + y) as u32, image::Rgb(rgb));
             }
         }

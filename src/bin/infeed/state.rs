@@ -25,30 +25,24 @@ pub(crate) const VERSION: u64 = 1;
 
 impl StateFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let text =
-            fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
         let refuse = |what: String| Failure::file("cannot resume from", path, what);
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| refuse(format!("not written by --state: {error}")))?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|error| refuse(format!("not written by --state: {error}")))?;
         match value["version"].as_u64() {
             Some(VERSION) => {}
             Some(other) => {
-                return Err(refuse(format!(
-                    "it has version {other}, this infeed reads {VERSION}"
-                )));
+                return Err(refuse(format!("it has version {other}, this infeed reads {VERSION}")));
             }
             None => return Err(refuse("not written by --state: it has no version".into())),
         }
         // First on its own: it says more about what is wrong with it.
-        LoaderState::from_json(&value["state"].to_string())
-            .map_err(|error| refuse(error.to_string()))?;
-        serde_json::from_value(value)
-            .map_err(|error| refuse(format!("not written by --state: {error}")))
+        LoaderState::from_json(&value["state"].to_string()).map_err(|error| refuse(error.to_string()))?;
+        serde_json::from_value(value).map_err(|error| refuse(format!("not written by --state: {error}")))
     }
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
-        let mut text =
-            serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
+        let mut text = serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
         text.push(b'\n');
         out::replace(path, &text)
     }
@@ -56,10 +50,6 @@ impl StateFile {
     /// The sum that a run on `rank` goes on from. The file's sum belongs to the rank that wrote it: another rank that
     /// resumes from the same file (the world has grown) starts from nothing, so that the ranks' sums still add up.
     pub(crate) fn checksum_for(&self, rank: u32) -> Option<Checksum> {
-        if rank == self.rank {
-            self.checksum
-        } else {
-            Some(Checksum::default())
-        }
+        if rank == self.rank { self.checksum } else { Some(Checksum::default()) }
     }
 }

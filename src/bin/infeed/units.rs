@@ -18,33 +18,23 @@ const UNITS: [(&str, u64); 9] = [
 /// Reads `2GiB`, `512 MB`, `1.5GiB`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim().to_ascii_lowercase());
     if number.is_empty() {
         return Err("a size starts with a number, for example 2GiB or 500MB".into());
     }
     if unit.is_empty() {
-        return Err(format!(
-            "a size needs a unit, for example {number}MiB or {number}GB"
-        ));
+        return Err(format!("a size needs a unit, for example {number}MiB or {number}GB"));
     }
     let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err(format!(
-            "unknown unit {:?}; use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB",
-            text[digits..].trim()
-        ));
+        return Err(format!("unknown unit {:?}; use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB", text[digits..].trim()));
     };
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(*scale),
         // Fractions are of a unit, so f64 is exact enough: 1.5GiB.
-        Err(_) => number
-            .parse::<f64>()
-            .ok()
-            .map(|n| n * *scale as f64)
-            .filter(|n| *n < u64::MAX as f64)
-            .map(|n| n as u64),
+        Err(_) => {
+            number.parse::<f64>().ok().map(|n| n * *scale as f64).filter(|n| *n < u64::MAX as f64).map(|n| n as u64)
+        }
     };
     bytes.ok_or_else(|| format!("{number:?} is not a number of {}", text[digits..].trim()))
 }
@@ -59,11 +49,7 @@ pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024.0 {
-            return if unit == "B" {
-                format!("{bytes} B")
-            } else {
-                format!("{value:.1} {unit}")
-            };
+            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
         }
         value /= 1024.0;
     }
@@ -114,17 +100,7 @@ mod tests {
 
     #[test]
     fn sizes_that_can_be_misread_are_refused() {
-        for text in [
-            "512",
-            "2G",
-            "2M",
-            "",
-            "GiB",
-            "1.2.3GiB",
-            "-1GiB",
-            "99999999999TiB",
-            ".",
-        ] {
+        for text in ["512", "2G", "2M", "", "GiB", "1.2.3GiB", "-1GiB", "99999999999TiB", "."] {
             assert!(parse_size(text).is_err(), "{text:?} was taken");
         }
     }

@@ -58,10 +58,7 @@ impl Folder {
 
     /// Class, and number within the class.
     fn place(&self, index: usize) -> (u64, u64) {
-        (
-            index as u64 % self.plan.classes,
-            index as u64 / self.plan.classes,
-        )
+        (index as u64 % self.plan.classes, index as u64 / self.plan.classes)
     }
 }
 
@@ -78,10 +75,7 @@ fn imagenet(index: usize, draws: &mut Draws) -> Recipe {
         u if u < 0.53 => (600, 450),
         u if u < 0.69 => (500, 260 + (long * 220.0) as usize),
         u if u < 0.73 => (300 + (long * 150.0) as usize, 500),
-        u if u < 0.86 => (
-            110 + (long * 300.0) as usize,
-            90 + (draws.unit() * 250.0) as usize,
-        ),
+        u if u < 0.86 => (110 + (long * 300.0) as usize, 90 + (draws.unit() * 250.0) as usize),
         u if u < 0.955 => (640, 480),
         u if u < 0.985 => (800, 600),
         u if u < 0.997 => (1024, 768),
@@ -101,14 +95,7 @@ fn imagenet(index: usize, draws: &mut Draws) -> Recipe {
     };
     // Found by trying: 0.55 bytes per pixel, nine tenths of files between 0.15 and 1.0, as in the real set.
     let detail = 0.65 * 8f32.powf(draws.unit());
-    Recipe {
-        width,
-        height,
-        quality,
-        detail,
-        kind,
-        progressive: draws.unit() < 0.01,
-    }
+    Recipe { width, height, quality, detail, kind, progressive: draws.unit() < 0.01 }
 }
 
 /// Caltech-256 was gathered from image search: smaller, mostly 4:2:0 at middling quality, 39 KB on average, some gray.
@@ -121,14 +108,7 @@ fn caltech(draws: &mut Draws) -> Recipe {
         u if u < 0.80 => Kind::Color420,
         _ => Kind::Color444,
     };
-    Recipe {
-        width,
-        height,
-        quality,
-        detail: 0.65 * 8f32.powf(draws.unit()),
-        kind,
-        progressive: draws.unit() < 0.02,
-    }
+    Recipe { width, height, quality, detail: 0.65 * 8f32.powf(draws.unit()), kind, progressive: draws.unit() < 0.02 }
 }
 
 impl Files for Folder {
@@ -141,12 +121,7 @@ impl Files for Folder {
         match self.plan.kind {
             SynthKind::Caltech => {
                 let name = caltech_class(class);
-                format!(
-                    "{:03}.{name}/{:03}_{:04}.jpg",
-                    class + 1,
-                    class + 1,
-                    number + 1
-                )
+                format!("{:03}.{name}/{:03}_{:04}.jpg", class + 1, class + 1, number + 1)
             }
             _ => {
                 let synset = synset(class);
@@ -161,10 +136,7 @@ impl Files for Folder {
         let recipe = self.recipe(index);
         let (class, _) = self.place(index);
         // The golden ratio spreads the hues of any number of classes.
-        let look = Look {
-            hue: class as f32 * 0.618_034 % 1.0,
-            detail: recipe.detail,
-        };
+        let look = Look { hue: class as f32 * 0.618_034 % 1.0, detail: recipe.detail };
         let picture = Picture::draw(recipe.width, recipe.height, look, &mut self.draws(index, 1));
         recipe.encode(&picture)
     }
@@ -172,23 +144,14 @@ impl Files for Folder {
 
 impl Recipe {
     fn encode(&self, picture: &Picture) -> Result<Vec<u8>, Failure> {
-        let failed = |error: &dyn std::error::Error| {
-            Failure::Failed(format!("cannot encode a picture: {error}"))
-        };
+        let failed = |error: &dyn std::error::Error| Failure::Failed(format!("cannot encode a picture: {error}"));
         let mut bytes = Vec::new();
         if self.kind == Kind::Png {
             let (width, height) = (picture.width as u32, picture.height as u32);
-            let encoded = PngEncoder::new(&mut bytes).write_image(
-                &picture.rgb,
-                width,
-                height,
-                ExtendedColorType::Rgb8,
-            );
+            let encoded = PngEncoder::new(&mut bytes).write_image(&picture.rgb, width, height, ExtendedColorType::Rgb8);
             return encoded.map(|()| bytes).map_err(|error| failed(&error));
         }
         let mut encoder = Encoder::new(&mut bytes, self.quality);
-        // As nearly every file of the real set: tables of its own, which a decoder has to build each time.
-        encoder.set_optimized_huffman_tables(true);
         encoder.set_progressive(self.progressive);
         encoder.set_sampling_factor(if self.kind == Kind::Color420 {
             SamplingFactor::F_2_2
@@ -212,16 +175,8 @@ fn synset(class: u64) -> String {
 
 /// Names in the style of Caltech-256, whose last class is clutter.
 fn caltech_class(class: u64) -> String {
-    const FIRST: [&str; 8] = [
-        "ak47",
-        "american-flag",
-        "backpack",
-        "baseball-bat",
-        "baseball-glove",
-        "basketball-hoop",
-        "bat",
-        "bathtub",
-    ];
+    const FIRST: [&str; 8] =
+        ["ak47", "american-flag", "backpack", "baseball-bat", "baseball-glove", "basketball-hoop", "bat", "bathtub"];
     match FIRST.get(class as usize) {
         Some(name) => (*name).into(),
         None if class == 256 => "clutter".into(),
@@ -234,20 +189,14 @@ mod tests {
     use super::*;
 
     fn folder(kind: SynthKind) -> Folder {
-        Folder::new(Plan {
-            kind,
-            count: 2000,
-            classes: 10,
-            seed: 1,
-        })
+        Folder::new(Plan { kind, count: 2000, classes: 10, seed: 1 })
     }
 
     #[test]
     fn names_are_distinct_and_in_the_style_of_the_real_set() {
-        for (kind, first) in [
-            (SynthKind::Imagenet, "n01440764/n01440764_"),
-            (SynthKind::Caltech, "001.ak47/001_0001.jpg"),
-        ] {
+        for (kind, first) in
+            [(SynthKind::Imagenet, "n01440764/n01440764_"), (SynthKind::Caltech, "001.ak47/001_0001.jpg")]
+        {
             let folder = folder(kind);
             let mut paths: Vec<_> = (0..folder.len()).map(|i| folder.path(i)).collect();
             assert!(paths[0].starts_with(first), "{}", paths[0]);
@@ -262,21 +211,10 @@ mod tests {
         let folder = folder(SynthKind::Imagenet);
         let recipes: Vec<_> = (0..2000).map(|i| folder.recipe(i)).collect();
         let mean = recipes.iter().map(|r| r.width * r.height).sum::<usize>() / recipes.len();
-        assert!(
-            (175_000..215_000).contains(&mean),
-            "{mean} pixels on average; the real set has 194,000"
-        );
+        assert!((175_000..215_000).contains(&mean), "{mean} pixels on average; the real set has 194,000");
         let share = |kind| recipes.iter().filter(|r| r.kind == kind).count();
         assert_eq!((share(Kind::Png), share(Kind::Cmyk)), (2, 2));
-        assert!(
-            (1400..1560).contains(&share(Kind::Color444)),
-            "{} of 2000 are 4:4:4",
-            share(Kind::Color444)
-        );
-        assert!(
-            (20..60).contains(&share(Kind::Gray)),
-            "{} of 2000 are gray",
-            share(Kind::Gray)
-        );
+        assert!((1400..1560).contains(&share(Kind::Color444)), "{} of 2000 are 4:4:4", share(Kind::Color444));
+        assert!((20..60).contains(&share(Kind::Gray)), "{} of 2000 are gray", share(Kind::Gray));
     }
 }

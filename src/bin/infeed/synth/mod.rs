@@ -90,30 +90,17 @@ impl Plan {
         }
         let wanted = args.classes.unwrap_or(default);
         // An empty class folder would be no class to a reader.
-        let classes = if fixed {
-            wanted
-        } else {
-            wanted.min(args.count)
-        };
-        Ok(Self {
-            kind: args.kind,
-            count: args.count,
-            classes,
-            seed: args.seed,
-        })
+        let classes = if fixed { wanted } else { wanted.min(args.count) };
+        Ok(Self { kind: args.kind, count: args.count, classes, seed: args.seed })
     }
 }
 
 /// Makes the files of `plan` in `dir`, which must be new or empty: data of two runs mixed would be a nasty surprise.
 pub(crate) fn make(plan: Plan, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
     fs::create_dir_all(dir).map_err(|error| Failure::file("cannot make folder", dir, error))?;
-    let mut entries =
-        fs::read_dir(dir).map_err(|error| Failure::file("cannot list", dir, error))?;
+    let mut entries = fs::read_dir(dir).map_err(|error| Failure::file("cannot list", dir, error))?;
     if entries.next().is_some() {
-        let message = format!(
-            "{} is not empty; name a new folder, or remove this one first",
-            dir.display()
-        );
+        let message = format!("{} is not empty; name a new folder, or remove this one first", dir.display());
         return Err(Failure::Failed(message));
     }
     match plan.kind {
@@ -124,10 +111,7 @@ pub(crate) fn make(plan: Plan, dir: &Path, out: &mut Out) -> Result<Made, Failur
 
 /// Writes all files, on all cores: the first error stops the rest.
 fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
-    out.start_bar(
-        files.len() as u64,
-        "{msg} {wide_bar} {pos}/{len} files, {eta} left",
-    );
+    out.start_bar(files.len() as u64, "{msg} {wide_bar} {pos}/{len} files, {eta} left");
     out.bar().set_message("writing");
     let bar = out.bar();
     let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -142,29 +126,21 @@ fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result<Made, Fail
                 Ok(len) => bytes.fetch_add(len, Ordering::Relaxed),
                 Err(failure) => {
                     stop.store(true, Ordering::Relaxed);
-                    failed
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .get_or_insert(failure);
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
                     return;
                 }
             };
             bar.inc(1);
         }
     };
-    let cores = thread::available_parallelism()
-        .map_or(1, NonZeroUsize::get)
-        .min(files.len());
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(files.len());
     thread::scope(|scope| {
         (0..cores).for_each(|_| drop(scope.spawn(work)));
     });
     out.end_bar();
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
-        None => Ok(Made {
-            files: files.len() as u64,
-            bytes: bytes.into_inner(),
-        }),
+        None => Ok(Made { files: files.len() as u64, bytes: bytes.into_inner() }),
     }
 }
 

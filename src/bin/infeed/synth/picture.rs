@@ -56,9 +56,7 @@ impl Picture {
         // Colour is coarser than light: cameras interpolate it, eyes don't mind.
         let half = (width.div_ceil(2), height.div_ceil(2));
         let mut chroma = || {
-            let coarse = Plane::noise(half.0, half.1, draws, |octave| {
-                1.6 * look.detail.sqrt() * 1.3f32.powi(octave)
-            });
+            let coarse = Plane::noise(half.0, half.1, draws, |octave| 1.6 * look.detail.sqrt() * 1.3f32.powi(octave));
             coarse.doubled(width, height)
         };
         let (blue, red) = (chroma(), chroma());
@@ -69,10 +67,7 @@ impl Picture {
         for y in 0..height {
             // Darker towards the bottom, as under a sky.
             let shade = 24.0 * (0.5 - y as f32 / height as f32);
-            paints.fill(Paint {
-                luma: ground.luma + shade,
-                ..ground
-            });
+            paints.fill(Paint { luma: ground.luma + shade, ..ground });
             for shape in &shapes {
                 let (from, to) = shape.span(y, width);
                 paints[from..to].fill(shape.paint);
@@ -83,9 +78,7 @@ impl Picture {
                 let b = paint.blue + blue.values[at];
                 let r = paint.red + red.values[at];
                 // JPEG's own colour space (ITU-R BT.601); the cast saturates.
-                rgb.extend(
-                    [l + 1.402 * r, l - 0.344 * b - 0.714 * r, l + 1.772 * b].map(|v| v as u8),
-                );
+                rgb.extend([l + 1.402 * r, l - 0.344 * b - 0.714 * r, l + 1.772 * b].map(|v| v as u8));
             }
         }
         Self { width, height, rgb }
@@ -104,22 +97,12 @@ impl Picture {
         let ground = paint(look.hue + 0.5, 18.0);
         let count = 6;
         let paints: Vec<Paint> = (0..count)
-            .map(|i| {
-                if i == 0 {
-                    paint(look.hue, 42.0)
-                } else {
-                    paint(look.hue + i as f32 * 0.37, 25.0)
-                }
-            })
+            .map(|i| if i == 0 { paint(look.hue, 42.0) } else { paint(look.hue + i as f32 * 0.37, 25.0) })
             .collect();
         let (w, h) = (width as f32, height as f32);
         let shape = |(i, paint)| {
             // The first is the subject: large and near the middle.
-            let (place, size) = if i == 0 {
-                ((0.35, 0.65), (0.22, 0.4))
-            } else {
-                ((0.0, 1.0), (0.03, 0.2))
-            };
+            let (place, size) = if i == 0 { ((0.35, 0.65), (0.22, 0.4)) } else { ((0.0, 1.0), (0.03, 0.2)) };
             Shape {
                 x: w * draws.between(place.0, place.1) as f32,
                 y: h * draws.between(place.0, place.1) as f32,
@@ -135,9 +118,7 @@ impl Picture {
     pub(super) fn gray(&self) -> Vec<u8> {
         self.rgb
             .chunks_exact(3)
-            .map(|p| {
-                ((u32::from(p[0]) * 77 + u32::from(p[1]) * 150 + u32::from(p[2]) * 29) >> 8) as u8
-            })
+            .map(|p| ((u32::from(p[0]) * 77 + u32::from(p[1]) * 150 + u32::from(p[2]) * 29) >> 8) as u8)
             .collect()
     }
 
@@ -164,27 +145,15 @@ impl Shape {
 impl Plane {
     /// Noise of all octaves that fit; `amplitude(0)` belongs to single pixels. Each octave costs a quarter of the
     /// finer one.
-    fn noise(
-        width: usize,
-        height: usize,
-        draws: &mut Draws,
-        amplitude: impl Fn(i32) -> f32,
-    ) -> Self {
+    fn noise(width: usize, height: usize, draws: &mut Draws, amplitude: impl Fn(i32) -> f32) -> Self {
         // 7: from single pixels to 64, where shapes take over.
         let octaves = 7.min(usize::BITS - width.min(height).leading_zeros()) as i32;
-        let mut plane = Self {
-            width: 1,
-            height: 1,
-            values: vec![0.0],
-        };
+        let mut plane = Self { width: 1, height: 1, values: vec![0.0] };
         let mut noise = Xorshift(draws.bits() as u32 | 1);
         for octave in (0..octaves).rev() {
             plane = plane.doubled(width.div_ceil(1 << octave), height.div_ceil(1 << octave));
             let amplitude = amplitude(octave);
-            plane
-                .values
-                .iter_mut()
-                .for_each(|value| *value += amplitude * noise.signed());
+            plane.values.iter_mut().for_each(|value| *value += amplitude * noise.signed());
         }
         plane
     }
@@ -195,10 +164,8 @@ impl Plane {
         let mut mixed = vec![0.0; self.width];
         for y in 0..height {
             let (near, far) = neighbours(y, self.height);
-            let (near, far) = (
-                &self.values[near * self.width..][..self.width],
-                &self.values[far * self.width..][..self.width],
-            );
+            let (near, far) =
+                (&self.values[near * self.width..][..self.width], &self.values[far * self.width..][..self.width]);
             for ((out, near), far) in mixed.iter_mut().zip(near).zip(far) {
                 *out = 0.75 * near + 0.25 * far;
             }
@@ -207,22 +174,14 @@ impl Plane {
                 0.75 * mixed[near] + 0.25 * mixed[far]
             }));
         }
-        Self {
-            width,
-            height,
-            values,
-        }
+        Self { width, height, values }
     }
 }
 
 /// The two coarse cells around a fine one, the nearer first.
 fn neighbours(fine: usize, coarse_len: usize) -> (usize, usize) {
     let near = (fine / 2).min(coarse_len - 1);
-    let far = if fine % 2 == 1 {
-        near + 1
-    } else {
-        near.saturating_sub(1)
-    };
+    let far = if fine % 2 == 1 { near + 1 } else { near.saturating_sub(1) };
     (near, far.min(coarse_len - 1))
 }
 
@@ -246,12 +205,7 @@ mod tests {
     use super::*;
 
     fn draw(width: usize, height: usize, detail: f32) -> Picture {
-        Picture::draw(
-            width,
-            height,
-            Look { hue: 0.2, detail },
-            &mut SampleRng::new(1, 0, 2).op(0),
-        )
+        Picture::draw(width, height, Look { hue: 0.2, detail }, &mut SampleRng::new(1, 0, 2).op(0))
     }
 
     #[test]
@@ -265,9 +219,7 @@ mod tests {
     fn detail_is_contrast_between_neighbours() {
         let roughness = |detail| -> u64 {
             let gray = draw(120, 90, detail).gray();
-            gray.windows(2)
-                .map(|w| u64::from(w[0].abs_diff(w[1])))
-                .sum()
+            gray.windows(2).map(|w| u64::from(w[0].abs_diff(w[1]))).sum()
         };
         assert!(roughness(2.0) > 2 * roughness(0.2));
     }
@@ -275,11 +227,7 @@ mod tests {
     #[test]
     fn ink_gives_back_the_colour() {
         let picture = draw(8, 8, 1.0);
-        for (rgb, ink) in picture
-            .rgb
-            .chunks_exact(3)
-            .zip(picture.cmyk().chunks_exact(4))
-        {
+        for (rgb, ink) in picture.rgb.chunks_exact(3).zip(picture.cmyk().chunks_exact(4)) {
             for channel in 0..3 {
                 assert_eq!(255 - ink[3] - ink[channel], rgb[channel]);
             }
