@@ -237,6 +237,8 @@ def busy_seconds(cores):
 
 
 def compete(workload, entered, args, cores, save):
+    if not workload.images_per_epoch:
+        sys.exit(f"{workload.records} records do not fill a batch of {workload.batch_size}; give more")
     rounds = []
     for number in range(args.rounds):
         # Everyone starts a round as often as the next: what one leaves behind (caches, heat) is shared out.
