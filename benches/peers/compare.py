@@ -1,0 +1,419 @@
+#!/usr/bin/env python3
+"""infeed beside other loaders: the same files, cores and output, taking turns in one run. See README.md."""
+
+import argparse
+import datetime
+import itertools
+import json
+import os
+import platform
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+JPEG_MAGIC = b"\xff\xd8"
+CIFAR_RECORD = 1 + 3 * 32 * 32
+# A run is called disturbed when others used more of our cores than this.
+DISTURBED = 0.05
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    transform: str
+    batch_size: int
+    epochs: int
+    folder: Path
+    records: int
+
+    @property
+    def images_per_epoch(self):
+        """Everyone leaves out the records that do not fill a batch."""
+        return self.records // self.batch_size * self.batch_size
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    command: list[str]
+    # From the parsed JSON to a measurement with measure.py's keys.
+    read: Callable[[dict, Workload], dict]
+
+
+# Contestants.
+
+
+def contestants(args, workload):
+    found = [Contestant("infeed", infeed_command(args, workload), read_infeed)]
+    common = [
+        workload.name,
+        str(workload.folder),
+        *("--batch-size", str(workload.batch_size)),
+        *("--epochs", str(workload.epochs)),
+        *("--threads", str(args.cores)),
+    ]
+    if args.python_dali:
+        dali = [args.python_dali, str(HERE / "peer_dali.py"), *common]
+        if workload.name == "photos":
+            # The first does infeed's work; each of the others gives up some quality for speed.
+            for name, variant in (
+                ("DALI", "antialias"),
+                ("DALI, no antialias", "no-antialias"),
+                ("DALI, no antialias, fast IDCT", "fast-idct"),
+            ):
+                found.append(Contestant(name, [*dali, "--variant", variant], read_peer))
+        else:
+            found.append(Contestant("DALI", dali, read_peer))
+    if args.python_torch:
+        name = "torch DataLoader + torchvision v2" if workload.name == "photos" else "torch, whole batches by hand"
+        found.append(Contestant(name, [args.python_torch, str(HERE / "peer_torch.py"), *common], read_peer))
+    return found
+
+
+def infeed_command(args, workload):
+    return [
+        args.infeed,
+        "run",
+        str(workload.folder),
+        *("--transform", workload.transform, "--batch-size", str(workload.batch_size)),
+        *("--dtype", "f32", "--layout", "nchw", "--device", "cpu"),
+        *("--workers", str(args.cores), "--shuffle", "1", "--last-batch", "drop"),
+        *("--rank", "0", "--world-size", "1"),
+        # The peers' warm-up epoch is one of ours too: both sides stream the same number.
+        *("--epochs", str(1 + workload.epochs), "--log-every", "1000000", "--json", "-"),
+    ]
+
+
+def read_infeed(report, workload):
+    """`infeed run` counts from the call of `epoch`. The steady rate begins when the first batch is there.
+
+    That leaves the rest of the first epoch in, which the peers may leave out to warm up. CPU time is of all samples.
+    """
+    check_images("infeed", report["samples"], (1 + workload.epochs) * workload.images_per_epoch)
+    first = report["first_batch_seconds"]
+    per_image = report["cpu_seconds"] / report["samples"]
+    images = report["samples"] - workload.batch_size
+    return {
+        "images": images,
+        "seconds": report["seconds"] - first,
+        "cpu_seconds": per_image * images,
+        "first_batch_seconds": first,
+        "peak_rss_bytes": report["peak_rss_bytes"],
+        "processes": 1,
+        "report": report,
+    }
+
+
+def read_peer(line, workload):
+    check_images(line["version"], line["images"], workload.epochs * workload.images_per_epoch)
+    return line
+
+
+def check_images(name, got, wanted):
+    if got != wanted:
+        sys.exit(f"{name} gave {got} images, not {wanted}: not the same work")
+
+
+# Data.
+
+
+def stage_photos(args, root):
+    """A set of `records` JPEGs in class folders on the RAM disk: each file is copied once, then linked by new names."""
+    found = [path for path in sorted(Path(args.photos).glob("*/*")) if path.is_file() and is_jpeg(path)]
+    if not found:
+        sys.exit(f"--photos {args.photos}: no JPEG in class folders; give a folder like ImageNet's train")
+    if len(found) > args.records:
+        found = random.Random(0).sample(found, args.records)
+    folder = root / "photos"
+    for number, path in zip(range(args.records), itertools.cycle(found)):
+        turn = number // len(found)
+        target = folder / path.parent.name / f"{path.stem}.{turn}.JPEG"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if turn == 0:
+            shutil.copyfile(path, target)
+        else:
+            os.link(target.with_name(f"{path.stem}.0.JPEG"), target)
+    print(f"photos: {len(found)} files, repeated to {args.records} records", file=sys.stderr)
+    return Workload(
+        name="photos",
+        title="RandomResizedCrop(224), flip, normalise",
+        transform="imagenet-train",
+        batch_size=64,
+        epochs=args.epochs,
+        folder=folder,
+        records=args.records,
+    )
+
+
+def is_jpeg(path):
+    # By its first bytes: torchvision's JPEG decoder refuses what only has the name (ImageNet has such a file).
+    with path.open("rb") as file:
+        return file.read(len(JPEG_MAGIC)) == JPEG_MAGIC
+
+
+def stage_cifar(args, root):
+    """The official five training files; where there are fewer, they are linked by the missing names."""
+    found = sorted(Path(args.cifar).glob("data_batch_*.bin"))
+    if not found:
+        sys.exit(f"--cifar {args.cifar}: no data_batch_1.bin; give the folder of CIFAR-10's binary version")
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir()
+    for extra in ("batches.meta.txt", "test_batch.bin"):
+        if (Path(args.cifar) / extra).exists():
+            shutil.copyfile(Path(args.cifar) / extra, folder / extra)
+    targets = [folder / f"data_batch_{number}.bin" for number in range(1, 6)]
+    for number, target in enumerate(targets):
+        if number < len(found):
+            shutil.copyfile(found[number], target)
+        else:
+            os.link(targets[number % len(found)], target)
+    return Workload(
+        name="cifar",
+        title="CIFAR-10: pad 4, random crop 32, flip, normalise",
+        transform="cifar-train",
+        batch_size=256,
+        epochs=args.cifar_epochs,
+        folder=folder,
+        records=sum(target.stat().st_size // CIFAR_RECORD for target in targets),
+    )
+
+
+# Measuring.
+
+
+def measure(contestant, workload, cores):
+    """Runs a contestant once. Adds what the operating system saw of it, and of others on the same cores."""
+    busy, used, start = busy_seconds(cores), children_seconds(), time.perf_counter()
+    # No __pycache__: it would lie beside the sources.
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(contestant.command, capture_output=True, text=True, env=env)
+    wall, used, busy = time.perf_counter() - start, children_seconds() - used, busy_seconds(cores) - busy
+    if done.returncode:
+        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
+        sys.exit(f"{contestant.name} failed (exit {done.returncode}):\n{' '.join(contestant.command)}\n{tail}")
+    try:
+        # Libraries print warnings before it.
+        figures = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError as error:
+        sys.exit(f"{contestant.name} printed no JSON on stdout ({error}): {done.stdout[-500:]}")
+    others = max(0.0, busy - used)
+    return {
+        **contestant.read(figures, workload),
+        "process": {
+            "wall_seconds": wall,
+            "cpu_seconds": used,
+            "other_cpu_seconds": others,
+            "disturbed": others > DISTURBED * wall * len(cores),
+        },
+    }
+
+
+def children_seconds():
+    """CPU time of all children that ended, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def busy_seconds(cores):
+    """Time our cores were not idle, whoever used them (a hypervisor's other guests count)."""
+    names = {f"cpu{core}" for core in cores}
+    total = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name in names:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, ticks[:8])
+            total += user + nice + system + irq + softirq + steal
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def compete(workload, entered, args, cores, save):
+    if not workload.images_per_epoch:
+        sys.exit(f"{workload.records} records do not fill a batch of {workload.batch_size}; give more")
+    rounds = []
+    for number in range(args.rounds):
+        # Everyone starts a round as often as the next: what one leaves behind (caches, heat) is shared out.
+        turn = number % len(entered)
+        order = entered[turn:] + entered[:turn]
+        results = {}
+        for contestant in order:
+            results[contestant.name] = result = measure(contestant, workload, cores)
+            print(f"{workload.name} round {number + 1}: {contestant.name}: {rate(result):,.0f}/s", file=sys.stderr)
+        rounds.append({"order": [contestant.name for contestant in order], "results": results})
+        save(rounds)
+    return rounds
+
+
+# Figures.
+
+
+def rate(result):
+    return result["images"] / result["seconds"]
+
+
+def spread(values):
+    values = list(values)
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def summarise(rounds):
+    summary = {}
+    for name in rounds[0]["results"]:
+        results = [one["results"][name] for one in rounds]
+        summary[name] = {
+            "images_per_second": spread(map(rate, results)),
+            # Round by round: the machine's mood of the minute is in both and falls out.
+            "infeed_is_times": spread(rate(one["results"]["infeed"]) / rate(one["results"][name]) for one in rounds),
+            "cpu_ms_per_image": spread(1e3 * r["cpu_seconds"] / r["images"] for r in results),
+            "first_batch_seconds": spread(r["first_batch_seconds"] for r in results),
+            "peak_rss_bytes": spread(r["peak_rss_bytes"] for r in results),
+            "disturbed": sum(r["process"]["disturbed"] for r in results),
+        }
+        shared = [r["end_pss_bytes"] for r in results if r["processes"] > 1]
+        if shared:
+            summary[name]["end_pss_bytes"] = spread(shared)
+    return summary
+
+
+def table(summary):
+    header = ("", "images/s: median (range)", "infeed is: median (range)", "CPU ms/image", "first batch ms", "peak MB")
+    rows = [header]
+    for name, figures in summary.items():
+        memory = f"{figures['peak_rss_bytes']['median'] / 1e6:,.0f}"
+        if "end_pss_bytes" in figures:
+            memory += f" (PSS {figures['end_pss_bytes']['median'] / 1e6:,.0f})"
+        rows.append((
+            name,
+            ranged(figures["images_per_second"], ",.0f"),
+            "" if name == "infeed" else ranged(figures["infeed_is_times"], ".2f", "×"),
+            f"{figures['cpu_ms_per_image']['median']:.4g}",
+            f"{1e3 * figures['first_batch_seconds']['median']:,.0f}",
+            memory,
+        ))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    rule = ["|-" + "-|-".join("-" * width for width in widths) + "-|"]
+    return "\n".join(lines[:1] + rule + lines[1:])
+
+
+def ranged(figures, form, unit=""):
+    return f"{figures['median']:{form}}{unit} ({figures['min']:{form}}–{figures['max']:{form}})"
+
+
+def show(workload, rounds, summary, cores):
+    print(
+        f"\n{workload.title}; f32 NCHW, batch {workload.batch_size}, {workload.records:,} records, "
+        f"epochs: {workload.epochs} after one to warm up, cores: {len(cores)}, rounds: {len(rounds)}\n"
+    )
+    print(table(summary))
+    runs, disturbed = len(rounds) * len(summary), sum(figures["disturbed"] for figures in summary.values())
+    if disturbed:
+        print(f"\n{disturbed} of {runs} runs were disturbed: others took over {DISTURBED:.0%} of these cores.")
+
+
+# The machine.
+
+
+def describe_machine(cores):
+    return {
+        "cpu": field("/proc/cpuinfo", "model name"),
+        "cores_used": len(cores),
+        "cores": os.cpu_count(),
+        "memory": field("/proc/meminfo", "MemTotal"),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg(),
+    }
+
+
+def field(file, key):
+    for line in Path(file).read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return None
+
+
+def output_of(*command):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--infeed", required=True, help="the release binary")
+    parser.add_argument("--photos", help="class folders of JPEGs")
+    parser.add_argument("--cifar", help="folder of CIFAR-10's binary version")
+    parser.add_argument("--python-dali", help="interpreter that can import nvidia.dali")
+    parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=2000, help="photographs, by repetition (default: 2000)")
+    parser.add_argument("--epochs", type=int, default=2, help="of photographs, after one to warm up (default: 2)")
+    parser.add_argument("--cifar-epochs", type=int, default=20, help="of CIFAR, after one to warm up (default: 20)")
+    parser.add_argument("--cores", type=int, default=2, help="that all may use, and workers or threads of each (default: 2)")
+    parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
+    parser.add_argument("--out", default="results.json", help="every raw figure (default: results.json)")
+    args = parser.parse_args()
+    if not (args.photos or args.cifar):
+        parser.error("nothing to load: give --photos, --cifar, or both")
+    if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cores) < 1:
+        parser.error("rounds, records, epochs and cores are 1 or more")
+    args.infeed = shutil.which(args.infeed) or parser.error(f"--infeed {args.infeed}: no such program")
+    for name in ("python_dali", "python_torch"):
+        given = getattr(args, name)
+        if given and not shutil.which(given):
+            parser.error(f"--{name.replace('_', '-')} {given}: no such program")
+    return args
+
+
+def main():
+    args = parse()
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < args.cores:
+        sys.exit(f"--cores {args.cores}: this process may use {len(allowed)}")
+    cores = allowed[: args.cores]
+    os.sched_setaffinity(0, cores)  # children inherit it
+
+    result = {
+        "version": 1,
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": output_of("git", "rev-parse", "HEAD"),
+        "uncommitted_changes": bool(output_of("git", "status", "--porcelain", "--untracked-files=no")),
+        "infeed": output_of(os.path.abspath(args.infeed), "--version"),
+        "machine": describe_machine(cores),
+        "rounds": args.rounds,
+        "workloads": {},
+    }
+    with tempfile.TemporaryDirectory(prefix="infeed-peers-", dir=args.ram_disk) as root:
+        stages = [(args.photos, stage_photos), (args.cifar, stage_cifar)]
+        for workload in [stage(args, Path(root)) for given, stage in stages if given]:
+
+            def save(rounds, workload=workload):
+                summary = summarise(rounds)
+                result["workloads"][workload.name] = {
+                    "transform": workload.title,
+                    "records": workload.records,
+                    "batch_size": workload.batch_size,
+                    "epochs": workload.epochs,
+                    "summary": summary,
+                    "rounds": rounds,
+                }
+                # After every round, so that a run cut short leaves what it has.
+                Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+
+            rounds = compete(workload, contestants(args, workload), args, cores, save)
+            show(workload, rounds, summarise(rounds), cores)
+    print(f"\nAll figures: {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What a contestant prints: one warm-up epoch, then the measured ones, as one line of JSON.
+
+Nothing touches the pixels of a measured batch. `infeed run` does not either, and every loader here
+hands a batch over only when it is finished, so there is nothing left to be done by looking at it.
+"""
+
+import argparse
+import json
+import os
+import time
+
+import numpy
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+
+def arguments(description, variants=()):
+    """The arguments compare.py gives to every contestant."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("workload", choices=("photos", "cifar"))
+    parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--epochs", type=int, required=True, help="after one to warm up")
+    parser.add_argument("--threads", type=int, required=True)
+    if variants:
+        parser.add_argument("--variant", choices=variants, default=variants[0])
+    return parser.parse_args()
+
+
+def photos(folder):
+    """Paths and labels of a folder of class folders, in the order of their names."""
+    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    labelled = [
+        (os.path.join(folder, name, file), label)
+        for label, name in enumerate(classes)
+        for file in sorted(os.listdir(os.path.join(folder, name)))
+    ]
+    paths, labels = zip(*labelled)
+    return list(paths), list(labels)
+
+
+def cifar(folder):
+    """All training pictures of CIFAR-10's binary files: u8 [N, 3, 32, 32], labels [N]."""
+    files = sorted(f for f in os.listdir(folder) if f.startswith("data_batch_") and f.endswith(".bin"))
+    rows = [numpy.fromfile(os.path.join(folder, f), numpy.uint8).reshape(-1, 1 + 3 * 32 * 32) for f in files]
+    rows = numpy.concatenate(rows)
+    return numpy.ascontiguousarray(rows[:, 1:]).reshape(-1, 3, 32, 32), rows[:, 0].astype(numpy.int64)
+
+
+def run(version, epoch, epochs, shape):
+    """Measures `epoch()`, which gives an iterator over (images, labels), and prints the line.
+
+    `shape` is that of every batch of images; a loader that gives anything else is not doing the same work.
+    """
+    called = time.perf_counter()
+    first = None
+    for images, _ in epoch():
+        if first is None:
+            first = time.perf_counter() - called
+            mean, std = check(images, shape)
+
+    processes = tree()
+    cpu, start = cpu_seconds(processes), time.perf_counter()
+    batches = 0
+    for _ in range(epochs):
+        for _ in epoch():
+            batches += 1
+    seconds, cpu = time.perf_counter() - start, cpu_seconds(processes) - cpu
+
+    print(json.dumps({
+        "version": version,
+        "images": batches * shape[0],
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "first_batch_seconds": first,
+        # The sum over processes counts pages they share once for each; the proportional size splits them.
+        "peak_rss_bytes": sum(kib(pid, "status", "VmHWM:") for pid in processes) * 1024,
+        "end_pss_bytes": sum(kib(pid, "smaps_rollup", "Pss:") for pid in processes) * 1024,
+        "processes": len(processes),
+        "first_batch": {"mean": mean, "std": std},
+    }), flush=True)
+
+
+def check(images, shape):
+    pixels = numpy.asarray(images)
+    if pixels.shape != shape or pixels.dtype != numpy.float32 or not pixels.flags.c_contiguous:
+        raise SystemExit(f"a batch is {pixels.dtype} {pixels.shape} (wanted: contiguous float32 {shape})")
+    return float(pixels.mean()), float(pixels.std())
+
+
+def tree():
+    """This process and all its descendants."""
+    parents = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parents[int(pid)] = int(stat(pid)[1])
+        except OSError:
+            pass  # ended while we looked
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def cpu_seconds(pids):
+    """User and system time of living processes, to the nearest 10 ms each."""
+    return sum(int(tick) for pid in pids for tick in stat(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
+def stat(pid):
+    # The name comes second and may hold anything; what follows its parenthesis is state, parent, …
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def kib(pid, file, key):
+    with open(f"/proc/{pid}/{file}") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(key))
