@@ -32,7 +32,13 @@ fn public_types_cross_threads_and_tasks() {
 
 #[test]
 fn traits_are_dyn_compatible() {
-    let _: Option<(&dyn Dataset, &dyn Format, &dyn Sampler, &dyn Decoder, &dyn ImageCodec, &dyn Worker)> = None;
+    fn object<T: ?Sized>() {}
+    object::<dyn Dataset>();
+    object::<dyn Format>();
+    object::<dyn Sampler>();
+    object::<dyn Decoder>();
+    object::<dyn ImageCodec>();
+    object::<dyn Worker>();
 }
 
 #[test]

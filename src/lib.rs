@@ -17,10 +17,10 @@ pub mod transform;
 mod types;
 
 pub use dataset::{Dataset, Open, open, open_source};
-pub use engine::Engine;
+pub use engine::{Batch, Engine};
 pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
-pub use loader::{Batch, BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
+pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};

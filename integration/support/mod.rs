@@ -1,6 +1,7 @@
 //! Shared by the tests.
 
 pub(crate) mod records;
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
 
 use std::time::Duration;

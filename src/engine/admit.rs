@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::{
-    batch::Assembly,
+    assembly::Assembly,
     fetch::Fetcher,
     plan::{BatchPlan, Planner},
     run::{RunShared, Sealed, Seat},

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     admit::row_permit,
-    batch::Assembly,
+    assembly::Assembly,
     plan::BatchPlan,
     run::{Gate, RunShared, Sealed},
     workers::Task,

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod assembly;
 mod batch;
 mod fetch;
 mod io;
@@ -37,6 +38,7 @@ mod workers;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+pub use batch::Batch;
 pub use io::Engine;
 pub(crate) use run::Run;
 pub(crate) use workers::Workers;

@@ -14,10 +14,9 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Ordering, Setup, admit, plan::Planner};
+use super::{Batch, Ordering, Setup, admit, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
-    loader::Batch,
     report::Recorder,
 };
 

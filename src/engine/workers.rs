@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     ChunkSize,
-    batch::Assembly,
+    assembly::Assembly,
     run::{Gate, RunShared},
 };
 use crate::{

@@ -200,6 +200,11 @@ impl LoaderBuilder {
         }
 
         let seed = config.seed.or(config.order.seed()).unwrap_or(0);
+        if let Some(sampler) = sampler.as_ref().filter(|sampler| sampler.records() != dataset.len()) {
+            let what =
+                format!("the sampler draws from {} records, the dataset has {}", sampler.records(), dataset.len());
+            return Err(Error::config(what).hint("make the sampler for this dataset"));
+        }
         let own_sampler = sampler.is_some();
         let order = match sampler {
             Some(sampler) => identified(sampler, &*dataset, seed, 1),

@@ -13,13 +13,11 @@
 
 #![forbid(unsafe_code)]
 
-mod batch;
 mod builder;
 mod config;
 mod memory;
 mod stream;
 
-pub use batch::Batch;
 pub use builder::LoaderBuilder;
 pub use config::{LoaderConfig, OnBadSample};
 pub use stream::{BatchStream, Blocking};

@@ -9,9 +9,8 @@ use std::{
 
 use futures::{Stream, StreamExt, executor::block_on};
 
-use super::Batch;
 use crate::{
-    engine::Run,
+    engine::{Batch, Run},
     error::{Error, Result},
     report::{BadSample, Clock, Report, Stage},
 };
@@ -105,15 +104,15 @@ impl BatchStream {
 
     /// Counts a batch's bad samples, in plan order, so that the limit does not depend on which worker was first.
     fn admit_bad(&mut self, batch: &mut Batch) -> Result<()> {
-        for bad in &batch.bad_samples {
+        for bad in batch.bad_samples() {
             self.bad_count += 1;
             self.bad_here += 1;
             if self.bad_samples.len() < BAD_SAMPLES_KEPT {
                 self.bad_samples.push(bad.clone());
             }
         }
-        batch.state.bad_samples = self.bad_count;
-        match (self.bad_at_most, batch.bad_samples.last()) {
+        batch.set_bad_count(self.bad_count);
+        match (self.bad_at_most, batch.bad_samples().last()) {
             (Some(at_most), Some(bad)) if self.bad_count > at_most => Err(over_limit(bad, self.bad_count, at_most)),
             _ => Ok(()),
         }

@@ -1,0 +1,217 @@
+//! Putting a batch together: rows come back from the workers in any order, the last ones seal it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{
+    BadRows, Batch, FieldRows, Setup,
+    plan::BatchPlan,
+    run::{RunShared, Sealed},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::BadSample,
+    sys::rows::Rows,
+};
+
+/// A batch whose rows are being made.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    pub(super) run: Arc<RunShared>,
+    pub(super) plan: BatchPlan,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Rows that are still with a job.
+    missing: usize,
+    /// Finished stretches: first row, and for each field the rows.
+    parts: Vec<(usize, Vec<Rows>)>,
+    /// Rows that can't be used.
+    failed: Vec<(usize, Error)>,
+    /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
+    out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
+}
+
+impl Assembly {
+    pub(super) fn new(
+        run: &Arc<RunShared>,
+        plan: BatchPlan,
+        seat: oneshot::Sender<Sealed>,
+        rows: OwnedSemaphorePermit,
+    ) -> Arc<Self> {
+        let missing = plan.records.len();
+        let state = State { missing, parts: Vec::new(), failed: Vec::new(), out: Some((seat, rows)) };
+        Arc::new(Self { run: Arc::clone(run), plan, state: Mutex::new(state) })
+    }
+
+    /// Takes rows `first..` back, with the errors of those that failed (row of the batch, error). The call that brings
+    /// the last rows seals the batch and sends it.
+    pub(super) fn deliver(&self, first: usize, rows: Vec<Rows>, failed: impl IntoIterator<Item = (usize, Error)>) {
+        let count = rows.first().map_or(0, Rows::rows);
+        let whole = {
+            let mut state = self.lock();
+            state.missing = state.missing.saturating_sub(count);
+            state.parts.push((first, rows));
+            state.failed.extend(failed);
+            if state.missing > 0 {
+                return;
+            }
+            (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed), state.out.take())
+        };
+        let (parts, failed, Some((seat, permit))) = whole else { return };
+        let result = self.seal(parts, failed);
+        // A dropped stream no longer wants it.
+        let _ = seat.send(Sealed { result, _permit: permit });
+    }
+
+    /// Gives the batch up with an error. Later deliveries are ignored.
+    pub(super) fn fail(&self, error: Error) {
+        let out = self.lock().out.take();
+        if let Some((seat, permit)) = out {
+            let _ = seat.send(Sealed { result: Err(error), _permit: permit });
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Each section leaves the state whole, so a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seal(&self, mut parts: Vec<(usize, Vec<Rows>)>, mut failed: Vec<(usize, Error)>) -> Result<Batch> {
+        let setup: &Setup = &self.run.setup;
+        let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
+        parts.sort_unstable_by_key(|(first, _)| *first);
+        let mut parts = parts.into_iter();
+        let mut fields = parts.next().ok_or_else(lost)?.1;
+        for (_, part) in parts {
+            let join = |(whole, next): (Rows, Rows)| whole.join(next).map_err(|_| lost());
+            fields = fields.into_iter().zip(part).map(join).collect::<Result<_>>()?;
+        }
+
+        let mut records = self.plan.records.clone();
+        let mut positions = self.plan.positions.clone();
+        let mut valid = self.plan.valid;
+        let rows = records.len();
+        let mut bad_samples = Vec::new();
+        if !failed.is_empty() {
+            failed.sort_unstable_by_key(|(row, _)| *row);
+            // What is no sample's fault ends the run whatever the policy; so does the first bad one when it says stop.
+            let ends = |error: &Error| setup.bad == BadRows::Stop || !error.is_sample();
+            if let Some((_, error)) = failed.iter().find(|(_, error)| ends(error)) {
+                return Err(error.clone());
+            }
+            for (row, error) in &failed {
+                tracing::warn!(record = records[*row], error = %format!("{error:#}"), "bad sample");
+                bad_samples.push(BadSample {
+                    epoch: self.plan.epoch,
+                    position: positions[*row],
+                    record: records[*row],
+                    object: error.context().object.clone(),
+                    error: format!("{error:#}"),
+                });
+            }
+            let bad: Vec<usize> = failed.iter().map(|(row, _)| *row).collect();
+            match setup.bad {
+                BadRows::Substitute => {
+                    for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
+                        fields.iter_mut().for_each(|field| field.copy_row(from, to));
+                        records[to] = records[from];
+                    }
+                }
+                BadRows::Skip | BadRows::Stop => {
+                    // Among the samples only: copies that pad the batch must not take a sample's place. They are
+                    // dropped, so that the rows behind the samples are zeros whatever was bad.
+                    let bad: Vec<usize> = bad.into_iter().filter(|row| *row < valid).collect();
+                    let (moves, left) = compact(valid, &bad);
+                    for (to, from) in moves {
+                        fields.iter_mut().for_each(|field| field.copy_row(from, to));
+                        (records[to], positions[to]) = (records[from], positions[from]);
+                    }
+                    for row in left..rows {
+                        fields.iter_mut().for_each(|field| field.row_mut(row).fill(0));
+                    }
+                    records.truncate(left);
+                    positions.truncate(left);
+                    valid = left;
+                }
+            }
+        }
+
+        let tensors =
+            setup.fields.iter().zip(fields).map(|(field, rows)| (field.name.clone(), FieldRows::seal(field, rows)));
+        Ok(Batch {
+            fields: tensors.collect(),
+            records,
+            positions,
+            rows,
+            valid,
+            epoch: self.plan.epoch,
+            step: self.plan.step,
+            state: self.plan.after.clone(),
+            bad_samples,
+        })
+    }
+}
+
+/// For each bad row the nearest good one, the earlier of two: `(to, from)`. `None` when no row is good.
+fn substitutes(rows: usize, bad: &[usize]) -> Option<Vec<(usize, usize)>> {
+    let good: Vec<usize> = (0..rows).filter(|row| bad.binary_search(row).is_err()).collect();
+    let nearest = |to: usize| {
+        let after = good.partition_point(|row| *row < to);
+        let candidates = [after.checked_sub(1).map(|i| good[i]), good.get(after).copied()];
+        candidates.into_iter().flatten().min_by_key(|from| from.abs_diff(to)).map(|from| (to, from))
+    };
+    bad.iter().map(|row| nearest(*row)).collect()
+}
+
+/// Fills each hole with the last good row, as long as there is one behind it: the moves `(to, from)` and how many
+/// good rows there are, all at the front.
+fn compact(rows: usize, bad: &[usize]) -> (Vec<(usize, usize)>, usize) {
+    let mut moves = Vec::new();
+    let mut end = rows;
+    for &hole in bad {
+        while end > 0 && bad.binary_search(&(end - 1)).is_ok() {
+            end -= 1;
+        }
+        if hole >= end {
+            break;
+        }
+        end -= 1;
+        moves.push((hole, end));
+    }
+    (moves, rows - bad.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_row_takes_the_nearest_good_one_and_the_earlier_of_two() {
+        assert_eq!(substitutes(5, &[2]), Some(vec![(2, 1)]));
+        assert_eq!(substitutes(5, &[0, 1]), Some(vec![(0, 2), (1, 2)]));
+        assert_eq!(substitutes(5, &[3, 4]), Some(vec![(3, 2), (4, 2)]));
+        assert_eq!(substitutes(2, &[0, 1]), None);
+    }
+
+    #[test]
+    fn holes_are_filled_from_the_end() {
+        for rows in 0..7usize {
+            for mask in 0..1u32 << rows {
+                let bad: Vec<usize> = (0..rows).filter(|row| mask & (1 << row) != 0).collect();
+                let mut content: Vec<Option<usize>> = (0..rows).map(|r| (!bad.contains(&r)).then_some(r)).collect();
+                let (moves, left) = compact(rows, &bad);
+                for (to, from) in moves {
+                    content[to] = content[from];
+                }
+                let mut kept: Vec<usize> = content[..left].iter().map(|row| row.expect("a good row")).collect();
+                kept.sort_unstable();
+                assert!(kept.iter().all(|row| !bad.contains(row)) && kept.windows(2).all(|w| w[0] < w[1]));
+                assert_eq!(kept.len() + bad.len(), rows);
+            }
+        }
+    }
+}
