@@ -36,6 +36,7 @@ impl Engine {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
+            crate::sys::threads::yield_to_others();
             // Drives all spawned tasks until the last handle is gone.
             let _ = runtime.block_on(stopped);
             // Never wait for a blocking call here: nobody is left to use its result.

@@ -165,14 +165,17 @@ impl Workers {
                 };
                 let report = report.clone();
                 let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
-                let body = move || match thread.worker() {
-                    Ok(worker) => {
-                        let _ = report.send(Ok(()));
-                        drop(report);
-                        thread.run(worker);
-                    }
-                    Err(error) => {
-                        let _ = report.send(Err(error));
+                let body = move || {
+                    crate::sys::threads::yield_to_others();
+                    match thread.worker() {
+                        Ok(worker) => {
+                            let _ = report.send(Ok(()));
+                            drop(report);
+                            thread.run(worker);
+                        }
+                        Err(error) => {
+                            let _ = report.send(Err(error));
+                        }
                     }
                 };
                 thread::Builder::new().name(format!("infeed-{}-{n}", kind.name)).spawn(body).map_err(failed)?;

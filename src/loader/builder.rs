@@ -19,6 +19,8 @@ use crate::{
 
 /// The largest decoded image that `auto` allows: 89 megapixels of RGB.
 const MAX_IMAGE: u64 = 256 << 20;
+/// Room that images get before more batches do: 16 megapixels of RGB.
+const USUAL_IMAGE: u64 = 48 << 20;
 /// The smallest bound on an image that makes sense: 1.4 megapixels of RGB.
 const MIN_IMAGE: u64 = 4 << 20;
 /// Encoded bytes read ahead from a remote store; hides 2 s of small images (256 MB at 128 MB/s).
@@ -335,7 +337,7 @@ fn decoder_and_shares(
     };
     if let Some(decoder) = decoder {
         needs.scratch = total(&*decoder);
-        let shares = needs.divide(config.memory_budget, config.prefetch, needs.scratch, WINDOW)?;
+        let shares = needs.divide(config.memory_budget, config.prefetch, [needs.scratch; 2], WINDOW)?;
         return Ok((decoder, shares, config.max_image_bytes));
     }
     let codecs: Vec<Arc<dyn ImageCodec>> = codecs.into_iter().chain(built_in_codecs()).collect();
@@ -348,7 +350,8 @@ fn decoder_and_shares(
         None => (64 << 10, MAX_IMAGE),
     };
     needs.scratch = total(&cpu(min));
-    let shares = needs.divide(config.memory_budget, config.prefetch, total(&cpu(max)), WINDOW)?;
+    let scratch = [total(&cpu(max.min(USUAL_IMAGE))), total(&cpu(max))];
+    let shares = needs.divide(config.memory_budget, config.prefetch, scratch, WINDOW)?;
     // Scratch grows in proportion to the largest image; find the image that the share holds.
     let (least, most) = (total(&cpu(min)), total(&cpu(max)));
     let image = if most > least {

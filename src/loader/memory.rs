@@ -36,15 +36,17 @@ impl Needs {
         2 * self.batch + self.reads + self.window + self.scratch
     }
 
-    /// Rows first, then scratch, then reading ahead. `prefetch` is what was asked for, `None` for auto; fewer batches
-    /// than asked when the budget holds no more. `scratch` is the most the decoders can use.
+    /// First scratch for images of a usual size (an image refused is worse than a batch less ahead), then batches, then
+    /// the rest for large images and reading ahead. `prefetch` is what was asked for, `None` for auto; fewer batches than
+    /// asked when the budget holds no more. `scratch` is what the decoders use for usual and for the largest images.
     pub(super) fn divide(
         &self,
         budget: Option<u64>,
         prefetch: Option<usize>,
-        scratch: u64,
+        scratch: [u64; 2],
         window: u64,
     ) -> Result<Shares> {
+        let [usual_scratch, scratch] = scratch;
         let least = self.least();
         let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch());
         let budget = match budget {
@@ -67,21 +69,30 @@ impl Needs {
             }
         };
         let mut room = budget - least;
-        let more_batches = (room / self.batch.max(1)).min(wanted.saturating_sub(1) as u64);
-        // Half of what is left at most: the rest serves decoding and reading ahead.
-        let more_batches =
-            if prefetch.is_some() { more_batches } else { more_batches.min((room / 2).div_ceil(self.batch.max(1))) };
-        let more_batches = more_batches.min(room / self.batch.max(1));
-        room -= more_batches * self.batch;
-        let more_scratch = scratch.saturating_sub(self.scratch).min(if self.window > 0 { room / 2 } else { room });
-        room -= more_scratch;
-        let more_window = if self.window > 0 { window.saturating_sub(self.window).min(room) } else { 0 };
-        Ok(Shares {
-            budget,
-            prefetch: 1 + more_batches as usize,
-            window: self.window + more_window,
-            scratch: self.scratch + more_scratch,
-        })
+        // Takes what is wanted or what is left of it.
+        let take = |room: &mut u64, wanted: u64| {
+            let taken = wanted.min(*room);
+            *room -= taken;
+            taken
+        };
+        let mut shares = Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch };
+        shares.scratch += take(&mut room, usual_scratch.saturating_sub(self.scratch));
+        let fetches = self.window > 0;
+        if fetches {
+            // 16 MiB keep a few dozen requests of photographs in flight.
+            shares.window += take(&mut room, window.min(16 << 20));
+        }
+        let more_batches = (wanted as u64 - 1).min(room / self.batch.max(1));
+        take(&mut room, more_batches * self.batch);
+        shares.prefetch += more_batches as usize;
+        if fetches {
+            shares.window += take(&mut room, window.saturating_sub(shares.window));
+        }
+        // Not the crumbs below another batch: a larger budget must never refuse an image that a smaller one took.
+        if shares.prefetch == wanted {
+            shares.scratch += take(&mut room, scratch.saturating_sub(shares.scratch));
+        }
+        Ok(shares)
     }
 
     /// Enough batches to bridge a stumble of the machine, about 256 MiB of rows.
@@ -124,7 +135,7 @@ mod tests {
             let needs = Needs { window, ..NEEDS };
             for budget in (40 * MIB..2000 * MIB).step_by(7 * MIB as usize) {
                 for prefetch in [None, Some(1), Some(4), Some(100)] {
-                    let s = needs.divide(Some(budget), prefetch, 512 * MIB, 256 * MIB).unwrap();
+                    let s = needs.divide(Some(budget), prefetch, [96 * MIB, 512 * MIB], 256 * MIB).unwrap();
                     let used = (s.prefetch as u64 + 1) * needs.batch + needs.reads + s.window + s.scratch;
                     assert!(used <= budget, "{used} > {budget}: {s:?}");
                     assert!(s.prefetch >= 1 && prefetch.is_none_or(|p| s.prefetch <= p));
@@ -135,13 +146,23 @@ mod tests {
 
     #[test]
     fn a_budget_below_the_least_is_refused_with_the_least_named() {
-        let error = NEEDS.divide(Some(20 * MIB), None, 0, 0).unwrap_err().to_string();
+        let error = NEEDS.divide(Some(20 * MIB), None, [0, 0], 0).unwrap_err().to_string();
         assert!(error.contains("20 MiB") && error.contains("36 MiB"), "{error}");
     }
 
     #[test]
+    fn more_memory_never_means_smaller_images() {
+        let mut last = 0;
+        for budget in 40..400 {
+            let s = NEEDS.divide(Some(budget * MIB), Some(8), [96 * MIB, 512 * MIB], 0).unwrap();
+            assert!(s.scratch >= last, "{budget} MiB");
+            last = s.scratch;
+        }
+    }
+
+    #[test]
     fn a_large_budget_gives_what_was_asked_for() {
-        let s = NEEDS.divide(Some(4000 * MIB), Some(16), 512 * MIB, 0).unwrap();
+        let s = NEEDS.divide(Some(4000 * MIB), Some(16), [96 * MIB, 512 * MIB], 0).unwrap();
         assert_eq!((s.prefetch, s.scratch), (16, 512 * MIB));
     }
 }

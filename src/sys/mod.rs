@@ -15,3 +15,4 @@ pub mod kernels;
 mod library;
 mod nvjpeg;
 pub mod rows;
+pub(crate) mod threads;
