@@ -549,3 +549,69 @@ fn a_killed_demo_leaves_nothing_behind_either() {
     child.wait().unwrap();
     wait_until("the folder is still there", &|| places.iter().all(|place| !place.exists()));
 }
+
+/// A folder with one class and the files that `make` writes into it.
+fn one_class(make: impl FnOnce(&Path)) -> (TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let class = dir.path().join("only");
+    fs::create_dir(&class).unwrap();
+    make(&class);
+    let url = dir.path().display().to_string();
+    (dir, url)
+}
+
+fn jpeg(width: u16, height: u16) -> Vec<u8> {
+    let pixels = vec![120; usize::from(width) * usize::from(height) * 3];
+    let mut file = Vec::new();
+    jpeg_encoder::Encoder::new(&mut file, 90).encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb).unwrap();
+    file
+}
+
+#[test]
+fn peak_memory_stays_within_the_budget() {
+    // 16 batches of 24 rows of 602 KB would take 231 MB.
+    let args = ["--batch-size", "24", "--epochs", "12", "--prefetch", "16", "--memory-budget", "64MiB"];
+    let report = report(&[&[data().photos.as_str(), "--transform", "imagenet-train"][..], &args].concat());
+    let (peak, batches) = (report["peak_rss_bytes"].as_u64(), report["batches"].as_u64());
+    assert_eq!(batches, Some(12));
+    // Beside the budget: code, stacks, and a test build of everything.
+    assert!(peak.is_none_or(|peak| peak < (64 + 40) << 20), "{peak:?}");
+}
+
+#[test]
+fn one_pixel_is_an_image() {
+    let (_dir, url) = one_class(|class| fs::write(class.join("1.jpg"), jpeg(1, 1)).unwrap());
+    for transform in ["imagenet-train", "imagenet-val", "caltech"] {
+        let report = report(&[&url, "--transform", transform, "--batch-size", "1"]);
+        assert_eq!(report["samples"], 1, "{transform}");
+    }
+}
+
+#[test]
+fn a_giant_is_refused_by_name_and_size() {
+    let (_dir, url) = one_class(|class| {
+        let mut file = jpeg(16, 16);
+        // The frame header says 20,000 x 20,000; nobody may allocate for it.
+        let frame = file.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+        file[frame + 5..frame + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
+        fs::write(class.join("giant.jpg"), file).unwrap();
+    });
+    let output = run(&["run", &url, "--transform", "imagenet-train", "--batch-size", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    for word in ["20000x20000", "max_image_bytes", "record 0", "giant.jpg"] {
+        assert!(said.contains(word), "{word} is not in: {said}");
+    }
+}
+
+#[test]
+fn a_transform_that_does_not_fold_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("twice.json");
+    let twice = r#"[{"op": "resize_shorter", "size": 64}, {"op": "center_crop", "size": 64}, {"op": "random_resized_crop", "size": 32}]"#;
+    fs::write(&file, twice).unwrap();
+    let output = run(&["run", &data().photos, "--transform", &file.display().to_string(), "--batch-size", "4"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("random_resized_crop"), "{said}");
+}

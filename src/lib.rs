@@ -1,5 +1,55 @@
-//! An async data loader for training.
+//! An async data loader for training: batches as a [`Stream`](futures::Stream), exact order, bounded memory.
+//!
+//! ```text
+//! open(url) ─▶ Dataset ─▶ Loader::builder(…).build() ─▶ Loader ─ epoch(n) ─▶ BatchStream ─ .next().await ─▶ Batch
+//!                                                         │  threads and buffers live here      └ state: resume after it
+//!                                                         └ resume(&state)
+//! ```
+//!
+//! ```
+//! use futures::StreamExt;
+//! use infeed::{Loader, Transform, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+//! // A folder of class folders, CIFAR's binary files, …; here made-up pixels.
+//! let dataset = open("synthetic://?count=256&height=40&width=60&classes=10").await?;
+//! let transform = Transform::new().random_resized_crop(32).horizontal_flip(0.5).to_float();
+//! let loader = Loader::builder(dataset).batch_size(64).shuffle(42).transform(transform).build().await?;
+//! let mut batches = loader.epoch(0);
+//! while let Some(batch) = batches.next().await {
+//!     let batch = batch?;
+//!     let pixels: &[f32] = batch["image"].as_slice().expect("f32 is the default");
+//!     assert_eq!(batch["image"].shape(), [64, 3, 32, 32]);
+//!     assert_eq!(pixels.len(), 64 * 3 * 32 * 32);
+//! }
+//! println!("{:?}", batches.report().data_wait);
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
+//!   and batch size; the pixels of a row are one of record, transform, seed and epoch. Workers, prefetch, budget and store
+//!   change nothing, not a byte, on one kind of machine or another.
+//! - **Shards.** Ranks share each epoch's records out without overlap or gap and take the same number of steps.
+//! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world size.
+//! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget) (what counts is said there).
+//! - **Errors.** A bad sample follows [`OnBadSample`]; everything else ends the stream with one error, then `None`.
+//!   Damaged data never panics.
+//! - **Cancel safety.** Dropping a `.next()` future loses nothing. Dropping a stream stops its reads before the drop returns.
+//!
+//! # What runs where
+//!
+//! A loader owns one thread for planning and network reads, and one decoding thread for each core; local files are read
+//! by the decoding threads. Your runtime, if any, runs only the polls of the stream.
+//!
+//! # Features
+//!
+//! `default = ["cli", "cuda", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
+//! `cuda` looks for a GPU at run time and needs nothing at build time; decoding on it is not built yet.
+
 #![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod codec;
 pub mod dataset;
@@ -29,3 +79,8 @@ pub use sys::cuda::{Devices, Gpu, NvJpeg, devices};
 pub use tensor::{Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

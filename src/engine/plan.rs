@@ -57,6 +57,10 @@ impl Iterator for Planner {
                 }
                 continue;
             }
+            if step == 0 {
+                let (rank, world) = (self.setup.shard.rank(), self.setup.shard.world());
+                tracing::info!(epoch, rank, world, steps = schedule.steps(), position = self.position, "epoch planned");
+            }
             self.step += 1;
             let rows = schedule.rows(step);
             let valid = rows.valid();
