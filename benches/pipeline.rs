@@ -3,6 +3,8 @@
 //! `cargo bench --bench pipeline`. `INFEED_PHOTOS=DIR` takes class folders of your own (warm, from a RAM disk, to
 //! compare with other loaders); without it pictures are generated into the temp folder.
 
+#![allow(clippy::print_stderr, reason = "percentiles beside criterion's mean")]
+
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -11,7 +13,9 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt;
-use infeed::{Dataset, Loader, LoaderBuilder, dataset::MemoryDataset, open, transform::Transform};
+use infeed::{
+    BatchStream, Clock, Dataset, Loader, LoaderBuilder, Times, dataset::MemoryDataset, open, transform::Transform,
+};
 use tokio::runtime::Runtime;
 
 /// A folder of JPEGs of ImageNet's sizes, and the guard that removes it.
@@ -83,37 +87,50 @@ fn throughput(c: &mut Criterion) {
 }
 
 /// Time inside `.next().await` when the trainer takes longer than the loader: the number that should be near zero.
+/// Criterion shows the mean; the percentiles over all steps are printed beside it.
 fn wait(c: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
-    let transform = Transform::preset("cifar-train").expect("a preset");
-    let loader = loader(&runtime, Loader::builder(cifar()).batch_size(256).shuffle(1).transform(transform));
+    let (photos, _guard) = photographs(&runtime);
+    let sets = [("imagenet-train", photos, 64, 60), ("cifar-train", cifar(), 256, 5)];
     let mut group = c.benchmark_group("next_await");
-    group.sample_size(20).measurement_time(Duration::from_secs(6));
-    for (name, blocks) in [("step sleeps 2 ms", false), ("step blocks its thread 2 ms", true)] {
-        group.bench_function(name, |b| {
-            b.iter_custom(|n| {
-                let mut batches = loader.epochs(0..u64::MAX);
-                let trainer = async move {
-                    batches.next().await.expect("endless").expect("a batch");
-                    let mut waited = Duration::ZERO;
-                    for _ in 0..n {
-                        if blocks {
-                            std::thread::sleep(Duration::from_millis(2));
-                        } else {
-                            tokio::time::sleep(Duration::from_millis(2)).await;
-                        }
-                        let began = Instant::now();
-                        let batch = batches.next().await.expect("endless").expect("a batch");
-                        waited += began.elapsed();
-                        drop(batch);
-                    }
-                    waited
-                };
-                runtime.block_on(async { tokio::spawn(trainer).await.expect("the trainer ends") })
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    for (preset, dataset, batch, millis) in sets {
+        let transform = Transform::preset(preset).expect("a preset");
+        let builder = Loader::builder(dataset).batch_size(batch).shuffle(1).transform(transform);
+        let loader = loader(&runtime, builder);
+        for (name, blocks) in [("sleeps", false), ("blocks its thread", true)] {
+            let mut waits = Clock::default();
+            group.bench_function(format!("{preset}/step {name} {millis} ms"), |b| {
+                b.iter_custom(|n| {
+                    let trainer = trainer(loader.epochs(0..u64::MAX), n, Duration::from_millis(millis), blocks);
+                    let waited = runtime.block_on(async { tokio::spawn(trainer).await.expect("the trainer ends") });
+                    waited.iter().for_each(|wait| waits.record(*wait));
+                    waited.iter().sum()
+                });
             });
-        });
+            let Times { p50, p99, max, count, .. } = waits.times();
+            eprintln!("    {count} steps: wait p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}");
+        }
     }
     group.finish();
+}
+
+/// A trainer in a task of its own: how long each of `n` steps waited for its batch.
+async fn trainer(mut batches: BatchStream, n: u64, step: Duration, blocks: bool) -> Vec<Duration> {
+    batches.next().await.expect("endless").expect("a batch");
+    let mut waits = Vec::new();
+    for _ in 0..n {
+        if blocks {
+            std::thread::sleep(step);
+        } else {
+            tokio::time::sleep(step).await;
+        }
+        let began = Instant::now();
+        let batch = batches.next().await.expect("endless").expect("a batch");
+        waits.push(began.elapsed());
+        drop(batch);
+    }
+    waits
 }
 
 criterion_group!(benches, throughput, wait);
