@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use infeed::{Batch, ErrorKind, Loader, LoaderBuilder, OnBadSample, dataset::Dataset, sampler::Shard};
+use infeed::{
+    Batch, ErrorKind, Fingerprint, Loader, LoaderBuilder, OnBadSample, Sampler, dataset::Dataset, sampler::Shard,
+};
 
 use crate::support::{
     drain,
@@ -182,4 +184,37 @@ fn an_epoch_smaller_than_a_batch_ends_at_once() {
     assert_eq!(loader.batches_per_epoch(), 0);
     assert!(drain(loader.epoch(0)).unwrap().is_empty());
     assert!(drain(loader.epochs(0..1_000_000)).unwrap().is_empty());
+}
+
+#[test]
+fn a_panicking_sampler_is_an_error_and_no_early_end() {
+    #[derive(Debug)]
+    struct Broken;
+    impl Sampler for Broken {
+        fn len(&self) -> u64 {
+            50
+        }
+        fn record(&self, _epoch: u64, position: u64) -> u64 {
+            assert!(position < 25, "told to panic at position {position}");
+            position
+        }
+        fn position(&self, _epoch: u64, record: u64) -> Option<u64> {
+            Some(record)
+        }
+        fn describe(&self) -> String {
+            "broken".into()
+        }
+        fn fingerprint(&self) -> Fingerprint {
+            Fingerprint::of("broken").finish()
+        }
+    }
+    // What is read over a network ends with the task that planned it, so its batches may be lost too.
+    for (dataset, delivered) in [(Records::resident(50), 2..=2), (Records::remote(50).0, 0..=2)] {
+        let builder = Loader::builder(dataset).sampler(Arc::new(Broken)).batch_size(10);
+        let results: Vec<_> = builder.build_blocking().unwrap().epoch(0).blocking().collect();
+        let (last, batches) = results.split_last().unwrap();
+        assert!(delivered.contains(&batches.len()) && batches.iter().all(Result::is_ok));
+        let error = last.as_ref().unwrap_err();
+        assert!(error.to_string().contains("planning a batch or putting it together panicked"), "{error}");
+    }
 }

@@ -1,6 +1,9 @@
 //! The one task that lets batches in, in plan order.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -29,6 +32,7 @@ pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc:
             }
         }
     }
+    run.planned.store(true, Ordering::Release);
     // Fetches belong to this task, so that its abort ends them: stay until they are done.
     if let Some(fetcher) = fetcher {
         fetcher.finish().await;

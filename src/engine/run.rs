@@ -2,7 +2,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Instant,
 };
@@ -14,10 +17,10 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Batch, Ordering, Setup, admit, plan::Planner};
+use super::{Batch, Ordering as RecordOrder, Setup, admit, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
-    report::Recorder,
+    report::{Recorder, Stage},
 };
 
 /// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
@@ -51,6 +54,8 @@ pub(super) struct RunShared {
     pub(super) gate: Gate,
     pub(super) recorder: Recorder,
     pub(super) started: Instant,
+    /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
+    pub(super) planned: AtomicBool,
 }
 
 /// A sealed batch on its way to the stream, and the permit for its rows.
@@ -73,12 +78,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn start(setup: &Arc<Setup>, order: Ordering, epochs: Range<u64>, position: u64) -> Self {
+    pub(crate) fn start(setup: &Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
         let shared = Arc::new(RunShared {
             setup: Arc::clone(setup),
             gate: Gate::default(),
             recorder: Recorder::default(),
             started: Instant::now(),
+            planned: AtomicBool::new(false),
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);
@@ -89,16 +95,17 @@ impl Run {
     /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
     pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
         if self.head.is_none() {
-            let Some(seat) = ready!(self.seats.poll_recv(cx)) else { return Poll::Ready(None) };
+            let Some(seat) = ready!(self.seats.poll_recv(cx)) else {
+                let ended = self.shared.planned.load(Ordering::Acquire);
+                return Poll::Ready((!ended).then(|| Err(broken_off())));
+            };
             self.head = Some(seat);
         }
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
         let sealed = ready!(std::pin::Pin::new(head).poll(cx));
         self.head = None;
         // The permit ends here: a batch that was handed over has left the budget.
-        let lost =
-            |_| Err(Error::new(ErrorKind::Internal, "a batch was lost by the engine").hint("please report this"));
-        Poll::Ready(Some(sealed.map_or_else(lost, |Sealed { result, .. }| result)))
+        Poll::Ready(Some(sealed.map_or_else(|_| Err(broken_off()), |Sealed { result, .. }| result)))
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {
@@ -116,6 +123,13 @@ impl Run {
         self.seats.close();
         self.shared.setup.workers.forget(&self.shared);
     }
+}
+
+/// A batch was promised and is not coming, or the plan has no end: some task died.
+fn broken_off() -> Error {
+    Error::new(ErrorKind::Internal, "planning a batch or putting it together panicked")
+        .at_stage(Stage::Plan)
+        .hint("see the panic's message on stderr; please report it unless the sampler or dataset is yours")
 }
 
 impl Drop for Run {
