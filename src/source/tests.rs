@@ -284,39 +284,3 @@ fn the_buffer_keeps_its_memory_from_file_to_file() {
         assert_eq!(buffer.as_ptr(), start);
     }
 }
-
-/// Timings for the docs: `cargo test --lib source::tests::timing -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn timing() {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    for i in 0..10_000 {
-        write(dir.path(), &format!("{:03}/{i:05}.jpg", i % 100), if i < 200 { &[1; 107_000] } else { b"" });
-    }
-    let source = open(dir.path());
-    let time = |name: &str, count: u32, f: &mut dyn FnMut()| {
-        f();
-        let start = std::time::Instant::now();
-        f();
-        writeln!(std::io::stderr(), "{name}: {:?} each", start.elapsed() / count).unwrap();
-    };
-    time("walk", 10_000, &mut || assert_eq!(block_on(source.list().count()), 10_000));
-    time("store's list", 10_000, &mut || assert_eq!(block_on(source.0.store.list(None).count()), 10_000));
-    let mut buffer = BytesMut::new();
-    let name = |i: u32| format!("{:03}/{i:05}.jpg", i % 100);
-    time("store", 200, &mut || {
-        for i in 0..200 {
-            Extent::whole(&source, name(i), 107_000).open_inline().unwrap().read_into(&mut buffer).unwrap();
-        }
-    });
-    let mut buffer = vec![];
-    time("std::fs", 200, &mut || {
-        for i in 0..200 {
-            use std::io::Read;
-            buffer.clear();
-            let mut file = fs::File::open(dir.path().join(name(i))).unwrap();
-            assert_eq!(file.metadata().unwrap().len(), 107_000);
-            file.read_to_end(&mut buffer).unwrap();
-        }
-    });
-}
