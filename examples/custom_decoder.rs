@@ -21,11 +21,10 @@ struct Ppm;
 /// `P6`, width, height and 255, apart by white space; pixels begin after the byte that follows.
 fn header(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
     let damaged = |what: &'static str| Error::corrupt(what).hint("write it as P6 with a maximum of 255");
-    let (mut at, mut numbers) = (2, [0u32; 3]);
+    let (mut at, mut numbers) = (bytes.len().min(2), [0u32; 3]);
     for number in &mut numbers {
-        let digits = |c: &u8| c.is_ascii_digit();
-        at += bytes[at.min(bytes.len())..].iter().take_while(|c| c.is_ascii_whitespace()).count();
-        let end = at + bytes[at..].iter().take_while(|c| digits(c)).count();
+        at += bytes[at..].iter().take_while(|c| c.is_ascii_whitespace()).count();
+        let end = at + bytes[at..].iter().take_while(|c| c.is_ascii_digit()).count();
         let text = std::str::from_utf8(&bytes[at..end]).map_err(|_| damaged("a PPM header is no text"))?;
         *number = text.parse().map_err(|_| damaged("a number is missing in a PPM header"))?;
         at = end;

@@ -57,7 +57,7 @@ fn difference(a: &Schema, b: &Schema) -> Option<String> {
     }
 }
 
-/// See [`concat`].
+/// See [`concat()`].
 #[derive(Debug)]
 struct Concat {
     parts: Vec<Arc<dyn Dataset>>,

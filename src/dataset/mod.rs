@@ -51,7 +51,7 @@ use crate::{
 
 macro_rules! formats {
     ($($format:expr),+ $(,)?) => {
-        /// The formats that [`open`] tries, in this order.
+        /// The formats that [`open()`] tries, in this order.
         #[must_use]
         pub fn formats() -> &'static [&'static dyn Format] {
             &[$(&$format),+]
