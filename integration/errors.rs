@@ -169,7 +169,17 @@ fn settings_that_cannot_be_are_refused_by_name() {
     assert!(refused(|b| b.max_image_bytes(0)).contains("max_image_bytes is 0"));
     assert!(refused(|b| b.dtype(infeed::DType::I64)).contains("i64"));
     assert!(refused(|b| b.memory_budget(100)).contains("memory_budget"));
+    assert!(refused(|b| b.batch_size(usize::MAX)).contains("batch_size"));
+    assert!(refused(|b| b.batch_size(usize::MAX).memory_budget(1 << 40)).contains("memory_budget"));
     assert_eq!(Shard::new(2, 2).unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[test]
+fn the_largest_numbers_are_taken_as_many() {
+    let builder = Loader::builder(Records::remote(50).0).batch_size(10).prefetch(usize::MAX);
+    let loader =
+        builder.io_concurrency(usize::MAX).max_image_bytes(u64::MAX >> 8).memory_budget(u64::MAX).build_blocking();
+    assert_eq!(drain(loader.unwrap().epoch(0)).unwrap().len(), 5);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Settings, checked together by `build()`.
 
-use std::{future::Future, num::NonZeroUsize, sync::Arc, thread};
+use std::{num::NonZeroUsize, sync::Arc, thread};
 
 use super::{
     Loader, LoaderConfig, OnBadSample,
@@ -176,9 +176,9 @@ impl LoaderBuilder {
     /// # Errors
     /// `Config` for a setting that can't be: batch size 0, prefetch 0, a rank outside the world, a budget below the
     /// least that works (the message names it), a transform that does not fold to one resample.
-    pub fn build(self) -> impl Future<Output = Result<Loader>> + Send {
+    pub async fn build(self) -> Result<Loader> {
         // Nothing waits today; a GPU's start-up will.
-        std::future::ready(self.build_now())
+        self.build_now()
     }
 
     /// [`build`](Self::build) for callers without an async runtime.
@@ -186,7 +186,7 @@ impl LoaderBuilder {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn build_blocking(self) -> Result<Loader> {
-        futures::executor::block_on(self.build())
+        self.build_now()
     }
 
     fn build_now(self) -> Result<Loader> {
@@ -227,8 +227,12 @@ impl LoaderBuilder {
         let reads_inline = !dataset.needs_fetch() && dataset.largest_read() > 0;
         let row_bytes = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype) as u64);
         let needs = Needs {
-            batch: row_bytes.sum::<u64>() * config.batch_size as u64,
-            reads: if reads_inline { workers.get() as u64 * dataset.largest_read().max(engine::READ_BYTES) } else { 0 },
+            batch: row_bytes.sum::<u64>().saturating_mul(config.batch_size as u64),
+            reads: if reads_inline {
+                dataset.largest_read().max(engine::READ_BYTES).saturating_mul(workers.get() as u64)
+            } else {
+                0
+            },
             window: if dataset.needs_fetch() { dataset.largest_read().next_multiple_of(64 << 10) } else { 0 },
             scratch: 0,
         };
@@ -241,7 +245,8 @@ impl LoaderBuilder {
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
             seats: if dataset.needs_fetch() { prefetch + 64 } else { prefetch },
             encoded: shares.window,
-            requests: config.io_concurrency.unwrap_or(32),
+            // No system has as many sockets.
+            requests: config.io_concurrency.unwrap_or(32).min(1 << 16),
         };
         let fields: Vec<FieldRows> = fields
             .into_iter()
@@ -333,7 +338,9 @@ fn decoder_and_shares(
 ) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
     let total = |decoder: &dyn Decoder| -> u64 {
         let classes = decoder.classes().iter().enumerate();
-        classes.map(|(i, class)| class.workers.get() as u64 * decoder.scratch_bytes(i)).sum()
+        classes
+            .map(|(i, class)| decoder.scratch_bytes(i).saturating_mul(class.workers.get() as u64))
+            .fold(0, u64::saturating_add)
     };
     if let Some(decoder) = decoder {
         needs.scratch = total(&*decoder);

@@ -33,7 +33,8 @@ impl Needs {
     /// Below this nothing works: one batch in work beside the one that the trainer gives back, and one image decoded
     /// by each thread.
     pub(super) fn least(&self) -> u64 {
-        2 * self.batch + self.reads + self.window + self.scratch
+        let parts = [self.batch, self.batch, self.reads, self.window, self.scratch];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     /// First scratch for images of a usual size (an image refused is worse than a batch less ahead), then batches, then
@@ -48,7 +49,8 @@ impl Needs {
     ) -> Result<Shares> {
         let [usual_scratch, scratch] = scratch;
         let least = self.least();
-        let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch());
+        // More would be a list of promises, not of batches; tokio's channels have a bound too.
+        let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch()).min(1 << 16);
         let budget = match budget {
             Some(budget) if budget < least => {
                 let what = format!(
@@ -63,9 +65,19 @@ impl Needs {
             }
             Some(budget) => budget,
             None => {
-                let comfortable = (wanted as u64 + 1) * self.batch + self.reads + window + scratch;
+                let machine = machine_bytes();
+                if least > machine {
+                    let what = format!(
+                        "two batches, decoding and reading take {}, the machine has {}",
+                        mib(least),
+                        mib(machine)
+                    );
+                    return Err(Error::config(what).hint("lower batch_size or workers"));
+                }
+                let rows = self.batch.saturating_mul(wanted as u64 + 1);
+                let comfortable = [rows, self.reads, window, scratch].into_iter().fold(0, u64::saturating_add);
                 // A quarter of the machine leaves room for the trainer and the page cache.
-                comfortable.min(machine_bytes() / 4).max(least)
+                comfortable.min(machine / 4).max(least)
             }
         };
         let mut room = budget - least;
@@ -148,6 +160,15 @@ mod tests {
     fn a_budget_below_the_least_is_refused_with_the_least_named() {
         let error = NEEDS.divide(Some(20 * MIB), None, [0, 0], 0).unwrap_err().to_string();
         assert!(error.contains("20 MiB") && error.contains("36 MiB"), "{error}");
+    }
+
+    #[test]
+    fn what_no_machine_holds_is_refused() {
+        for batch in [u64::MAX / 8, u64::MAX] {
+            let error = Needs { batch, ..NEEDS }.divide(None, None, [0, 0], 0).unwrap_err().to_string();
+            assert!(error.contains("the machine has"), "{error}");
+            assert!(Needs { batch, ..NEEDS }.divide(Some(1 << 40), Some(usize::MAX), [0, 0], 0).is_err());
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Loader {
     /// # Ok(()) }
     /// ```
     pub fn epoch(&self, epoch: u64) -> BatchStream {
-        self.epochs(epoch..epoch + 1)
+        self.epochs(epoch..epoch.saturating_add(1))
     }
 
     /// The batches of several epochs without a gap: reading of the next epoch begins while the last batches of the
@@ -81,7 +81,7 @@ impl Loader {
     /// # Errors
     /// `State` when the state belongs to another dataset, order or seed; the message names the part.
     pub fn resume(&self, state: &LoaderState) -> Result<BatchStream> {
-        self.resume_until(state, state.epoch + 1)
+        self.resume_until(state, state.epoch.saturating_add(1))
     }
 
     /// As [`resume`](Self::resume), going on through the epochs before `end`.
