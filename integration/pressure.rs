@@ -80,21 +80,16 @@ fn a_stream_that_nobody_polls_does_not_stall_another() {
 
 #[test]
 fn encoded_bytes_ahead_stay_within_the_window() {
-    // 64-byte records count as a unit of 64 KiB each; the least window holds one unit.
+    // A batch of four 64-byte records takes one unit of 64 KiB of the window. One batch may own rows and gives its unit
+    // back when it is decoded; all others wait with their bytes, far fewer than the seats would hold.
     let (dataset, tracker) = Records::remote(2000);
     let builder = Loader::builder(dataset).batch_size(4).prefetch(1).workers(1);
-    let loader = builder.memory_budget(1 << 20).build_blocking();
-    // The message names the least; take exactly that.
-    let least = match loader {
-        Ok(loader) => loader,
-        Err(error) => panic!("{error}"),
-    };
-    let batches = least.epoch(0);
+    let loader = builder.memory_budget(1 << 20).build_blocking().unwrap();
+    let _batches = loader.epoch(0);
     settle();
-    let window = least.config().memory_budget.unwrap();
-    assert!(tracker.bytes() <= window, "{} bytes read ahead of a budget of {window}", tracker.bytes());
-    assert!(tracker.requests() < 2000, "everything was read ahead");
-    drop(batches);
+    let most = 4 * (1 + loader.config().memory_budget.unwrap() / (64 << 10));
+    let (requests, seats) = (tracker.requests() as u64, 4 * 65);
+    assert!(requests > 4 && requests <= most && most < seats, "{requests} reads, at most {most}");
 }
 
 #[test]

@@ -30,7 +30,7 @@
 //!
 //! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
 //!   and batch size; the pixels of a row are one of record, transform, seed and epoch. Workers, prefetch, budget and store
-//!   change nothing, not a byte, on one kind of machine or another.
+//!   change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel.
 //! - **Shards.** Ranks share each epoch's records out without overlap or gap and take the same number of steps.
 //! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world size.
 //! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget) (what counts is said there).

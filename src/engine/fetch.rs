@@ -95,8 +95,8 @@ impl Fetcher {
                 chunk_plans.extend(plans.next());
             }
             let rows = chunk_plans.len();
-            // Taken in plan order: the head batch always gets its bytes, so it can never starve. A record larger than
-            // the whole window was refused by `build`, so the cut never bites.
+            // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
+            // the window at least as large as the largest record, so the cut never bites.
             let want = units(bytes).min(self.encoded_units);
             let began = Instant::now();
             let Ok(permit) = Arc::clone(&self.encoded).acquire_many_owned(want).await else { return };

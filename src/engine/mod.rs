@@ -70,7 +70,7 @@ pub(crate) struct Setup {
 
 /// Which record comes when, and the state that says so.
 #[derive(Clone, Debug)]
-pub(crate) struct Ordering {
+pub(crate) struct RecordOrder {
     pub(crate) sampler: Arc<dyn Sampler>,
     /// At the beginning of epoch 0; batches carry it with their own place.
     pub(crate) state: LoaderState,

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Ordering, Setup};
+use super::{RecordOrder, Setup};
 use crate::{random::SampleRng, sampler::LoaderState};
 
 /// One batch of this rank before any byte moved. Row `i` holds `records[i]`.
@@ -28,14 +28,14 @@ impl BatchPlan {
 #[derive(Debug)]
 pub(super) struct Planner {
     setup: Arc<Setup>,
-    order: Ordering,
+    order: RecordOrder,
     epochs: Range<u64>,
     position: u64,
     step: u64,
 }
 
 impl Planner {
-    pub(super) fn new(setup: Arc<Setup>, order: Ordering, epochs: Range<u64>, position: u64) -> Self {
+    pub(super) fn new(setup: Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
         Self { setup, order, epochs, position, step: 0 }
     }
 }

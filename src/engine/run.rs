@@ -17,7 +17,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Batch, Ordering as RecordOrder, Setup, admit, plan::Planner};
+use super::{Batch, RecordOrder, Setup, admit, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::{Recorder, Stage},

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     codec::{Cpu, Decoder, ImageCodec, codecs as built_in_codecs},
     dataset::{Dataset, FieldKind},
-    engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, Ordering, Setup, Workers},
+    engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
     error::{Error, Result},
     sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
     sys::rows::Pool,
@@ -288,14 +288,14 @@ impl LoaderBuilder {
 }
 
 /// The order of `dataset`; `lanes` where the order leaves their number open.
-pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<Ordering> {
+pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<RecordOrder> {
     let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
     Ok(identified(sampler, dataset, seed, order.lanes(lanes)))
 }
 
-fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Ordering {
+fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64, lanes: u64) -> RecordOrder {
     let identity = Identity::new(dataset.format(), dataset.len(), dataset.fingerprint(), &*sampler);
-    Ordering { sampler, state: LoaderState::new(identity, seed, lanes) }
+    RecordOrder { sampler, state: LoaderState::new(identity, seed, lanes) }
 }
 
 fn resolve_workers(config: &LoaderConfig) -> Result<NonZeroUsize> {

@@ -26,19 +26,19 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{
     dataset::Dataset,
-    engine::{Ordering, Run, Setup},
+    engine::{RecordOrder, Run, Setup},
     error::{Error, ErrorKind, Result},
     sampler::{LoaderState, Order},
 };
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///
-/// Built by [`Loader::builder`]. Several streams of one loader may run at a time; they share its workers and its
-/// memory budget, and each gives its own batches in order. Dropping the last handle and stream ends its threads.
+/// Built by [`Loader::builder`]. Several streams of one loader may run at a time; they share its workers, each gives its own
+/// batches in order, and each after the first has rows and read-ahead of its own beside the memory budget. Dropping the last handle and stream ends its threads.
 #[derive(Clone)]
 pub struct Loader {
     setup: Arc<Setup>,
-    order: Ordering,
+    order: RecordOrder,
     /// The order came from the user's own sampler, not from `config.order`.
     own_sampler: bool,
     config: Arc<LoaderConfig>,
@@ -100,7 +100,7 @@ impl Loader {
 
     /// The order in which `state` was taken: lanes that were chosen by the first run's world stay, so that a run with
     /// another world goes on in the same order.
-    fn order_of(&self, state: &LoaderState) -> Result<Ordering> {
+    fn order_of(&self, state: &LoaderState) -> Result<RecordOrder> {
         match self.config.order {
             Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
                 builder::ordering(self.config.order, &*self.setup.dataset, self.order.state.seed, state.lanes)
@@ -109,7 +109,7 @@ impl Loader {
         }
     }
 
-    fn start(&self, order: Ordering, epochs: Range<u64>, position: u64, bad_samples: u64) -> BatchStream {
+    fn start(&self, order: RecordOrder, epochs: Range<u64>, position: u64, bad_samples: u64) -> BatchStream {
         let at_most = match self.config.on_bad_sample {
             OnBadSample::Skip { at_most } => Some(at_most),
             OnBadSample::Stop | OnBadSample::Substitute => None,

@@ -6,10 +6,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{
-    Batch, BatchStream, Loader,
-    sampler::{LoaderState, Order},
-};
+use infeed::{Batch, BatchStream, Loader, sampler::LoaderState};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -43,11 +40,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
     let open_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
-    let (mut config, transform_name) = options::loader_config(&args.loader, &*dataset, args.epochs)?;
-    if let (Order::Blocks { lanes: lanes @ None, .. }, Some(from)) = (&mut config.order, &from) {
-        // Their default is the first run's world size, which the state remembers.
-        *lanes = Some(from.state.lanes);
-    }
+    let (config, transform_name) = options::loader_config(&args.loader, &*dataset, args.epochs)?;
     let loader = Loader::builder(Arc::clone(&dataset)).config(config).build().await?;
     let build_seconds = start.elapsed().as_secs_f64();
 
