@@ -5,6 +5,7 @@
 //! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
+//! | `threads` | changes how the calling thread is scheduled and nothing else; a refusal is no error |
 //! | `nvjpeg` | the same for the JPEG decoder; calls only functions whose signatures were compared with its header |
 
 #![allow(unsafe_code)]
