@@ -72,11 +72,11 @@ pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
-pub use report::{BadSample, Clock, Recorder, Report, Stage, StageReport, Times};
+pub use report::{BadSample, Clock, DeviceTimes, Recorder, Report, Stage, StageReport, Times};
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::Source;
-pub use sys::cuda::{Devices, Gpu, NvJpeg, devices};
-pub use tensor::{Element, Tensor};
+pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
+pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};
 

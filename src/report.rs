@@ -77,6 +77,9 @@ pub struct StageReport {
     /// Time spent waiting for room downstream, summed over threads.
     #[serde(serialize_with = "seconds")]
     pub blocked: Duration,
+    /// Time on the GPU as its own events tell it. It passes beside `busy`, which is the host's, and is not part of it.
+    #[serde(serialize_with = "seconds")]
+    pub device: Duration,
     /// Samples (batches for the yield stage).
     pub items: u64,
     /// Bytes out.
@@ -186,6 +189,30 @@ fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Re
     }
 }
 
+/// Time on the GPU, told by events. Never to be added to host times: it passes beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceTimes {
+    /// Copies to the device.
+    pub transfer: Duration,
+    /// JPEG decoding.
+    pub decode: Duration,
+    /// The resample kernels.
+    pub transform: Duration,
+}
+
+impl DeviceTimes {
+    /// No time.
+    pub const ZERO: Self = Self { transfer: Duration::ZERO, decode: Duration::ZERO, transform: Duration::ZERO };
+
+    /// Adds another span of work.
+    pub fn add(&mut self, other: Self) {
+        self.transfer += other.transfer;
+        self.decode += other.decode;
+        self.transform += other.transform;
+    }
+}
+
 /// A histogram of durations with 1 % precision.
 #[derive(Clone)]
 pub struct Clock {
@@ -240,6 +267,7 @@ struct StageTotals {
     clock: Clock,
     starved: Duration,
     blocked: Duration,
+    device: Duration,
     bytes: u64,
 }
 
@@ -276,14 +304,27 @@ impl Recorder {
         }
     }
 
+    /// The GPU worked for these times.
+    pub fn device(&self, times: DeviceTimes) {
+        if times == DeviceTimes::ZERO {
+            return;
+        }
+        let DeviceTimes { transfer, decode, transform } = times;
+        for (stage, time) in [(Stage::Transfer, transfer), (Stage::Decode, decode), (Stage::Transform, transform)] {
+            if let Some(mut totals) = self.totals(stage) {
+                totals.device += time;
+            }
+        }
+    }
+
     /// The totals so far.
     #[must_use]
     pub fn stages(&self) -> Vec<StageReport> {
         let report = |stage| {
             let totals = self.totals(stage)?;
             let Times { sum, p50, p99, count, .. } = totals.clock.times();
-            let StageTotals { starved, blocked, bytes, .. } = *totals;
-            Some(StageReport { stage, busy: sum, starved, blocked, items: count, bytes, p50, p99 })
+            let StageTotals { starved, blocked, device, bytes, .. } = *totals;
+            Some(StageReport { stage, busy: sum, starved, blocked, device, items: count, bytes, p50, p99 })
         };
         Stage::REPORTED.into_iter().filter_map(report).collect()
     }

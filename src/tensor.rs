@@ -1,19 +1,28 @@
 //! A tensor: a shape over bytes. No arithmetic; it is what a batch hands to a framework.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use bytemuck::AnyBitPattern;
 use half::{bf16, f16};
 
 use crate::{
-    sys::rows::Frozen,
+    error::Result,
+    sys::{
+        cuda::{CudaEvent, CudaStream},
+        rows::{Frozen, Rows},
+    },
     types::{DType, Device},
 };
 
-/// Dense values of one field of a batch, row-major, in host memory.
+/// Dense values of one field of a batch, row-major, in host memory or on a GPU.
 ///
 /// Cheap to clone: clones share the memory, which returns to the loader's pool with the last of them. Keep a tensor
-/// as long as you like: a batch that was handed over is yours and no longer counts in `memory_budget`.
+/// as long as you like: a batch that was handed over is yours and no longer counts in `memory_budget` or
+/// `device_budget`.
+///
+/// **On a GPU** the values are complete when the batch is yielded: no stream has to wait for anything. Ask for the
+/// address with the stream that will read it ([`device_ptr`](Self::device_ptr)); then the tensor may be dropped as
+/// soon as the work is queued, and its memory is reused only behind that work. Dropping never blocks.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Vec<usize>,
@@ -42,8 +51,8 @@ impl Tensor {
     /// When the shape's size is not the rows' length.
     pub(crate) fn new(shape: Vec<usize>, dtype: DType, data: Frozen) -> Self {
         let len = shape.iter().product::<usize>() * dtype.size();
-        assert_eq!(len, data.bytes().len(), "shape {shape:?} of {dtype} does not fit the data");
-        Self { shape, dtype, device: Device::Cpu, data }
+        assert_eq!(len, data.len(), "shape {shape:?} of {dtype} does not fit the data");
+        Self { shape, dtype, device: data.device(), data }
     }
 
     /// Sizes of the axes; the first is the batch.
@@ -76,29 +85,90 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// All values as bytes in the machine's order; the first is aligned to 64.
+    /// All values as bytes in the machine's order, the first aligned to 64; `None` on a GPU.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> Option<&[u8]> {
         self.data.bytes()
     }
 
-    /// All values, or `None` when `T` is another type than [`dtype`](Self::dtype). Costs nothing.
+    /// All values, or `None` when `T` is another type than [`dtype`](Self::dtype) or the tensor lies on a GPU. Costs
+    /// nothing.
     #[must_use]
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         // Aligned: buffers start at 64 bytes.
-        (T::DTYPE == self.dtype).then(|| bytemuck::cast_slice(self.bytes()))
+        self.bytes().filter(|_| T::DTYPE == self.dtype).map(bytemuck::cast_slice)
     }
 
-    /// All values in a vector of your own (one copy), or `None` when `T` is another type.
+    /// All values in a vector of your own (one copy), or `None` when `T` is another type or the tensor lies on a GPU.
     #[must_use]
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
         self.as_slice().map(<[T]>::to_vec)
+    }
+
+    /// The same values in host memory: this tensor again when it lies there, else a copy. Blocks the thread while the
+    /// GPU copies (about a millisecond for 25 MB).
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    pub fn to_host(&self) -> Result<Self> {
+        if self.device == Device::Cpu {
+            return Ok(self.clone());
+        }
+        let mut rows = Rows::zeroed(1, self.data.len());
+        self.data.download(rows.bytes_mut())?;
+        Ok(Self::new(self.shape.clone(), self.dtype, rows.freeze()))
+    }
+
+    /// Address of the first value on the GPU, for work on `stream`; `None` in host memory.
+    ///
+    /// The values are there already. When the last clone of the tensor is dropped, its memory is reused only behind
+    /// what `stream` was given until then: keep the tensor until your work is queued, not until it is done.
+    ///
+    /// ```no_run
+    /// # fn launch(pixels: u64, stream: *mut std::ffi::c_void) {}
+    /// # fn train(batch: infeed::Batch, raw_stream: *mut std::ffi::c_void) {
+    /// // SAFETY: the trainer's stream lives as long as the trainer, which outlives its batches.
+    /// let stream = unsafe { infeed::CudaStream::from_raw(raw_stream) };
+    /// if let Some(pixels) = batch["image"].device_ptr(stream) {
+    ///     launch(pixels.as_raw(), raw_stream);
+    /// }
+    /// drop(batch); // The kernel may still be running: the memory waits for it.
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn device_ptr(&self, stream: CudaStream) -> Option<DevicePtr<'_>> {
+        let address = self.data.address_for(stream)?;
+        Some(DevicePtr { address, tensor: PhantomData })
+    }
+
+    /// Keeps the memory until `event` has passed, for readers whose stream can't be named. Record the event behind the
+    /// work first; it may be destroyed once this returned. Does nothing in host memory.
+    ///
+    /// # Errors
+    /// `Device` when the event is refused.
+    pub fn release_after(&self, event: CudaEvent) -> Result<()> {
+        self.data.release_after(event)
     }
 
     /// Bytes of one row of the batch.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.shape[1..].iter().product::<usize>() * self.dtype.size()
+    }
+}
+
+/// Where a tensor's values begin in device memory; lives no longer than the tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct DevicePtr<'a> {
+    address: u64,
+    tensor: PhantomData<&'a Tensor>,
+}
+
+impl DevicePtr<'_> {
+    /// The address, as `CUdeviceptr`.
+    #[must_use]
+    pub const fn as_raw(&self) -> u64 {
+        self.address
     }
 }
 

@@ -43,7 +43,7 @@ impl Cpu {
         codecs: impl IntoIterator<Item = Arc<dyn ImageCodec>>,
         max_image_bytes: u64,
     ) -> Self {
-        let class = Class { name: "cpu", device: Device::Cpu, workers, batch: NonZeroUsize::MIN };
+        let class = Class::new("cpu", Device::Cpu, workers);
         Self { classes: [class], codecs: codecs.into_iter().collect(), max_image_bytes }
     }
 }
@@ -95,7 +95,7 @@ impl Worker for CpuWorker {
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
         // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
         let transform = start.elapsed().saturating_sub(decode);
-        self.finished.push(Finished { job, outcomes, decode, transform });
+        self.finished.push(Finished { decode, transform, ..Finished::new(job, outcomes) });
     }
 
     fn poll(&mut self, _wait: Wait) -> Vec<Finished> {

@@ -35,6 +35,7 @@ use crate::{
     dataset::Sample,
     error::{Error, ErrorKind, Result},
     random::SampleRng,
+    report::DeviceTimes,
     sys::rows::Rows,
     transform::Lowered,
     types::{Device, ImageInfo},
@@ -76,6 +77,9 @@ pub struct Class {
     pub workers: NonZeroUsize,
     /// Jobs that one worker takes at a time, at most.
     pub batch: NonZeroUsize,
+    /// Whether its workers take records that nobody has read yet. The others get samples, one to a job, that such a
+    /// worker has read and [`route`](Decoder::route)d to them. At least one class of a decoder reads.
+    pub reads: bool,
 }
 
 /// A recipe for workers, shared by all threads.
@@ -84,12 +88,18 @@ pub trait Decoder: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// The kinds of workers it runs.
     fn classes(&self) -> &[Class];
-    /// Which classes may take this sample.
-    fn route(&self, _sample: &Sample) -> ClassSet {
+    /// Which classes may take this sample. Asked once for each sample when there are several, by the worker that read
+    /// it: of the classes in the set, whichever is idle first takes it.
+    fn route(&self, _record: u64, _sample: &Sample) -> ClassSet {
         ClassSet::ALL
     }
-    /// Most bytes of scratch that one worker of `class` holds; counted in `memory_budget`.
+    /// Most bytes of host memory that one worker of `class` holds, page-locked bytes included; counted in
+    /// `memory_budget`.
     fn scratch_bytes(&self, class: usize) -> u64;
+    /// Most bytes of device memory that one worker of `class` holds; counted in `device_budget`.
+    fn device_bytes(&self, _class: usize) -> u64 {
+        0
+    }
     /// Makes worker `n` of `class`, on the thread that will use it. `programs` has an entry for each field of the
     /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself).
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>>;
@@ -99,7 +109,9 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 pub trait Worker {
     /// Takes a job. May do it at once or start it.
     fn submit(&mut self, job: Job);
-    /// Gives back finished jobs, in any order. With [`Wait::Block`] waits for one unless none is in progress.
+    /// Gives back finished jobs, in any order; their rows are written, on a GPU too. With [`Wait::Block`] waits for
+    /// one, though not longer than a fraction of a millisecond when it has room for more jobs: it may return none, and
+    /// is asked again.
     fn poll(&mut self, wait: Wait) -> Vec<Finished>;
 }
 
@@ -148,6 +160,8 @@ pub struct Finished {
     pub decode: Duration,
     /// Time spent resampling, summed over items.
     pub transform: Duration,
+    /// Time on the GPU, if there was any since the worker's last finished job.
+    pub device: DeviceTimes,
 }
 
 /// What became of one row.
@@ -247,7 +261,7 @@ impl Class {
     /// A class whose workers take one job at a time.
     #[must_use]
     pub const fn new(name: &'static str, device: Device, workers: NonZeroUsize) -> Self {
-        Self { name, device, workers, batch: NonZeroUsize::MIN }
+        Self { name, device, workers, batch: NonZeroUsize::MIN, reads: true }
     }
 }
 
@@ -255,6 +269,7 @@ impl Finished {
     /// A job with one outcome for each of its items; the times are zero until set.
     #[must_use]
     pub const fn new(job: Job, outcomes: Vec<Outcome>) -> Self {
-        Self { job, outcomes, decode: Duration::ZERO, transform: Duration::ZERO }
+        let (decode, transform) = (Duration::ZERO, Duration::ZERO);
+        Self { job, outcomes, decode, transform, device: DeviceTimes::ZERO }
     }
 }

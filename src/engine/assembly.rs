@@ -117,7 +117,7 @@ impl Assembly {
             match setup.bad {
                 BadRows::Substitute => {
                     for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
-                        fields.iter_mut().for_each(|field| field.copy_row(from, to));
+                        fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
                         records[to] = records[from];
                     }
                 }
@@ -127,12 +127,10 @@ impl Assembly {
                     let bad: Vec<usize> = bad.into_iter().filter(|row| *row < valid).collect();
                     let (moves, left) = compact(valid, &bad);
                     for (to, from) in moves {
-                        fields.iter_mut().for_each(|field| field.copy_row(from, to));
+                        fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
-                    for row in left..rows {
-                        fields.iter_mut().for_each(|field| field.row_mut(row).fill(0));
-                    }
+                    fields.iter_mut().try_for_each(|field| field.clear_from(left))?;
                     records.truncate(left);
                     positions.truncate(left);
                     valid = left;

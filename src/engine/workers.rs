@@ -409,7 +409,7 @@ impl Thread {
 
     fn deliver(&self, work: InWork, finished: Finished) {
         let InWork { ticket, allowed, began, encoded, .. } = work;
-        let Finished { job, outcomes, decode, transform } = finished;
+        let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let count = items.len();
@@ -419,11 +419,12 @@ impl Thread {
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
         let recorder = &assembly.run.recorder;
-        let out: usize = rows.iter().map(|rows| rows.bytes().len()).sum();
+        let out: usize = rows.iter().map(Rows::len_bytes).sum();
         if decode > Duration::ZERO {
             recorder.busy(Stage::Decode, decode, count as u64, 0);
         }
         recorder.busy(Stage::Transform, transform, count as u64, out as u64);
+        recorder.device(device);
         self.chunk.learn(began.elapsed(), count);
         // The encoded bytes are free only when no slice of them is alive.
         let mut failed = Vec::new();

@@ -1,14 +1,96 @@
-//! Which GPUs there are, or why there are none.
+//! GPUs: which there are, or why there are none, and work on them.
+//!
+//! ```text
+//! driver.rs   the driver's functions, loaded at run time; the look for GPUs
+//! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
+//! block.rs    the memory of a batch, and who still reads it
+//! lane.rs     one thread's way to the device: pixels up, resample, rows out
+//! absent.rs   the same names in builds that know no GPU
+//! ```
 //!
 //! The driver (`libcuda.so.1`) and nvJPEG are loaded by name at run time, so one binary serves machines with and without
-//! them. Nothing here makes a context or takes device memory.
+//! them. What a newcomer would get wrong:
+//!
+//! 1. No call of the driver is made before [`driver`] has found every function of it: a machine without a GPU is usual.
+//! 2. Memory is ordered by host waits between our threads and by events towards the trainer; nothing relies on the
+//!    default stream.
+//! 3. A `Drop` may run on the trainer's thread. What would wait there is a mistake, see `block`.
 
-use std::fmt;
+use std::{ffi::c_void, fmt};
 
 use serde::Serialize;
 
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+mod absent;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod block;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod context;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod driver;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod lane;
+
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(super) use absent::DeviceBlock;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub use absent::{Context, probe};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use block::DeviceBlock;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use context::{Context, Priority};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+use driver::probe;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use lane::{Held, Kernels, Lane, LaneSize, Ticket};
+
+/// A `CUstream` (the runtime's `cudaStream_t` is the same thing): the queue of work that reads a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaStream(usize);
+
+impl CudaStream {
+    /// The legacy default stream of the tensor's device.
+    pub const DEFAULT: Self = Self(0);
+    /// The default stream of the calling thread, in programs that use one for each thread.
+    pub const PER_THREAD: Self = Self(2);
+
+    /// A stream of some framework.
+    ///
+    /// # Safety
+    /// `stream` is null, or a stream of the device on which it will be used, and lives until every tensor whose
+    /// address was asked for with it has been dropped.
+    #[must_use]
+    pub unsafe fn from_raw(stream: *mut c_void) -> Self {
+        Self(stream as usize)
+    }
+
+    /// The handle.
+    #[must_use]
+    pub const fn as_raw(self) -> *mut c_void {
+        self.0 as *mut c_void
+    }
+}
+
+/// A `CUevent` that was recorded behind the work that reads a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaEvent(usize);
+
+impl CudaEvent {
+    /// An event of some framework.
+    ///
+    /// # Safety
+    /// `event` is an event of the device on which it will be used, and lives as long as this value is used.
+    #[must_use]
+    pub unsafe fn from_raw(event: *mut c_void) -> Self {
+        Self(event as usize)
+    }
+
+    /// The handle.
+    #[must_use]
+    pub const fn as_raw(self) -> *mut c_void {
+        self.0 as *mut c_void
+    }
+}
 
 /// What this machine offers for decoding on a GPU. `Display` prints a few plain lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -65,17 +147,6 @@ pub fn devices() -> Devices {
         Err(reason) => (None, reason),
     };
     Devices { gpus, note, nvjpeg, nvjpeg_note }
-}
-
-/// At least one GPU, or the reason why there is none.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-fn probe() -> Result<Vec<Gpu>, String> {
-    driver::probe(&["libcuda.so.1", "libcuda.so"])
-}
-
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-fn probe() -> Result<Vec<Gpu>, String> {
-    Err(MISSING.into())
 }
 
 /// Why a build without the probe finds nothing.

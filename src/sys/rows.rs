@@ -1,4 +1,4 @@
-//! Owned, disjoint, rejoinable rows of one host buffer.
+//! Owned, disjoint, rejoinable rows of one buffer, in host memory or on a GPU.
 //!
 //! ```text
 //! Pool::take ─▶ Rows (the whole batch) ─split_to─▶ Rows │ Rows │ Rows    one for each job, sent to any thread
@@ -6,8 +6,9 @@
 //!                                                                                      └ last clone dropped: back to the pool
 //! ```
 //!
-//! A job *owns* its rows: when a stream is dropped in the middle of a batch, memory under a running decoder stays
-//! alive until the decoder is done with it.
+//! A job *owns* its rows: when a stream is dropped in the middle of a batch, memory under a running decoder or kernel
+//! stays alive until it is done with it. Rows on a GPU have an address instead of bytes; they return to the pool when
+//! the streams that read them are done.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
@@ -15,6 +16,9 @@ use std::{
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
 };
+
+use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock};
+use crate::{error::Result, types::Device};
 
 /// Start of every buffer: a cache line, and what AVX-512 loads and DLPack consumers expect.
 pub const ALIGN: usize = 64;
@@ -58,7 +62,30 @@ impl Drop for Block {
     }
 }
 
-/// Keeps the buffers of finished batches for the next ones: fresh pages cost more than the writes into them.
+/// What a buffer is made of.
+#[derive(Debug)]
+enum Memory {
+    Host(Block),
+    Device(DeviceBlock),
+}
+
+impl Memory {
+    fn new(context: Option<&Context>, len: usize) -> Result<Self> {
+        Ok(match context {
+            Some(context) => Self::Device(DeviceBlock::new(context, len)?),
+            None => Self::Host(Block::zeroed(len)),
+        })
+    }
+
+    fn is_free(&self) -> bool {
+        match self {
+            Self::Host(_) => true,
+            Self::Device(block) => block.is_free(),
+        }
+    }
+}
+
+/// Keeps the buffers of finished batches for the next ones: fresh memory costs more than the writes into it.
 ///
 /// Idle and lent buffers together stay within `most`; a buffer that comes back above it is freed.
 #[derive(Clone, Debug)]
@@ -70,12 +97,14 @@ pub struct Pool {
 struct PoolShared {
     len: usize,
     most: usize,
+    /// `None`: host memory.
+    context: Option<Context>,
     state: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
 struct PoolState {
-    idle: Vec<Block>,
+    idle: Vec<Memory>,
     lent: usize,
 }
 
@@ -86,10 +115,20 @@ impl fmt::Debug for Block {
 }
 
 impl Pool {
-    /// Buffers of `len` bytes, at most `most` of them kept alive by the pool's own wish.
+    /// Host buffers of `len` bytes, at most `most` of them kept alive by the pool's own wish.
     #[must_use]
     pub fn new(len: usize, most: usize) -> Self {
-        Self { shared: Arc::new(PoolShared { len, most, state: Mutex::default() }) }
+        Self::with(None, len, most)
+    }
+
+    /// The same in device memory. `most` must be 1 or more.
+    #[must_use]
+    pub fn on_device(context: &Context, len: usize, most: usize) -> Self {
+        Self::with(Some(context.clone()), len, most)
+    }
+
+    fn with(context: Option<Context>, len: usize, most: usize) -> Self {
+        Self { shared: Arc::new(PoolShared { len, most, context, state: Mutex::default() }) }
     }
 
     /// Bytes of one buffer.
@@ -104,21 +143,77 @@ impl Pool {
         self.lock().idle.len() * self.shared.len
     }
 
-    /// One buffer as rows of `row_bytes`: recycled if one is idle (its old bytes still in it), else new and zero.
+    /// Buffers that are lent out.
+    #[must_use]
+    pub fn lent(&self) -> usize {
+        self.lock().lent
+    }
+
+    /// Allocates until `buffers` are idle or lent.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the GPU has no more; those that were allocated stay.
+    pub fn fill(&self, buffers: usize) -> Result<()> {
+        loop {
+            let have = {
+                let state = self.lock();
+                state.idle.len() + state.lent
+            };
+            if have >= buffers {
+                return Ok(());
+            }
+            let memory = Memory::new(self.shared.context.as_ref(), self.shared.len)?;
+            self.lock().idle.push(memory);
+        }
+    }
+
+    /// One buffer as rows of `row_bytes`: recycled if one is idle (its old bytes still in it), else new. New host
+    /// memory is zero.
+    ///
+    /// `None`: buffers came back, but a GPU still reads them, and there are `most` already; ask again later. When all
+    /// are lent, a new one is made: whoever holds batches does not stall the stream.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the GPU has no more, `Device` when it failed.
     ///
     /// # Panics
     /// When `rows * row_bytes` is not the pool's buffer length.
-    #[must_use]
-    pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
+    pub fn try_take(&self, rows: usize, row_bytes: usize) -> Result<Option<Rows>> {
         assert_eq!(rows * row_bytes, self.shared.len, "the pool's buffers have another size");
         let idle = {
             let mut state = self.lock();
+            let free = state.idle.iter().rposition(Memory::is_free);
+            if free.is_none() && !state.idle.is_empty() && state.idle.len() + state.lent >= self.shared.most {
+                return Ok(None);
+            }
+            // Counted before the allocation below, which may take a while.
             state.lent += 1;
-            state.idle.pop()
+            free.map(|at| state.idle.swap_remove(at))
         };
-        let block = idle.unwrap_or_else(|| Block::zeroed(self.shared.len));
-        let home = Home { block: Some(block), pool: Some(self.clone()) };
-        Rows { home: Arc::new(home), offset: 0, rows, row_bytes }
+        let memory = match idle {
+            Some(memory) => memory,
+            None => match Memory::new(self.shared.context.as_ref(), self.shared.len) {
+                Ok(memory) => memory,
+                Err(error) => {
+                    let mut state = self.lock();
+                    state.lent -= 1;
+                    return if state.idle.is_empty() { Err(error) } else { Ok(None) };
+                }
+            },
+        };
+        let home = Home { memory: Some(memory), pool: Some(self.clone()) };
+        Ok(Some(Rows { home: Arc::new(home), offset: 0, rows, row_bytes }))
+    }
+
+    /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
+    ///
+    /// # Panics
+    /// When `rows * row_bytes` is not the pool's buffer length, or the pool is on a GPU.
+    #[must_use]
+    pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
+        assert!(self.shared.context.is_none(), "a pool on a GPU may have to wait");
+        let taken = self.try_take(rows, row_bytes);
+        taken.ok().flatten().expect("host memory is always free when it is idle")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
@@ -126,32 +221,59 @@ impl Pool {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_back(&self, block: Block) {
-        let mut state = self.lock();
-        state.lent -= 1;
-        // Lent ones count: they come back too, and the pool as a whole stays within its number.
-        if state.idle.len() + state.lent < self.shared.most {
-            state.idle.push(block);
-        }
+    fn put_back(&self, memory: Memory) {
+        let surplus = {
+            let mut state = self.lock();
+            state.lent -= 1;
+            // Lent ones count: they come back too, and the pool as a whole stays within its number.
+            let keep = state.idle.len() + state.lent < self.shared.most;
+            let lost = matches!(&memory, Memory::Device(block) if block.is_lost());
+            if keep && !lost {
+                state.idle.push(memory);
+                return;
+            }
+            memory
+        };
+        drop(surplus);
     }
 }
 
-/// A block and the pool it goes back to.
-struct Home {
-    block: Option<Block>,
+/// A buffer and the pool it goes back to.
+#[derive(Debug)]
+pub(super) struct Home {
+    memory: Option<Memory>,
     pool: Option<Pool>,
 }
 
 impl Home {
+    fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("taken only in drop")
+    }
+
+    /// First byte of host memory.
     fn start(&self) -> *mut u8 {
-        self.block.as_ref().expect("taken only in drop").start()
+        match self.memory() {
+            Memory::Host(block) => block.start(),
+            Memory::Device(block) => panic!("rows on cuda:{} have no bytes in host memory", block.context().index()),
+        }
+    }
+
+    fn device(&self) -> Option<&DeviceBlock> {
+        match self.memory() {
+            Memory::Host(_) => None,
+            Memory::Device(block) => Some(block),
+        }
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let (Some(pool), Some(block)) = (&self.pool, self.block.take()) {
-            pool.put_back(block);
+        let Some(memory) = self.memory.take() else { return };
+        if let Memory::Device(block) = &memory {
+            block.retire();
+        }
+        if let Some(pool) = &self.pool {
+            pool.put_back(memory);
         }
     }
 }
@@ -168,8 +290,24 @@ impl Rows {
     /// Zeroed rows in a buffer of their own.
     #[must_use]
     pub fn zeroed(rows: usize, row_bytes: usize) -> Self {
-        let block = Some(Block::zeroed(rows * row_bytes));
-        Self { home: Arc::new(Home { block, pool: None }), offset: 0, rows, row_bytes }
+        let memory = Some(Memory::Host(Block::zeroed(rows * row_bytes)));
+        Self { home: Arc::new(Home { memory, pool: None }), offset: 0, rows, row_bytes }
+    }
+
+    /// Where the rows lie.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.context().index()))
+    }
+
+    /// Address of a row on a GPU, and what keeps it alive.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) fn on_device(&self, row: usize) -> Option<(u64, &Arc<Home>)> {
+        let block = self.home.device()?;
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let at = self.offset + row * self.row_bytes;
+        debug_assert!(at + self.row_bytes <= block.len());
+        Some((block.address() + at as u64, &self.home))
     }
 
     /// Number of rows.
@@ -210,7 +348,16 @@ impl Rows {
         }
     }
 
+    /// Bytes of all rows together.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.rows * self.row_bytes
+    }
+
     /// All bytes.
+    ///
+    /// # Panics
+    /// When the rows lie on a GPU, as do the calls below that give bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside the block by construction (`split_to` and `join` keep offset + rows * row_bytes within it).
@@ -220,6 +367,9 @@ impl Rows {
     }
 
     /// All bytes, to write.
+    ///
+    /// # Panics
+    /// When the rows lie on a GPU.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: inside the block, as in `bytes`.
@@ -231,20 +381,59 @@ impl Rows {
     /// One row, to write.
     ///
     /// # Panics
-    /// When `row` is out of range.
+    /// When `row` is out of range, or the rows lie on a GPU.
     #[must_use]
     pub fn row_mut(&mut self, row: usize) -> &mut [u8] {
         let bytes = self.row_bytes;
         &mut self.bytes_mut()[row * bytes..(row + 1) * bytes]
     }
 
-    /// Copies row `from` over row `to`.
+    /// Copies row `from` over row `to`. On a GPU, waits for the copy.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
     ///
     /// # Panics
     /// When one is out of range.
-    pub fn copy_row(&mut self, from: usize, to: usize) {
+    pub fn copy_row(&mut self, from: usize, to: usize) -> Result<()> {
+        assert!(from < self.rows && to < self.rows, "rows {from} and {to} of {}", self.rows);
         let bytes = self.row_bytes;
-        self.bytes_mut().copy_within(from * bytes..(from + 1) * bytes, to * bytes);
+        match self.home.device() {
+            _ if from == to => {}
+            Some(block) => block.copy_within(self.offset + from * bytes, self.offset + to * bytes, bytes)?,
+            None => self.bytes_mut().copy_within(from * bytes..(from + 1) * bytes, to * bytes),
+        }
+        Ok(())
+    }
+
+    /// Sets rows `from..` to zero. On a GPU, waits for it.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    ///
+    /// # Panics
+    /// When `from` is out of range.
+    pub fn clear_from(&mut self, from: usize) -> Result<()> {
+        assert!(from <= self.rows, "row {from} of {}", self.rows);
+        let at = from * self.row_bytes;
+        match self.home.device() {
+            Some(block) => block.clear(self.offset + at, self.len_bytes() - at)?,
+            None => self.bytes_mut()[at..].fill(0),
+        }
+        Ok(())
+    }
+
+    /// Fills rows on a GPU from as many rows in host memory, and waits for the copy.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    ///
+    /// # Panics
+    /// When the lengths differ, or `self` lies in host memory.
+    pub fn upload(&mut self, rows: &Self) -> Result<()> {
+        assert_eq!(self.len_bytes(), rows.len_bytes(), "as many rows of the same length");
+        let block = self.home.device().expect("rows on a GPU");
+        block.upload(self.offset, rows.bytes())
     }
 
     /// Makes the rows read-only and shareable. Free.
@@ -269,13 +458,67 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before.
+    /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before. `None` on a GPU.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> Option<&[u8]> {
+        if self.home.device().is_some() {
+            return None;
+        }
         // SAFETY: inside the block, as in `Rows::bytes`.
         let start = unsafe { self.home.start().add(self.offset) };
         // SAFETY: initialised; made from the only `Rows` over these bytes, so nobody can write them any more.
-        unsafe { std::slice::from_raw_parts(start, self.len) }
+        Some(unsafe { std::slice::from_raw_parts(start, self.len) })
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes lie.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.context().index()))
+    }
+
+    /// Address of the first byte on a GPU for work on `stream`: the memory is reused only behind that work.
+    #[must_use]
+    pub fn address_for(&self, stream: CudaStream) -> Option<u64> {
+        let block = self.home.device()?;
+        block.read_by(stream);
+        Some(block.address() + self.offset as u64)
+    }
+
+    /// The memory is reused only after `event` has passed. Nothing to do for host memory.
+    ///
+    /// # Errors
+    /// `Device` when the event is refused.
+    pub fn release_after(&self, event: CudaEvent) -> Result<()> {
+        self.home.device().map_or(Ok(()), |block| block.release_after(event))
+    }
+
+    /// Copies all bytes to `out`, and waits.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn download(&self, out: &mut [u8]) -> Result<()> {
+        assert_eq!(out.len(), self.len, "as many bytes");
+        match (self.home.device(), self.bytes()) {
+            (Some(block), _) => block.download(self.offset, out)?,
+            (None, Some(bytes)) => out.copy_from_slice(bytes),
+            (None, None) => {}
+        }
+        Ok(())
     }
 
     /// The first `len` bytes.

@@ -14,6 +14,8 @@
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 mod convert;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub mod device;
 mod lanes;
 mod resample;
 mod taps;
@@ -29,7 +31,7 @@ use crate::types::{DType, ImageInfo, Layout};
 /// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. The
 /// triangle filter reaches `max(step, 1)` to both sides of the centre, cut at `low..high` and renormalised.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Axis {
     /// Where output 0 begins.
     pub start: f32,
@@ -49,7 +51,7 @@ pub struct Axis {
 
 /// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct ResampleParams {
     /// Rows.
     pub y: Axis,

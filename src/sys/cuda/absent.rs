@@ -1,0 +1,82 @@
+//! What other rooms name of a GPU, in builds that know none. Nothing of it can exist there.
+
+use super::{CudaEvent, CudaStream, Gpu, MISSING};
+use crate::error::{Error, ErrorKind, Result};
+
+pub fn probe() -> Result<Vec<Gpu>, String> {
+    Err(MISSING.into())
+}
+
+/// A GPU, ready for work; in this build there is none.
+#[derive(Clone, Debug)]
+pub enum Context {}
+
+impl Context {
+    /// Always an error here.
+    ///
+    /// # Errors
+    /// `Device`, saying why this build knows no GPU.
+    pub fn open(index: u32) -> Result<Self> {
+        Err(Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {MISSING}"))
+            .hint("use device cpu, or build with the feature `cuda` on Linux"))
+    }
+
+    /// The number in `cuda:0`.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        match *self {}
+    }
+
+    /// Bytes of device memory: free, and in all.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        match *self {}
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::sys) enum DeviceBlock {}
+
+impl DeviceBlock {
+    pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
+        match *context {}
+    }
+    pub(in crate::sys) fn address(&self) -> u64 {
+        match *self {}
+    }
+    pub(in crate::sys) fn len(&self) -> usize {
+        match *self {}
+    }
+    pub(in crate::sys) fn context(&self) -> &Context {
+        match *self {}
+    }
+    pub(in crate::sys) fn read_by(&self, _stream: CudaStream) {
+        match *self {}
+    }
+    pub(in crate::sys) fn release_after(&self, _event: CudaEvent) -> Result<()> {
+        match *self {}
+    }
+    pub(in crate::sys) fn retire(&self) {
+        match *self {}
+    }
+    pub(in crate::sys) fn is_free(&self) -> bool {
+        match *self {}
+    }
+    pub(in crate::sys) fn is_lost(&self) -> bool {
+        match *self {}
+    }
+    pub(in crate::sys) fn copy_within(&self, _from: usize, _to: usize, _len: usize) -> Result<()> {
+        match *self {}
+    }
+    pub(in crate::sys) fn clear(&self, _at: usize, _len: usize) -> Result<()> {
+        match *self {}
+    }
+    pub(in crate::sys) fn upload(&self, _at: usize, _bytes: &[u8]) -> Result<()> {
+        match *self {}
+    }
+    pub(in crate::sys) fn download(&self, _at: usize, _bytes: &mut [u8]) -> Result<()> {
+        match *self {}
+    }
+}

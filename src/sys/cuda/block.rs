@@ -1,0 +1,237 @@
+//! The memory of one batch on a GPU, and who still reads it.
+//!
+//! ```text
+//! jobs write, each waits for its own kernels ─▶ sealed ─▶ yielded: readers' streams are noted
+//!                                                               └ dropped: an event on each of them; this block's
+//!                                                                 stream waits for all, `done` marks the end
+//! ```
+//!
+//! Nothing here blocks but [`sync`](DeviceBlock::sync) and what says so: blocks are dropped on the trainer's threads.
+
+use std::{
+    ffi::c_void,
+    fmt, mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+use super::{
+    CudaEvent, CudaStream,
+    context::{Context, Event, Priority, Stream},
+};
+use crate::error::Result;
+
+/// One allocation of device memory. Starts out with no work on it.
+pub(in crate::sys) struct DeviceBlock {
+    context: Context,
+    address: CUdeviceptr,
+    len: usize,
+    /// For copies within the block and to the host, and to wait for readers.
+    stream: Stream,
+    /// Recorded on readers' streams, then on `stream`.
+    mark: Event,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Streams that were given the address.
+    readers: Vec<usize>,
+    /// `mark` was recorded and not seen passed yet.
+    pending: bool,
+    /// The stream waits for an event that a reader gave.
+    waits: bool,
+    /// A reader could not be marked: nobody knows when the memory is free.
+    lost: bool,
+}
+
+impl DeviceBlock {
+    /// Waits until the memory is there (microseconds when the driver has some at hand).
+    pub(in crate::sys) fn new(context: &Context, len: usize) -> Result<Self> {
+        let stream = Stream::new(context, Priority::Usual)?;
+        let mark = Event::new(context)?;
+        let bound = context.bind()?;
+        let (calls, mut address) = (&context.driver().calls, 0);
+        if context.ordered_free() {
+            // SAFETY: `address` outlives the call.
+            let code = unsafe { (calls.cuMemAllocAsync)(&raw mut address, len.max(1), stream.raw()) };
+            context.check("cuMemAllocAsync", code)?;
+        } else {
+            // SAFETY: `address` outlives the call.
+            let code = unsafe { (calls.cuMemAlloc_v2)(&raw mut address, len.max(1)) };
+            context.check("cuMemAlloc", code)?;
+        }
+        drop(bound);
+        let block = Self { context: context.clone(), address, len, stream, mark, state: Mutex::default() };
+        // Other streams may use it only once the allocation has happened.
+        block.stream.sync()?;
+        Ok(block)
+    }
+
+    pub(in crate::sys) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(in crate::sys) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(in crate::sys) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each section leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `stream` reads the memory from now on.
+    pub(in crate::sys) fn read_by(&self, stream: CudaStream) {
+        let mut state = self.state();
+        let raw = stream.as_raw() as usize;
+        if !state.readers.contains(&raw) {
+            state.readers.push(raw);
+        }
+    }
+
+    /// The memory is in use until `event` has passed, as recorded last.
+    pub(in crate::sys) fn release_after(&self, event: CudaEvent) -> Result<()> {
+        let mut state = self.state();
+        // SAFETY: whoever made the `CudaEvent` vouches for it.
+        unsafe { self.stream.wait_raw(event.as_raw().cast()) }?;
+        state.waits = true;
+        Ok(())
+    }
+
+    /// No owner is left: marks the end of all readers' work. Does not block.
+    pub(in crate::sys) fn retire(&self) {
+        let mut state = self.state();
+        let readers = mem::take(&mut state.readers);
+        if readers.is_empty() && !state.waits {
+            return;
+        }
+        let end = || -> Result<()> {
+            for reader in &readers {
+                // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
+                unsafe { self.mark.record_raw(*reader as CUstream) }?;
+                // A wait keeps the record that it saw, so one event serves all readers.
+                // SAFETY: our own event.
+                unsafe { self.stream.wait_raw(self.mark.raw()) }?;
+            }
+            self.mark.record(&self.stream)
+        };
+        state.waits = false;
+        state.pending = true;
+        if let Err(error) = end() {
+            state.lost = true;
+            let what = "a stream that reads a batch is gone; its memory is given up";
+            tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
+        }
+    }
+
+    /// Whether the memory may be written again.
+    pub(in crate::sys) fn is_free(&self) -> bool {
+        let mut state = self.state();
+        if state.pending && !state.lost && self.mark.is_done().unwrap_or(false) {
+            state.pending = false;
+        }
+        !state.pending
+    }
+
+    /// Whether nobody will ever know that the memory is free.
+    pub(in crate::sys) fn is_lost(&self) -> bool {
+        self.state().lost
+    }
+
+    /// Copies `len` bytes within the block, and waits.
+    pub(in crate::sys) fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
+        assert!(from + len <= self.len && to + len <= self.len && from.abs_diff(to) >= len, "ranges within the block");
+        if len == 0 {
+            return Ok(());
+        }
+        let bound = self.context.bind()?;
+        let (to, from) = (self.address + to as u64, self.address + from as u64);
+        // SAFETY: both ranges lie within the block, which outlives the wait below.
+        let code = unsafe { (self.context.driver().calls.cuMemcpyDtoDAsync_v2)(to, from, len, self.stream.raw()) };
+        self.context.check("cuMemcpyDtoDAsync", code)?;
+        drop(bound);
+        self.sync()
+    }
+
+    /// Sets bytes to zero, and waits.
+    pub(in crate::sys) fn clear(&self, at: usize, len: usize) -> Result<()> {
+        assert!(at + len <= self.len, "a range within the block");
+        if len == 0 {
+            return Ok(());
+        }
+        let bound = self.context.bind()?;
+        // SAFETY: the range lies within the block, which outlives the wait below.
+        let code = unsafe {
+            (self.context.driver().calls.cuMemsetD8Async)(self.address + at as u64, 0, len, self.stream.raw())
+        };
+        self.context.check("cuMemsetD8Async", code)?;
+        drop(bound);
+        self.sync()
+    }
+
+    /// Copies host bytes in, and waits.
+    pub(in crate::sys) fn upload(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        assert!(at + bytes.len() <= self.len, "a range within the block");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bound = self.context.bind()?;
+        let (to, from) = (self.address + at as u64, bytes.as_ptr().cast::<c_void>());
+        // SAFETY: both ranges are whole, and outlive the wait below.
+        let code =
+            unsafe { (self.context.driver().calls.cuMemcpyHtoDAsync_v2)(to, from, bytes.len(), self.stream.raw()) };
+        self.context.check("cuMemcpyHtoDAsync", code)?;
+        drop(bound);
+        self.sync()
+    }
+
+    /// Copies to the host, and waits.
+    pub(in crate::sys) fn download(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        assert!(at + bytes.len() <= self.len, "a range within the block");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bound = self.context.bind()?;
+        let (to, from) = (bytes.as_mut_ptr().cast::<c_void>(), self.address + at as u64);
+        // SAFETY: both ranges are whole, and outlive the wait below.
+        let code =
+            unsafe { (self.context.driver().calls.cuMemcpyDtoHAsync_v2)(to, from, bytes.len(), self.stream.raw()) };
+        self.context.check("cuMemcpyDtoHAsync", code)?;
+        drop(bound);
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.stream.sync()
+    }
+}
+
+impl Drop for DeviceBlock {
+    fn drop(&mut self) {
+        if self.is_lost() {
+            return;
+        }
+        let Ok(_bound) = self.context.bind() else { return };
+        let calls = &self.context.driver().calls;
+        // Readers were marked by `retire`, and the stream waits for them: the memory is freed behind their work.
+        if self.context.ordered_free() {
+            // SAFETY: allocated in `new`, freed once.
+            let _ = unsafe { (calls.cuMemFreeAsync)(self.address, self.stream.raw()) };
+        } else {
+            // SAFETY: as above. Waits for the GPU: drivers without memory pools have no other way.
+            let _ = unsafe { (calls.cuMemFree_v2)(self.address) };
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBlock({} bytes on cuda:{})", self.len, self.context.index())
+    }
+}
