@@ -1,5 +1,7 @@
 // The kernels of infeed as functions of the host, by name, for the mock driver and for tests.
 #define INFEED_HOST 1
+#include "shim.h"
+
 #include "../../../src/sys/kernels/resample.cu"
 
 namespace {
