@@ -1,5 +1,6 @@
 //! Shared by the tests.
 
+pub(crate) mod host_kernels;
 pub(crate) mod records;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
