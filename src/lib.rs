@@ -18,7 +18,9 @@
 //! let mut batches = loader.epoch(0);
 //! while let Some(batch) = batches.next().await {
 //!     let batch = batch?;
-//!     let pixels: &[f32] = batch["image"].as_slice().expect("f32 is the default");
+//!     // On a machine with a GPU the batch lies there; see `Tensor::device_ptr` for how a trainer takes it.
+//!     let image = batch["image"].to_host()?;
+//!     let pixels: &[f32] = image.as_slice().expect("f32 is the default");
 //!     assert_eq!(batch["image"].shape(), [64, 3, 32, 32]);
 //!     assert_eq!(pixels.len(), 64 * 3 * 32 * 32);
 //! }

@@ -7,10 +7,17 @@ pub(crate) mod store;
 
 use std::time::Duration;
 
-use infeed::{Batch, BatchStream, Result};
+use std::sync::Arc;
+
+use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
 
 /// Long enough for any machine; a test that needs it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A loader whose batches lie in host memory, also on a machine with a GPU.
+pub(crate) fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
+    Loader::builder(dataset).device(Device::Cpu)
+}
 
 /// All batches of a stream, on this thread.
 pub(crate) fn drain(stream: BatchStream) -> Result<Vec<Batch>> {
