@@ -10,6 +10,8 @@ mod codecs;
 mod datasets;
 mod errors;
 mod ladder;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod mock;
 mod order;
 mod pressure;
 mod resume;

@@ -1,5 +1,8 @@
 //! Shared by the tests.
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod mock;
 pub(crate) mod records;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
