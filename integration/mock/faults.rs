@@ -1,12 +1,12 @@
 //! Mistakes that are told, and failures that are made.
 
-use std::{process::Command, ptr};
+use std::{process::Command, ptr, time::Duration};
 
 use cudarc::driver::sys::CUresult;
 use libloading::Library;
 
 use super::{Gpu, code, ok};
-use crate::support::mock::{WITHOUT, fails_on_mock, mock_env, on_mock};
+use crate::support::mock::{LIMIT, WITHOUT, fails_on_mock, mock_env, on_mock};
 
 #[test]
 fn a_leak_fails_the_test() {
@@ -180,9 +180,34 @@ fn a_function_can_be_missing() {
 }
 
 #[test]
-fn a_hang_or_a_crash_of_the_child_is_a_failure() {
-    let test = "mock::faults::a_hang_or_a_crash_of_the_child_is_a_failure";
-    fails_on_mock(test, &[], "SIGABRT", |_| std::process::abort());
+fn a_crash_is_a_failure() {
+    fails_on_mock("mock::faults::a_crash_is_a_failure", &[], "SIGABRT", |_| std::process::abort());
+}
+
+#[test]
+fn a_hang_is_a_failure() {
+    fails_on_mock("mock::faults::a_hang_is_a_failure", &[(LIMIT, "300")], "killed", |_| {
+        std::thread::sleep(Duration::from_secs(60));
+    });
+}
+
+#[test]
+fn a_process_that_leaves_early_did_not_pass() {
+    fails_on_mock("mock::faults::a_process_that_leaves_early_did_not_pass", &[], "exit status: 0", |_| {
+        std::process::exit(0);
+    });
+}
+
+#[test]
+fn a_strict_process_tells_its_mistakes_at_its_end() {
+    let test = "mock::faults::a_strict_process_tells_its_mistakes_at_its_end";
+    for words in ["mock driver: cuMemFree_v2 was given 0x3039", "exit status: 97"] {
+        fails_on_mock(test, &[("INFEED_MOCK_STRICT", "1")], words, |_| {
+            let _gpu = Gpu::new();
+            assert_eq!(code!(cuMemFree_v2(12345)), CUresult::CUDA_ERROR_INVALID_VALUE);
+            std::process::exit(0);
+        });
+    }
 }
 
 /// `infeed inspect --devices` on the mock.

@@ -67,8 +67,10 @@ const CHILD: &str = "INFEED_MOCK_CHILD";
 pub(crate) const WITHOUT: &str = "INFEED_MOCK_WITHOUT";
 /// The child's last words.
 const CHECKED: &str = "mock: all checked";
-/// A test that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+/// As an entry of `env`: milliseconds after which the child hangs and is killed.
+pub(crate) const LIMIT: &str = "INFEED_MOCK_LIMIT";
+/// Without such an entry.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `body` on a fresh mock GPU, in a process of its own; fails if it fails, does something that CUDA forbids, leaks,
 /// or hangs. `test` is the test's path (`module::name`). `env` steers the mock from its start (see `control.cpp`).
@@ -113,14 +115,23 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
         return None;
     }
     let folder = libraries()?;
-    let without = env.iter().find(|(name, _)| *name == WITHOUT);
-    let folder = without.map_or(folder.to_path_buf(), |(_, function)| lacking(folder, function));
+    let entry = |name| env.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
+    let limit = entry(LIMIT).map_or(PATIENCE, |ms| Duration::from_millis(ms.parse().expect("milliseconds")));
+    let mut paths = paths(folder);
+    if let Some(function) = entry(WITHOUT) {
+        paths[0].1 = format!("{}:{}", lacking(folder, function).display(), paths[0].1);
+    }
     // A file, not a pipe: nobody reads while it runs.
     let mut output = tempfile::tempfile().expect("a temp file");
     let handle = || Stdio::from(output.try_clone().expect("a second handle"));
-    let mut child = Command::new(env::current_exe().expect("this executable has a path"))
+    let mut command = Command::new(env::current_exe().expect("this executable has a path"));
+    // What a test sees of the mock is what it asks for.
+    env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("INFEED_MOCK_")).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    let mut child = command
         .args([test, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
-        .envs(paths(&folder))
+        .envs(paths)
         .envs(env.iter().copied())
         .env(CHILD, test)
         .stdin(Stdio::null())
@@ -133,7 +144,7 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
         if let Some(status) = child.try_wait().expect("the child is ours") {
             break Some(status);
         }
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             child.kill().expect("the child is ours");
             child.wait().expect("the child is ours");
             break None;
@@ -144,7 +155,7 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
     output.rewind().expect("a file");
     output.read_to_end(&mut text).expect("a file");
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    let end = status.map_or_else(|| format!("still running after {LIMIT:?}: killed"), |status| status.to_string());
+    let end = status.map_or_else(|| format!("still running after {limit:?}: killed"), |status| status.to_string());
     text = format!("{text}\n({end})");
     // A name that finds no test passes too.
     assert!(!text.contains("running 0 tests"), "no test is called {test:?}");
@@ -184,7 +195,7 @@ fn build(compiler: &str) -> PathBuf {
     SOURCES.iter().for_each(|(name, source)| text.extend([*name, *source]));
     let hash = xxhash_rust::xxh3::xxh3_64(text.as_bytes());
     // The folder of the build, or any other on a machine that this binary was carried to.
-    let root = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).filter(|root| fs::create_dir_all(root).is_ok());
+    let root = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).filter(|root| root.is_dir());
     let root = root.unwrap_or_else(env::temp_dir);
     let done = root.join(format!("infeed-mock-{hash:016x}"));
     if done.join(NVJPEG).exists() {
@@ -215,11 +226,7 @@ fn build(compiler: &str) -> PathBuf {
     link(work.path());
     fs::remove_dir_all(work.path().join("integration")).expect("our own folder");
     fs::remove_dir_all(work.path().join("src")).expect("our own folder");
-    // Fails where another process was faster.
-    if fs::rename(work.path(), &done).is_ok() {
-        let _moved = work.keep();
-    }
-    assert!(done.join(NVJPEG).exists(), "{} is there but not complete", done.display());
+    move_to(work, &done);
     done
 }
 
@@ -230,17 +237,28 @@ fn link(folder: &Path) {
 
 /// A folder with a driver that lacks a function: its name is misspelt in the table of symbols.
 fn lacking(folder: &Path, function: &str) -> PathBuf {
+    let done = folder.join(format!("without-{function}"));
+    if done.exists() {
+        return done;
+    }
     let work = tempfile::tempdir_in(folder).expect("a temp folder");
     let mut library = fs::read(folder.join(DRIVER)).expect("the driver");
-    let name = CString::new(function).expect("a C name");
-    let name = [b"\0", name.as_bytes_with_nul()].concat();
+    let name = [b"\0", function.as_bytes(), b"\0"].concat();
     let places: Vec<_> = (0..library.len() - name.len()).filter(|&at| library[at..].starts_with(&name)).collect();
     assert!(!places.is_empty(), "the mock driver has no {function}");
     places.iter().for_each(|at| library[at + 1] = b'_');
     fs::write(work.path().join(DRIVER), library).expect("the driver");
-    fs::copy(folder.join(NVJPEG), work.path().join(NVJPEG)).expect("the decoder");
     link(work.path());
-    work.keep()
+    move_to(work, &done);
+    done
+}
+
+/// Gives a folder its name once it is complete; fine where another process was faster.
+fn move_to(work: tempfile::TempDir, done: &Path) {
+    if fs::rename(work.path(), done).is_ok() {
+        let _moved = work.keep();
+    }
+    assert!(done.join(DRIVER).exists(), "{} is there but not complete", done.display());
 }
 
 /// The mock GPU of this process.

@@ -1,6 +1,6 @@
 // What tests turn and read: injected failures, removed waits, counts, violations. Also by environment, for programs:
 //
-//   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=4294967296 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
+//   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=1073741824 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
 //   INFEED_MOCK_FAIL=cuMemAlloc_v2:3:2,…   INFEED_MOCK_IGNORE=cuStreamWaitEvent:0,…   INFEED_MOCK_LOSE=100
 //   INFEED_MOCK_STRICT=1: a process that did something wrong prints it at its end and exits with 97
 #include "world.h"
@@ -67,7 +67,7 @@ World &world() {
     static World *world = [] {
         World *w = new World;
         w->devices = (int)number("INFEED_MOCK_DEVICES", 1);
-        w->memory_limit = (size_t)number("INFEED_MOCK_MEMORY", 4ll << 30);
+        w->memory_limit = (size_t)number("INFEED_MOCK_MEMORY", 1ll << 30);
         w->driver_version = (int)number("INFEED_MOCK_DRIVER", 13000);
         w->pools = number("INFEED_MOCK_POOLS", 1);
         w->seed = (uint64_t)number("INFEED_MOCK_SEED", 0);

@@ -165,9 +165,7 @@ extern "C" {
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     Call call("cuMemGetInfo_v2");
-    size_t used = 0;
-    for (const auto &entry : world().allocations)
-        if (entry.second.live && entry.second.kind == Allocation::Device) used += entry.second.size;
+    size_t used = world().live[Allocation::Device];
     *total = world().memory_limit;
     *free = used < *total ? *total - used : 0;
     return call.refused;

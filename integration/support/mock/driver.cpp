@@ -251,6 +251,7 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 // --- streams and events ---
 
+// All are as if made NON_BLOCKING: the default stream is one more of them and orders no other.
 static int create_stream(const char *function, void **stream) {
     Call call(function);
     if (call.refused) return call.refused;

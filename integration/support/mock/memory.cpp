@@ -49,16 +49,9 @@ static const char *live_total(Allocation::Kind kind) {
     return kind == Allocation::Device ? "device_bytes" : "pinned_bytes";
 }
 
-static size_t live_bytes(Allocation::Kind kind) {
-    size_t sum = 0;
-    for (const auto &entry : world().allocations)
-        if (entry.second.live && entry.second.kind == kind) sum += entry.second.size;
-    return sum;
-}
-
 int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *start, Allocation **made) {
     if (!start || !size) return INVALID_VALUE;
-    size_t live = live_bytes(kind);
+    size_t &live = world().live[kind];
     if (kind == Allocation::Device && (size > world().memory_limit || live > world().memory_limit - size))
         return OUT_OF_MEMORY;
     size_t len = up(size, PAGE);
@@ -73,8 +66,9 @@ int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *sta
     if (made) *made = &kept;
     *start = at;
     count(kind == Allocation::Device ? "device memory" : "pinned memory", 1);
+    live += size;
     add(live_total(kind), (long long)size);
-    highest(kind == Allocation::Device ? "device_bytes_most" : "pinned_bytes_most", (long long)(live + size));
+    highest(kind == Allocation::Device ? "device_bytes_most" : "pinned_bytes_most", (long long)live);
     return OK;
 }
 
@@ -98,6 +92,7 @@ void release(Allocation &a) {
     madvise(reinterpret_cast<void *>(a.pages), a.pages_len, MADV_DONTNEED);
     if (a.pool) a.pool->used -= a.size;
     count(a.kind == Allocation::Device ? "device memory" : "pinned memory", -1);
+    world().live[a.kind] -= a.size;
     add(live_total(a.kind), -(long long)a.size);
 }
 

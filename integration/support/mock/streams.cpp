@@ -90,12 +90,18 @@ static void execute(Lock &lock, const OpRef &op) {
     world().changed.notify_all();
 }
 
+// What to run next on the way to `target`; null while another thread runs all that could.
 static OpRef pick(const OpRef &target) {
+    if (!world().seed) {
+        // The same order each time, and cheap for long queues.
+        OpRef head = target->stream->pending.front();
+        while (head->after && !head->after->done) head = head->after->stream->pending.front();
+        return ready(head) ? head : nullptr;
+    }
     std::set<Op *> seen;
     std::vector<OpRef> found;
     candidates(target, seen, found);
-    if (found.empty()) return nullptr;
-    return found[world().seed ? draw(found.size()) : 0];
+    return found.empty() ? nullptr : found[draw(unsigned(found.size()))];
 }
 
 void finish(Lock &lock, const OpRef &target) {
@@ -137,7 +143,7 @@ void stir(Lock &lock) {
         for (Stream *stream : world().streams)
             if (!stream->pending.empty() && ready(stream->pending.front())) heads.push_back(stream->pending.front());
         if (heads.empty()) return;
-        execute(lock, OpRef(heads[draw(heads.size())]));
+        execute(lock, OpRef(heads[draw(unsigned(heads.size()))]));
     }
 }
 

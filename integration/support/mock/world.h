@@ -126,7 +126,9 @@ struct World {
     int devices = 1;
     int driver_version = 13000;
     bool pools = true;
-    size_t memory_limit = size_t(4) << 30;
+    size_t memory_limit = size_t(1) << 30;
+    // Bytes alive, by Allocation::Kind.
+    size_t live[2] = {};
     // 0: work runs as late as possible. Else also at random times before.
     uint64_t seed = 0;
     std::mt19937_64 random;
