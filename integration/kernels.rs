@@ -132,10 +132,15 @@ fn run(kernels: &HostKernels, case: &Case, at: Place) -> Result<Vec<u8>, String>
     shape.grid[0] = at.bands.unwrap_or(shape.grid[0]);
     let name = kernel_name(info.dtype, row.dtype).unwrap();
     let before = placed.src.0.clone();
-    // SAFETY: the item's addresses lie within `placed`, as much of it as `fits` and the assertion say.
-    let status = unsafe { kernels.launch(name, &shape, &[item], &flat(table), row) };
-    if status != 0 || before != placed.src.0 {
-        return Err(format!("status {status}, or the source has changed"));
+    let table = flat(table);
+    let mut status = -1;
+    let ranges = [(item.src, held), (table.as_ptr() as u64, 4 * table.len() as u64)];
+    let strays = kernels.strays(ranges, || {
+        // SAFETY: the item's addresses lie within `placed`, as much of it as `fits` and the assertion say.
+        status = unsafe { kernels.launch(name, &shape, &[item], &table, row) };
+    });
+    if status != 0 || strays != 0 || before != placed.src.0 {
+        return Err(format!("status {status}, {strays} reads outside, or the source has changed"));
     }
     let len = row.len_bytes();
     let out = placed.dst.bytes();
@@ -407,19 +412,17 @@ fn a_window_outside_what_is_held_is_refused_and_reads_nothing_there() {
         let case = noise(40, 50, 3, dtype, case.row);
         let mut placed = place(&case.info, &case.data, &case.params, &case.row, Place::default());
         placed.item.extent = [1, 1];
-        // All but the one pixel held is poison.
-        let held = placed.item.src as usize - placed.src.bytes().as_ptr() as usize;
-        for (at, byte) in placed.src.bytes().iter_mut().enumerate() {
-            if !(held..held + 12).contains(&at) {
-                *byte = 0xff;
-            }
-        }
         let mut shape = launch_shape(&case.row, 1);
         shape.shared_bytes = shared_bytes.unwrap_or(shape.shared_bytes);
         let name = kernel_name(dtype, DType::F32).unwrap();
-        // SAFETY: the addresses lie within `placed`; were more than `extent` read, it would still be its memory.
-        let status = unsafe { kernels.launch(name, &shape, &[placed.item], &flat(&case.table), &case.row) };
-        assert_eq!(status, 0);
+        let table = flat(&case.table);
+        let ranges = [(placed.item.src, 12), (table.as_ptr() as u64, 48)];
+        let strays = kernels.strays(ranges, || {
+            // SAFETY: the addresses lie within `placed`; were more than `extent` read, it would still be its memory.
+            let status = unsafe { kernels.launch(name, &shape, &[placed.item], &table, &case.row) };
+            assert_eq!(status, 0);
+        });
+        assert_eq!(strays, 0);
         let at = placed.row_at;
         let row = &placed.dst.bytes()[at..][..case.row.len_bytes()];
         assert!(row.chunks_exact(4).all(|v| f32::from_ne_bytes(v.try_into().unwrap()).is_finite()));
