@@ -15,10 +15,13 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     agreement::{Case, case, cases, same},
-    support::host_kernels::HostKernels,
+    support::{host_kernels::HostKernels, skipped},
 };
 
 const SOURCES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
+/// Changes one thing of a case.
+type Edit<T> = fn(&mut T);
+
 const STORED: [DType; 4] = [DType::U8, DType::F16, DType::Bf16, DType::F32];
 
 /// Where the pixels of a case lie in memory, and where its row goes.
@@ -236,7 +239,7 @@ fn every_window_gives_the_bits_of_the_reference() {
         edit(&mut case.params);
         case
     };
-    let cases: [(&str, fn(&mut ResampleParams)); 12] = [
+    let cases: [(&str, Edit<ResampleParams>); 13] = [
         ("whole", |_| ()),
         ("flip across", |p| p.x.flip = 1),
         ("flip down", |p| p.y.flip = 1),
@@ -244,6 +247,7 @@ fn every_window_gives_the_bits_of_the_reference() {
         ("part", |p| (p.y.low, p.y.high, p.x.low, p.x.high) = (20, 31, 7, 70)),
         ("fill at all sides", |p| (p.y.from, p.y.to, p.x.from, p.x.to) = (3, 17, 5, 22)),
         ("fill, flipped", |p| (p.y.from, p.y.to, p.x.from, p.x.to, p.x.flip, p.y.flip) = (3, 17, 5, 22, 1, 1)),
+        ("fill before the image", |p| p.x.from = 13),
         ("all fill", |p| (p.x.from, p.x.to) = (0, 0)),
         ("cutout", |p| p.cutout = [2, 9, 3, 14]),
         ("cutout over the edge", |p| p.cutout = [15, 99, 20, 99]),
@@ -254,6 +258,8 @@ fn every_window_gives_the_bits_of_the_reference() {
         let case = with(edit);
         check(kernels, what, &case, Place::default());
         check(kernels, what, &case, Place { more: [3, 2], gap: 1, offset: 3, ..Place::default() });
+        // Two tiles, which sum different numbers of rows at a time where one holds fill alone.
+        check(kernels, what, &case, Place { shared_bytes: Some(2000), ..Place::default() });
         let mut other = Case { row: RowSpec { layout: Layout::Nhwc, ..case.row }, ..case };
         check(kernels, what, &other, Place::default());
         other.row.dtype = DType::U8;
@@ -299,7 +305,7 @@ fn pixels_without_weight_are_not_looked_at() {
         (case.params.x.step, case.params.x.start, case.params.x.low, case.params.x.high) = (1.0, 4.0, 4, 4 + width);
         for (at, value) in case.data.chunks_exact_mut(4).enumerate() {
             let column = at as u32 / 2 % (2 * width);
-            if column < 4 || column >= 4 + width || column % 3 == 0 {
+            if column < 4 || column >= 4 + width || column.is_multiple_of(3) {
                 value.copy_from_slice(&f32::INFINITY.to_ne_bytes());
             }
         }
@@ -368,7 +374,7 @@ fn a_window_outside_what_is_held_is_refused_and_reads_nothing_there() {
     let good = |item: &DeviceItem| fits(item, &case.row, DType::U16);
     assert!(good(&item));
     assert_eq!((item.origin, item.extent), ([10, 0], [20, 50]));
-    let edits: [(&str, fn(&mut DeviceItem)); 18] = [
+    let edits: [(&str, Edit<DeviceItem>); 18] = [
         ("begins a row late", |i| (i.origin[0], i.extent[0]) = (11, 19)),
         ("ends a row early", |i| i.extent[0] = 19),
         ("begins a column late", |i| (i.origin[1], i.extent[1]) = (1, 49)),
@@ -474,7 +480,7 @@ fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
 #[test]
 fn compiling_again_gives_the_same_ptx() {
     let Some(nvrtc) = std::env::var_os("INFEED_NVRTC") else {
-        eprintln!("skipped: INFEED_NVRTC is not set to libnvrtc.so.12 of 12.0.140, so the PTX is not compiled again");
+        skipped("the PTX is not compiled again: set INFEED_NVRTC to the libnvrtc.so.12 of 12.0.140");
         return;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("integration/gpu/ptx.py");

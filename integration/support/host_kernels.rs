@@ -43,7 +43,7 @@ impl HostKernels {
 
     fn build() -> Option<Self> {
         let Some(compiler) = compiler() else {
-            eprintln!("skipped: no C++ compiler (set CXX), so the GPU kernels can't run on the CPU");
+            super::skipped("the GPU's kernels don't run on the CPU: no C++ compiler; install g++ or set CXX");
             return None;
         };
         // One folder for each run: two processes may test at a time.

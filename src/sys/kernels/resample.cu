@@ -9,15 +9,18 @@
 //   source -> vertical sums of a few rows at a time, all channels, only the columns that are needed (shared, f32)
 //          -> horizontal sums -> scale, bias, fill, cutout, rounding -> row
 //
-// Why it is fast enough. Writing f32 at 4.8 TB/s leaves an H200 about 25 lane-instructions for a value (132 SMs of 128
-// lanes at 1.75 GHz against 1.2e12 values/s). Enlarging 50x50x5 to 220x220, counted in the source:
-// - horizontal, four values of a plane at a time: 8 loads from shared memory, 12 products and one 16-byte store, and
-//   about 20 for the line's place, scale and bias: about 10 a value. Taps stay in registers from line to line.
-// - vertical: two taps for each source column, not for each output: 20 instructions over 4.4 values, about 5. Sharing
-//   sums among rows of the same source rows would save at most these, and their weights differ.
-// - taps: about 60 for each column of the band, over 32 rows and 5 channels: below 1.
-// So stores bound it as long as some blocks of an SM store while others sum: at most 256 threads and 32 KiB let five or
-// more share an SM. Neighbouring lanes read neighbouring source elements and shared words; pitches are odd.
+// Why it should be fast enough; reckoned from the PTX, not measured. Writing f32 at 4.8 TB/s leaves an H200 about 25
+// lane-instructions for a value (132 SMs of 128 lanes at 1.75 GHz against 1.2e12 values/s). Enlarging 50x50x5 to
+// 220x220:
+// - horizontal, four values of a plane at a time: 8 loads from shared memory, 12 products, one 16-byte store, and about
+//   30 for addresses, scale, bias and edges: 12 to 13 a value. Taps stay in registers from line to line.
+// - vertical: two taps for each source column, not for each output: about 20 instructions over 4.4 values, below 5.
+//   Rows that read the same source rows have different weights, so there is no sum to share but the loads, which the
+//   L1 cache answers.
+// - taps: about 60 for each column of a band, over its 32 rows and 5 channels: below 1.
+// So stores bound it as long as some blocks of an SM store while others sum: 48 registers (a few spilled outside the
+// loops; ptxas 13.0 for sm_80, 90 and 100), at most 256 threads and 32 KiB let five or six share an SM of Hopper.
+// Neighbouring lanes read neighbouring source elements and shared words; the pitch of the sums is odd.
 // Not vectorised: NHWC, widths that four does not divide and rows that are not aligned; lanes still store side by side.
 //
 // Wide images are made in tiles of columns, so that taps and sums fit. Where not even four columns fit (beyond about
