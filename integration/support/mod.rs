@@ -1,5 +1,6 @@
 //! Shared by the tests.
 
+pub(crate) mod host_kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod mock;
@@ -13,6 +14,12 @@ use infeed::{Batch, BatchStream, Result};
 
 /// Long enough for any machine; a test that needs it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says in one line what a test leaves out on this machine.
+#[expect(clippy::print_stderr, reason = "a test that passes without testing has to say so")]
+pub(crate) fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
 
 /// All batches of a stream, on this thread.
 pub(crate) fn drain(stream: BatchStream) -> Result<Vec<Batch>> {

@@ -14,6 +14,7 @@
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 mod convert;
+pub mod device;
 mod lanes;
 mod resample;
 mod taps;
@@ -47,6 +48,12 @@ pub struct Axis {
     pub flip: u32,
 }
 
+// SAFETY: seven fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for Axis {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for Axis {}
+const _: () = assert!(size_of::<Axis>() == 7 * 4);
+
 /// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +67,12 @@ pub struct ResampleParams {
     /// 1: nearest pixel, for masks. 0: triangle filter.
     pub nearest: u32,
 }
+
+// SAFETY: only fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for ResampleParams {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for ResampleParams {}
+const _: () = assert!(size_of::<ResampleParams>() == 2 * size_of::<Axis>() + 5 * 4);
 
 /// Per-channel arithmetic after the filter: `value * scale + bias`, then rounding to the output type.
 #[derive(Clone, Debug, PartialEq)]
