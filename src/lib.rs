@@ -47,7 +47,7 @@
 //!
 //! # Features
 //!
-//! `default = ["cli", "cuda", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
+//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
 //! `cuda` looks for a GPU at run time and needs nothing at build time; decoding on it is not built yet.
 
 #![deny(unsafe_code)]
@@ -78,6 +78,8 @@ pub use report::{BadSample, Clock, DeviceTimes, Recorder, Report, Stage, StageRe
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::Source;
 pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
+#[cfg(feature = "dlpack")]
+pub use sys::dlpack::{Dlpack, DlpackAbi};
 pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};
