@@ -1,0 +1,670 @@
+// Resample, flip, scale, fill, cut out and round in one pass: the meaning of `ResampleParams` on a GPU.
+//
+// Bit for bit what `transform::reference` gives (NaN may be any NaN). A plain subset of CUDA C++: NVRTC compiles it
+// without headers, a host's compiler after `integration/support/mock/shim.h` with INFEED_HOST defined.
+//
+// One block makes a band of output rows of one image:
+//
+//   params -> taps of the band's rows and columns, once, in shared memory
+//   source -> vertical sums of a few rows at a time, all channels, only the columns that are needed (shared, f32)
+//          -> horizontal sums -> scale, bias, fill, cutout, rounding -> row
+//
+// Why it is fast enough. Writing f32 at 4.8 TB/s leaves an H200 about 25 lane-instructions for a value (132 SMs of 128
+// lanes at 1.75 GHz against 1.2e12 values/s). Enlarging 50x50x5 to 220x220, counted in the source:
+// - horizontal, four values of a plane at a time: 8 loads from shared memory, 12 products and one 16-byte store, and
+//   about 20 for the line's place, scale and bias: about 10 a value. Taps stay in registers from line to line.
+// - vertical: two taps for each source column, not for each output: 20 instructions over 4.4 values, about 5. Sharing
+//   sums among rows of the same source rows would save at most these, and their weights differ.
+// - taps: about 60 for each column of the band, over 32 rows and 5 channels: below 1.
+// So stores bound it as long as some blocks of an SM store while others sum: at most 256 threads and 32 KiB let five or
+// more share an SM. Neighbouring lanes read neighbouring source elements and shared words; pitches are odd.
+// Not vectorised: NHWC, widths that four does not divide and rows that are not aligned; lanes still store side by side.
+//
+// Wide images are made in tiles of columns, so that taps and sums fit. Where not even four columns fit (beyond about
+// 70 source pixels for an output), each value is summed from the source directly: slow, and the same bits.
+//
+// What the caller must see to: `src` and `dst` are aligned to their element; the `extent` rows and columns from `src`
+// with `plane`, `pitch` and `pixel` are readable; `dst` holds height * width * channels elements, fewer than 2^32;
+// the table holds 4 * channels floats. Windows are cut to `origin` and `extent`, so no parameter makes it read
+// elsewhere; whether the pixels wanted are held, so that the result is right, is `fits` in device.rs.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned u32;
+typedef unsigned long long u64;
+
+#ifndef INFEED_HOST
+extern __shared__ float4 infeed_pool[];
+__device__ __forceinline__ float4* infeed_shared() { return infeed_pool; }
+__device__ __forceinline__ u32 infeed_shared_bytes() {
+    u32 n;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
+    return n;
+}
+__device__ __forceinline__ u32 infeed_f16_bits(float f) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+#define OFFSET_OF(type, field) __INTADDR__(&((type*)0)->field)
+#else
+#define OFFSET_OF(type, field) __builtin_offsetof(type, field)
+#endif
+
+// Twins of the structs in mod.rs and device.rs.
+struct Axis {
+    float start, step;
+    u32 low, high, from, to, flip;
+};
+
+struct Item {
+    u64 src, dst, plane;
+    u32 pitch, pixel;
+    u32 origin[2], extent[2];
+    u32 gray;
+    Axis y, x;
+    u32 cutout[4];
+    u32 nearest;
+};
+
+static_assert(sizeof(Axis) == 28, "as in mod.rs");
+static_assert(sizeof(Item) == 128, "as in device.rs");
+static_assert(OFFSET_OF(Item, pitch) == 24, "as in device.rs");
+static_assert(OFFSET_OF(Item, origin) == 32, "as in device.rs");
+static_assert(OFFSET_OF(Item, gray) == 48, "as in device.rs");
+static_assert(OFFSET_OF(Item, y) == 52, "as in device.rs");
+static_assert(OFFSET_OF(Item, x) == 80, "as in device.rs");
+static_assert(OFFSET_OF(Item, cutout) == 108, "as in device.rs");
+
+__device__ __forceinline__ u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
+__device__ __forceinline__ u32 larger(u32 a, u32 b) { return a < b ? b : a; }
+
+// ---- element types ---------------------------------------------------------------------------------------------
+
+enum Kind { U8, U16, F16, BF16, F32 };
+
+template <class T> struct Source;
+template <> struct Source<u8> {
+    enum { KIND = U8, FINITE = 1 };
+};
+template <> struct Source<u16> {
+    enum { KIND = U16, FINITE = 1 };
+};
+template <> struct Source<float> {
+    // Values may be infinite or NaN: then a weight of 0 changes a sum.
+    enum { KIND = F32, FINITE = 0 };
+};
+
+struct ToU8 {
+    enum { KIND = U8 };
+    typedef u8 Raw;
+    typedef u32 Four;
+    static __device__ __forceinline__ u32 bits(float v) {
+        // NaN becomes 0. Around 2^23 an f32 has no fraction left: the addition rounds to even.
+        return __float_as_uint(__fadd_rn(fminf(fmaxf(v, 0.0f), 255.0f), 8388608.0f)) & 0xff;
+    }
+    static __device__ __forceinline__ Raw one(float v) { return (u8)bits(v); }
+    static __device__ __forceinline__ Four four(float a, float b, float c, float d) {
+        return bits(a) | bits(b) << 8 | bits(c) << 16 | bits(d) << 24;
+    }
+};
+
+struct ToF16 {
+    enum { KIND = F16 };
+    typedef u16 Raw;
+    typedef uint2 Four;
+    static __device__ __forceinline__ Raw one(float v) { return (u16)infeed_f16_bits(v); }
+    static __device__ __forceinline__ Four four(float a, float b, float c, float d) {
+        return make_uint2(infeed_f16_bits(a) | infeed_f16_bits(b) << 16, infeed_f16_bits(c) | infeed_f16_bits(d) << 16);
+    }
+};
+
+struct ToBf16 {
+    enum { KIND = BF16 };
+    typedef u16 Raw;
+    typedef uint2 Four;
+    static __device__ __forceinline__ u32 bits(float v) {
+        const u32 b = __float_as_uint(v);
+        const u32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16, quiet = (b >> 16) | 0x40u;
+        return (b & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+    }
+    static __device__ __forceinline__ Raw one(float v) { return (u16)bits(v); }
+    static __device__ __forceinline__ Four four(float a, float b, float c, float d) {
+        return make_uint2(bits(a) | bits(b) << 16, bits(c) | bits(d) << 16);
+    }
+};
+
+struct ToF32 {
+    enum { KIND = F32 };
+    typedef float Raw;
+    typedef float4 Four;
+    static __device__ __forceinline__ Raw one(float v) { return v; }
+    static __device__ __forceinline__ Four four(float a, float b, float c, float d) { return make_float4(a, b, c, d); }
+};
+
+// ---- taps ------------------------------------------------------------------------------------------------------
+
+// An axis, cut to what is held and to the row.
+struct Line {
+    float start, step, reach, inverse;
+    u32 low, high, from, to, len;
+    // Taps that an output has at most.
+    u32 most;
+    bool flip, nearest;
+};
+
+__device__ __forceinline__ Line line_of(const Axis& axis, u32 origin, u32 extent, u32 len, bool nearest) {
+    Line a;
+    a.start = axis.start;
+    a.step = axis.step;
+    a.reach = fmaxf(axis.step, 1.0f);
+    a.inverse = __fdiv_rn(1.0f, a.reach);
+    // Where all windows lie within what is held, this changes none of them.
+    a.low = larger(axis.low, origin);
+    a.high = smaller(axis.high, origin + smaller(extent, 0xffffffffu - origin));
+    a.from = axis.from;
+    a.to = a.low < a.high ? smaller(axis.to, len) : 0;
+    a.len = len;
+    a.flip = axis.flip != 0;
+    a.nearest = nearest;
+    // A window is open at both ends: two taps at reach 1. Else as many as fit, and one more by rounding.
+    const u32 widest = a.reach > 1.0f ? smaller(__float2uint_rz(2.0f * a.reach), 1u << 30) + 2 : 2;
+    a.most = nearest ? 1 : larger(smaller(widest, a.high - a.low), 1);
+    return a;
+}
+
+// The output that is stored at a place.
+__device__ __forceinline__ u32 output_at(const Line& a, u32 stored) { return a.flip ? a.len - 1 - stored : stored; }
+__device__ __forceinline__ bool inside(const Line& a, u32 o) { return o >= a.from && o < a.to; }
+__device__ __forceinline__ float centre_of(const Line& a, u32 o) {
+    return __fmaf_rn(a.step, __fadd_rn((float)o, 0.5f), a.start);
+}
+__device__ __forceinline__ u32 first_of(const Line& a, float centre, u32 low, u32 high) {
+    return smaller(larger(__float2uint_rz(__fadd_rn(__fsub_rn(centre, a.reach), 0.5f)), low), high - 1);
+}
+__device__ __forceinline__ u32 end_of(const Line& a, float centre, u32 first, u32 high) {
+    return smaller(larger(__float2uint_rz(__fadd_rn(__fadd_rn(centre, a.reach), 0.5f)), first + 1), high);
+}
+__device__ __forceinline__ u32 nearest_of(float centre, u32 low, u32 high) {
+    return smaller(larger(__float2uint_rz(centre), low), high - 1);
+}
+__device__ __forceinline__ float raw_weight(const Line& a, float centre, u32 pixel) {
+    const float distance = fabsf(__fsub_rn(__fadd_rn((float)pixel, 0.5f), centre));
+    return fmaxf(__fmaf_rn(-distance, a.inverse, 1.0f), 0.0f);
+}
+
+// Writes the weights of output `o` to `weights[t * every]`, at most `a.most`; gives their number and the first pixel.
+// Only pixels of `low..high` are looked at, which must not be empty.
+__device__ __forceinline__ u32 make_taps(const Line& a, u32 o, u32 low, u32 high, float* weights, u32 every, u32& first) {
+    const float centre = centre_of(a, o);
+    if (!a.nearest) {
+        const u32 start = first_of(a, centre, low, high), end = end_of(a, centre, start, high);
+        float sum = 0.0f;
+        // Weights of 0 at the ends are not taps: infinity times 0 is not 0.
+        u32 count = 0, kept = 0;
+        for (u32 pixel = start; pixel < end && count < a.most; ++pixel) {
+            const float weight = raw_weight(a, centre, pixel);
+            if (count == 0) {
+                if (weight == 0.0f) continue;
+                first = pixel;
+            }
+            weights[count * every] = weight;
+            sum = __fadd_rn(sum, weight);
+            ++count;
+            if (weight != 0.0f) kept = count;
+        }
+        for (u32 t = 0; t < kept; ++t) weights[t * every] = __fdiv_rn(weights[t * every], sum);
+        if (kept) return kept;
+    }
+    first = nearest_of(centre, low, high);
+    weights[0] = 1.0f;
+    return 1;
+}
+
+// ---- the plan of a block -------------------------------------------------------------------------------------------
+
+enum { ROW_INSIDE = 1, ROW_CUT = 2 };
+
+// What is the same for all threads of a block. In shared memory, or it would fill the registers of each of them; loops
+// copy what they use. Places in the pool are counted in words.
+struct Plan {
+    Line y, x;
+    u64 src, dst, plane;
+    const float* table;
+    u32 pitch, pixel, row_origin, column_origin;
+    // Channels that are summed; 1 for gray, which all channels of the row read.
+    u32 sums;
+    u32 height, width, channels, nhwc;
+    u32 cut_top, cut_bottom, cut_left, cut_right;
+    // The band's rows; rows of the band are counted from 0.
+    u32 top, rows;
+    // Of row r: weights at `y_weights + r * y.most`; first source row held, number of taps, ROW_ bits.
+    u32 y_weights, y_first, y_count, flags;
+    // Columns of a tile, a multiple of 4; 0: nothing fits, see `direct`.
+    u32 every;
+    // Of column x of the tile: weights at `t * every + x`; first sum, number of taps.
+    u32 x_first, x_count;
+    // Sums of a channel at `sums_at + (row * sums + channel) * line`, one column of zeros behind them.
+    u32 sums_at, line, room;
+    // The tile: columns `x0..x0 + wide` of the row, made from `columns` source columns from `low` on.
+    u32 x0, wide, low, columns;
+    // Rows that are summed at a time.
+    u32 rows_at_once;
+    // Four values at a time; channels before columns in the order of the vertical pass.
+    u32 four, by_channel;
+    // Sizes of the two fast digits of the vertical pass, and a step of all threads in digits.
+    u32 size_a, size_b, step_a, step_b, step_c;
+    // Values of a line that a thread makes lie `unit_step` apart, of `units`; `abreast` lines go side by side.
+    u32 units, unit_step, abreast;
+};
+
+__shared__ Plan infeed_plan;
+
+__device__ __forceinline__ float* pool() { return (float*)infeed_shared(); }
+__device__ __forceinline__ u32* pool_words() { return (u32*)infeed_shared(); }
+__device__ __forceinline__ u32 up_to_four(u32 n) { return (n + 3) & ~3u; }
+
+// ---- vertical: source to sums ------------------------------------------------------------------------------------
+
+// Sums of `rows` rows of the band from `r0` on. `a`, `b`, `c`: the thread's first digits.
+template <class S> __device__ __noinline__ void vertical(u32 r0, u32 rows, u32 a, u32 b, u32 c) {
+    const Plan& plan = infeed_plan;
+    const float* all_weights = pool() + plan.y_weights;
+    const u32 *firsts = pool_words() + plan.y_first, *counts = pool_words() + plan.y_count;
+    float* to = pool() + plan.sums_at;
+    const u32 most = plan.y.most, columns = plan.columns, sums = plan.sums, line = plan.line, pitch = plan.pitch;
+    const u32 size_a = plan.size_a, size_b = plan.size_b, step_a = plan.step_a, step_b = plan.step_b, step_c = plan.step_c;
+    const bool by_channel = plan.by_channel;
+    const u32 pixel = plan.pixel * (u32)sizeof(S);
+    const u64 plane = plan.plane * sizeof(S);
+    const u8* src = (const u8*)(plan.src + (u64)(plan.low - plan.column_origin) * pixel);
+    // No division from step to step: digits and carries.
+    while (c < rows) {
+        const u32 channel = by_channel ? a : b, column = by_channel ? b : a, row = r0 + c;
+        float sum = 0.0f;
+        // The column behind the last gets 0: a second tap of weight 0 may read it.
+        if (column < columns) {
+            const u32 count = counts[row];
+            const float* weights = all_weights + row * most;
+            const u8* p = src + (u64)firsts[row] * pitch + (u64)column * pixel + channel * plane;
+#pragma unroll 4
+            for (u32 t = 0; t < count; ++t) {
+                sum = __fmaf_rn(weights[t], (float)__ldg((const S*)p), sum);
+                p += pitch;
+            }
+        }
+        to[(c * sums + channel) * line + column] = sum;
+        a += step_a;
+        b += step_b;
+        c += step_c;
+        if (a >= size_a) {
+            a -= size_a;
+            ++b;
+        }
+        if (b >= size_b) {
+            b -= size_b;
+            ++c;
+        }
+    }
+}
+
+// ---- horizontal: sums to the row ---------------------------------------------------------------------------------
+
+// Four neighbouring values of a plane at a time. SHORT: no output of the axis has more than two taps.
+template <class D, bool FINITE, bool SHORT>
+__device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 start) {
+    const Plan& plan = infeed_plan;
+    const float *weights = pool(), *sums = pool() + plan.sums_at;
+    const u32* flags = pool_words() + plan.flags + r0;
+    const float* table = plan.table;
+    const u32 every = plan.every, channels = plan.channels, line = plan.line, lines = plan.abreast;
+    // Gray: all channels read the sums of one.
+    const u32 row_sums = plan.sums * line, channel_sums = plan.sums == 1 ? 0 : line;
+    const u32 plane = plan.height * plan.width, width = plan.width;
+    for (; unit < plan.units; unit += plan.unit_step) {
+        const u32 x = 4 * unit;
+        u32 first[4], count[4], outside = 0, cut = 0, most = 0;
+        float w0[4], w1[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            first[j] = pool_words()[plan.x_first + x + j];
+            count[j] = pool_words()[plan.x_count + x + j];
+            most = larger(most, count[j]);
+            if (!count[j]) outside |= 1u << j;
+            if (plan.x0 + x + j >= plan.cut_left && plan.x0 + x + j < plan.cut_right) cut |= 1u << j;
+            if (SHORT) {
+                w0[j] = count[j] > 0 ? weights[x + j] : 0.0f;
+                w1[j] = count[j] > 1 ? weights[every + x + j] : 0.0f;
+            }
+        }
+        const u64 dst = plan.dst + (u64)(plan.top + r0) * width * sizeof(typename D::Raw) + (u64)(plan.x0 + x) * sizeof(typename D::Raw);
+        u32 row = start / channels, c = start - row * channels;
+        while (row < rows) {
+            const float* from = sums + row * row_sums + c * channel_sums;
+            float v[4];
+            if (SHORT) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float one = __fmaf_rn(w0[j], from[first[j]], 0.0f);
+                    const float two = __fmaf_rn(w1[j], from[first[j] + 1], one);
+                    v[j] = FINITE || count[j] > 1 ? two : one;
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) v[j] = 0.0f;
+                for (u32 t = 0; t < most; ++t) {
+                    const float4 w = *(const float4*)(weights + t * every + x);
+                    if (t < count[0]) v[0] = __fmaf_rn(w.x, from[first[0] + t], v[0]);
+                    if (t < count[1]) v[1] = __fmaf_rn(w.y, from[first[1] + t], v[1]);
+                    if (t < count[2]) v[2] = __fmaf_rn(w.z, from[first[2] + t], v[2]);
+                    if (t < count[3]) v[3] = __fmaf_rn(w.w, from[first[3] + t], v[3]);
+                }
+            }
+            const float scale = __ldg(table + c), bias = __ldg(table + channels + c);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) v[j] = __fmaf_rn(v[j], scale, bias);
+            const u32 bits = flags[row];
+            const u32 fill = bits & ROW_INSIDE ? outside : 15u, blank = bits & ROW_CUT ? cut : 0u;
+            if (fill | blank) {
+                const float fill_value = __ldg(table + 2 * channels + c), blank_value = __ldg(table + 3 * channels + c);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    if (fill >> j & 1) v[j] = fill_value;
+                    if (blank >> j & 1) v[j] = blank_value;
+                }
+            }
+            *(typename D::Four*)(dst + (u64)(c * plane + row * width) * sizeof(typename D::Raw)) = D::four(v[0], v[1], v[2], v[3]);
+            // `lines` further on, in digits; more lines than channels only where rows are short.
+            c += lines;
+            while (c >= channels) {
+                c -= channels;
+                ++row;
+            }
+        }
+    }
+}
+
+// One value at a time: any layout, width and alignment. Neighbouring lanes store neighbouring elements.
+template <class D> __device__ __noinline__ void horizontal_one(u32 r0, u32 rows, u32 unit, u32 start) {
+    const Plan& plan = infeed_plan;
+    const float *weights = pool(), *sums = pool() + plan.sums_at;
+    const u32* flags = pool_words() + plan.flags + r0;
+    const float* table = plan.table;
+    const u32 every = plan.every, channels = plan.channels, line = plan.line, lines = plan.abreast, nhwc = plan.nhwc;
+    const u32 row_sums = plan.sums * line, channel_sums = plan.sums == 1 ? 0 : line;
+    const u32 each = nhwc ? channels : 1, line_channels = nhwc ? 1 : channels;
+    // Elements of the row from channel to channel, and from line to line.
+    const u32 plane = nhwc ? 1 : plan.height * plan.width, pitch = plan.width * each;
+    for (; unit < plan.units; unit += plan.unit_step) {
+        const u32 x = unit / each, unit_channel = unit - x * each;
+        const u32 first = pool_words()[plan.x_first + x], count = pool_words()[plan.x_count + x];
+        const bool cut = plan.x0 + x >= plan.cut_left && plan.x0 + x < plan.cut_right;
+        const u32 column = (plan.top + r0) * pitch + (plan.x0 + x) * each;
+        u32 row = start / line_channels, line_channel = start - row * line_channels;
+        while (row < rows) {
+            // One of the two is 0.
+            const u32 c = unit_channel + line_channel, bits = flags[row];
+            const float* from = sums + row * row_sums + c * channel_sums + first;
+            float v = 0.0f;
+#pragma unroll 2
+            for (u32 t = 0; t < count; ++t) v = __fmaf_rn(weights[t * every + x], from[t], v);
+            v = __fmaf_rn(v, __ldg(table + c), __ldg(table + channels + c));
+            if (!count || !(bits & ROW_INSIDE)) v = __ldg(table + 2 * channels + c);
+            if (cut && (bits & ROW_CUT)) v = __ldg(table + 3 * channels + c);
+            const u32 to = column + row * pitch + c * plane;
+            *(typename D::Raw*)(plan.dst + (u64)to * sizeof(typename D::Raw)) = D::one(v);
+            line_channel += lines;
+            while (line_channel >= line_channels) {
+                line_channel -= line_channels;
+                ++row;
+            }
+        }
+    }
+}
+
+// ---- directly: source to the row, without the pool ---------------------------------------------------------------
+
+// The taps of one output, weighed again each time they are used.
+struct Reach {
+    float centre, sum;
+    u32 first, end;
+};
+__device__ __forceinline__ Reach reach_of(const Line& a, u32 o) {
+    Reach r;
+    r.centre = centre_of(a, o);
+    r.sum = 0.0f;
+    if (!a.nearest) {
+        r.first = first_of(a, r.centre, a.low, a.high);
+        r.end = end_of(a, r.centre, r.first, a.high);
+        while (r.first < r.end && raw_weight(a, r.centre, r.first) == 0.0f) ++r.first;
+        while (r.first < r.end && raw_weight(a, r.centre, r.end - 1) == 0.0f) --r.end;
+        for (u32 pixel = r.first; pixel < r.end; ++pixel) r.sum = __fadd_rn(r.sum, raw_weight(a, r.centre, pixel));
+    }
+    if (r.sum == 0.0f) {
+        r.first = nearest_of(r.centre, a.low, a.high);
+        r.end = r.first + 1;
+    }
+    return r;
+}
+__device__ __forceinline__ float weight_of(const Line& a, const Reach& r, u32 pixel) {
+    return r.sum == 0.0f ? 1.0f : __fdiv_rn(raw_weight(a, r.centre, pixel), r.sum);
+}
+
+// Columns `x0..x0 + wide` of the band. One function for all types: it is slow anyway.
+__device__ __noinline__ void direct(u32 x0, u32 wide, u32 src_kind, u32 dst_kind) {
+    const Plan& plan = infeed_plan;
+    const u32 src_size = src_kind == U8 ? 1 : src_kind == U16 ? 2 : 4, dst_size = dst_kind == U8 ? 1 : dst_kind == F32 ? 4 : 2;
+    const float* table = plan.table;
+    const u32 channels = plan.channels, nhwc = plan.nhwc;
+    const u64 total = (u64)plan.rows * wide * channels;
+    for (u64 n = threadIdx.x; n < total; n += blockDim.x) {
+        const u32 fast = nhwc ? channels : wide, slow = nhwc ? wide : channels;
+        const u32 a = (u32)(n % fast), b = (u32)(n / fast % slow), row = plan.top + (u32)(n / fast / slow);
+        const u32 c = nhwc ? a : b, column = x0 + (nhwc ? b : a);
+        const u32 oy = output_at(plan.y, row), ox = output_at(plan.x, column);
+        float v = __ldg(table + 2 * channels + c);
+        if (row >= plan.cut_top && row < plan.cut_bottom && column >= plan.cut_left && column < plan.cut_right) {
+            v = __ldg(table + 3 * channels + c);
+        } else if (inside(plan.y, oy) && inside(plan.x, ox)) {
+            const Reach down = reach_of(plan.y, oy), across = reach_of(plan.x, ox);
+            const u64 src = plan.src + (plan.sums == 1 ? 0 : c) * plan.plane * src_size + (u64)(down.first - plan.row_origin) * plan.pitch;
+            float sum = 0.0f;
+            for (u32 px = across.first; px < across.end; ++px) {
+                u64 p = src + (u64)(px - plan.column_origin) * plan.pixel * src_size;
+                float column_sum = 0.0f;
+                for (u32 py = down.first; py < down.end; ++py) {
+                    const float value = src_kind == U8    ? (float)__ldg((const u8*)p)
+                                        : src_kind == U16 ? (float)__ldg((const u16*)p)
+                                                          : __ldg((const float*)p);
+                    column_sum = __fmaf_rn(weight_of(plan.y, down, py), value, column_sum);
+                    p += plan.pitch;
+                }
+                sum = __fmaf_rn(weight_of(plan.x, across, px), column_sum, sum);
+            }
+            v = __fmaf_rn(sum, __ldg(table + c), __ldg(table + channels + c));
+        }
+        const u32 at = nhwc ? (row * plan.width + column) * channels + c : (c * plan.height + row) * plan.width + column;
+        const u64 to = plan.dst + (u64)at * dst_size;
+        if (dst_kind == U8)
+            *(u8*)to = ToU8::one(v);
+        else if (dst_kind == F16)
+            *(u16*)to = ToF16::one(v);
+        else if (dst_kind == BF16)
+            *(u16*)to = ToBf16::one(v);
+        else
+            *(float*)to = v;
+    }
+}
+
+// ---- a block -------------------------------------------------------------------------------------------------------
+
+// The first thread's: what holds for all tiles.
+__device__ __noinline__ void plan_band(const Item& item, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 top, u32 rows, u32 four_bytes) {
+    Plan& plan = infeed_plan;
+    const Line y = line_of(item.y, item.origin[0], item.extent[0], height, item.nearest != 0);
+    const Line x = line_of(item.x, item.origin[1], item.extent[1], width, item.nearest != 0);
+    plan.y = y;
+    plan.x = x;
+    plan.src = item.src;
+    plan.dst = item.dst;
+    plan.plane = item.plane;
+    plan.table = table;
+    plan.pitch = item.pitch;
+    plan.pixel = item.pixel;
+    plan.row_origin = item.origin[0];
+    plan.column_origin = item.origin[1];
+    plan.sums = item.gray ? 1 : channels;
+    plan.height = height;
+    plan.width = width;
+    plan.channels = channels;
+    plan.nhwc = nhwc;
+    plan.cut_top = item.cutout[0];
+    plan.cut_bottom = item.cutout[1];
+    plan.cut_left = item.cutout[2];
+    plan.cut_right = item.cutout[3];
+    plan.top = top;
+    plan.rows = rows;
+    plan.four = !nhwc && width % 4 == 0 && item.dst % four_bytes == 0;
+    plan.by_channel = item.plane == 1 && plan.sums > 1;
+
+    // The widest tile whose taps fit beside the sums of one row, by halves; 0 when none of four columns does. One word
+    // stays free: a second tap of weight 0 may lie behind the last sum.
+    const u32 words = infeed_shared_bytes() / 4;
+    const u64 fixed = (u64)rows * (y.most + 3ull) + 1;
+    u32 every = up_to_four(width);
+    for (;;) {
+        const u32 reads = smaller(__float2uint_rz((float)every * x.step), 1u << 30) + x.most + 2;
+        const u64 sums = (u64)(smaller(reads, x.high - x.low) + 2) * plan.sums;
+        if (fixed + every * (x.most + 2ull) + sums <= words) break;
+        if (every <= 4) {
+            every = 0;
+            break;
+        }
+        every = up_to_four(every / 2);
+    }
+    plan.every = every;
+    if (!every) return;
+    plan.x_first = x.most * every;
+    plan.x_count = plan.x_first + every;
+    plan.y_first = plan.x_count + every;
+    plan.y_count = plan.y_first + rows;
+    plan.flags = plan.y_count + rows;
+    plan.y_weights = plan.flags + rows;
+    plan.sums_at = plan.y_weights + rows * y.most;
+    plan.room = words - 1 - plan.sums_at;
+}
+
+// The first thread's: the tile that begins at `x0`.
+__device__ __noinline__ void plan_tile(u32 x0) {
+    Plan& plan = infeed_plan;
+    const Line& x = plan.x;
+    const u32 wide = smaller(plan.every, plan.width - x0), threads = blockDim.x;
+    plan.x0 = x0;
+    plan.wide = wide;
+    // Outputs of the tile that lie over the image; windows move forward with them.
+    const u32 begin = x.flip ? plan.width - x0 - wide : x0;
+    const u32 from = larger(begin, x.from), to = smaller(begin + wide, x.to);
+    u32 low = x.low, high = x.low;
+    if (from < to) {
+        const float last = centre_of(x, to - 1);
+        low = first_of(x, centre_of(x, from), x.low, x.high);
+        high = end_of(x, last, first_of(x, last, x.low, x.high), x.high);
+    }
+    const u32 columns = low < high ? high - low : 0;
+    plan.low = low;
+    plan.columns = columns;
+    // Odd, so that lines of one column lie in different banks.
+    plan.line = (columns + 1) | 1;
+    plan.rows_at_once = smaller(plan.room / plan.line / plan.sums, plan.rows);
+    // The digit that runs fastest is the one whose elements lie side by side, so that lanes read whole sectors.
+    const u32 size_a = plan.by_channel ? plan.sums : columns + 1, size_b = plan.by_channel ? columns + 1 : plan.sums;
+    plan.size_a = size_a;
+    plan.size_b = size_b;
+    plan.step_a = threads % size_a;
+    plan.step_b = threads / size_a % size_b;
+    plan.step_c = threads / size_a / size_b;
+    // Many short lines go side by side; a thread keeps its columns, so their taps stay in registers.
+    const u32 units = plan.four ? wide / 4 : plan.nhwc ? wide * plan.channels : wide;
+    plan.units = units;
+    plan.abreast = units < threads ? threads / units : 1;
+    plan.unit_step = units < threads ? units : threads;
+}
+
+template <class S, class D>
+__device__ __forceinline__ void resample(const Item* items, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 count) {
+    const u32 thread = threadIdx.x, threads = blockDim.x;
+    const u32 per_band = (height + gridDim.x - 1) / gridDim.x, top = blockIdx.x * per_band;
+    if (blockIdx.y >= count || top >= height) return;
+    if (thread == 0)
+        plan_band(items[blockIdx.y], table, height, width, channels, nhwc, top, smaller(per_band, height - top), sizeof(typename D::Four));
+    __syncthreads();
+    const Plan& plan = infeed_plan;
+    if (!plan.every) {
+        direct(0, width, Source<S>::KIND, D::KIND);
+        return;
+    }
+    for (u32 x0 = 0; x0 < width; x0 += plan.every) {
+        if (thread == 0) plan_tile(x0);
+        __syncthreads();
+        if (!plan.rows_at_once) {
+            direct(x0, plan.wide, Source<S>::KIND, D::KIND);
+            __syncthreads();
+            continue;
+        }
+        // Taps: one thread for a column, and for a row when the first tile is made; the last threads begin with rows.
+        for (u32 i = thread; i < plan.wide; i += threads) {
+            const u32 o = output_at(plan.x, x0 + i);
+            u32 first = plan.low, taps = 0;
+            if (plan.columns && inside(plan.x, o))
+                taps = make_taps(plan.x, o, plan.low, plan.low + plan.columns, pool() + i, plan.every, first);
+            pool_words()[plan.x_first + i] = first - plan.low;
+            pool_words()[plan.x_count + i] = taps;
+        }
+        for (u32 r = threads - 1 - thread; r < plan.rows; r += threads) {
+            const u32 row = plan.top + r, o = output_at(plan.y, row);
+            u32 first = plan.row_origin, taps = 0;
+            if (inside(plan.y, o))
+                taps = make_taps(plan.y, o, plan.y.low, plan.y.high, pool() + plan.y_weights + r * plan.y.most, 1, first);
+            pool_words()[plan.y_first + r] = first - plan.row_origin;
+            pool_words()[plan.y_count + r] = taps;
+            pool_words()[plan.flags + r] = (taps ? ROW_INSIDE : 0) | (row >= plan.cut_top && row < plan.cut_bottom ? ROW_CUT : 0);
+        }
+        const u32 a = thread % plan.size_a, rest = thread / plan.size_a, b = rest % plan.size_b, c = rest / plan.size_b;
+        // Threads that are left over when lines lie side by side have no unit.
+        const u32 line = plan.abreast > 1 ? thread / plan.units : 0;
+        const u32 unit = line < plan.abreast ? thread - line * plan.units : plan.units;
+        __syncthreads();
+        for (u32 r0 = 0; r0 < plan.rows; r0 += plan.rows_at_once) {
+            const u32 rows = smaller(plan.rows_at_once, plan.rows - r0);
+            vertical<S>(r0, rows, a, b, c);
+            __syncthreads();
+            if (plan.four && plan.x.most <= 2)
+                horizontal_four<D, Source<S>::FINITE != 0, true>(r0, rows, unit, line);
+            else if (plan.four)
+                horizontal_four<D, true, false>(r0, rows, unit, line);
+            else
+                horizontal_one<D>(r0, rows, unit, line);
+            // The next sums, or the next tile's taps, take the place of these.
+            __syncthreads();
+        }
+    }
+}
+
+#define KERNEL(name, from, to)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(256, 5) name(                                                         \
+        const Item* items, const float* table, unsigned height, unsigned width, unsigned channels, unsigned nhwc, unsigned count) { \
+        resample<from, to>(items, table, height, width, channels, nhwc, count);                                        \
+    }
+
+KERNEL(resample_u8_to_u8, u8, ToU8)
+KERNEL(resample_u8_to_f16, u8, ToF16)
+KERNEL(resample_u8_to_bf16, u8, ToBf16)
+KERNEL(resample_u8_to_f32, u8, ToF32)
+KERNEL(resample_u16_to_u8, u16, ToU8)
+KERNEL(resample_u16_to_f16, u16, ToF16)
+KERNEL(resample_u16_to_bf16, u16, ToBf16)
+KERNEL(resample_u16_to_f32, u16, ToF32)
+KERNEL(resample_f32_to_u8, float, ToU8)
+KERNEL(resample_f32_to_f16, float, ToF16)
+KERNEL(resample_f32_to_bf16, float, ToBf16)
+KERNEL(resample_f32_to_f32, float, ToF32)
