@@ -1,6 +1,6 @@
 //! Words that every room uses: element types, layouts, devices, the shape of a decoded image.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,9 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Where a tensor's memory lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// Where a tensor's memory lies. Written `cpu`, `cuda:0`, `cuda:1`, …; `cuda` alone is `cuda:0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 #[non_exhaustive]
 pub enum Device {
     /// Host memory.
@@ -92,6 +93,35 @@ impl fmt::Display for Device {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
         }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Self::Cpu),
+            None if text == "cuda" => Ok(Self::Cuda(0)),
+            Some(("cuda", index)) if index.bytes().all(|b| b.is_ascii_digit()) => {
+                index.parse().map(Self::Cuda).map_err(|e| format!("{text:?} is no device: {e}"))
+            }
+            _ => Err(format!("{text:?} is no device; use cpu, cuda:0, cuda:1, …")),
+        }
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
     }
 }
 
@@ -121,5 +151,21 @@ impl ImageInfo {
     #[must_use]
     pub const fn len_bytes(&self) -> u64 {
         (self.height as u64 * self.width as u64).saturating_mul(self.channels as u64 * self.dtype.size() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_written() {
+        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(17)] {
+            assert_eq!(device.to_string().parse(), Ok(device));
+        }
+        assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
+        for bad in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda:99999999999"] {
+            assert!(bad.parse::<Device>().is_err(), "{bad}");
+        }
     }
 }

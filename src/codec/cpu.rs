@@ -15,6 +15,7 @@ use super::{
 use crate::{
     dataset::Value,
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::Stage,
     sys::{
         kernels::{Pixels, ResampleParams, Resampler},
@@ -63,11 +64,7 @@ impl Decoder for Cpu {
 
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         Ok(Box::new(CpuWorker {
-            reader: Reader {
-                codecs: Arc::clone(&self.codecs),
-                max_image_bytes: self.max_image_bytes,
-                buffer: PixelBuffer::default(),
-            },
+            reader: Reader::new(&self.codecs, self.max_image_bytes),
             resampler: Resampler::new(),
             programs: Arc::clone(programs),
             finished: Vec::new(),
@@ -111,32 +108,9 @@ impl CpuWorker {
         }
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
-            let (info, params);
-            let pixels = match value {
-                Value::Encoded(file) => {
-                    let start = Instant::now();
-                    let read = self.reader.read(file, lowered.row().height, |info| lowered.params(info, item.rng));
-                    *decode += start.elapsed();
-                    (info, params) = read?;
-                    let buffer = &self.reader.buffer;
-                    let data = &buffer.data[..held_bytes(&info, &buffer.rows)];
-                    Pixels { info, rows: buffer.rows.clone(), data }
-                }
-                Value::Pixels { info: shape, data } => {
-                    info = *shape;
-                    if info.len_bytes() != data.len() as u64 {
-                        let what = format!("{} bytes of pixels for {}", data.len(), shape_of(&info));
-                        return Err(corrupt(what));
-                    }
-                    params = lowered.params(&info, item.rng)?;
-                    Pixels { info, rows: 0..info.height, data }
-                }
-                _ => {
-                    return Err(Error::new(ErrorKind::Internal, "an image field holds no image"));
-                }
-            };
+            let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
             let out = rows.row_mut(row);
-            self.resampler.run(&pixels, &params, lowered.table(info.dtype), lowered.row(), out)?;
+            self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)?;
             lowered.finish(out, item.rng)?;
         }
         Ok(())
@@ -145,13 +119,46 @@ impl CpuWorker {
 
 /// Finds the codec for a file and fills the buffer.
 #[derive(Debug)]
-struct Reader {
+pub(super) struct Reader {
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     max_image_bytes: u64,
     buffer: PixelBuffer,
 }
 
 impl Reader {
+    pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default() }
+    }
+
+    /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
+    /// time of decoding to `decode`.
+    pub(super) fn pixels<'a>(
+        &'a mut self,
+        value: &'a Value,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+    ) -> Result<(Pixels<'a>, ResampleParams)> {
+        match value {
+            Value::Encoded(file) => {
+                let start = Instant::now();
+                let read = self.read(file, lowered.row().height, |info| lowered.params(info, rng));
+                *decode += start.elapsed();
+                let (info, params) = read?;
+                let data = &self.buffer.data[..held_bytes(&info, &self.buffer.rows)];
+                Ok((Pixels { info, rows: self.buffer.rows.clone(), data }, params))
+            }
+            Value::Pixels { info, data } => {
+                if info.len_bytes() != data.len() as u64 {
+                    return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
+                }
+                let params = lowered.params(info, rng)?;
+                Ok((Pixels { info: *info, rows: 0..info.height, data }, params))
+            }
+            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        }
+    }
+
     /// Decodes the rows that the parameters read.
     fn read(
         &mut self,

@@ -15,6 +15,8 @@
 
 mod contract;
 mod cpu;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod cuda_raw;
 
 #[cfg(feature = "bmp")]
 mod bmp;
@@ -29,6 +31,8 @@ mod webp;
 
 use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, time::Duration};
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use self::cuda_raw::CudaRaw;
 pub use self::{contract::codec_contract, cpu::Cpu};
 
 use crate::{
@@ -40,6 +44,17 @@ use crate::{
     transform::Lowered,
     types::{Device, ImageInfo},
 };
+
+/// How decoders of different kinds share the images that several of them can decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// Whoever is idle takes the next image. Fastest; which decoder made a row decides the last level of its pixels.
+    #[default]
+    Adaptive,
+    /// By the file's header and the record alone: runs on one machine repeat to the byte.
+    Fixed,
+}
 
 /// A set of worker classes of one decoder, by index; at most 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,288 @@
+//! Pixels to rows on a GPU: whatever the CPU can decode, or needs no decoding, is resampled there.
+//!
+//! ```text
+//! worker thread: file ─ ImageCodec ─▶ pixels ─┬─ window ─▶ pinned page ─ copy ─▶ kernel ─▶ row (device)
+//!                                             └─ resample ─▶ pinned page ─ copy ────────▶ row
+//! ```
+//!
+//! Which of the two is decided by bytes: a CIFAR picture or a crop of a photograph is smaller than the finished row, so
+//! its pixels travel; of a large scan that becomes a small row, the row does. Custom steps run on the CPU, so their rows
+//! travel finished.
+
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    ops::Range,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker, cpu::Reader};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    sys::{
+        cuda::{Held, Kernels, Lane, LaneSize, Priority, Ticket},
+        kernels::{ChannelTable, Pixels, Resampler},
+        rows::Rows,
+    },
+    transform::Lowered,
+    types::{DType, Device},
+};
+
+/// Pages of a worker's lane: one is filled while two are on their way.
+const PAGES: usize = 3;
+/// Bytes of a page, if rows are not longer: a few hundred CIFAR pictures, several crops of photographs.
+const PAGE_BYTES: usize = 2 << 20;
+
+/// Decodes on CPU threads and resamples on a GPU. One class, `cpu`.
+///
+/// Host memory: each worker holds at most `max_image_bytes` for pixels and 6 MiB of page-locked memory (more where
+/// rows are longer than 2 MiB); the same 6 MiB in device memory.
+#[derive(Clone, Debug)]
+pub struct CudaRaw {
+    classes: [Class; 1],
+    codecs: Arc<[Arc<dyn ImageCodec>]>,
+    max_image_bytes: u64,
+    kernels: Arc<Kernels>,
+    page_bytes: usize,
+}
+
+impl CudaRaw {
+    /// A decoder of `workers` threads for the GPU of `kernels`. `codecs` and `max_image_bytes` as for
+    /// [`Cpu`](super::Cpu); `row_bytes` is the length of the longest row.
+    #[must_use]
+    pub fn new(
+        workers: NonZeroUsize,
+        codecs: impl IntoIterator<Item = Arc<dyn ImageCodec>>,
+        max_image_bytes: u64,
+        kernels: &Arc<Kernels>,
+        row_bytes: usize,
+    ) -> Self {
+        let device = Device::Cuda(kernels.context().index());
+        let class = Class { batch: NonZeroUsize::MIN.saturating_add(PAGES - 1), ..Class::new("cpu", device, workers) };
+        // Some room beside a row, so that a page takes a row whatever else a lane writes there.
+        let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
+        let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
+        Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes }
+    }
+
+    /// The kernels and the GPU that they are on.
+    #[must_use]
+    pub fn kernels(&self) -> &Arc<Kernels> {
+        &self.kernels
+    }
+}
+
+impl Decoder for CudaRaw {
+    fn name(&self) -> &'static str {
+        "cuda-raw"
+    }
+
+    fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    fn scratch_bytes(&self, _class: usize) -> u64 {
+        self.max_image_bytes.saturating_add((PAGES * self.page_bytes) as u64)
+    }
+
+    fn device_bytes(&self, _class: usize) -> u64 {
+        (PAGES * self.page_bytes) as u64
+    }
+
+    fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        let size = LaneSize { page_bytes: self.page_bytes, pages: PAGES };
+        Ok(Box::new(RawWorker {
+            reader: Reader::new(&self.codecs, self.max_image_bytes),
+            resampler: Resampler::new(),
+            lane: Lane::new(&self.kernels, size, Priority::High, &tables(programs))?,
+            programs: Arc::clone(programs),
+            depth: self.classes[0].batch.get(),
+            flights: VecDeque::new(),
+            lost: Vec::new(),
+        }))
+    }
+}
+
+/// The types of pixels that a field may have.
+const TYPES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
+
+/// The channel tables of all fields for a lane: three for each image field.
+pub(super) fn tables(programs: &[Option<Lowered>]) -> Vec<&ChannelTable> {
+    programs.iter().flatten().flat_map(|lowered| TYPES.map(|dtype| lowered.table(dtype))).collect()
+}
+
+/// Which of [`tables`] belongs to pixels of this type in this field.
+pub(super) fn table_of(programs: &[Option<Lowered>], field: usize, dtype: DType) -> usize {
+    let fields = programs[..field].iter().flatten().count();
+    fields * TYPES.len() + TYPES.iter().position(|t| *t == dtype).unwrap_or(0)
+}
+
+#[derive(Debug)]
+struct RawWorker {
+    reader: Reader,
+    resampler: Resampler,
+    lane: Lane,
+    programs: Arc<[Option<Lowered>]>,
+    depth: usize,
+    flights: VecDeque<(Ticket, Finished)>,
+    /// Jobs that could not be launched.
+    lost: Vec<Finished>,
+}
+
+impl Worker for RawWorker {
+    fn submit(&mut self, mut job: Job) {
+        let start = Instant::now();
+        let mut decode = Duration::ZERO;
+        let Job { items, rows, .. } = &mut job;
+        let mut outcome = |(row, item): (usize, &Item)| match self.item(item, row, rows, &mut decode) {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
+        };
+        let outcomes = items.iter().enumerate().map(&mut outcome).collect();
+        let launched = self.lane.launch();
+        let transform = start.elapsed().saturating_sub(decode);
+        let finished = Finished { decode, transform, ..Finished::new(job, outcomes) };
+        match launched {
+            Ok(ticket) => self.flights.push_back((ticket, finished)),
+            Err(error) => self.lost.push(failed(finished, &error)),
+        }
+    }
+
+    fn poll(&mut self, wait: Wait) -> Vec<Finished> {
+        let mut finished = std::mem::take(&mut self.lost);
+        if wait == Wait::Block && finished.is_empty() {
+            self.wait();
+        }
+        while let Some((ticket, _)) = self.flights.front() {
+            let done = self.lane.is_done(*ticket);
+            if let Ok(false) = done {
+                break;
+            }
+            let Some((_, mut job)) = self.flights.pop_front() else { break };
+            job.device = self.lane.take_times();
+            finished.push(match done {
+                Ok(_) => job,
+                Err(error) => failed(job, &error),
+            });
+        }
+        finished
+    }
+}
+
+/// Naps while work on the GPU is awaited: short against a job (a millisecond), long against a query (a microsecond).
+pub(super) const NAP: Duration = Duration::from_micros(50);
+/// Naps before the queue is looked at again.
+pub(super) const NAPS: usize = 4;
+
+impl RawWorker {
+    /// Waits for the oldest job; only shortly when there is room for another, which may come at any time.
+    fn wait(&mut self) {
+        let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
+        if self.flights.len() >= self.depth {
+            // A failure shows again when the launch is asked about.
+            let _ = self.lane.wait(ticket);
+            return;
+        }
+        for _ in 0..NAPS {
+            match self.lane.is_done(ticket) {
+                Ok(false) => thread::sleep(NAP),
+                Ok(true) | Err(_) => return,
+            }
+        }
+    }
+
+    fn item(&mut self, item: &Item, row: usize, rows: &[Rows], decode: &mut Duration) -> Result<()> {
+        let sample = item.sample.as_ref().map_err(Error::clone)?;
+        if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
+            return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
+        }
+        for (field, (value, rows)) in sample.values.iter().zip(rows).enumerate() {
+            let Some(lowered) = &self.programs[field] else { continue };
+            let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
+            let spec = lowered.row();
+            let cols = params.x.reads(spec.width);
+            let held = Held { info: pixels.info, rows: params.y.reads(spec.height), cols };
+            let len = held.len_bytes();
+            if lowered.has_custom() || len > rows.row_bytes().min(self.lane.most_bytes()) {
+                let resampler = &mut self.resampler;
+                let table = lowered.table(pixels.info.dtype);
+                self.lane.put_row(rows, row, |out| {
+                    resampler.run(&pixels, &params, table, spec, out)?;
+                    lowered.finish(out, item.rng)
+                })?;
+            } else {
+                let table = table_of(&self.programs, field, pixels.info.dtype);
+                self.lane.resample(&held, &params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job that the GPU did not do.
+pub(super) fn failed(mut finished: Finished, error: &Error) -> Finished {
+    let error = error.clone().at_stage(Stage::Transfer);
+    finished.outcomes.fill_with(|| Outcome::Failed(error.clone()));
+    finished
+}
+
+/// Copies the part of `pixels` that is held, without gaps.
+fn copy_window(pixels: &Pixels<'_>, held: &Held, out: &mut [u8]) {
+    let Pixels { info, rows, data } = pixels;
+    let size = info.dtype.size();
+    // Planar images are gray ones, a channel after the other.
+    let (planes, pixel) =
+        if info.planar { (usize::from(info.channels), size) } else { (1, usize::from(info.channels) * size) };
+    let (pitch, plane) = (info.width as usize * pixel, info.width as usize * pixel * rows.len());
+    let part = bytes_of(&held.cols, pixel);
+    if part.len() == pitch && *rows == held.rows {
+        return out.copy_from_slice(&data[..out.len()]);
+    }
+    let mut lines = out.chunks_exact_mut(part.len().max(1));
+    for n in 0..planes {
+        for y in held.rows.clone() {
+            let line = &data[n * plane + (y - rows.start) as usize * pitch..][part.clone()];
+            if let Some(out) = lines.next() {
+                out.copy_from_slice(line);
+            }
+        }
+    }
+}
+
+fn bytes_of(range: &Range<u32>, size: usize) -> Range<usize> {
+    range.start as usize * size..range.end as usize * size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ImageInfo;
+
+    #[test]
+    fn a_window_is_cut_out_of_interleaved_and_planar_pixels() {
+        let data: Vec<u8> = (0..4 * 5 * 2).collect();
+        for planar in [false, true] {
+            let info = ImageInfo { planar, ..ImageInfo::interleaved_u8(9, 5, 2) };
+            // Rows 3 to 6 of the image are held.
+            let pixels = Pixels { info, rows: 3..7, data: &data };
+            let held = Held { info, rows: 4..6, cols: 1..4 };
+            let mut out = vec![0; held.len_bytes()];
+            copy_window(&pixels, &held, &mut out);
+            let at = |y: u8, x: u8, c: u8| if planar { c * 20 + (y - 3) * 5 + x } else { ((y - 3) * 5 + x) * 2 + c };
+            let mut expected = Vec::new();
+            if planar {
+                (0..2).for_each(|c| (4..6).for_each(|y| (1..4).for_each(|x| expected.push(at(y, x, c)))));
+            } else {
+                (4..6).for_each(|y| (1..4).for_each(|x| (0..2).for_each(|c| expected.push(at(y, x, c)))));
+            }
+            assert_eq!(out, expected, "planar {planar}");
+            let whole = Held { info, rows: 3..7, cols: 0..5 };
+            let mut out = vec![0; whole.len_bytes()];
+            copy_window(&pixels, &whole, &mut out);
+            assert_eq!(out, data);
+        }
+    }
+}
