@@ -6,7 +6,7 @@
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | `threads` | changes how the calling thread is scheduled and nothing else; a refusal is no error |
-//! | `nvjpeg` | the same for the JPEG decoder; calls only functions whose signatures were compared with its header |
+//! | [`nvjpeg`] | the same for the JPEG decoder; calls only functions whose signatures were compared with its header, and no pixel is written outside the memory that was set aside for it |
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,6 @@ pub mod cuda;
 pub mod kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod library;
-mod nvjpeg;
+pub mod nvjpeg;
 pub mod rows;
 pub(crate) mod threads;
