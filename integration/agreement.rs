@@ -35,13 +35,13 @@ fn transformed(transform: &Transform, field: &FieldKind, info: ImageInfo, data: 
 // ---- kernels and reference --------------------------------------------------------------------------------------
 
 #[derive(Clone, Debug)]
-struct Case {
-    info: ImageInfo,
-    data: Vec<u8>,
-    params: ResampleParams,
-    table: ChannelTable,
-    row: RowSpec,
-    level: Level,
+pub(crate) struct Case {
+    pub(crate) info: ImageInfo,
+    pub(crate) data: Vec<u8>,
+    pub(crate) params: ResampleParams,
+    pub(crate) table: ChannelTable,
+    pub(crate) row: RowSpec,
+    pub(crate) level: Level,
 }
 
 fn axis(size: u32, len: u32) -> impl Strategy<Value = Axis> {
@@ -64,7 +64,7 @@ fn axis(size: u32, len: u32) -> impl Strategy<Value = Axis> {
     )
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub(crate) fn case() -> impl Strategy<Value = Case> {
     let channels = prop_oneof![
         Just((1u8, 1u32)),
         Just((1, 3)),
@@ -109,7 +109,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 /// Same bits; any NaN equals any other.
-fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
+pub(crate) fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
     let nan = |v: &[u8]| match *v {
         [a, b, c, d] => f32::from_ne_bytes([a, b, c, d]).is_nan(),
         [a, b] if dtype == DType::F16 => half::f16::from_ne_bytes([a, b]).is_nan(),
@@ -120,7 +120,7 @@ fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
     a.len() == b.len() && a.chunks(size).zip(b.chunks(size)).all(|(a, b)| a == b || nan(a) && nan(b))
 }
 
-fn cases(usual: u32) -> ProptestConfig {
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
     let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
     ProptestConfig {
         cases: if slow { usual * 16 } else { usual },

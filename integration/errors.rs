@@ -20,7 +20,7 @@ fn failing(bad: &'static [u64], settings: impl FnOnce(LoaderBuilder) -> LoaderBu
 }
 
 fn rows(batch: &Batch) -> Vec<u64> {
-    batch["bytes"].bytes().chunks(LEN).map(record_of).collect()
+    batch["bytes"].bytes().unwrap().chunks(LEN).map(record_of).collect()
 }
 
 #[test]

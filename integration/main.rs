@@ -9,6 +9,7 @@ mod cli;
 mod codecs;
 mod datasets;
 mod errors;
+mod kernels;
 mod ladder;
 mod order;
 mod pressure;

@@ -62,7 +62,7 @@ fn held_batches_never_stall_the_stream() {
         assert_eq!(held.len(), 30);
         // Their memory was not used again behind our back.
         for (n, batch) in held.iter().enumerate() {
-            for (row, bytes) in batch["bytes"].bytes().chunks(LEN).enumerate() {
+            for (row, bytes) in batch["bytes"].bytes().unwrap().chunks(LEN).enumerate() {
                 assert_eq!(record_of(bytes), (n * 10 + row) as u64);
             }
         }

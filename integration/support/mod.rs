@@ -1,5 +1,6 @@
 //! Shared by the tests.
 
+pub(crate) mod host_kernels;
 pub(crate) mod records;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
@@ -20,7 +21,7 @@ pub(crate) fn drain(stream: BatchStream) -> Result<Vec<Batch>> {
 pub(crate) type Plain = (u64, Vec<u64>, Vec<u64>, usize, Vec<u8>);
 
 pub(crate) fn plain(batch: &Batch) -> Plain {
-    let bytes = batch.fields().flat_map(|(_, tensor)| tensor.bytes().iter().copied()).collect();
+    let bytes = batch.fields().flat_map(|(_, tensor)| tensor.bytes().expect("host memory").iter().copied()).collect();
     (batch.epoch(), batch.records().to_vec(), batch.positions().to_vec(), batch.valid(), bytes)
 }
 

@@ -209,22 +209,36 @@ impl RawWorker {
             if lowered.has_custom() || len > rows.row_bytes().min(self.lane.most_bytes()) {
                 let resampler = &mut self.resampler;
                 let table = lowered.table(pixels.info.dtype);
-                self.lane.put_row(rows, row, |out| {
-                    resampler.run(&pixels, &params, table, spec, out)?;
-                    lowered.finish(out, item.rng)
-                })?;
+                self.lane
+                    .put_row(rows, row, |out| {
+                        resampler.run(&pixels, &params, table, spec, out)?;
+                        lowered.finish(out, item.rng)
+                    })
+                    .map_err(of_device)?;
             } else {
                 let table = table_of(&self.programs, field, pixels.info.dtype);
-                self.lane.resample(&held, &params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))?;
+                self.lane
+                    .resample(&held, &params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
+                    .map_err(of_device)?;
             }
         }
         Ok(())
     }
 }
 
+/// A failure of the GPU, never of a sample: memory that CUDA lacks has nothing to do with the image.
+pub(super) fn of_device(error: Error) -> Error {
+    if error.kind() == ErrorKind::OutOfMemory {
+        return Error::new(ErrorKind::Device, "the GPU has no memory left to work with")
+            .hint("lower device_budget or streams, or free memory of the GPU")
+            .with_source(error);
+    }
+    error
+}
+
 /// A job that the GPU did not do.
 pub(super) fn failed(mut finished: Finished, error: &Error) -> Finished {
-    let error = error.clone().at_stage(Stage::Transfer);
+    let error = of_device(error.clone()).at_stage(Stage::Transfer);
     finished.outcomes.fill_with(|| Outcome::Failed(error.clone()));
     finished
 }

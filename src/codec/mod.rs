@@ -63,6 +63,13 @@ pub struct ClassSet(pub u32);
 impl ClassSet {
     /// Every class.
     pub const ALL: Self = Self(u32::MAX);
+    /// No class.
+    pub const NONE: Self = Self(0);
+    /// One class.
+    #[must_use]
+    pub const fn only(class: usize) -> Self {
+        Self(1 << class)
+    }
     /// Whether `class` is in the set.
     #[must_use]
     pub const fn contains(self, class: usize) -> bool {

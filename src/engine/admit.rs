@@ -2,19 +2,23 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::{
+    BatchRows,
     assembly::Assembly,
     fetch::Fetcher,
     plan::{BatchPlan, Planner},
     run::{RunShared, Sealed, Seat},
     workers::Task,
 };
-use crate::report::Stage;
+use crate::{
+    error::{ErrorKind, Result},
+    report::Stage,
+};
 
 /// Walks the plan until it ends, the stream is gone, or an error ends the run.
 pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc::Sender<Seat>) {
@@ -28,7 +32,7 @@ pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc:
             Some(fetcher) => fetcher.admit(plan, batch).await,
             None => {
                 let Some(permit) = row_permit(&run, &rows).await else { return };
-                place(&run, plan, batch, permit);
+                place(&run, &rows, plan, batch, permit).await;
             }
         }
     }
@@ -47,12 +51,66 @@ pub(super) async fn row_permit(run: &RunShared, rows: &Arc<Semaphore>) -> Option
     Some(permit)
 }
 
+/// Memory for the rows of a batch that holds its permit. On a GPU this waits while what came back is still read there.
+///
+/// When the GPU has no memory left, the stream goes on with half as many batches ahead, once; when that does not help
+/// and no other batch of this stream can give its memory back, it ends with the error.
+pub(super) async fn take_rows(run: &RunShared, rows: &Arc<Semaphore>, count: usize) -> Result<BatchRows> {
+    // Often enough for a pool of several batches, seldom enough to cost nothing.
+    const PAUSE: Duration = Duration::from_millis(1);
+    let mut waited = None;
+    loop {
+        match run.setup.take_rows(count) {
+            Ok(Some(taken)) => {
+                if let Some(began) = waited {
+                    run.recorder.blocked(Stage::Transfer, Instant::elapsed(&began));
+                }
+                return Ok(taken);
+            }
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                let most = run.setup.limits.prefetch;
+                let forgotten = run.given_up.load(Ordering::Relaxed);
+                if forgotten == 0 && most > 1 {
+                    let fewer = most / 2;
+                    run.given_up.store(fewer, Ordering::Relaxed);
+                    tracing::warn!(prefetch = most - fewer, %error, "out of device memory: fewer batches ahead");
+                    let fewer = u32::try_from(fewer).unwrap_or(u32::MAX);
+                    // Waits until the trainer has taken that many.
+                    if let Ok(permits) = Arc::clone(rows).acquire_many_owned(fewer).await {
+                        permits.forget();
+                    }
+                    continue;
+                }
+                if rows.available_permits() + 1 >= most - forgotten {
+                    return Err(error.at_stage(Stage::Transfer));
+                }
+            }
+            Err(error) => return Err(error.at_stage(Stage::Transfer)),
+        }
+        waited.get_or_insert_with(Instant::now);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Gives a batch its rows and its jobs at once: the workers read for themselves.
-fn place(run: &Arc<RunShared>, plan: BatchPlan, batch: oneshot::Sender<Sealed>, permit: OwnedSemaphorePermit) {
+async fn place(
+    run: &Arc<RunShared>,
+    row_permits: &Arc<Semaphore>,
+    plan: BatchPlan,
+    batch: oneshot::Sender<Sealed>,
+    permit: OwnedSemaphorePermit,
+) {
     let setup = &run.setup;
     let count = plan.records.len();
-    let mut fields: Vec<_> = setup.fields.iter().map(|field| field.take(count)).collect();
-    let assembly = Assembly::new(run, plan, batch, permit);
+    let BatchRows { rows: mut fields, uploads } = match take_rows(run, row_permits, count).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            let _ = batch.send(Sealed { result: Err(error), _permit: permit });
+            return;
+        }
+    };
+    let assembly = Assembly::new(run, plan, batch, permit, uploads);
     if count == 0 {
         // A rank's empty share of a last partial batch.
         return assembly.deliver(0, fields, []);

@@ -33,6 +33,8 @@ struct State {
     failed: Vec<(usize, Error)>,
     /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
     out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
+    /// Where small fields of a batch on a GPU are copied to.
+    uploads: Vec<Option<Rows>>,
 }
 
 impl Assembly {
@@ -41,9 +43,10 @@ impl Assembly {
         plan: BatchPlan,
         seat: oneshot::Sender<Sealed>,
         rows: OwnedSemaphorePermit,
+        uploads: Vec<Option<Rows>>,
     ) -> Arc<Self> {
         let missing = plan.records.len();
-        let state = State { missing, parts: Vec::new(), failed: Vec::new(), out: Some((seat, rows)) };
+        let state = State { missing, parts: Vec::new(), failed: Vec::new(), out: Some((seat, rows)), uploads };
         Arc::new(Self { run: Arc::clone(run), plan, state: Mutex::new(state) })
     }
 
@@ -59,10 +62,11 @@ impl Assembly {
             if state.missing > 0 {
                 return;
             }
-            (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed), state.out.take())
+            let (parts, failed) = (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed));
+            (parts, failed, std::mem::take(&mut state.uploads), state.out.take())
         };
-        let (parts, failed, Some((seat, permit))) = whole else { return };
-        let result = self.seal(parts, failed);
+        let (parts, failed, uploads, Some((seat, permit))) = whole else { return };
+        let result = self.seal(parts, failed, uploads);
         // A dropped stream no longer wants it.
         let _ = seat.send(Sealed { result, _permit: permit });
     }
@@ -80,7 +84,12 @@ impl Assembly {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seal(&self, mut parts: Vec<(usize, Vec<Rows>)>, mut failed: Vec<(usize, Error)>) -> Result<Batch> {
+    fn seal(
+        &self,
+        mut parts: Vec<(usize, Vec<Rows>)>,
+        mut failed: Vec<(usize, Error)>,
+        uploads: Vec<Option<Rows>>,
+    ) -> Result<Batch> {
         let setup: &Setup = &self.run.setup;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
@@ -138,10 +147,12 @@ impl Assembly {
             }
         }
 
-        let tensors =
-            setup.fields.iter().zip(fields).map(|(field, rows)| (field.name.clone(), FieldRows::seal(field, rows)));
+        let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
+            field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
+        };
+        let tensors = setup.fields.iter().zip(fields).zip(uploads).map(seal).collect::<Result<_>>()?;
         Ok(Batch {
-            fields: tensors.collect(),
+            fields: tensors,
             records,
             positions,
             rows,

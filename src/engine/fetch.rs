@@ -13,7 +13,8 @@ use tokio::{
 };
 
 use super::{
-    admit::row_permit,
+    BatchRows,
+    admit::{row_permit, take_rows},
     assembly::Assembly,
     plan::BatchPlan,
     run::{Gate, RunShared, Sealed},
@@ -179,9 +180,16 @@ async fn place(
         return;
     }
     let Some(permit) = row_permit(&run, &rows).await else { return };
+    let BatchRows { rows: mut fields, uploads } = match take_rows(&run, &rows, count).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            let _ = batch.send(Sealed { result: Err(error), _permit: permit });
+            return;
+        }
+    };
+    // Only now, so that memory too is taken in plan order.
     let _ = taken.send(());
-    let mut fields: Vec<_> = run.setup.fields.iter().map(|field| field.take(count)).collect();
-    let assembly = Assembly::new(&run, plan, batch, permit);
+    let assembly = Assembly::new(&run, plan, batch, permit, uploads);
     if count == 0 {
         return assembly.deliver(0, fields, []);
     }

@@ -51,6 +51,25 @@ impl Engine {
     }
 }
 
+/// Runs what blocks on a thread of its own, so that the caller's runtime goes on. Dropping the future abandons the
+/// result, not the work.
+///
+/// # Errors
+/// `OutOfMemory` when the system gives no thread; `Internal` when `work` panicked.
+pub(crate) async fn off_thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let (done, result) = oneshot::channel();
+    let body = move || {
+        let _ = done.send(work());
+    };
+    let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a thread").with_source(e);
+    thread::Builder::new().name(name.into()).spawn(body).map_err(failed)?;
+    let panicked = |_| {
+        Error::new(ErrorKind::Internal, "building a loader panicked")
+            .hint("see the panic's message on stderr; please report it")
+    };
+    result.await.map_err(panicked)
+}
+
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()

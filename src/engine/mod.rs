@@ -40,8 +40,9 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 pub use batch::Batch;
 pub use io::Engine;
+pub(crate) use io::off_thread;
 pub(crate) use run::Run;
-pub(crate) use workers::Workers;
+pub(crate) use workers::{READY_BYTES, Workers};
 
 use crate::{
     codec::Decoder,
@@ -103,7 +104,18 @@ pub(crate) struct FieldRows {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
+    /// Rows that the workers write.
     pub(crate) pool: Pool,
+    /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
+    pub(crate) upload: Option<Pool>,
+}
+
+/// Memory for the rows of a batch.
+struct BatchRows {
+    /// For the workers, one for each field.
+    rows: Vec<Rows>,
+    /// For the copies at the end, likewise.
+    uploads: Vec<Option<Rows>>,
 }
 
 impl FieldRows {
@@ -111,21 +123,46 @@ impl FieldRows {
         shape.iter().product::<usize>() * dtype.size()
     }
 
-    /// Memory for `rows` rows of a batch.
-    fn take(&self, rows: usize) -> Rows {
+    /// Memory for `rows` rows of a batch, and for their copy. `None`: a GPU still reads what came back.
+    fn take(&self, rows: usize) -> Result<Option<(Rows, Option<Rows>)>> {
         let bytes = Self::row_bytes(&self.shape, self.dtype);
-        let full = self.pool.len_bytes().checked_div(bytes).unwrap_or(rows);
-        self.pool.take(full, bytes).split_to(rows)
+        let cut = |pool: &Pool| -> Result<Option<Rows>> {
+            let full = pool.len_bytes().checked_div(bytes).unwrap_or(rows);
+            Ok(pool.try_take(full, bytes)?.map(|mut whole| whole.split_to(rows)))
+        };
+        let Some(taken) = cut(&self.pool)? else { return Ok(None) };
+        match &self.upload {
+            None => Ok(Some((taken, None))),
+            Some(pool) => Ok(cut(pool)?.map(|upload| (taken, Some(upload)))),
+        }
     }
 
-    /// The finished tensor. No copy.
-    fn seal(&self, rows: Rows) -> Tensor {
+    /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
+    fn seal(&self, rows: Rows, upload: Option<Rows>) -> Result<Tensor> {
         let shape = std::iter::once(rows.rows()).chain(self.shape.iter().copied()).collect();
-        Tensor::new(shape, self.dtype, rows.freeze())
+        let rows = match upload {
+            Some(mut on_device) => {
+                on_device.upload(&rows)?;
+                on_device
+            }
+            None => rows,
+        };
+        Ok(Tensor::new(shape, self.dtype, rows.freeze()))
     }
 }
 
 impl Setup {
+    /// Memory for a batch of `rows` rows, or nothing when one field has to wait.
+    fn take_rows(&self, rows: usize) -> Result<Option<BatchRows>> {
+        let mut batch = BatchRows { rows: Vec::new(), uploads: Vec::new() };
+        for field in &self.fields {
+            let Some((rows, upload)) = field.take(rows)? else { return Ok(None) };
+            batch.rows.push(rows);
+            batch.uploads.push(upload);
+        }
+        Ok(Some(batch))
+    }
+
     /// The arithmetic of an epoch of `len` positions that starts at `position`.
     pub(crate) fn schedule(&self, len: u64, position: u64) -> Schedule {
         Schedule::new(len, position, self.batch_size, self.shard, self.last_batch)
@@ -194,6 +231,15 @@ impl ChunkSize {
         let old = self.cost.load(std::sync::atomic::Ordering::Relaxed);
         self.cost.store((old * 7 + each) / 8, std::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// Takes the device memory of the batches that may be ahead.
+pub(crate) fn fill(fields: &[FieldRows], batches: usize) -> Result<()> {
+    fields
+        .iter()
+        .flat_map(|field| [Some(&field.pool), field.upload.as_ref()])
+        .flatten()
+        .try_for_each(|pool| pool.fill(batches))
 }
 
 /// Refuses a decoder that promises more classes than a set can hold.

@@ -4,7 +4,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Instant,
@@ -56,6 +56,8 @@ pub(super) struct RunShared {
     pub(super) started: Instant,
     /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
     pub(super) planned: AtomicBool,
+    /// Batches ahead that were given up when a GPU had no memory left.
+    pub(super) given_up: AtomicUsize,
 }
 
 /// A sealed batch on its way to the stream, and the permit for its rows.
@@ -85,6 +87,7 @@ impl Run {
             recorder: Recorder::default(),
             started: Instant::now(),
             planned: AtomicBool::new(false),
+            given_up: AtomicUsize::new(0),
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);

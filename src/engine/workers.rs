@@ -1,4 +1,13 @@
 //! The decode threads and the one queue that feeds them.
+//!
+//! ```text
+//! fresh: records nobody has read ─▶ a class that reads ─▶ one class in all: its worker
+//!                                        └ several: route each sample ─▶ ready ─▶ whichever class of its set is idle
+//! given back (Elsewhere) ────────────────────────────────────────────────▶ ready, at the head
+//! ```
+//!
+//! Threads that read keep as many samples ready as the other classes can take in one go, and decode ready ones
+//! themselves when there are more. So engines of a GPU never wait for a file, and no thread idles while one has work.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +27,7 @@ use super::{
     run::{Gate, RunShared},
 };
 use crate::{
-    codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
+    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
     dataset::{Dataset, Sample, Value},
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -36,63 +45,112 @@ pub(super) struct Task {
     pub(super) rows: Vec<Rows>,
     /// One for each row: bytes that were fetched already; empty when the worker reads them itself.
     pub(super) fetched: Vec<Result<Vec<Bytes>>>,
-    /// Samples that another class gave back; empty for a fresh task.
-    retried: Vec<Item>,
+    /// Samples that were read already; empty for a fresh task.
+    samples: Vec<Item>,
     /// Who may take it.
     allowed: ClassSet,
-    /// Room for the fetched bytes, given back when they are decoded.
-    encoded: Option<OwnedSemaphorePermit>,
+    /// Room for the fetched bytes, given back when all samples that were cut out of them are decoded.
+    encoded: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Task {
     pub(super) fn new(assembly: &Arc<Assembly>, first: usize, rows: Vec<Rows>) -> Self {
         let assembly = Arc::clone(assembly);
-        Self { assembly, first, rows, fetched: Vec::new(), retried: Vec::new(), allowed: ClassSet::ALL, encoded: None }
+        Self { assembly, first, rows, fetched: Vec::new(), samples: Vec::new(), allowed: ClassSet::ALL, encoded: None }
     }
 
     pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Bytes>>>, encoded: Option<OwnedSemaphorePermit>) -> Self {
-        (self.fetched, self.encoded) = (fetched, encoded);
+        (self.fetched, self.encoded) = (fetched, encoded.map(Arc::new));
         self
     }
 
     fn len(&self) -> usize {
         self.rows.first().map_or(0, Rows::rows)
     }
+
+    fn encoded_bytes(&self) -> u64 {
+        let values = self.samples.iter().flat_map(|item| item.sample.iter()).flat_map(|sample| &sample.values);
+        let bytes = |value: &Value| if let Value::Encoded(bytes) = value { bytes.len() as u64 } else { 0 };
+        values.map(bytes).sum()
+    }
 }
+
+/// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
+pub(crate) const READY_BYTES: u64 = 32 << 20;
 
 #[derive(Debug, Default)]
 struct QueueState {
-    tasks: VecDeque<Task>,
+    /// Records that nobody has read, in plan order.
+    fresh: VecDeque<Task>,
+    /// Samples that were read and routed.
+    ready: VecDeque<Task>,
+    /// Encoded bytes of `ready`.
+    ready_bytes: u64,
     closed: bool,
 }
 
 /// First in, first out, for each class the first task that it may take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     state: Mutex<QueueState>,
     ready: Condvar,
+    /// Classes that read, and those that do not.
+    readers: ClassSet,
+    others: ClassSet,
+    /// Samples that the others can take in one go.
+    appetite: usize,
 }
 
 impl Queue {
+    fn new(classes: &[Class]) -> Self {
+        let (mut readers, mut others, mut appetite) = (0, 0, 0);
+        for (i, class) in classes.iter().enumerate() {
+            if class.reads {
+                readers |= 1 << i;
+            } else {
+                others |= 1 << i;
+                appetite += class.workers.get() * class.batch.get();
+            }
+        }
+        let (readers, others) = (ClassSet(readers), ClassSet(others));
+        Self { state: Mutex::default(), ready: Condvar::new(), readers, others, appetite }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a task that nobody has read.
     fn push(&self, task: Task) {
-        let many_classes = task.allowed != ClassSet::ALL;
-        self.lock().tasks.push_back(task);
-        self.wake(many_classes);
+        self.lock().fresh.push_back(task);
+        self.wake();
     }
 
-    /// Puts a task back before all others: its batch is already late.
+    /// Takes samples that were read.
+    fn push_ready(&self, tasks: impl IntoIterator<Item = Task>) {
+        {
+            let mut state = self.lock();
+            for task in tasks {
+                state.ready_bytes += task.encoded_bytes();
+                state.ready.push_back(task);
+            }
+        }
+        self.wake();
+    }
+
+    /// Puts a task before all others: its batch is already late.
     fn push_front(&self, task: Task) {
-        self.lock().tasks.push_front(task);
-        self.wake(true);
+        {
+            let mut state = self.lock();
+            state.ready_bytes += task.encoded_bytes();
+            state.ready.push_front(task);
+        }
+        self.wake();
     }
 
-    fn wake(&self, all: bool) {
+    fn wake(&self) {
         // One waiting thread is enough when each may take the task.
-        if all { self.ready.notify_all() } else { self.ready.notify_one() }
+        if self.is_plain() { self.ready.notify_one() } else { self.ready.notify_all() }
     }
 
     /// The next task for `class`, and how long this thread waited for it. `None` at once when `wait` is false and
@@ -104,8 +162,13 @@ impl Queue {
             if state.closed {
                 return None;
             }
-            if let Some(at) = state.tasks.iter().position(|task| task.allowed.contains(class)) {
-                return state.tasks.remove(at).map(|task| (task, began.elapsed()));
+            if let Some(task) = self.next(&mut state, class) {
+                drop(state);
+                // A thread that reads may have waited for room.
+                if !self.is_plain() {
+                    self.ready.notify_all();
+                }
+                return Some((task, began.elapsed()));
             }
             if !wait {
                 return None;
@@ -114,11 +177,37 @@ impl Queue {
         }
     }
 
+    fn next(&self, state: &mut QueueState, class: usize) -> Option<Task> {
+        let reads = self.readers.contains(class);
+        let wanted_elsewhere = |task: &Task| task.allowed.and(self.others) != ClassSet::NONE;
+        let mine = |task: &Task| task.allowed.contains(class);
+        // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
+        let mut at = state.ready.iter().position(|task| mine(task) && (!reads || !wanted_elsewhere(task)));
+        if at.is_none() && reads {
+            let supply = state.ready.iter().filter(|task| wanted_elsewhere(task)).count();
+            let hungry = supply < self.appetite && state.ready_bytes < READY_BYTES;
+            if hungry || self.is_plain() {
+                if let Some(task) = state.fresh.pop_front() {
+                    return Some(task);
+                }
+            }
+            at = state.ready.iter().position(mine);
+        }
+        let task = state.ready.remove(at?)?;
+        state.ready_bytes -= task.encoded_bytes();
+        Some(task)
+    }
+
+    /// Whether all classes read.
+    const fn is_plain(&self) -> bool {
+        self.others.0 == 0
+    }
+
     fn close(&self) {
         let tasks = {
             let mut state = self.lock();
             state.closed = true;
-            std::mem::take(&mut state.tasks)
+            (std::mem::take(&mut state.fresh), std::mem::take(&mut state.ready))
         };
         self.ready.notify_all();
         // Outside the lock: dropping rows may free memory.
@@ -148,7 +237,8 @@ impl Workers {
         chunk: ChunkSize,
     ) -> Result<Self> {
         // From here on an early return closes the queue, which ends the threads that did start.
-        let workers = Self { queue: Arc::default(), decoder: Arc::clone(decoder), chunk: Arc::new(chunk) };
+        let queue = Arc::new(Queue::new(decoder.classes()));
+        let workers = Self { queue, decoder: Arc::clone(decoder), chunk: Arc::new(chunk) };
         let (report, reports) = mpsc::channel::<Result<()>>();
         let mut started = 0;
         for (class, kind) in decoder.classes().iter().enumerate() {
@@ -201,12 +291,19 @@ impl Workers {
 
     /// Drops the queued tasks of a stream that is gone, and with them their memory.
     pub(super) fn forget(&self, run: &Arc<RunShared>) {
-        let gone: VecDeque<Task> = {
+        let gone: [VecDeque<Task>; 2] = {
             let mut state = self.queue.lock();
-            let (gone, kept) = state.tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.run, run));
-            state.tasks = kept;
+            let QueueState { fresh, ready, ready_bytes, .. } = &mut *state;
+            let gone = [fresh, ready].map(|tasks| {
+                let (gone, kept) = tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.run, run));
+                *tasks = kept;
+                gone
+            });
+            *ready_bytes -= gone[1].iter().map(Task::encoded_bytes).sum::<u64>();
             gone
         };
+        // Threads that read may have waited for room.
+        self.queue.wake();
         drop(gone);
     }
 }
@@ -235,8 +332,9 @@ struct InWork {
     ticket: Ticket,
     /// Classes that have not given its rows back.
     allowed: ClassSet,
-    began: Instant,
-    encoded: Option<OwnedSemaphorePermit>,
+    /// Time spent on it before it was submitted.
+    prepared: Duration,
+    encoded: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// Fails the batch when the rows of a job do not come back, whatever the reason.
@@ -312,9 +410,13 @@ impl Thread {
                     // Time before the stream began is not its hunger.
                     run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
                     tag += 1;
-                    let (began, allowed) = (Instant::now(), task.allowed);
+                    let (began, allowed, fresh) = (Instant::now(), task.allowed, task.samples.is_empty());
                     if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
-                        in_work.push(InWork { tag, ticket, allowed, began, encoded });
+                        if fresh && self.decoder.classes().len() > 1 {
+                            self.deal(job, ticket, encoded);
+                            continue;
+                        }
+                        in_work.push(InWork { tag, ticket, allowed, prepared: began.elapsed(), encoded });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -336,14 +438,14 @@ impl Thread {
         task: Task,
         tag: u64,
         buffers: &mut Buffers,
-    ) -> Option<(Job, Ticket, Option<OwnedSemaphorePermit>)> {
+    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>)> {
         let count = task.len();
-        let Task { assembly, first, mut rows, fetched, retried, encoded, .. } = task;
+        let Task { assembly, first, mut rows, fetched, samples, encoded, .. } = task;
         let run = Arc::clone(&assembly.run);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
-        if !retried.is_empty() {
-            return Some((Job { tag, items: retried, rows }, ticket, encoded));
+        if !samples.is_empty() {
+            return Some((Job { tag, items: samples, rows }, ticket, encoded));
         }
         let began = Instant::now();
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
@@ -373,6 +475,42 @@ impl Thread {
             run.recorder.busy(Stage::Fetch, began.elapsed(), count as u64, read);
         }
         Some((Job { tag, items, rows }, ticket, encoded))
+    }
+
+    /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
+    /// stays together.
+    fn deal(&self, job: Job, ticket: Ticket, encoded: Option<Arc<OwnedSemaphorePermit>>) {
+        let (assembly, first) = ticket.redeem();
+        let Job { items, mut rows, .. } = job;
+        let mut tasks: Vec<Task> = Vec::new();
+        let mut last: Option<ClassSet> = None;
+        for (i, item) in items.into_iter().enumerate() {
+            let own = ClassSet::only(self.class);
+            let allowed = match &item.sample {
+                Ok(sample) => self.decoder.route(item.record, sample),
+                // A worker passes it on as the outcome.
+                Err(_) => own,
+            };
+            let known = (0..self.decoder.classes().len()).any(|class| allowed.contains(class));
+            // A set that names nobody would wait for ever.
+            let allowed = if known { allowed } else { own };
+            let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
+            match tasks.last_mut() {
+                Some(task) if allowed == own && last == Some(own) => {
+                    task.samples.push(item);
+                    let joined = std::mem::take(&mut task.rows).into_iter().zip(one);
+                    let join = |(all, one): (Rows, Rows)| all.join(one).expect("rows of one job are neighbours");
+                    task.rows = joined.map(join).collect();
+                }
+                _ => {
+                    let mut task = Task::new(&assembly, first + i, one);
+                    (task.samples, task.allowed, task.encoded) = (vec![item], allowed, encoded.clone());
+                    tasks.push(task);
+                }
+            }
+            last = Some(allowed);
+        }
+        self.queue.push_ready(tasks);
     }
 
     /// Reads a record on this thread. `None`: the stream is gone and nothing was read.
@@ -408,7 +546,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, allowed, began, encoded, .. } = work;
+        let InWork { ticket, allowed, prepared, encoded, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -425,8 +563,10 @@ impl Thread {
         }
         recorder.busy(Stage::Transform, transform, count as u64, out as u64);
         recorder.device(device);
-        self.chunk.learn(began.elapsed(), count);
-        // The encoded bytes are free only when no slice of them is alive.
+        if self.decoder.classes()[self.class].reads {
+            // Not the time in hand: a worker of a GPU has several jobs there at a time.
+            self.chunk.learn(prepared + decode + transform, count);
+        }
         let mut failed = Vec::new();
         let mut elsewhere = Vec::new();
         for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
@@ -440,7 +580,6 @@ impl Thread {
                 Outcome::Elsewhere(classes) => elsewhere.push((i, item, allowed.and(classes).without(self.class))),
             }
         }
-        drop(encoded);
         // Rows that go elsewhere leave the job; the stretches between them are finished.
         let mut at = 0;
         for (i, item, classes) in elsewhere {
@@ -460,7 +599,7 @@ impl Thread {
                 continue;
             }
             let mut task = Task::new(&assembly, first + i, one);
-            (task.retried, task.allowed) = (vec![item], classes);
+            (task.samples, task.allowed, task.encoded) = (vec![item], classes, encoded.clone());
             self.queue.push_front(task);
         }
         if at < count {

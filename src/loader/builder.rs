@@ -5,16 +5,17 @@ use std::{num::NonZeroUsize, sync::Arc, thread};
 use super::{
     Loader, LoaderConfig, OnBadSample,
     memory::{self, Needs},
+    place::{Place, Recipe},
 };
 use crate::{
-    codec::{Cpu, Decoder, ImageCodec, codecs as built_in_codecs},
+    codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
     dataset::{Dataset, FieldKind},
     engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
     sys::rows::Pool,
     transform::Transform,
-    types::{DType, Layout},
+    types::{DType, Device, Layout},
 };
 
 /// The largest decoded image that `auto` allows: 89 megapixels of RGB.
@@ -111,6 +112,37 @@ impl LoaderBuilder {
         self
     }
 
+    /// Where batches lie. Default: on a GPU when this process can use one, else in host memory.
+    ///
+    /// Of several GPUs, the default is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU
+    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for.
+    pub fn device(mut self, device: Device) -> Self {
+        self.config.device = Some(device);
+        self
+    }
+
+    /// Device memory in bytes: rows of batches not yet handed over, and one more for the batch that comes back; what
+    /// the decoders hold. Default: what the settings can use, at most half of what is free.
+    ///
+    /// A batch that was handed over is the trainer's; its memory returns when the trainer's work on it is done.
+    pub fn device_budget(mut self, bytes: u64) -> Self {
+        self.config.device_budget = Some(bytes);
+        self
+    }
+
+    /// CUDA streams, each with a thread, that decode images which the hardware engines can't, and what is too much for
+    /// them. Default: chosen by the GPU. Without effect on the CPU.
+    pub fn streams(mut self, streams: usize) -> Self {
+        self.config.streams = Some(streams);
+        self
+    }
+
+    /// How the engines of a GPU, its streams and the CPU share images. Default: whoever is idle takes the next one.
+    pub fn split(mut self, split: Split) -> Self {
+        self.config.split = split;
+        self
+    }
+
     /// Decoding threads. Default: one for each core this process may use. Never changes what comes out.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);
@@ -175,10 +207,11 @@ impl LoaderBuilder {
     ///
     /// # Errors
     /// `Config` for a setting that can't be: batch size 0, prefetch 0, a rank outside the world, a budget below the
-    /// least that works (the message names it), a transform that does not fold to one resample.
+    /// least that works (the message names it), a transform that does not fold to one resample. `Device` and
+    /// `OutOfMemory` when the GPU that was asked for can't be used.
     pub async fn build(self) -> Result<Loader> {
-        // Nothing waits today; a GPU's start-up will.
-        self.build_now()
+        // Waking a GPU up and compiling its kernels may take seconds.
+        engine::off_thread("infeed-build", || self.build_now()).await?
     }
 
     /// [`build`](Self::build) for callers without an async runtime.
@@ -223,11 +256,17 @@ impl LoaderBuilder {
             programs.push(program);
         }
 
+        let place = Place::find(&config, decoder.as_ref())?;
+        let image_fields: Vec<bool> = programs.iter().map(Option::is_some).collect();
+        let bytes_where = |on_device: bool| -> u64 {
+            let rows = fields.iter().zip(&image_fields).filter(|(_, image)| place.holds(**image) == on_device);
+            let rows: u64 = rows.map(|((_, shape, dtype), _)| FieldRows::row_bytes(shape, *dtype) as u64).sum();
+            rows.saturating_mul(config.batch_size as u64)
+        };
         // One thread reads a record, or a few small ones, at a time.
         let reads_inline = !dataset.needs_fetch() && dataset.largest_read() > 0;
-        let row_bytes = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype) as u64);
         let needs = Needs {
-            batch: row_bytes.sum::<u64>().saturating_mul(config.batch_size as u64),
+            batch: bytes_where(false),
             reads: if reads_inline {
                 dataset.largest_read().max(engine::READ_BYTES).saturating_mul(workers.get() as u64)
             } else {
@@ -236,10 +275,56 @@ impl LoaderBuilder {
             window: if dataset.needs_fetch() { dataset.largest_read().next_multiple_of(64 << 10) } else { 0 },
             scratch: 0,
         };
-        let (decoder, shares, max_image) = decoder_and_shares(&config, decoder, codecs, workers, needs, &dataset)?;
+        let longest_row = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
+        let codecs: Arc<[_]> = codecs.into_iter().chain(built_in_codecs()).collect();
+        let make = place.decoders(&config, decoder, codecs, workers, longest_row.unwrap_or(0))?;
+        // On a GPU every field ends there, and how far to run ahead is decided there.
+        let device_batch = bytes_where(true).saturating_add(if place.is_device() { bytes_where(false) } else { 0 });
+        if let Some(context) = place.context() {
+            let decoders = make.device_bytes();
+            let (budget, prefetch) = memory::divide_device(
+                config.device_budget,
+                context.memory()?.0,
+                device_batch,
+                decoders,
+                config.prefetch,
+            )?;
+            (config.device_budget, config.prefetch) = (Some(budget), Some(prefetch));
+        } else {
+            config.device_budget = None;
+        }
+        let (decoder, shares, max_image) = decoder_and_shares(&config, &make, needs, &dataset)?;
         engine::check_decoder(&*decoder)?;
 
-        let prefetch = shares.prefetch;
+        let mut prefetch = shares.prefetch;
+        let make_fields = |prefetch: usize| -> Vec<FieldRows> {
+            let make = |((name, shape, dtype), image): (&(String, Vec<usize>, DType), &bool)| {
+                let len = FieldRows::row_bytes(shape, *dtype) * config.batch_size;
+                let on_host = || Pool::new(len, prefetch + 1);
+                let on_device = place.context().map(|context| Pool::on_device(context, len, prefetch + 1));
+                let (pool, upload) = match on_device {
+                    Some(pool) if *image => (pool, None),
+                    upload => (on_host(), upload),
+                };
+                FieldRows { name: name.clone(), shape: shape.clone(), dtype: *dtype, pool, upload }
+            };
+            fields.iter().zip(&image_fields).map(make).collect()
+        };
+        let mut rows = make_fields(prefetch);
+        if place.is_device() {
+            // Taken now: a trainer that takes all memory afterwards can't break an epoch in its middle.
+            if let Err(error) = engine::fill(&rows, prefetch + 1) {
+                if error.kind() != ErrorKind::OutOfMemory || prefetch == 1 {
+                    return Err(error);
+                }
+                drop(rows);
+                let fewer = (prefetch / 2).max(1);
+                tracing::warn!(prefetch = fewer, wanted = prefetch, %error, "out of device memory: fewer batches ahead");
+                prefetch = fewer;
+                rows = make_fields(prefetch);
+                engine::fill(&rows, prefetch + 1)?;
+            }
+        }
         let limits = Limits {
             prefetch,
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
@@ -248,20 +333,16 @@ impl LoaderBuilder {
             // No system has as many sockets.
             requests: config.io_concurrency.unwrap_or(32).min(1 << 16),
         };
-        let fields: Vec<FieldRows> = fields
-            .into_iter()
-            .map(|(name, shape, dtype)| {
-                let len = FieldRows::row_bytes(&shape, dtype) * config.batch_size;
-                FieldRows { name, shape, dtype, pool: Pool::new(len, prefetch + 1) }
-            })
-            .collect();
+        let fields = rows;
         let programs: Arc<[_]> = programs.into();
         let chunk = ChunkSize::new(&dataset, &fields);
         let workers_started = Workers::start(&dataset, &decoder, &programs, chunk)?;
         let engine = engine.map_or_else(Engine::start, Ok)?;
 
+        config.device = Some(place.device());
         config.seed = Some(seed);
-        config.workers = Some(decoder.classes().iter().map(|class| class.workers.get()).sum());
+        config.workers =
+            Some(decoder.classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum());
         config.prefetch = Some(prefetch);
         config.memory_budget = Some(shares.budget);
         config.max_image_bytes = max_image;
@@ -316,6 +397,9 @@ fn check(config: &LoaderConfig) -> Result<()> {
     if config.io_concurrency == Some(0) {
         return zero("io_concurrency");
     }
+    if config.streams == Some(0) {
+        return zero("streams");
+    }
     if config.max_image_bytes == Some(0) {
         return zero("max_image_bytes");
     }
@@ -330,25 +414,18 @@ fn check(config: &LoaderConfig) -> Result<()> {
 /// The decoder and its part of the memory. The CPU's decoder takes as large images as the budget allows.
 fn decoder_and_shares(
     config: &LoaderConfig,
-    decoder: Option<Arc<dyn Decoder>>,
-    codecs: Vec<Arc<dyn ImageCodec>>,
-    workers: NonZeroUsize,
+    make: &Recipe,
     mut needs: Needs,
     dataset: &Arc<dyn Dataset>,
 ) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
-    let total = |decoder: &dyn Decoder| -> u64 {
-        let classes = decoder.classes().iter().enumerate();
-        classes
-            .map(|(i, class)| decoder.scratch_bytes(i).saturating_mul(class.workers.get() as u64))
-            .fold(0, u64::saturating_add)
-    };
-    if let Some(decoder) = decoder {
-        needs.scratch = total(&*decoder);
+    let total = |max_image: u64| make.scratch_bytes(max_image);
+    // Samples that wait for classes that do not read them.
+    needs.reads = needs.reads.saturating_add(make.ready_bytes());
+    if !make.decodes_on_cpu() {
+        needs.scratch = total(0);
         let shares = needs.divide(config.memory_budget, config.prefetch, [needs.scratch; 2], WINDOW)?;
-        return Ok((decoder, shares, config.max_image_bytes));
+        return Ok((make.decoder(0), shares, config.max_image_bytes));
     }
-    let codecs: Vec<Arc<dyn ImageCodec>> = codecs.into_iter().chain(built_in_codecs()).collect();
-    let cpu = |max_image: u64| Cpu::new(workers, codecs.iter().cloned(), max_image);
     // Datasets of ready pixels need no scratch for decoding.
     let decodes = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
     let (min, max) = match config.max_image_bytes {
@@ -356,15 +433,15 @@ fn decoder_and_shares(
         None if decodes => (MIN_IMAGE, MAX_IMAGE),
         None => (64 << 10, MAX_IMAGE),
     };
-    needs.scratch = total(&cpu(min));
-    let scratch = [total(&cpu(max.min(USUAL_IMAGE))), total(&cpu(max))];
+    needs.scratch = total(min);
+    let scratch = [total(max.min(USUAL_IMAGE)), total(max)];
     let shares = needs.divide(config.memory_budget, config.prefetch, scratch, WINDOW)?;
     // Scratch grows in proportion to the largest image; find the image that the share holds.
-    let (least, most) = (total(&cpu(min)), total(&cpu(max)));
+    let (least, most) = (total(min), total(max));
     let image = if most > least {
         min + ((max - min) as u128 * (shares.scratch - least) as u128 / (most - least) as u128) as u64
     } else {
         max
     };
-    Ok((Arc::new(cpu(image)), shares, Some(image)))
+    Ok((make.decoder(image), shares, Some(image)))
 }

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    codec::Split,
     sampler::{LastBatch, Order, Shard},
     transform::Transform,
-    types::{DType, Layout},
+    types::{DType, Device, Layout},
 };
 
 /// What to do with a sample that can't be used: damaged, unsupported, or above `max_image_bytes`.
@@ -58,12 +59,20 @@ pub struct LoaderConfig {
     pub dtype: DType,
     /// Axes of image fields. Default NCHW.
     pub layout: Layout,
+    /// Where batches lie; `None`: on a GPU when there is one, see [`LoaderBuilder::device`](crate::LoaderBuilder::device).
+    pub device: Option<Device>,
     /// Decoding threads; `None`: one for each core.
     pub workers: Option<usize>,
     /// Batches that are finished or in work ahead of the trainer; `None` chooses.
     pub prefetch: Option<usize>,
     /// Bytes of host memory, see [`LoaderBuilder::memory_budget`](crate::LoaderBuilder::memory_budget); `None` chooses.
     pub memory_budget: Option<u64>,
+    /// Bytes of device memory, see [`LoaderBuilder::device_budget`](crate::LoaderBuilder::device_budget); `None` chooses.
+    pub device_budget: Option<u64>,
+    /// CUDA streams that decode what the hardware engines can't; `None` chooses.
+    pub streams: Option<usize>,
+    /// How decoders share images on a GPU. Default adaptive.
+    pub split: Split,
     /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
     pub max_image_bytes: Option<u64>,
     /// Requests in flight to a remote store; `None` chooses.
@@ -83,9 +92,13 @@ impl Default for LoaderConfig {
             transform: Transform::default(),
             dtype: DType::F32,
             layout: Layout::Nchw,
+            device: None,
             workers: None,
             prefetch: None,
             memory_budget: None,
+            device_budget: None,
+            streams: None,
+            split: Split::default(),
             max_image_bytes: None,
             io_concurrency: None,
             on_bad_sample: OnBadSample::default(),

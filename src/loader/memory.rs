@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// What a loader needs, before the budget is divided. All in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,10 +107,53 @@ impl Needs {
         Ok(shares)
     }
 
-    /// Enough batches to bridge a stumble of the machine, about 256 MiB of rows.
     fn auto_prefetch(&self) -> usize {
-        ((256 << 20) / self.batch.max(1)).clamp(3, 16) as usize
+        auto_prefetch(self.batch)
     }
+}
+
+/// Enough batches to bridge a stumble of the machine, about 256 MiB of rows.
+fn auto_prefetch(batch: u64) -> usize {
+    ((256 << 20) / batch.max(1)).clamp(3, 16) as usize
+}
+
+/// Divides device memory between decoders and batches: the budget, and how many batches may own rows there. `free` is
+/// what the GPU has left now.
+pub(super) fn divide_device(
+    budget: Option<u64>,
+    free: u64,
+    batch: u64,
+    decoders: u64,
+    prefetch: Option<usize>,
+) -> Result<(u64, usize)> {
+    let wanted = prefetch.unwrap_or_else(|| auto_prefetch(batch)).min(1 << 16) as u64;
+    let least = batch.saturating_mul(2).saturating_add(decoders);
+    let parts = || format!("2 batches of {}, {} for decoding", mib(batch), mib(decoders));
+    let budget = match budget {
+        Some(budget) if budget < least => {
+            let what =
+                format!("device_budget is {}, the least that works is {} ({})", mib(budget), mib(least), parts());
+            return Err(Error::config(what).hint("raise device_budget or lower batch_size or streams"));
+        }
+        Some(budget) => budget,
+        None if least > free => {
+            let what = format!(
+                "{} of device memory are free, the least that works is {} ({})",
+                mib(free),
+                mib(least),
+                parts()
+            );
+            return Err(Error::new(ErrorKind::OutOfMemory, what)
+                .hint("lower batch_size, free memory of the GPU, or use device cpu"));
+        }
+        None => {
+            let comfortable = batch.saturating_mul(wanted + 1).saturating_add(decoders);
+            // The other half is the trainer's.
+            comfortable.min(free / 2).max(least)
+        }
+    };
+    let batches = (budget - decoders) / batch.max(1);
+    Ok((budget, (batches - 1).clamp(1, wanted) as usize))
 }
 
 /// A size for people.
@@ -179,6 +222,25 @@ mod tests {
             assert!(s.scratch >= last, "{budget} MiB");
             last = s.scratch;
         }
+    }
+
+    #[test]
+    fn device_memory_is_divided_within_its_budget() {
+        for batch in [0, 1, 7 * MIB, 300 * MIB] {
+            for decoders in [0, 100 * MIB] {
+                for prefetch in [None, Some(1), Some(5), Some(usize::MAX)] {
+                    for budget in [None, Some(800 * MIB), Some(5000 * MIB)] {
+                        let (budget, ahead) = divide_device(budget, 4000 * MIB, batch, decoders, prefetch).unwrap();
+                        assert!(ahead >= 1 && prefetch.is_none_or(|most| ahead <= most));
+                        assert!(decoders + batch * (ahead as u64 + 1) <= budget || batch == 0, "{budget} {ahead}");
+                    }
+                }
+            }
+        }
+        let error = divide_device(Some(50 * MIB), 4000 * MIB, 20 * MIB, 30 * MIB, None).unwrap_err().to_string();
+        assert!(error.contains("50 MiB") && error.contains("70 MiB"), "{error}");
+        let error = divide_device(None, 60 * MIB, 20 * MIB, 30 * MIB, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     }
 
     #[test]

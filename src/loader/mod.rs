@@ -16,6 +16,7 @@
 mod builder;
 mod config;
 mod memory;
+mod place;
 mod stream;
 
 pub use builder::LoaderBuilder;

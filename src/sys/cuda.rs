@@ -34,7 +34,9 @@ mod lane;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(super) use absent::DeviceBlock;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub use absent::{Context, probe};
+use absent::probe;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub use absent::{Context, Kernels};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -134,6 +136,11 @@ pub struct NvJpeg {
     pub version: (u32, u32, u32),
     /// The name or path it was loaded by.
     pub library: String,
+}
+
+/// The GPUs of this machine, or why there are none.
+pub(crate) fn gpus() -> Result<Vec<Gpu>, String> {
+    probe()
 }
 
 /// Asks the driver for GPUs and looks for nvJPEG.

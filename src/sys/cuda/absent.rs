@@ -1,9 +1,11 @@
 //! What other rooms name of a GPU, in builds that know none. Nothing of it can exist there.
 
+use std::sync::Arc;
+
 use super::{CudaEvent, CudaStream, Gpu, MISSING};
 use crate::error::{Error, ErrorKind, Result};
 
-pub fn probe() -> Result<Vec<Gpu>, String> {
+pub(super) fn probe() -> Result<Vec<Gpu>, String> {
     Err(MISSING.into())
 }
 
@@ -32,6 +34,26 @@ impl Context {
     /// # Errors
     /// None here.
     pub fn memory(&self) -> Result<(u64, u64)> {
+        match *self {}
+    }
+}
+
+/// infeed's kernels on one GPU; in this build there are none.
+#[derive(Debug)]
+pub enum Kernels {}
+
+impl Kernels {
+    /// Always an error here, as there is no context.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn load(context: &Context) -> Result<Arc<Self>> {
+        match *context {}
+    }
+
+    /// The GPU they are on.
+    #[must_use]
+    pub fn context(&self) -> &Context {
         match *self {}
     }
 }

@@ -14,7 +14,6 @@
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 mod convert;
-#[cfg(all(feature = "cuda", target_os = "linux"))]
 pub mod device;
 mod lanes;
 mod resample;
@@ -31,7 +30,7 @@ use crate::types::{DType, ImageInfo, Layout};
 /// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. The
 /// triangle filter reaches `max(step, 1)` to both sides of the centre, cut at `low..high` and renormalised.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
     /// Where output 0 begins.
     pub start: f32,
@@ -49,9 +48,15 @@ pub struct Axis {
     pub flip: u32,
 }
 
+// SAFETY: seven fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for Axis {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for Axis {}
+const _: () = assert!(size_of::<Axis>() == 7 * 4);
+
 /// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResampleParams {
     /// Rows.
     pub y: Axis,
@@ -62,6 +67,12 @@ pub struct ResampleParams {
     /// 1: nearest pixel, for masks. 0: triangle filter.
     pub nearest: u32,
 }
+
+// SAFETY: only fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for ResampleParams {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for ResampleParams {}
+const _: () = assert!(size_of::<ResampleParams>() == 2 * size_of::<Axis>() + 5 * 4);
 
 /// Per-channel arithmetic after the filter: `value * scale + bias`, then rounding to the output type.
 #[derive(Clone, Debug, PartialEq)]

@@ -256,6 +256,8 @@ struct Plan {
     u32 size_a, size_b, step_a, step_b, step_c;
     // Values of a line that a thread makes lie `unit_step` apart, of `units`; `abreast` lines go side by side.
     u32 units, unit_step, abreast;
+    // `abreast` lines, in rows and channels.
+    u32 step_rows, step_channels;
 };
 
 __shared__ Plan infeed_plan;
@@ -317,7 +319,8 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
     const float *weights = pool(), *sums = pool() + plan.sums_at;
     const u32* flags = pool_words() + plan.flags + r0;
     const float* table = plan.table;
-    const u32 every = plan.every, channels = plan.channels, line = plan.line, lines = plan.abreast;
+    const u32 every = plan.every, channels = plan.channels, line = plan.line;
+    const u32 step_rows = plan.step_rows, step_channels = plan.step_channels;
     // Gray: all channels read the sums of one.
     const u32 row_sums = plan.sums * line, channel_sums = plan.sums == 1 ? 0 : line;
     const u32 plane = plan.height * plan.width, width = plan.width;
@@ -352,6 +355,7 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
             } else {
 #pragma unroll
                 for (int j = 0; j < 4; ++j) v[j] = 0.0f;
+#pragma unroll 1
                 for (u32 t = 0; t < most; ++t) {
                     const float4 w = *(const float4*)(weights + t * every + x);
                     if (t < count[0]) v[0] = __fmaf_rn(w.x, from[first[0] + t], v[0]);
@@ -374,9 +378,9 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
                 }
             }
             *(typename D::Four*)(dst + (u64)(c * plane + row * width) * sizeof(typename D::Raw)) = D::four(v[0], v[1], v[2], v[3]);
-            // `lines` further on, in digits; more lines than channels only where rows are short.
-            c += lines;
-            while (c >= channels) {
+            row += step_rows;
+            c += step_channels;
+            if (c >= channels) {
                 c -= channels;
                 ++row;
             }
@@ -390,7 +394,8 @@ template <class D> __device__ __noinline__ void horizontal_one(u32 r0, u32 rows,
     const float *weights = pool(), *sums = pool() + plan.sums_at;
     const u32* flags = pool_words() + plan.flags + r0;
     const float* table = plan.table;
-    const u32 every = plan.every, channels = plan.channels, line = plan.line, lines = plan.abreast, nhwc = plan.nhwc;
+    const u32 every = plan.every, channels = plan.channels, line = plan.line, nhwc = plan.nhwc;
+    const u32 step_rows = plan.step_rows, step_channels = plan.step_channels;
     const u32 row_sums = plan.sums * line, channel_sums = plan.sums == 1 ? 0 : line;
     const u32 each = nhwc ? channels : 1, line_channels = nhwc ? 1 : channels;
     // Elements of the row from channel to channel, and from line to line.
@@ -413,8 +418,9 @@ template <class D> __device__ __noinline__ void horizontal_one(u32 r0, u32 rows,
             if (cut && (bits & ROW_CUT)) v = __ldg(table + 3 * channels + c);
             const u32 to = column + row * pitch + c * plane;
             *(typename D::Raw*)(plan.dst + (u64)to * sizeof(typename D::Raw)) = D::one(v);
-            line_channel += lines;
-            while (line_channel >= line_channels) {
+            row += step_rows;
+            line_channel += step_channels;
+            if (line_channel >= line_channels) {
                 line_channel -= line_channels;
                 ++row;
             }
@@ -588,6 +594,32 @@ __device__ __noinline__ void plan_tile(u32 x0) {
     plan.units = units;
     plan.abreast = units < threads ? threads / units : 1;
     plan.unit_step = units < threads ? units : threads;
+    const u32 line_channels = plan.nhwc ? 1 : plan.channels;
+    plan.step_rows = plan.abreast / line_channels;
+    plan.step_channels = plan.abreast % line_channels;
+}
+
+// Taps of the tile's columns, one thread for each, and of the band's rows; the last threads begin with rows.
+__device__ __noinline__ void taps_of_tile() {
+    const Plan& plan = infeed_plan;
+    const u32 thread = threadIdx.x, threads = blockDim.x;
+    for (u32 i = thread; i < plan.wide; i += threads) {
+        const u32 o = output_at(plan.x, plan.x0 + i);
+        u32 first = plan.low, taps = 0;
+        if (plan.columns && inside(plan.x, o))
+            taps = make_taps(plan.x, o, plan.low, plan.low + plan.columns, pool() + i, plan.every, first);
+        pool_words()[plan.x_first + i] = first - plan.low;
+        pool_words()[plan.x_count + i] = taps;
+    }
+    for (u32 r = threads - 1 - thread; r < plan.rows; r += threads) {
+        const u32 row = plan.top + r, o = output_at(plan.y, row);
+        u32 first = plan.row_origin, taps = 0;
+        if (inside(plan.y, o))
+            taps = make_taps(plan.y, o, plan.y.low, plan.y.high, pool() + plan.y_weights + r * plan.y.most, 1, first);
+        pool_words()[plan.y_first + r] = first - plan.row_origin;
+        pool_words()[plan.y_count + r] = taps;
+        pool_words()[plan.flags + r] = (taps ? ROW_INSIDE : 0) | (row >= plan.cut_top && row < plan.cut_bottom ? ROW_CUT : 0);
+    }
 }
 
 template <class S, class D>
@@ -611,31 +643,16 @@ __device__ __forceinline__ void resample(const Item* items, const float* table, 
             __syncthreads();
             continue;
         }
-        // Taps: one thread for a column, and for a row when the first tile is made; the last threads begin with rows.
-        for (u32 i = thread; i < plan.wide; i += threads) {
-            const u32 o = output_at(plan.x, x0 + i);
-            u32 first = plan.low, taps = 0;
-            if (plan.columns && inside(plan.x, o))
-                taps = make_taps(plan.x, o, plan.low, plan.low + plan.columns, pool() + i, plan.every, first);
-            pool_words()[plan.x_first + i] = first - plan.low;
-            pool_words()[plan.x_count + i] = taps;
-        }
-        for (u32 r = threads - 1 - thread; r < plan.rows; r += threads) {
-            const u32 row = plan.top + r, o = output_at(plan.y, row);
-            u32 first = plan.row_origin, taps = 0;
-            if (inside(plan.y, o))
-                taps = make_taps(plan.y, o, plan.y.low, plan.y.high, pool() + plan.y_weights + r * plan.y.most, 1, first);
-            pool_words()[plan.y_first + r] = first - plan.row_origin;
-            pool_words()[plan.y_count + r] = taps;
-            pool_words()[plan.flags + r] = (taps ? ROW_INSIDE : 0) | (row >= plan.cut_top && row < plan.cut_bottom ? ROW_CUT : 0);
-        }
+        taps_of_tile();
         const u32 a = thread % plan.size_a, rest = thread / plan.size_a, b = rest % plan.size_b, c = rest / plan.size_b;
         // Threads that are left over when lines lie side by side have no unit.
         const u32 line = plan.abreast > 1 ? thread / plan.units : 0;
         const u32 unit = line < plan.abreast ? thread - line * plan.units : plan.units;
         __syncthreads();
-        for (u32 r0 = 0; r0 < plan.rows; r0 += plan.rows_at_once) {
-            const u32 rows = smaller(plan.rows_at_once, plan.rows - r0);
+        // Read before the last barrier: behind it the first thread may plan the next tile.
+        const u32 at_once = plan.rows_at_once;
+        for (u32 r0 = 0; r0 < plan.rows; r0 += at_once) {
+            const u32 rows = smaller(at_once, plan.rows - r0);
             vertical<S>(r0, rows, a, b, c);
             __syncthreads();
             if (plan.four && plan.x.most <= 2)
