@@ -182,11 +182,7 @@ impl Hardware {
     ///
     /// # Errors
     /// `Device` and `OutOfMemory` as CUDA and nvJPEG say.
-    pub fn open(
-        kernels: &Arc<Kernels>,
-        size: HardwareSize,
-        tables: &[&ChannelTable],
-    ) -> Result<Result<Self, String>> {
+    pub fn open(kernels: &Arc<Kernels>, size: HardwareSize, tables: &[&ChannelTable]) -> Result<Result<Self, String>> {
         let context = kernels.context();
         let handle = match Handle::new(context, HARDWARE)? {
             Ok(handle) => handle,
@@ -345,8 +341,7 @@ impl Hardware {
         let stream: cudaStream_t = self.lane.stream().raw().cast();
         let _bound = self.handle.context().bind()?;
         // SAFETY: handle and state live, and the state's last decode is done. One thread parses: a full parse was made.
-        let status =
-            unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, images.len() as i32, 1, FORMAT) };
+        let status = unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, images.len() as i32, 1, FORMAT) };
         check("nvjpegDecodeBatchedInitialize", status)?;
         // SAFETY: four lists of as many entries, copied by the call. The files stay as they are and the pixels have
         // their place until the launch is done: nvJPEG's own parse of each file gave the size that was set aside, and
@@ -439,14 +434,7 @@ impl Hardware {
 }
 
 /// Parses a file and asks whether the engines take it.
-fn parse(
-    handle: &Handle,
-    stream: &mut JpegStream,
-    params: &Params,
-    file: &[u8],
-    rows: u32,
-    width: u32,
-) -> Result<()> {
+fn parse(handle: &Handle, stream: &mut JpegStream, params: &Params, file: &[u8], rows: u32, width: u32) -> Result<()> {
     let _bound = handle.context().bind()?;
     // SAFETY: the stream is used below and not after that.
     unsafe { stream.parse(file, rows, width) }?;

@@ -224,11 +224,7 @@ impl Hybrid {
             Some(state) => state,
             none => none.insert(State::decoupled(decoder)?),
         };
-        let pixels = DevicePixels {
-            address: page.arena.address(),
-            pitch: held.cols.len() as u32 * PIXEL as u32,
-            held,
-        };
+        let pixels = DevicePixels { address: page.arena.address(), pitch: held.cols.len() as u32 * PIXEL as u32, held };
         let mut to = nvjpegImage_t::new();
         to.channel[0] = pixels.address as *mut u8;
         to.pitch[0] = pixels.pitch as usize;
