@@ -98,7 +98,11 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut batches = loader.epoch(0);
     while let Some(batch) = batches.next().await {
         let batch = batch?;
-        println!("{:?} {:?}", batch["image"], &batch["label"].as_slice::<i64>().map(|labels| labels[..4].to_vec()));
+        println!(
+            "{:?} {:?}",
+            batch["image"],
+            &batch["label"].to_host()?.as_slice::<i64>().map(|labels| labels[..4].to_vec())
+        );
     }
     Ok(())
 }

@@ -34,6 +34,5 @@ async fn main() -> Result<()> {
 }
 
 fn step(image: &Tensor, label: Option<&Tensor>) {
-    let first = image.as_slice::<f32>().map(|values| values[0]);
-    println!("{:?} {:?} starts with {first:?}", image.shape(), label.map(Tensor::shape));
+    println!("{:?} {:?} on {}", image.shape(), label.map(Tensor::shape), image.device());
 }

@@ -48,7 +48,14 @@ fn to_candle(batch: &Batch) -> candle_core::Result<(Tensor, Tensor)> {
 
 async fn loader(url: &str, split: &str, transform: Transform, last: LastBatch) -> Result<Loader> {
     let dataset = if url.starts_with("synthetic:") { open(url).await? } else { open(url).split(split).await? };
-    Loader::builder(dataset).batch_size(128).shuffle(42).last_batch(last).transform(transform).build().await
+    Loader::builder(dataset)
+        .device(infeed::Device::Cpu)
+        .batch_size(128)
+        .shuffle(42)
+        .last_batch(last)
+        .transform(transform)
+        .build()
+        .await
 }
 
 #[tokio::main]

@@ -6,10 +6,9 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt};
-use infeed::Loader;
 
 use crate::support::{
-    PATIENCE, drain,
+    PATIENCE, builder, drain,
     records::{Obedient, Records, Told},
 };
 
@@ -17,7 +16,7 @@ use crate::support::{
 fn no_read_begins_after_a_stream_was_dropped() {
     for round in 0..30 {
         for (dataset, tracker) in [Records::inline(5000), Records::remote(5000)] {
-            let loader = Loader::builder(dataset).batch_size(16).prefetch(8).workers(2).build_blocking().unwrap();
+            let loader = builder(dataset).batch_size(16).prefetch(8).workers(2).build_blocking().unwrap();
             let mut batches = loader.epoch(0).blocking();
             for _ in 0..round % 4 {
                 batches.next().unwrap().unwrap();
@@ -35,7 +34,7 @@ fn no_read_begins_after_a_stream_was_dropped() {
 fn requests_in_flight_end_with_the_stream() {
     let (dataset, tracker) = Records::remote(100);
     tracker.close_gate();
-    let loader = Loader::builder(dataset).batch_size(10).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).build_blocking().unwrap();
     let batches = loader.epoch(0);
     assert!(tracker.wait_for_requests(1, PATIENCE));
     drop(batches);
@@ -45,7 +44,7 @@ fn requests_in_flight_end_with_the_stream() {
 #[test]
 fn a_dropped_stream_leaves_the_loader_usable() {
     let (dataset, _) = Records::remote(100);
-    let loader = Loader::builder(dataset).batch_size(10).workers(1).prefetch(1).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).workers(1).prefetch(1).build_blocking().unwrap();
     for _ in 0..20 {
         let mut batches = loader.epoch(0).blocking();
         batches.next().unwrap().unwrap();
@@ -58,7 +57,7 @@ fn a_dropped_next_loses_no_batch() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (dataset, _) = Records::remote(500);
-        let loader = Loader::builder(dataset).batch_size(10).prefetch(1).build().await.unwrap();
+        let loader = builder(dataset).batch_size(10).prefetch(1).build().await.unwrap();
         let mut batches = loader.epoch(0);
         let (mut records, mut given_up) = (Vec::new(), 0);
         loop {
@@ -80,7 +79,7 @@ fn a_dropped_next_loses_no_batch() {
 #[test]
 fn streams_work_in_spawned_tasks_and_without_any_runtime() {
     let (dataset, _) = Records::remote(50);
-    let loader = Loader::builder(Arc::clone(&dataset)).batch_size(10).build_blocking().unwrap();
+    let loader = builder(Arc::clone(&dataset)).batch_size(10).build_blocking().unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 5);
     assert_eq!(futures::executor::block_on(loader.epoch(0).count()), 5);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -100,7 +99,7 @@ fn streams_work_in_spawned_tasks_and_without_any_runtime() {
 fn decode_threads_end_with_the_last_handle() {
     let decoder = Arc::new(Obedient::new(|_, _| Told::Done));
     let alive = Arc::clone(&decoder.alive);
-    let loader = Loader::builder(Records::resident(100)).decoder(decoder).batch_size(10).build_blocking().unwrap();
+    let loader = builder(Records::resident(100)).decoder(decoder).batch_size(10).build_blocking().unwrap();
     assert_eq!(alive.load(Ordering::SeqCst), 2);
     let mut batches = loader.epoch(0);
     drop(loader);
@@ -115,7 +114,7 @@ fn decode_threads_end_with_the_last_handle() {
 
 #[test]
 fn an_ended_stream_stays_ended() {
-    let loader = Loader::builder(Records::resident(20)).batch_size(10).build_blocking().unwrap();
+    let loader = builder(Records::resident(20)).batch_size(10).build_blocking().unwrap();
     let mut batches = loader.epoch(0).blocking();
     assert_eq!(batches.by_ref().count(), 2);
     assert!(batches.next().is_none() && batches.next().is_none());

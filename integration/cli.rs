@@ -13,7 +13,8 @@ use tempfile::TempDir;
 /// The binary, with nothing of the tester's environment: no launcher, no log filter, no terminal width.
 fn infeed() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    command.env_clear().stdin(Stdio::null());
+    // What is expected here is the CPU's, whatever GPU there is.
+    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null());
     command
 }
 

@@ -7,7 +7,7 @@ use infeed::{
 };
 
 use crate::support::{
-    drain,
+    builder, drain,
     records::{LEN, Obedient, Records, Told, name, record_of},
     store::Fault,
 };
@@ -15,7 +15,7 @@ use crate::support::{
 /// 50 records, batches of 10, a decoder that fails at these.
 fn failing(bad: &'static [u64], settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
     let script = move |record: u64, _: usize| if bad.contains(&record) { Told::Fail } else { Told::Done };
-    let builder = Loader::builder(Records::resident(50)).batch_size(10).decoder(Arc::new(Obedient::new(script)));
+    let builder = builder(Records::resident(50)).batch_size(10).decoder(Arc::new(Obedient::new(script)));
     settings(builder).build_blocking().unwrap()
 }
 
@@ -97,7 +97,7 @@ fn a_batch_without_a_good_row_cannot_be_substituted() {
 fn a_failed_read_is_no_bad_sample() {
     for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
         tracker.fail(&name(12), Fault::NotFound);
-        let builder = Loader::builder(dataset).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
+        let builder = builder(dataset).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
         let results: Vec<_> = builder.build_blocking().unwrap().epoch(0).blocking().collect();
         assert_eq!(results.len(), 2);
         let error = results[1].as_ref().unwrap_err();
@@ -111,7 +111,7 @@ fn a_failed_read_is_no_bad_sample() {
 fn a_short_answer_is_an_error_and_never_a_short_record() {
     for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
         tracker.fail(&name(3), Fault::Short(17));
-        let loader = Loader::builder(dataset).batch_size(10).build_blocking().unwrap();
+        let loader = builder(dataset).batch_size(10).build_blocking().unwrap();
         let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
         assert_eq!(error.context().record, Some(3), "{error}");
         assert!(error.to_string().contains("17") && error.to_string().contains("64"), "{error}");
@@ -122,7 +122,7 @@ fn a_short_answer_is_an_error_and_never_a_short_record() {
 fn a_panicking_decoder_costs_a_batch_and_not_the_process() {
     let script = |record: u64, _: usize| if record == 25 { Told::Panic } else { Told::Done };
     let decoder = Arc::new(Obedient::new(script));
-    let loader = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
+    let loader = builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
     for _ in 0..3 {
         // The threads go on: the second and third epoch find workers too.
         let results: Vec<_> = loader.epoch(0).blocking().collect();
@@ -138,7 +138,7 @@ fn a_row_that_one_class_gives_back_is_done_by_the_other() {
     // The first class takes only even records, the second only odd ones.
     let script = |record: u64, class: usize| if record % 2 == class as u64 { Told::Done } else { Told::Elsewhere };
     let decoder = Arc::new(Obedient::new(script));
-    let loader = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
+    let loader = builder(Records::resident(50)).batch_size(10).decoder(decoder).build_blocking().unwrap();
     let batches = drain(loader.epoch(0)).unwrap();
     assert_eq!(batches.iter().flat_map(rows).collect::<Vec<_>>(), (0..50).collect::<Vec<u64>>());
 }
@@ -147,7 +147,7 @@ fn a_row_that_one_class_gives_back_is_done_by_the_other() {
 fn a_row_that_no_class_takes_is_a_bad_sample() {
     let script = |record: u64, _: usize| if record == 7 { Told::Elsewhere } else { Told::Done };
     let decoder = Arc::new(Obedient::new(script));
-    let builder = Loader::builder(Records::resident(50)).batch_size(10).decoder(decoder);
+    let builder = builder(Records::resident(50)).batch_size(10).decoder(decoder);
     let loader = builder.on_bad_sample(OnBadSample::Substitute).build_blocking().unwrap();
     let batches = drain(loader.epoch(0)).unwrap();
     assert_eq!(batches[0].records()[7], 6);
@@ -158,7 +158,7 @@ fn a_row_that_no_class_takes_is_a_bad_sample() {
 fn settings_that_cannot_be_are_refused_by_name() {
     let dataset: Arc<dyn Dataset> = Records::resident(50);
     let refused = |settings: fn(LoaderBuilder) -> LoaderBuilder| {
-        let error = settings(Loader::builder(Arc::clone(&dataset))).build_blocking().unwrap_err();
+        let error = settings(builder(Arc::clone(&dataset))).build_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         error.to_string()
     };
@@ -176,7 +176,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn the_largest_numbers_are_taken_as_many() {
-    let builder = Loader::builder(Records::remote(50).0).batch_size(10).prefetch(usize::MAX);
+    let builder = builder(Records::remote(50).0).batch_size(10).prefetch(usize::MAX);
     let loader =
         builder.io_concurrency(usize::MAX).max_image_bytes(u64::MAX >> 8).memory_budget(u64::MAX).build_blocking();
     assert_eq!(drain(loader.unwrap().epoch(0)).unwrap().len(), 5);
@@ -184,13 +184,13 @@ fn the_largest_numbers_are_taken_as_many() {
 
 #[test]
 fn an_empty_dataset_is_refused() {
-    let error = Loader::builder(Records::resident(0)).build_blocking().unwrap_err();
+    let error = builder(Records::resident(0)).build_blocking().unwrap_err();
     assert_eq!(error.to_string(), "config: the dataset has no records; check the path or the subset it was made from");
 }
 
 #[test]
 fn an_epoch_smaller_than_a_batch_ends_at_once() {
-    let loader = Loader::builder(Records::resident(5)).batch_size(10).build_blocking().unwrap();
+    let loader = builder(Records::resident(5)).batch_size(10).build_blocking().unwrap();
     assert_eq!(loader.batches_per_epoch(), 0);
     assert!(drain(loader.epoch(0)).unwrap().is_empty());
     assert!(drain(loader.epochs(0..1_000_000)).unwrap().is_empty());
@@ -220,7 +220,7 @@ fn a_panicking_sampler_is_an_error_and_no_early_end() {
     }
     // What is read over a network ends with the task that planned it, so its batches may be lost too.
     for (dataset, delivered) in [(Records::resident(50), 2..=2), (Records::remote(50).0, 0..=2)] {
-        let builder = Loader::builder(dataset).sampler(Arc::new(Broken)).batch_size(10);
+        let builder = builder(dataset).sampler(Arc::new(Broken)).batch_size(10);
         let results: Vec<_> = builder.build_blocking().unwrap().epoch(0).blocking().collect();
         let (last, batches) = results.split_last().unwrap();
         assert!(delivered.contains(&batches.len()) && batches.iter().all(Result::is_ok));

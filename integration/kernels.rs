@@ -15,10 +15,13 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     agreement::{Case, case, cases, same},
-    support::host_kernels::HostKernels,
+    support::{host_kernels::HostKernels, skipped},
 };
 
 const SOURCES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
+/// Changes one thing of a case.
+type Edit<T> = fn(&mut T);
+
 const STORED: [DType; 4] = [DType::U8, DType::F16, DType::Bf16, DType::F32];
 
 /// Where the pixels of a case lie in memory, and where its row goes.
@@ -132,10 +135,15 @@ fn run(kernels: &HostKernels, case: &Case, at: Place) -> Result<Vec<u8>, String>
     shape.grid[0] = at.bands.unwrap_or(shape.grid[0]);
     let name = kernel_name(info.dtype, row.dtype).unwrap();
     let before = placed.src.0.clone();
-    // SAFETY: the item's addresses lie within `placed`, as much of it as `fits` and the assertion say.
-    let status = unsafe { kernels.launch(name, &shape, &[item], &flat(table), row) };
-    if status != 0 || before != placed.src.0 {
-        return Err(format!("status {status}, or the source has changed"));
+    let table = flat(table);
+    let mut status = -1;
+    let ranges = [(item.src, held), (table.as_ptr() as u64, 4 * table.len() as u64)];
+    let strays = kernels.strays(ranges, || {
+        // SAFETY: the item's addresses lie within `placed`, as much of it as `fits` and the assertion say.
+        status = unsafe { kernels.launch(name, &shape, &[item], &table, row) };
+    });
+    if status != 0 || strays != 0 || before != placed.src.0 {
+        return Err(format!("status {status}, {strays} reads outside, or the source has changed"));
     }
     let len = row.len_bytes();
     let out = placed.dst.bytes();
@@ -231,7 +239,7 @@ fn every_window_gives_the_bits_of_the_reference() {
         edit(&mut case.params);
         case
     };
-    let cases: [(&str, fn(&mut ResampleParams)); 12] = [
+    let cases: [(&str, Edit<ResampleParams>); 13] = [
         ("whole", |_| ()),
         ("flip across", |p| p.x.flip = 1),
         ("flip down", |p| p.y.flip = 1),
@@ -239,6 +247,7 @@ fn every_window_gives_the_bits_of_the_reference() {
         ("part", |p| (p.y.low, p.y.high, p.x.low, p.x.high) = (20, 31, 7, 70)),
         ("fill at all sides", |p| (p.y.from, p.y.to, p.x.from, p.x.to) = (3, 17, 5, 22)),
         ("fill, flipped", |p| (p.y.from, p.y.to, p.x.from, p.x.to, p.x.flip, p.y.flip) = (3, 17, 5, 22, 1, 1)),
+        ("fill before the image", |p| p.x.from = 13),
         ("all fill", |p| (p.x.from, p.x.to) = (0, 0)),
         ("cutout", |p| p.cutout = [2, 9, 3, 14]),
         ("cutout over the edge", |p| p.cutout = [15, 99, 20, 99]),
@@ -249,6 +258,8 @@ fn every_window_gives_the_bits_of_the_reference() {
         let case = with(edit);
         check(kernels, what, &case, Place::default());
         check(kernels, what, &case, Place { more: [3, 2], gap: 1, offset: 3, ..Place::default() });
+        // Two tiles, which sum different numbers of rows at a time where one holds fill alone.
+        check(kernels, what, &case, Place { shared_bytes: Some(2000), ..Place::default() });
         let mut other = Case { row: RowSpec { layout: Layout::Nhwc, ..case.row }, ..case };
         check(kernels, what, &other, Place::default());
         other.row.dtype = DType::U8;
@@ -294,7 +305,7 @@ fn pixels_without_weight_are_not_looked_at() {
         (case.params.x.step, case.params.x.start, case.params.x.low, case.params.x.high) = (1.0, 4.0, 4, 4 + width);
         for (at, value) in case.data.chunks_exact_mut(4).enumerate() {
             let column = at as u32 / 2 % (2 * width);
-            if column < 4 || column >= 4 + width || column % 3 == 0 {
+            if column < 4 || column >= 4 + width || column.is_multiple_of(3) {
                 value.copy_from_slice(&f32::INFINITY.to_ne_bytes());
             }
         }
@@ -363,7 +374,7 @@ fn a_window_outside_what_is_held_is_refused_and_reads_nothing_there() {
     let good = |item: &DeviceItem| fits(item, &case.row, DType::U16);
     assert!(good(&item));
     assert_eq!((item.origin, item.extent), ([10, 0], [20, 50]));
-    let edits: [(&str, fn(&mut DeviceItem)); 18] = [
+    let edits: [(&str, Edit<DeviceItem>); 18] = [
         ("begins a row late", |i| (i.origin[0], i.extent[0]) = (11, 19)),
         ("ends a row early", |i| i.extent[0] = 19),
         ("begins a column late", |i| (i.origin[1], i.extent[1]) = (1, 49)),
@@ -407,19 +418,17 @@ fn a_window_outside_what_is_held_is_refused_and_reads_nothing_there() {
         let case = noise(40, 50, 3, dtype, case.row);
         let mut placed = place(&case.info, &case.data, &case.params, &case.row, Place::default());
         placed.item.extent = [1, 1];
-        // All but the one pixel held is poison.
-        let held = placed.item.src as usize - placed.src.bytes().as_ptr() as usize;
-        for (at, byte) in placed.src.bytes().iter_mut().enumerate() {
-            if !(held..held + 12).contains(&at) {
-                *byte = 0xff;
-            }
-        }
         let mut shape = launch_shape(&case.row, 1);
         shape.shared_bytes = shared_bytes.unwrap_or(shape.shared_bytes);
         let name = kernel_name(dtype, DType::F32).unwrap();
-        // SAFETY: the addresses lie within `placed`; were more than `extent` read, it would still be its memory.
-        let status = unsafe { kernels.launch(name, &shape, &[placed.item], &flat(&case.table), &case.row) };
-        assert_eq!(status, 0);
+        let table = flat(&case.table);
+        let ranges = [(placed.item.src, 12), (table.as_ptr() as u64, 48)];
+        let strays = kernels.strays(ranges, || {
+            // SAFETY: the addresses lie within `placed`; were more than `extent` read, it would still be its memory.
+            let status = unsafe { kernels.launch(name, &shape, &[placed.item], &table, &case.row) };
+            assert_eq!(status, 0);
+        });
+        assert_eq!(strays, 0);
         let at = placed.row_at;
         let row = &placed.dst.bytes()[at..][..case.row.len_bytes()];
         assert!(row.chunks_exact(4).all(|v| f32::from_ne_bytes(v.try_into().unwrap()).is_finite()));
@@ -471,7 +480,7 @@ fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
 #[test]
 fn compiling_again_gives_the_same_ptx() {
     let Some(nvrtc) = std::env::var_os("INFEED_NVRTC") else {
-        eprintln!("skipped: INFEED_NVRTC is not set to libnvrtc.so.12 of 12.0.140, so the PTX is not compiled again");
+        skipped("the PTX is not compiled again: set INFEED_NVRTC to the libnvrtc.so.12 of 12.0.140");
         return;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("integration/gpu/ptx.py");

@@ -11,6 +11,8 @@ mod datasets;
 mod errors;
 mod kernels;
 mod ladder;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod mock;
 mod order;
 mod pressure;
 mod resume;

@@ -6,10 +6,10 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt};
-use infeed::{ErrorKind, Loader};
+use infeed::ErrorKind;
 
 use crate::support::{
-    PATIENCE, drain,
+    PATIENCE, builder, drain,
     records::{LEN, Records, name, record_of},
     store::Fault,
 };
@@ -34,7 +34,7 @@ fn settle() {
 #[test]
 fn local_reads_run_prefetch_batches_ahead_of_polling_and_no_further() {
     let (dataset, tracker) = Records::inline(400);
-    let loader = Loader::builder(dataset).batch_size(10).prefetch(3).workers(2).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).prefetch(3).workers(2).build_blocking().unwrap();
     let mut batches = loader.epoch(0).blocking();
     assert!(until(|| tracker.requests() == 30), "{} reads", tracker.requests());
     settle();
@@ -49,7 +49,7 @@ fn local_reads_run_prefetch_batches_ahead_of_polling_and_no_further() {
 #[test]
 fn prefetch_runs_over_the_epoch_edge() {
     let (dataset, tracker) = Records::inline(20);
-    let loader = Loader::builder(dataset).batch_size(10).prefetch(4).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).prefetch(4).build_blocking().unwrap();
     let _batches = loader.epochs(0..3);
     assert!(until(|| tracker.requests() == 40), "two epochs of 20 records fit in 4 batches: {}", tracker.requests());
 }
@@ -57,7 +57,7 @@ fn prefetch_runs_over_the_epoch_edge() {
 #[test]
 fn held_batches_never_stall_the_stream() {
     for (dataset, _tracker) in [Records::inline(300), Records::remote(300)] {
-        let loader = Loader::builder(dataset).batch_size(10).prefetch(2).build_blocking().unwrap();
+        let loader = builder(dataset).batch_size(10).prefetch(2).build_blocking().unwrap();
         let held = drain(loader.epoch(0)).unwrap();
         assert_eq!(held.len(), 30);
         // Their memory was not used again behind our back.
@@ -72,7 +72,7 @@ fn held_batches_never_stall_the_stream() {
 #[test]
 fn a_stream_that_nobody_polls_does_not_stall_another() {
     let (dataset, _) = Records::remote(200);
-    let loader = Loader::builder(dataset).batch_size(10).prefetch(2).workers(1).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).prefetch(2).workers(1).build_blocking().unwrap();
     let _idle = loader.epoch(0);
     settle();
     assert_eq!(drain(loader.epoch(1)).unwrap().len(), 20);
@@ -83,7 +83,7 @@ fn encoded_bytes_ahead_stay_within_the_window() {
     // A batch of four 64-byte records takes one unit of 64 KiB of the window. One batch may own rows and gives its unit
     // back when it is decoded; all others wait with their bytes, far fewer than the seats would hold.
     let (dataset, tracker) = Records::remote(2000);
-    let builder = Loader::builder(dataset).batch_size(4).prefetch(1).workers(1);
+    let builder = builder(dataset).batch_size(4).prefetch(1).workers(1);
     let loader = builder.memory_budget(1 << 20).build_blocking().unwrap();
     let _batches = loader.epoch(0);
     settle();
@@ -101,7 +101,7 @@ fn answers_in_any_order_and_a_late_head_do_not_lock_up() {
     }
     tracker.fail(&name(0), Fault::Delay(Duration::from_millis(120)));
     for (prefetch, requests) in [(1, 1), (1, 16), (2, 64), (8, 5)] {
-        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(12).prefetch(prefetch);
+        let builder = builder(Arc::clone(&dataset)).batch_size(12).prefetch(prefetch);
         let loader = builder.io_concurrency(requests).memory_budget(2 << 20).workers(2).build_blocking().unwrap();
         let batches = drain(loader.epoch(0)).unwrap();
         let records: Vec<u64> = batches.iter().flat_map(|batch| batch.records().to_vec()).collect();
@@ -113,7 +113,7 @@ fn answers_in_any_order_and_a_late_head_do_not_lock_up() {
 #[test]
 fn requests_stay_within_their_limit() {
     let (dataset, tracker) = Records::remote(300);
-    let loader = Loader::builder(dataset).batch_size(10).io_concurrency(3).build_blocking().unwrap();
+    let loader = builder(dataset).batch_size(10).io_concurrency(3).build_blocking().unwrap();
     drain(loader.epoch(0)).unwrap();
     assert!(tracker.most_in_flight() <= 3, "{} requests at a time", tracker.most_in_flight());
 }
@@ -121,9 +121,8 @@ fn requests_stay_within_their_limit() {
 #[test]
 fn a_budget_below_the_least_is_refused_and_the_least_works() {
     let dataset = Records::resident(100);
-    let build = |bytes: u64| {
-        Loader::builder(Arc::clone(&dataset)).batch_size(64).workers(1).memory_budget(bytes).build_blocking()
-    };
+    let build =
+        |bytes: u64| builder(Arc::clone(&dataset)).batch_size(64).workers(1).memory_budget(bytes).build_blocking();
     let error = build(1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("memory_budget") && error.to_string().contains("least"), "{error}");
@@ -141,7 +140,7 @@ fn a_trainer_that_blocks_its_only_thread_finds_the_next_batch_ready() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let (dataset, _) = Records::remote(400);
-        let loader = Loader::builder(dataset).batch_size(10).prefetch(4).build().await.unwrap();
+        let loader = builder(dataset).batch_size(10).prefetch(4).build().await.unwrap();
         let mut batches = loader.epoch(0);
         batches.next().await.unwrap().unwrap();
         let mut ready = 0;

@@ -10,7 +10,7 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{Plain, cases, drain, plain, records::Records};
+use crate::support::{Plain, builder, cases, drain, plain, records::Records};
 
 /// 97 pictures of 12×12 whose pixels depend on record and place.
 fn pictures() -> Arc<dyn Dataset> {
@@ -23,7 +23,7 @@ fn pictures() -> Arc<dyn Dataset> {
 }
 
 fn loader(dataset: &Arc<dyn Dataset>, settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
-    settings(Loader::builder(Arc::clone(dataset)).shuffle(5)).build_blocking().unwrap()
+    settings(builder(Arc::clone(dataset)).shuffle(5)).build_blocking().unwrap()
 }
 
 fn augment() -> Transform {

@@ -18,7 +18,9 @@
 //! let mut batches = loader.epoch(0);
 //! while let Some(batch) = batches.next().await {
 //!     let batch = batch?;
-//!     let pixels: &[f32] = batch["image"].as_slice().expect("f32 is the default");
+//!     // On a machine with a GPU the batch lies there; see `Tensor::device_ptr` for how a trainer takes it.
+//!     let image = batch["image"].to_host()?;
+//!     let pixels: &[f32] = image.as_slice().expect("f32 is the default");
 //!     assert_eq!(batch["image"].shape(), [64, 3, 32, 32]);
 //!     assert_eq!(pixels.len(), 64 * 3 * 32 * 32);
 //! }
@@ -45,7 +47,7 @@
 //!
 //! # Features
 //!
-//! `default = ["cli", "cuda", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
+//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
 //! `cuda` looks for a GPU at run time and needs nothing at build time; decoding on it is not built yet.
 
 #![deny(unsafe_code)]
@@ -76,6 +78,8 @@ pub use report::{BadSample, Clock, DeviceTimes, Recorder, Report, Stage, StageRe
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::Source;
 pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
+#[cfg(feature = "dlpack")]
+pub use sys::dlpack::{Dlpack, DlpackAbi};
 pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout};

@@ -5,6 +5,8 @@ use std::{fmt, marker::PhantomData};
 use bytemuck::AnyBitPattern;
 use half::{bf16, f16};
 
+#[cfg(feature = "dlpack")]
+use crate::sys::dlpack::{Dlpack, DlpackAbi};
 use crate::{
     error::Result,
     sys::{
@@ -85,7 +87,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// All values as bytes in the machine's order, the first aligned to 64; `None` on a GPU.
+    /// All values as bytes in the machine's order, the first aligned to 64 (but see `from_dlpack`); `None` on a GPU.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         self.data.bytes()
@@ -95,7 +97,7 @@ impl Tensor {
     /// nothing.
     #[must_use]
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
-        // Aligned: buffers start at 64 bytes.
+        // Aligned: buffers start at 64 bytes, and memory of other libraries is refused unless it is.
         self.bytes().filter(|_| T::DTYPE == self.dtype).map(bytemuck::cast_slice)
     }
 
@@ -153,7 +155,68 @@ impl Tensor {
     /// Bytes of one row of the batch.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
-        self.shape[1..].iter().product::<usize>() * self.dtype.size()
+        self.shape.iter().skip(1).product::<usize>() * self.dtype.size()
+    }
+}
+
+#[cfg(feature = "dlpack")]
+impl Tensor {
+    /// Lends the values to another library, without a copy: numpy, PyTorch, JAX, CuPy, Rust crates.
+    ///
+    /// What is lent keeps the memory as a clone of the tensor does. It is read-only: clones may be read meanwhile.
+    ///
+    /// ```
+    /// # fn consume(_managed: *mut std::ffi::c_void) {}
+    /// # fn lend(batch: infeed::Batch) -> infeed::Result<()> {
+    /// use infeed::DlpackAbi;
+    ///
+    /// // For Python: a `PyCapsule` over this address, named `DlpackAbi::Versioned.capsule_name()`.
+    /// let managed = batch["image"].to_dlpack(DlpackAbi::Versioned)?.into_raw();
+    /// consume(managed); // It calls the deleter when it is done.
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config` when the tensor lies on a GPU: name the stream, with [`to_dlpack_on`](Self::to_dlpack_on).
+    pub fn to_dlpack(&self, abi: DlpackAbi) -> Result<Dlpack> {
+        Dlpack::lend(abi, &self.shape, self.dtype, self.data.clone(), None)
+    }
+
+    /// [`to_dlpack`](Self::to_dlpack) for work on `stream`, which means nothing in host memory.
+    ///
+    /// The values are there already. The memory is reused only behind what `stream` was given until the deleter is
+    /// called. In Python's `__dlpack__(stream=…)`, numbers above 0 are handles of streams and go to
+    /// [`CudaStream::from_raw`] as they are; none means [`CudaStream::DEFAULT`]; with -1 the consumer names no stream, and
+    /// should be asked to.
+    ///
+    /// # Errors
+    /// `Internal` when the shape can't be said in DLPack.
+    pub fn to_dlpack_on(&self, abi: DlpackAbi, stream: CudaStream) -> Result<Dlpack> {
+        Dlpack::lend(abi, &self.shape, self.dtype, self.data.clone(), Some(stream))
+    }
+
+    /// A tensor over host memory of another library, without a copy. The library gets it back with the last clone, also
+    /// when this is an error. Its first value may be aligned to its type only.
+    ///
+    /// # Errors
+    /// `Unsupported`: other types than ours, not row-major, not aligned, memory of other devices. `Config`: it lies on a
+    /// GPU, see [`from_dlpack_on`](Self::from_dlpack_on).
+    pub fn from_dlpack(dlpack: Dlpack) -> Result<Self> {
+        let (shape, dtype, data) = dlpack.borrow(None)?;
+        Ok(Self::new(shape, dtype, data))
+    }
+
+    /// [`from_dlpack`](Self::from_dlpack) that also takes memory of a GPU, which the other library fills and reuses in
+    /// order of `stream`: the one that its `__dlpack__(stream=…)` was called with.
+    ///
+    /// Blocks the thread until `stream` has done what it was given so far. `stream` must live as long as the tensor; when
+    /// the last clone is dropped, it waits for all readers ([`device_ptr`](Self::device_ptr)) before the memory goes back.
+    ///
+    /// # Errors
+    /// As `from_dlpack`; `Device` when the GPU is not there or failed.
+    pub fn from_dlpack_on(dlpack: Dlpack, stream: CudaStream) -> Result<Self> {
+        let (shape, dtype, data) = dlpack.borrow(Some(stream))?;
+        Ok(Self::new(shape, dtype, data))
     }
 }
 

@@ -25,6 +25,8 @@ const SOURCES: [(&str, &str); 3] = [
 ];
 
 type Launch = unsafe extern "C" fn(*const c_char, *const c_uint, *const c_uint, c_uint, *const *const c_void) -> c_int;
+type Watch = unsafe extern "C" fn(*const c_void, usize, *const c_void, usize);
+type Strays = unsafe extern "C" fn() -> c_uint;
 type ArgSizes = unsafe extern "C" fn(*const c_char, *mut c_uint, c_int) -> c_int;
 
 /// The kernels of this machine.
@@ -41,7 +43,7 @@ impl HostKernels {
 
     fn build() -> Option<Self> {
         let Some(compiler) = compiler() else {
-            eprintln!("skipped: no C++ compiler (set CXX), so the GPU kernels can't run on the CPU");
+            super::skipped("the GPU's kernels don't run on the CPU: no C++ compiler; install g++ or set CXX");
             return None;
         };
         // One folder for each run: two processes may test at a time.
@@ -69,6 +71,19 @@ impl HostKernels {
         let count = unsafe { arg_sizes(name.as_ptr(), sizes.as_mut_ptr(), 16) };
         sizes.truncate(usize::try_from(count).ok()?);
         Some(sizes)
+    }
+
+    /// How often the kernels that `run` launches on this thread read pixels or tables outside two ranges of addresses.
+    pub(crate) fn strays(&self, [first, second]: [(u64, u64); 2], run: impl FnOnce()) -> u32 {
+        // SAFETY: the function has this signature in kernels.cpp.
+        let watch = unsafe { self.library.get::<Watch>(b"infeed_mock_watch") }.unwrap();
+        // SAFETY: the function has this signature in kernels.cpp.
+        let strays = unsafe { self.library.get::<Strays>(b"infeed_mock_strays") }.unwrap();
+        // SAFETY: the addresses are compared, never read.
+        unsafe { watch(first.0 as *const c_void, first.1 as usize, second.0 as *const c_void, second.1 as usize) };
+        run();
+        // SAFETY: takes nothing and reads a number of this thread.
+        unsafe { strays() }
     }
 
     /// Makes the rows of all items, to the end; gives the driver's status.

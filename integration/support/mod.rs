@@ -1,16 +1,32 @@
 //! Shared by the tests.
 
 pub(crate) mod host_kernels;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod mock;
 pub(crate) mod records;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
 
 use std::time::Duration;
 
-use infeed::{Batch, BatchStream, Result};
+use std::sync::Arc;
+
+use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
 
 /// Long enough for any machine; a test that needs it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A loader whose batches lie in host memory, also on a machine with a GPU.
+pub(crate) fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
+    Loader::builder(dataset).device(Device::Cpu)
+}
+
+/// Says in one line what a test leaves out on this machine.
+#[expect(clippy::print_stderr, reason = "a test that passes without testing has to say so")]
+pub(crate) fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
 
 /// All batches of a stream, on this thread.
 pub(crate) fn drain(stream: BatchStream) -> Result<Vec<Batch>> {

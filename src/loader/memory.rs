@@ -153,7 +153,7 @@ pub(super) fn divide_device(
         }
     };
     let batches = (budget - decoders) / batch.max(1);
-    Ok((budget, (batches - 1).clamp(1, wanted) as usize))
+    Ok((budget, batches.saturating_sub(1).clamp(1, wanted.max(1)) as usize))
 }
 
 /// A size for people.

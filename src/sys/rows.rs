@@ -8,7 +8,8 @@
 //!
 //! A job *owns* its rows: when a stream is dropped in the middle of a batch, memory under a running decoder or kernel
 //! stays alive until it is done with it. Rows on a GPU have an address instead of bytes; they return to the pool when
-//! the streams that read them are done.
+//! the streams that read them are done. `Frozen` may also lie over memory of another library, which gets it back with
+//! the last clone.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
@@ -62,11 +63,30 @@ impl Drop for Block {
     }
 }
 
+/// Host memory of another library.
+struct Foreign {
+    start: NonNull<u8>,
+    /// Gives the memory back when dropped.
+    _owner: Box<dyn Send + Sync>,
+}
+
+// SAFETY: nobody writes the bytes while they are here (`Frozen::foreign` asks for it), and the owner may go anywhere.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Foreign")
+    }
+}
+
 /// What a buffer is made of.
 #[derive(Debug)]
 enum Memory {
     Host(Block),
     Device(DeviceBlock),
+    Foreign(Foreign),
 }
 
 impl Memory {
@@ -79,7 +99,7 @@ impl Memory {
 
     fn is_free(&self) -> bool {
         match self {
-            Self::Host(_) => true,
+            Self::Host(_) | Self::Foreign(_) => true,
             Self::Device(block) => block.is_free(),
         }
     }
@@ -254,13 +274,14 @@ impl Home {
     fn start(&self) -> *mut u8 {
         match self.memory() {
             Memory::Host(block) => block.start(),
+            Memory::Foreign(foreign) => foreign.start.as_ptr(),
             Memory::Device(block) => panic!("rows on cuda:{} have no bytes in host memory", block.context().index()),
         }
     }
 
     fn device(&self) -> Option<&DeviceBlock> {
         match self.memory() {
-            Memory::Host(_) => None,
+            Memory::Host(_) | Memory::Foreign(_) => None,
             Memory::Device(block) => Some(block),
         }
     }
@@ -458,7 +479,41 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before. `None` on a GPU.
+    /// Host memory of another library; dropping `owner` gives it back, with the last clone.
+    ///
+    /// # Safety
+    /// `len` initialised bytes begin at `start`; they stay valid, and nobody writes them, until `owner` is dropped.
+    #[must_use]
+    pub unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
+        let memory = Some(Memory::Foreign(Foreign { start, _owner: owner }));
+        Self { home: Arc::new(Home { memory, pool: None }), offset: 0, len }
+    }
+
+    /// The same on a GPU. Waits on the host for what `stream` was given so far, so that the bytes are complete. When the
+    /// last clone is dropped, `stream` waits for all readers, then `owner` is dropped.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    ///
+    /// # Safety
+    /// `len` bytes begin at `address` in the memory of `context`'s GPU; they stay valid, and nobody writes them, until
+    /// `owner` is dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else
+    /// only behind it.
+    pub unsafe fn foreign_on(
+        context: &Context,
+        address: u64,
+        len: usize,
+        stream: CudaStream,
+        owner: Box<dyn Send + Sync>,
+    ) -> Result<Self> {
+        // SAFETY: as the caller says.
+        let block = unsafe { DeviceBlock::foreign(context, address, len, stream, owner) }?;
+        let home = Home { memory: Some(Memory::Device(block)), pool: None };
+        Ok(Self { home: Arc::new(home), offset: 0, len })
+    }
+
+    /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before or the memory is another library's.
+    /// `None` on a GPU.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         if self.home.device().is_some() {

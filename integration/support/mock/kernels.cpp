@@ -47,3 +47,14 @@ extern "C" int infeed_mock_launch(const char* name, const unsigned grid[3], cons
     if (!entry) return 500;
     return infeed::run_grid(grid, block, shared_bytes, entry->call, args);
 }
+
+// From now on, pixels and tables that kernels launched by this thread read must lie in one of two ranges.
+extern "C" void infeed_mock_watch(const void* start0, size_t len0, const void* start1, size_t len1) {
+    infeed::watch = {{static_cast<const char*>(start0), static_cast<const char*>(start1)}, {len0, len1}, true, 0};
+}
+
+// Ends the watch; gives the number of reads elsewhere.
+extern "C" unsigned infeed_mock_strays() {
+    infeed::watch.on = false;
+    return infeed::watch.strays;
+}

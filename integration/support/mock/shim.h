@@ -38,9 +38,30 @@ inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
+namespace infeed {
+// Where this thread's kernels may read through `__ldg`, while a test watches; and how often they read elsewhere.
+struct Watch {
+    const char* start[2];
+    size_t len[2];
+    bool on;
+    unsigned strays;
+};
+inline thread_local Watch watch;
+} // namespace infeed
+
 template <class T> inline T __ldg(const T* p) {
     // A GPU refuses an address that is not a multiple of the size; here it would pass unseen.
     if (reinterpret_cast<uintptr_t>(p) % sizeof(T)) std::abort();
+    infeed::Watch& watch = infeed::watch;
+    if (watch.on) {
+        const char* at = reinterpret_cast<const char*>(p);
+        const auto within = [&](int i) { return at >= watch.start[i] && at + sizeof(T) <= watch.start[i] + watch.len[i]; };
+        if (!within(0) && !within(1)) {
+            // A value that shows, where the address may be none.
+            ++watch.strays;
+            return T(77);
+        }
+    }
     return *p;
 }
 

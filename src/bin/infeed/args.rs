@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use infeed::{DType, Layout, sampler::LastBatch};
+use infeed::{DType, Device, Layout, codec::Split, sampler::LastBatch};
 
 use crate::{out::JsonTarget, units};
 
@@ -84,9 +84,9 @@ pub(crate) struct LoaderArgs {
     /// Order of the axes [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
-    /// Where batches are made: auto, cpu, or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub device: DeviceArg,
+    /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: auto]
+    #[arg(long, value_name = "auto|DEVICE")]
+    pub device: Option<Auto<Device>>,
     /// Decoding threads [default: auto, one for each core]
     #[arg(long, value_name = "auto|N")]
     pub workers: Option<Auto<usize>>,
@@ -96,6 +96,15 @@ pub(crate) struct LoaderArgs {
     /// Host memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,
+    /// Device memory the loader may use [default: auto]
+    #[arg(long, value_name = "auto|SIZE")]
+    pub device_budget: Option<Auto<Bytes>>,
+    /// CUDA streams that decode beside the hardware engines [default: auto]
+    #[arg(long, value_name = "auto|N")]
+    pub streams: Option<Auto<usize>>,
+    /// How a GPU's decoders share images [default: adaptive]
+    #[arg(long, value_name = "HOW")]
+    pub split: Option<SplitArg>,
     /// Requests in flight to a remote store [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub io_concurrency: Option<Auto<usize>>,
@@ -197,6 +206,15 @@ value_enum!(
     LayoutArg => Layout { Nchw => Self::Nchw, Nhwc => Self::Nhwc }
 );
 value_enum!(
+    /// `--split`
+    SplitArg => Split {
+        /// Whoever is idle takes the next one
+        Adaptive => Self::Adaptive,
+        /// By header and record alone, so that runs on one machine repeat to the byte
+        Fixed => Self::Fixed,
+    }
+);
+value_enum!(
     /// `--last-batch`
     LastBatchArg => LastBatch {
         /// Leave them out
@@ -264,30 +282,6 @@ impl FromStr for Shuffle {
     }
 }
 
-/// `--device`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceArg {
-    Auto,
-    Cpu,
-    Cuda(u32),
-}
-
-impl FromStr for DeviceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => {
-                let index = text.strip_prefix("cuda:").and_then(|n| n.parse().ok());
-                index.map(Self::Cuda).ok_or_else(|| "use auto, cpu, or cuda:N".into())
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -310,8 +304,8 @@ mod tests {
 
     #[test]
     fn devices_are_named_as_in_frameworks() {
-        assert_eq!("cuda:3".parse(), Ok(DeviceArg::Cuda(3)));
-        assert!("gpu".parse::<DeviceArg>().is_err());
-        assert!("cuda:x".parse::<DeviceArg>().is_err());
+        assert_eq!("cuda:3".parse::<Auto<Device>>(), Ok(Auto(Some(Device::Cuda(3)))));
+        assert_eq!("auto".parse::<Auto<Device>>(), Ok(Auto(None)));
+        assert!("gpu".parse::<Auto<Device>>().is_err());
     }
 }

@@ -10,7 +10,7 @@ use infeed::{
 };
 
 use crate::{
-    args::{Auto, DeviceArg, LoaderArgs, OnBadSampleArg, Shuffle},
+    args::{Auto, LoaderArgs, OnBadSampleArg, Shuffle},
     failure::Failure,
 };
 
@@ -20,7 +20,6 @@ pub(crate) fn loader_config(
     dataset: &dyn Dataset,
     epochs: u64,
 ) -> Result<(LoaderConfig, String), Failure> {
-    check_device(args.device)?;
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
     let ConfigFile { mut config, has_shard, has_transform } = file;
     let transform_name = match (&args.transform, has_transform) {
@@ -39,9 +38,13 @@ pub(crate) fn loader_config(
     set(&mut config.dtype, args.dtype);
     set(&mut config.layout, args.layout);
     set(&mut config.last_batch, args.last_batch);
+    set_auto(&mut config.device, args.device);
     set_auto(&mut config.workers, args.workers);
     set_auto(&mut config.prefetch, args.prefetch);
     set_auto(&mut config.memory_budget, args.memory_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
+    set_auto(&mut config.device_budget, args.device_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
+    set_auto(&mut config.streams, args.streams);
+    set(&mut config.split, args.split);
     set_auto(&mut config.io_concurrency, args.io_concurrency);
     match args.shuffle {
         Some(Shuffle::Off) => config.order = Order::Sequential,
@@ -77,23 +80,6 @@ fn set<A: Into<T>, T>(setting: &mut T, arg: Option<A>) {
 fn set_auto<T>(setting: &mut Option<T>, arg: Option<Auto<T>>) {
     if let Some(Auto(value)) = arg {
         *setting = value;
-    }
-}
-
-/// `auto` is the CPU for now.
-fn check_device(device: DeviceArg) -> Result<(), Failure> {
-    match device {
-        DeviceArg::Auto | DeviceArg::Cpu => Ok(()),
-        DeviceArg::Cuda(index) => {
-            let devices = infeed::devices();
-            let why = match devices.gpus.iter().find(|gpu| gpu.index == index) {
-                Some(gpu) => {
-                    format!("{gpu} is there, but decoding on a GPU is not built in this version")
-                }
-                None => format!("no such GPU: {}", devices.to_string().replace('\n', "; ")),
-            };
-            Err(Failure::Failed(format!("device: cuda:{index}: {why}; use --device cpu")))
-        }
     }
 }
 

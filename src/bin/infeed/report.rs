@@ -7,7 +7,10 @@ use infeed::{BadSample, StageReport, Times};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{checksum::Checksum, units};
+use crate::{
+    checksum::{Checksum, ChecksumOf},
+    units,
+};
 
 /// The JSON of `run`; its keys are stable. Times are in seconds.
 #[derive(Debug, Serialize)]
@@ -38,6 +41,8 @@ pub(crate) struct RunReport {
     pub bad_samples: Vec<Bad>,
     pub bad_sample_count: u64,
     pub checksum: Option<Checksum>,
+    /// What the checksum is taken over; `None` without one.
+    pub checksum_of: Option<ChecksumOf>,
     pub bottleneck: Option<&'static str>,
     pub stages: Vec<StageReport>,
     pub device: String,
@@ -77,6 +82,9 @@ impl RunReport {
         let mut rows: Vec<(&str, String)> = Vec::new();
         let epochs = if self.epochs == 1 { "1 epoch".into() } else { format!("{} epochs", self.epochs) };
         rows.push(("dataset", format!("{}: {} records, {}", self.url, units::count(self.records), self.format)));
+        if self.device != "cpu" {
+            rows.push(("device", self.device.clone()));
+        }
         let delivered =
             format!("{} samples in {} batches, {epochs}", units::count(self.samples), units::count(self.batches));
         rows.push(("delivered", delivered));
@@ -116,7 +124,8 @@ impl RunReport {
             rows.push(("bottleneck", words.into()));
         }
         if let Some(checksum) = self.checksum {
-            rows.push(("checksum", checksum.to_string()));
+            let of = if self.checksum_of == Some(ChecksumOf::Records) { " (of records, not of pixels)" } else { "" };
+            rows.push(("checksum", format!("{checksum}{of}")));
         }
         let mut table = table();
         table.add_rows(rows.into_iter().map(|(name, value)| [name.to_owned(), value]));
@@ -128,10 +137,18 @@ impl RunReport {
 
     fn stage_table(&self) -> String {
         let mut table = table();
-        table.set_header(["stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99"]);
-        for stage in self.stages.iter().filter(|stage| stage.items > 0) {
+        let on_device = self.stages.iter().any(|stage| !stage.device.is_zero());
+        let with_device = |mut cells: Vec<String>, device: String| {
+            if on_device {
+                cells.insert(2, device);
+            }
+            cells
+        };
+        let names = ["stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99"].map(String::from);
+        table.set_header(with_device(names.into(), "on GPU".into()));
+        for stage in self.stages.iter().filter(|stage| stage.items > 0 || !stage.device.is_zero()) {
             let time = |time: std::time::Duration| units::time(time.as_secs_f64());
-            table.add_row([
+            let cells = vec![
                 stage.stage.to_string(),
                 time(stage.busy),
                 time(stage.starved),
@@ -140,7 +157,8 @@ impl RunReport {
                 units::size(stage.bytes),
                 time(stage.p50),
                 time(stage.p99),
-            ]);
+            ];
+            table.add_row(with_device(cells, time(stage.device)));
         }
         align_right(&mut table, 1..);
         table.trim_fmt()

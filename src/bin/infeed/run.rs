@@ -6,13 +6,13 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Batch, BatchStream, Loader, sampler::LoaderState};
+use infeed::{Batch, BatchStream, Device, Loader, codec::Split, sampler::LoaderState};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    args::{DeviceArg, RunArgs},
-    checksum::Checksum,
+    args::RunArgs,
+    checksum::{Checksum, ChecksumOf},
     failure::Failure,
     options,
     out::{self, JsonTarget, Out},
@@ -46,12 +46,16 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
 
     let rank = loader.config().shard.rank();
     let mut config = describe(&loader, args, &transform_name)?;
-    config.insert("resumed".into(), resumed(from.as_ref(), rank));
+    let of = match (loader.config().device, loader.config().split) {
+        (Some(Device::Cuda(_)), Split::Adaptive) => ChecksumOf::Records,
+        _ => ChecksumOf::Rows,
+    };
+    config.insert("resumed".into(), resumed(from.as_ref(), rank, of));
     let checksum = match (&from, args.checksum) {
         (_, false) => None,
         (None, true) => Some(Checksum::default()),
-        (Some(from), true) => Some(from.checksum_for(rank).unwrap_or_else(|| {
-            out.warn("the resumed run kept no checksum, so this one covers the rest alone; run the first part with --checksum too");
+        (Some(from), true) => Some(from.checksum_for(rank, of).unwrap_or_else(|| {
+            out.warn("the resumed run kept no checksum of this kind, so this one covers the rest alone; run the first part with --checksum too");
             Checksum::default()
         })),
     };
@@ -72,6 +76,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         batches_per_epoch: loader.batches_per_epoch(),
         step_offset,
         checksum,
+        of,
         hasher: Xxh3::new(),
         meters: Meters::default(),
         samples_before,
@@ -108,8 +113,9 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         bad_sample_count: report.bad_sample_count,
         bad_samples: report.bad_samples.into_iter().map(Into::into).collect(),
         checksum,
+        checksum_of: checksum.map(|_| of),
         stages: report.stages,
-        device: "cpu".into(),
+        device: loader.config().device.unwrap_or_default().to_string(),
         workers: loader.config().workers,
         config,
     })
@@ -124,6 +130,7 @@ struct Trainer<'a> {
     /// Epoch in which the run starts, and the steps of it that were done before.
     step_offset: (u64, u64),
     checksum: Option<Checksum>,
+    of: ChecksumOf,
     hasher: Xxh3,
     meters: Meters,
     samples_before: u64,
@@ -156,7 +163,7 @@ impl Trainer<'_> {
             };
             let data = asked.elapsed();
             let batch = batch?;
-            self.take(&batch);
+            self.take(&batch)?;
             if !self.args.step_time.is_zero() {
                 tokio::time::sleep(self.args.step_time).await;
             }
@@ -179,15 +186,16 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    fn take(&mut self, batch: &Batch) {
+    fn take(&mut self, batch: &Batch) -> Result<(), Failure> {
         self.batches += 1;
         self.samples += batch.valid() as u64;
         if let Some(sum) = &mut self.checksum {
-            sum.add_batch(&mut self.hasher, batch);
+            sum.add_batch(&mut self.hasher, batch, self.of)?;
         }
         for bad in batch.bad_samples() {
             self.out.warn(format_args!("bad sample in epoch {}: {}", bad.epoch, bad.error));
         }
+        Ok(())
     }
 
     /// Batches of this epoch that are done after `batch`, those before a resume included.
@@ -212,7 +220,7 @@ impl Trainer<'_> {
         };
         let samples = self.samples_before + self.samples;
         let (checksum, rank) = (self.checksum, self.rank);
-        StateFile { version: state::VERSION, state, checksum, samples, rank }.write(path)
+        StateFile { version: state::VERSION, state, checksum, checksum_of: self.of, samples, rank }.write(path)
     }
 
     fn writes_files(&self) -> bool {
@@ -270,11 +278,6 @@ fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map
     };
     let shard = loader.config().shard;
     config.remove("shard");
-    let device = match args.loader.device {
-        DeviceArg::Auto => "auto".into(),
-        DeviceArg::Cpu => "cpu".into(),
-        DeviceArg::Cuda(index) => format!("cuda:{index}"),
-    };
     config.extend([
         ("rank".into(), json!(shard.rank())),
         ("world_size".into(), json!(shard.world())),
@@ -283,15 +286,14 @@ fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map
         ("epochs".into(), json!(args.epochs)),
         ("max_batches".into(), json!(args.max_batches)),
         ("step_time".into(), json!(args.step_time.as_secs_f64())),
-        ("device".into(), json!(device)),
     ]);
     Ok(config)
 }
 
 /// Where the run went on from: `checksum` starts from the sum named here.
-fn resumed(from: Option<&StateFile>, rank: u32) -> Value {
+fn resumed(from: Option<&StateFile>, rank: u32, of: ChecksumOf) -> Value {
     from.map_or(Value::Null, |from| {
-        json!({ "epoch": from.state.epoch, "position": from.state.position, "checksum": from.checksum_for(rank) })
+        json!({ "epoch": from.state.epoch, "position": from.state.position, "checksum": from.checksum_for(rank, of) })
     })
 }
 

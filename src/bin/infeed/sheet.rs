@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use futures::StreamExt;
 use image::{ImageFormat, RgbImage};
 use infeed::{
-    DType, Dataset, Layout, Loader, OnBadSample, Tensor,
+    DType, Dataset, Device, Layout, Loader, OnBadSample, Tensor,
     dataset::FieldKind,
     sampler::{LastBatch, Shard},
     transform::{Op, Transform},
@@ -33,6 +33,7 @@ pub(crate) async fn write(
     };
     let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
     let loader = Loader::builder(Arc::clone(dataset))
+        .device(Device::Cpu)
         .batch_size(count)
         .shuffle(seed)
         .shard(Shard::default())

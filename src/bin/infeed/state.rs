@@ -6,7 +6,11 @@ use infeed::sampler::LoaderState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{checksum::Checksum, failure::Failure, out};
+use crate::{
+    checksum::{Checksum, ChecksumOf},
+    failure::Failure,
+    out,
+};
 
 /// Written aside and renamed, so it is always whole.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +20,9 @@ pub(crate) struct StateFile {
     pub state: LoaderState,
     /// Of all rows up to the state, on this rank; `None` when the run keeps none.
     pub checksum: Option<Checksum>,
+    /// What it is taken over.
+    #[serde(default)]
+    pub checksum_of: ChecksumOf,
     /// Rows up to the state, on this rank.
     pub samples: u64,
     pub rank: u32,
@@ -49,7 +56,10 @@ impl StateFile {
 
     /// The sum that a run on `rank` goes on from. The file's sum belongs to the rank that wrote it: another rank that
     /// resumes from the same file (the world has grown) starts from nothing, so that the ranks' sums still add up.
-    pub(crate) fn checksum_for(&self, rank: u32) -> Option<Checksum> {
-        if rank == self.rank { self.checksum } else { Some(Checksum::default()) }
+    pub(crate) fn checksum_for(&self, rank: u32, of: ChecksumOf) -> Option<Checksum> {
+        if rank != self.rank {
+            return Some(Checksum::default());
+        }
+        self.checksum.filter(|_| self.checksum_of == of)
     }
 }

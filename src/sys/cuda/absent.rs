@@ -65,6 +65,15 @@ impl DeviceBlock {
     pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
         match *context {}
     }
+    pub(in crate::sys) unsafe fn foreign(
+        context: &Context,
+        _address: u64,
+        _len: usize,
+        _stream: CudaStream,
+        _owner: Box<dyn Send + Sync>,
+    ) -> Result<Self> {
+        match *context {}
+    }
     pub(in crate::sys) fn address(&self) -> u64 {
         match *self {}
     }

@@ -32,6 +32,16 @@ pub(in crate::sys) struct DeviceBlock {
     /// Recorded on readers' streams, then on `stream`.
     mark: Event,
     state: Mutex<State>,
+    /// Memory of another library: never freed here.
+    foreign: Option<Foreign>,
+}
+
+/// Whose memory it is.
+struct Foreign {
+    /// Behind this stream the library uses the memory again.
+    stream: CudaStream,
+    /// Gives the memory back when dropped.
+    owner: Box<dyn Send + Sync>,
 }
 
 #[derive(Default)]
@@ -63,10 +73,30 @@ impl DeviceBlock {
             context.check("cuMemAlloc", code)?;
         }
         drop(bound);
-        let block = Self { context: context.clone(), address, len, stream, mark, state: Mutex::default() };
+        let state = Mutex::default();
+        let block = Self { context: context.clone(), address, len, stream, mark, state, foreign: None };
         // Other streams may use it only once the allocation has happened.
         block.stream.sync()?;
         Ok(block)
+    }
+
+    /// A block over memory of another library, complete when this returns: waits for what `stream` was given so far.
+    ///
+    /// # Safety
+    /// As [`Frozen::foreign_on`](crate::sys::rows::Frozen::foreign_on).
+    pub(in crate::sys) unsafe fn foreign(
+        context: &Context,
+        address: u64,
+        len: usize,
+        stream: CudaStream,
+        owner: Box<dyn Send + Sync>,
+    ) -> Result<Self> {
+        let (own, mark) = (Stream::new(context, Priority::Usual)?, Event::new(context)?);
+        // SAFETY: whoever made the `CudaStream` vouches that it is alive.
+        unsafe { mark.record_raw(stream.as_raw().cast()) }?;
+        mark.sync()?;
+        let (state, foreign) = (Mutex::default(), Some(Foreign { stream, owner }));
+        Ok(Self { context: context.clone(), address, len, stream: own, mark, state, foreign })
     }
 
     pub(in crate::sys) fn address(&self) -> CUdeviceptr {
@@ -119,7 +149,12 @@ impl DeviceBlock {
                 // SAFETY: our own event.
                 unsafe { self.stream.wait_raw(self.mark.raw()) }?;
             }
-            self.mark.record(&self.stream)
+            self.mark.record(&self.stream)?;
+            if let Some(foreign) = &self.foreign {
+                // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
+                unsafe { self.mark.hold_raw(foreign.stream.as_raw().cast()) }?;
+            }
+            Ok(())
         };
         state.waits = false;
         state.pending = true;
@@ -214,7 +249,15 @@ impl DeviceBlock {
 
 impl Drop for DeviceBlock {
     fn drop(&mut self) {
-        if self.is_lost() {
+        let (lost, foreign) = (self.is_lost(), self.foreign.take());
+        if let Some(Foreign { owner, .. }) = foreign {
+            if lost {
+                // Better never given back than while somebody may read it.
+                mem::forget(owner);
+            }
+            return;
+        }
+        if lost {
             return;
         }
         let Ok(_bound) = self.context.bind() else { return };

@@ -278,6 +278,17 @@ impl Event {
         self.context.check("cuEventRecord", code)
     }
 
+    /// Later work of `stream` waits for what this marks.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this context.
+    pub(in crate::sys) unsafe fn hold_raw(&self, stream: CUstream) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the event lives; the caller vouches for the stream.
+        let code = unsafe { (self.context.driver().calls.cuStreamWaitEvent)(stream, self.raw, 0) };
+        self.context.check("cuStreamWaitEvent", code)
+    }
+
     /// Whether what it marks is done.
     pub(in crate::sys) fn is_done(&self) -> Result<bool> {
         const NOT_READY: c_uint = cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY as c_uint;

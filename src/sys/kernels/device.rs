@@ -129,7 +129,7 @@ pub fn launch_shape(row: &RowSpec, count: u32) -> LaunchShape {
     let bands = |rows: u32| row.height.max(1).div_ceil(rows);
     let rows = BAND.into_iter().find(|&rows| u64::from(bands(rows)) * u64::from(count) >= BLOCKS).unwrap_or(BAND[2]);
     let units = match row.layout {
-        Layout::Nchw if row.width % 4 == 0 => row.width / 4,
+        Layout::Nchw if row.width.is_multiple_of(4) => row.width / 4,
         Layout::Nchw => row.width,
         Layout::Nhwc => row.width.saturating_mul(row.channels),
     };
@@ -152,7 +152,8 @@ pub fn fits(item: &DeviceItem, row: &RowSpec, src: DType) -> bool {
         return false;
     }
     let (size, out) = (src.size() as u64, row.dtype.size() as u64);
-    if item.src % size != 0 || u64::from(item.pitch) % size != 0 || item.dst % out != 0 {
+    let pitch = u64::from(item.pitch);
+    if !item.src.is_multiple_of(size) || !pitch.is_multiple_of(size) || !item.dst.is_multiple_of(out) {
         return false;
     }
     // The ends of what the kernel may read must be addresses.

@@ -9,15 +9,18 @@
 //   source -> vertical sums of a few rows at a time, all channels, only the columns that are needed (shared, f32)
 //          -> horizontal sums -> scale, bias, fill, cutout, rounding -> row
 //
-// Why it is fast enough. Writing f32 at 4.8 TB/s leaves an H200 about 25 lane-instructions for a value (132 SMs of 128
-// lanes at 1.75 GHz against 1.2e12 values/s). Enlarging 50x50x5 to 220x220, counted in the source:
-// - horizontal, four values of a plane at a time: 8 loads from shared memory, 12 products and one 16-byte store, and
-//   about 20 for the line's place, scale and bias: about 10 a value. Taps stay in registers from line to line.
-// - vertical: two taps for each source column, not for each output: 20 instructions over 4.4 values, about 5. Sharing
-//   sums among rows of the same source rows would save at most these, and their weights differ.
-// - taps: about 60 for each column of the band, over 32 rows and 5 channels: below 1.
-// So stores bound it as long as some blocks of an SM store while others sum: at most 256 threads and 32 KiB let five or
-// more share an SM. Neighbouring lanes read neighbouring source elements and shared words; pitches are odd.
+// Why it should be fast enough; reckoned from the PTX, not measured. Writing f32 at 4.8 TB/s leaves an H200 about 25
+// lane-instructions for a value (132 SMs of 128 lanes at 1.75 GHz against 1.2e12 values/s). Enlarging 50x50x5 to
+// 220x220:
+// - horizontal, four values of a plane at a time: 8 loads from shared memory, 12 products, one 16-byte store, and about
+//   30 for addresses, scale, bias and edges: 12 to 13 a value. Taps stay in registers from line to line.
+// - vertical: two taps for each source column, not for each output: about 20 instructions over 4.4 values, below 5.
+//   Rows that read the same source rows have different weights, so there is no sum to share but the loads, which the
+//   L1 cache answers.
+// - taps: about 60 for each column of a band, over its 32 rows and 5 channels: below 1.
+// So stores bound it as long as some blocks of an SM store while others sum: 48 registers (a few spilled outside the
+// loops; ptxas 13.0 for sm_80, 90 and 100), at most 256 threads and 32 KiB let five or six share an SM of Hopper.
+// Neighbouring lanes read neighbouring source elements and shared words; the pitch of the sums is odd.
 // Not vectorised: NHWC, widths that four does not divide and rows that are not aligned; lanes still store side by side.
 //
 // Wide images are made in tiles of columns, so that taps and sums fit. Where not even four columns fit (beyond about
@@ -225,6 +228,12 @@ __device__ __forceinline__ u32 make_taps(const Line& a, u32 o, u32 low, u32 high
 
 enum { ROW_INSIDE = 1, ROW_CUT = 2 };
 
+// What the sums of a row need, in one load: first source row held, number of taps, the first two weights (or 0).
+struct alignas(16) RowTaps {
+    u32 first, count;
+    float w0, w1;
+};
+
 // What is the same for all threads of a block. In shared memory, or it would fill the registers of each of them; loops
 // copy what they use. Places in the pool are counted in words.
 struct Plan {
@@ -238,8 +247,8 @@ struct Plan {
     u32 cut_top, cut_bottom, cut_left, cut_right;
     // The band's rows; rows of the band are counted from 0.
     u32 top, rows;
-    // Of row r: weights at `y_weights + r * y.most`; first source row held, number of taps, ROW_ bits.
-    u32 y_weights, y_first, y_count, flags;
+    // Of row r: a RowTaps at `y_taps + 4 * r`, ROW_ bits at `flags + r`, all weights at `y_weights + r * y.most`.
+    u32 y_taps, flags, y_weights;
     // Columns of a tile, a multiple of 4; 0: nothing fits, see `direct`.
     u32 every;
     // Of column x of the tile: weights at `t * every + x`; first sum, number of taps.
@@ -252,8 +261,9 @@ struct Plan {
     u32 rows_at_once;
     // Four values at a time; channels before columns in the order of the vertical pass.
     u32 four, by_channel;
-    // Sizes of the two fast digits of the vertical pass, and a step of all threads in digits.
-    u32 size_a, size_b, step_a, step_b, step_c;
+    // Columns and channels of the vertical pass: their number, the size of the faster digit, the rows that are summed
+    // side by side.
+    u32 sources, digit, sum_abreast;
     // Values of a line that a thread makes lie `unit_step` apart, of `units`; `abreast` lines go side by side.
     u32 units, unit_step, abreast;
     // `abreast` lines, in rows and channels.
@@ -268,44 +278,43 @@ __device__ __forceinline__ u32 up_to_four(u32 n) { return (n + 3) & ~3u; }
 
 // ---- vertical: source to sums ------------------------------------------------------------------------------------
 
-// Sums of `rows` rows of the band from `r0` on. `a`, `b`, `c`: the thread's first digits.
-template <class S> __device__ __noinline__ void vertical(u32 r0, u32 rows, u32 a, u32 b, u32 c) {
+// Sums of rows `r0..r0 + rows` of the band. SHORT: none has more than two taps.
+template <class S, bool SHORT> __device__ __noinline__ void vertical(u32 r0, u32 rows) {
     const Plan& plan = infeed_plan;
-    const float* all_weights = pool() + plan.y_weights;
-    const u32 *firsts = pool_words() + plan.y_first, *counts = pool_words() + plan.y_count;
-    float* to = pool() + plan.sums_at;
-    const u32 most = plan.y.most, columns = plan.columns, sums = plan.sums, line = plan.line, pitch = plan.pitch;
-    const u32 size_a = plan.size_a, size_b = plan.size_b, step_a = plan.step_a, step_b = plan.step_b, step_c = plan.step_c;
-    const bool by_channel = plan.by_channel;
-    const u32 pixel = plan.pixel * (u32)sizeof(S);
-    const u64 plane = plan.plane * sizeof(S);
-    const u8* src = (const u8*)(plan.src + (u64)(plan.low - plan.column_origin) * pixel);
-    // No division from step to step: digits and carries.
-    while (c < rows) {
-        const u32 channel = by_channel ? a : b, column = by_channel ? b : a, row = r0 + c;
-        float sum = 0.0f;
+    const RowTaps* taps = (const RowTaps*)(pool() + plan.y_taps) + r0;
+    const float* weights = pool() + plan.y_weights + r0 * plan.y.most;
+    const u32 most = plan.y.most, columns = plan.columns, pitch = plan.pitch, abreast = plan.sum_abreast;
+    const u32 sources = plan.sources, digit = plan.digit, row_sums = plan.sums * plan.line, threads = blockDim.x;
+    // A thread keeps its column and channel from row to row. Those left over where rows are summed side by side rest.
+    const u32 start = abreast > 1 ? threadIdx.x / sources : 0;
+    if (start >= abreast) return;
+    for (u32 source = threadIdx.x - start * sources; source < sources; source += threads) {
+        const u32 slow = source / digit, fast = source - slow * digit;
+        const u32 channel = plan.by_channel ? fast : slow, column = plan.by_channel ? slow : fast;
+        const u8* src = (const u8*)(plan.src + (((u64)(plan.low - plan.column_origin + column)) * plan.pixel + channel * plan.plane) * sizeof(S));
+        float* to = pool() + plan.sums_at + channel * plan.line + column;
         // The column behind the last gets 0: a second tap of weight 0 may read it.
-        if (column < columns) {
-            const u32 count = counts[row];
-            const float* weights = all_weights + row * most;
-            const u8* p = src + (u64)firsts[row] * pitch + (u64)column * pixel + channel * plane;
+        const bool real = column < columns;
+        for (u32 row = start; row < rows; row += abreast) {
+            const RowTaps tap = taps[row];
+            const u8* p = src + (u64)tap.first * pitch;
+            float sum = 0.0f;
+            if (SHORT) {
+                if (real && tap.count) {
+                    const float v0 = (float)__ldg((const S*)p);
+                    const float v1 = (float)__ldg((const S*)(tap.count > 1 ? p + pitch : p));
+                    const float one = __fmaf_rn(tap.w0, v0, 0.0f), two = __fmaf_rn(tap.w1, v1, one);
+                    sum = Source<S>::FINITE || tap.count > 1 ? two : one;
+                }
+            } else if (real) {
+                const float* w = weights + row * most;
 #pragma unroll 4
-            for (u32 t = 0; t < count; ++t) {
-                sum = __fmaf_rn(weights[t], (float)__ldg((const S*)p), sum);
-                p += pitch;
+                for (u32 t = 0; t < tap.count; ++t) {
+                    sum = __fmaf_rn(w[t], (float)__ldg((const S*)p), sum);
+                    p += pitch;
+                }
             }
-        }
-        to[(c * sums + channel) * line + column] = sum;
-        a += step_a;
-        b += step_b;
-        c += step_c;
-        if (a >= size_a) {
-            a -= size_a;
-            ++b;
-        }
-        if (b >= size_b) {
-            b -= size_b;
-            ++c;
+            to[row * row_sums] = sum;
         }
     }
 }
@@ -343,13 +352,16 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
         const u64 dst = plan.dst + (u64)(plan.top + r0) * width * sizeof(typename D::Raw) + (u64)(plan.x0 + x) * sizeof(typename D::Raw);
         u32 row = start / channels, c = start - row * channels;
         while (row < rows) {
-            const float* from = sums + row * row_sums + c * channel_sums;
+            const float* line_sums = sums + (row * row_sums + c * channel_sums);
+            const float* from[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) from[j] = line_sums + first[j];
             float v[4];
             if (SHORT) {
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    const float one = __fmaf_rn(w0[j], from[first[j]], 0.0f);
-                    const float two = __fmaf_rn(w1[j], from[first[j] + 1], one);
+                    const float one = __fmaf_rn(w0[j], from[j][0], 0.0f);
+                    const float two = __fmaf_rn(w1[j], from[j][1], one);
                     v[j] = FINITE || count[j] > 1 ? two : one;
                 }
             } else {
@@ -358,10 +370,10 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
 #pragma unroll 1
                 for (u32 t = 0; t < most; ++t) {
                     const float4 w = *(const float4*)(weights + t * every + x);
-                    if (t < count[0]) v[0] = __fmaf_rn(w.x, from[first[0] + t], v[0]);
-                    if (t < count[1]) v[1] = __fmaf_rn(w.y, from[first[1] + t], v[1]);
-                    if (t < count[2]) v[2] = __fmaf_rn(w.z, from[first[2] + t], v[2]);
-                    if (t < count[3]) v[3] = __fmaf_rn(w.w, from[first[3] + t], v[3]);
+                    if (t < count[0]) v[0] = __fmaf_rn(w.x, from[0][t], v[0]);
+                    if (t < count[1]) v[1] = __fmaf_rn(w.y, from[1][t], v[1]);
+                    if (t < count[2]) v[2] = __fmaf_rn(w.z, from[2][t], v[2]);
+                    if (t < count[3]) v[3] = __fmaf_rn(w.w, from[3][t], v[3]);
                 }
             }
             const float scale = __ldg(table + c), bias = __ldg(table + channels + c);
@@ -536,7 +548,7 @@ __device__ __noinline__ void plan_band(const Item& item, const float* table, u32
     // The widest tile whose taps fit beside the sums of one row, by halves; 0 when none of four columns does. One word
     // stays free: a second tap of weight 0 may lie behind the last sum.
     const u32 words = infeed_shared_bytes() / 4;
-    const u64 fixed = (u64)rows * (y.most + 3ull) + 1;
+    const u64 fixed = (u64)rows * (y.most + 5ull) + 1;
     u32 every = up_to_four(width);
     for (;;) {
         const u32 reads = smaller(__float2uint_rz((float)every * x.step), 1u << 30) + x.most + 2;
@@ -552,9 +564,8 @@ __device__ __noinline__ void plan_band(const Item& item, const float* table, u32
     if (!every) return;
     plan.x_first = x.most * every;
     plan.x_count = plan.x_first + every;
-    plan.y_first = plan.x_count + every;
-    plan.y_count = plan.y_first + rows;
-    plan.flags = plan.y_count + rows;
+    plan.y_taps = plan.x_count + every;
+    plan.flags = plan.y_taps + 4 * rows;
     plan.y_weights = plan.flags + rows;
     plan.sums_at = plan.y_weights + rows * y.most;
     plan.room = words - 1 - plan.sums_at;
@@ -582,13 +593,10 @@ __device__ __noinline__ void plan_tile(u32 x0) {
     // Odd, so that lines of one column lie in different banks.
     plan.line = (columns + 1) | 1;
     plan.rows_at_once = smaller(plan.room / plan.line / plan.sums, plan.rows);
-    // The digit that runs fastest is the one whose elements lie side by side, so that lanes read whole sectors.
-    const u32 size_a = plan.by_channel ? plan.sums : columns + 1, size_b = plan.by_channel ? columns + 1 : plan.sums;
-    plan.size_a = size_a;
-    plan.size_b = size_b;
-    plan.step_a = threads % size_a;
-    plan.step_b = threads / size_a % size_b;
-    plan.step_c = threads / size_a / size_b;
+    // The faster digit is the one whose elements lie side by side, so that lanes read whole sectors.
+    plan.sources = (columns + 1) * plan.sums;
+    plan.digit = plan.by_channel ? plan.sums : columns + 1;
+    plan.sum_abreast = plan.sources < threads ? threads / plan.sources : 1;
     // Many short lines go side by side; a thread keeps its columns, so their taps stay in registers.
     const u32 units = plan.four ? wide / 4 : plan.nhwc ? wide * plan.channels : wide;
     plan.units = units;
@@ -613,18 +621,23 @@ __device__ __noinline__ void taps_of_tile() {
     }
     for (u32 r = threads - 1 - thread; r < plan.rows; r += threads) {
         const u32 row = plan.top + r, o = output_at(plan.y, row);
+        float* weights = pool() + plan.y_weights + r * plan.y.most;
         u32 first = plan.row_origin, taps = 0;
         if (inside(plan.y, o))
-            taps = make_taps(plan.y, o, plan.y.low, plan.y.high, pool() + plan.y_weights + r * plan.y.most, 1, first);
-        pool_words()[plan.y_first + r] = first - plan.row_origin;
-        pool_words()[plan.y_count + r] = taps;
+            taps = make_taps(plan.y, o, plan.y.low, plan.y.high, weights, 1, first);
+        RowTaps all;
+        all.first = first - plan.row_origin;
+        all.count = taps;
+        all.w0 = taps ? weights[0] : 0.0f;
+        all.w1 = taps > 1 ? weights[1] : 0.0f;
+        ((RowTaps*)(pool() + plan.y_taps))[r] = all;
         pool_words()[plan.flags + r] = (taps ? ROW_INSIDE : 0) | (row >= plan.cut_top && row < plan.cut_bottom ? ROW_CUT : 0);
     }
 }
 
 template <class S, class D>
 __device__ __forceinline__ void resample(const Item* items, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 count) {
-    const u32 thread = threadIdx.x, threads = blockDim.x;
+    const u32 thread = threadIdx.x;
     const u32 per_band = (height + gridDim.x - 1) / gridDim.x, top = blockIdx.x * per_band;
     if (blockIdx.y >= count || top >= height) return;
     if (thread == 0)
@@ -644,7 +657,6 @@ __device__ __forceinline__ void resample(const Item* items, const float* table, 
             continue;
         }
         taps_of_tile();
-        const u32 a = thread % plan.size_a, rest = thread / plan.size_a, b = rest % plan.size_b, c = rest / plan.size_b;
         // Threads that are left over when lines lie side by side have no unit.
         const u32 line = plan.abreast > 1 ? thread / plan.units : 0;
         const u32 unit = line < plan.abreast ? thread - line * plan.units : plan.units;
@@ -653,7 +665,10 @@ __device__ __forceinline__ void resample(const Item* items, const float* table, 
         const u32 at_once = plan.rows_at_once;
         for (u32 r0 = 0; r0 < plan.rows; r0 += at_once) {
             const u32 rows = smaller(at_once, plan.rows - r0);
-            vertical<S>(r0, rows, a, b, c);
+            if (plan.y.most <= 2)
+                vertical<S, true>(r0, rows);
+            else
+                vertical<S, false>(r0, rows);
             __syncthreads();
             if (plan.four && plan.x.most <= 2)
                 horizontal_four<D, Source<S>::FINITE != 0, true>(r0, rows, unit, line);

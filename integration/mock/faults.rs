@@ -1,0 +1,240 @@
+//! Mistakes that are told, and failures that are made.
+
+use std::{process::Command, ptr, time::Duration};
+
+use cudarc::driver::sys::CUresult;
+use libloading::Library;
+
+use super::{Gpu, code, ok};
+use crate::support::mock::{LIMIT, WITHOUT, fails_on_mock, mock_env, on_mock};
+
+#[test]
+fn a_leak_fails_the_test() {
+    fails_on_mock("mock::faults::a_leak_fails_the_test", &[], "(\"stream\", (1, 0))", |_| {
+        Gpu::new().stream();
+    });
+}
+
+#[test]
+fn a_context_that_ends_before_its_memory_is_told() {
+    on_mock("mock::faults::a_context_that_ends_before_its_memory_is_told", &[], |mock| {
+        let gpu = Gpu::new();
+        gpu.memory(10);
+        gpu.end();
+        mock.expect_violations(1, "0 streams, 0 events, 0 modules and 1 pieces of memory alive");
+        let mut memory = 0;
+        assert_eq!(code!(cuMemAlloc_v2(&raw mut memory, 10)), CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        mock.expect_violations(1, "in a context that was destroyed");
+        mock.allow_leaks_of("device memory");
+    });
+}
+
+#[test]
+fn wrong_frees_and_handles_are_told() {
+    on_mock("mock::faults::wrong_frees_and_handles_are_told", &[], |mock| {
+        let gpu = Gpu::new();
+        let (stream, memory) = (gpu.stream(), gpu.memory(100));
+        gpu.free(&[], &[], &[memory]);
+        assert_eq!(code!(cuMemFree_v2(memory)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        mock.expect_violations(1, "twice");
+        assert_eq!(code!(cuMemFree_v2(12345)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        mock.expect_violations(1, "no allocation");
+        assert_eq!(code!(cuMemsetD8Async(memory, 0, 100, stream)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        mock.expect_violations(1, "is freed");
+
+        let memory = gpu.memory(100);
+        assert_eq!(code!(cuMemsetD8Async(memory + 1, 0, 100, stream)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        mock.expect_violations(1, "does not hold the range");
+        gpu.fill(memory, 1, 100, stream);
+        gpu.free(&[], &[], &[memory]);
+        mock.expect_violations(1, "cuMemsetD8Async still uses");
+
+        let (memory, pinned) = (gpu.memory(100), gpu.pinned(100, 1));
+        ok!(cuMemcpyHtoDAsync_v2(memory, pinned.at(), 100, stream));
+        pinned.free();
+        mock.expect_violations(1, "cuMemcpyHtoDAsync_v2 still uses");
+
+        let event = gpu.event();
+        gpu.free(&[stream], &[event], &[memory]);
+        assert_eq!(code!(cuEventRecord(event, stream)), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        mock.expect_violations(2, "destroyed");
+        gpu.end();
+    });
+}
+
+#[test]
+fn an_access_to_freed_memory_dies_with_words() {
+    let test = "mock::faults::an_access_to_freed_memory_dies_with_words";
+    fails_on_mock(test, &[], "(byte 40 of freed pinned memory of 100 bytes)", |mock| {
+        mock.allow_leaks();
+        let pinned = Gpu::new().pinned(100, 1);
+        let at = pinned.start.wrapping_add(40);
+        pinned.free();
+        // SAFETY: it is not safe: the mock's pages are gone, and the process with them.
+        unsafe { at.read_volatile() };
+    });
+}
+
+#[test]
+fn bytes_behind_an_allocation_are_guarded() {
+    on_mock("mock::faults::bytes_behind_an_allocation_are_guarded", &[], |mock| {
+        let gpu = Gpu::new();
+        let memory = gpu.memory(100);
+        // SAFETY: device memory of the mock is memory of the host, and it ends at the next multiple of 256.
+        unsafe { ptr::with_exposed_provenance_mut::<u8>(memory as usize + 100).write(1) };
+        gpu.free(&[], &[], &[memory]);
+        mock.expect_violations(1, "bytes after");
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_call_without_a_context_is_told() {
+    on_mock("mock::faults::a_call_without_a_context_is_told", &[], |mock| {
+        let gpu = Gpu::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut memory = 0;
+                assert_eq!(code!(cuMemAlloc_v2(&raw mut memory, 10)), CUresult::CUDA_ERROR_INVALID_CONTEXT);
+            });
+        });
+        mock.expect_violations(1, "cuMemAlloc_v2 was called without a current context");
+        gpu.end();
+    });
+}
+
+#[test]
+fn memory_ends_where_it_was_told_to() {
+    on_mock("mock::faults::memory_ends_where_it_was_told_to", &[("INFEED_MOCK_MEMORY", "1000")], |mock| {
+        let gpu = Gpu::new();
+        let mut more = 0;
+        let first = gpu.memory(600);
+        assert_eq!(code!(cuMemAlloc_v2(&raw mut more, 600)), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let (mut free, mut total) = (0, 0);
+        ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+        assert_eq!((free, total), (400, 1000));
+        mock.memory_limit(1200);
+        let second = gpu.memory(600);
+        gpu.free(&[], &[], &[first, second]);
+        let counts = mock.counts();
+        assert_eq!((counts.total("device_bytes"), counts.total("device_bytes_most")), (0, 1200));
+        gpu.end();
+    });
+}
+
+#[test]
+fn the_call_that_is_told_to_fail_fails() {
+    let env = [("INFEED_MOCK_FAIL", "cuStreamCreateWithPriority:2:2,cuMemHostAlloc:0:1")];
+    on_mock("mock::faults::the_call_that_is_told_to_fail_fails", &env, |mock| {
+        let gpu = Gpu::new();
+        let (mut stream, mut pinned) = (gpu.stream(), ptr::null_mut());
+        gpu.free(&[stream], &[], &[]);
+        let mut create = || code!(cuStreamCreateWithPriority(&raw mut stream, 1, 0));
+        assert_eq!(create(), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        assert_eq!(create(), CUresult::CUDA_SUCCESS);
+        gpu.free(&[stream], &[], &[]);
+        for _ in 0..3 {
+            assert_eq!(code!(cuMemHostAlloc(&raw mut pinned, 10, 0)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        mock.fail("cuCtxSynchronize", 1, 999);
+        assert_eq!(code!(cuCtxSynchronize()), CUresult::CUDA_ERROR_UNKNOWN);
+        ok!(cuCtxSynchronize());
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_lost_device_loses_its_work_and_answers_no_call_but_lets_go() {
+    on_mock("mock::faults::a_lost_device_loses_its_work_and_answers_no_call_but_lets_go", &[], |mock| {
+        const LOST: CUresult = CUresult::CUDA_ERROR_LAUNCH_FAILED;
+        let gpu = Gpu::new();
+        let (stream, event, memory) = (gpu.stream(), gpu.event(), gpu.memory(100));
+        let out = gpu.pinned(100, 5);
+        ok!(cuMemcpyDtoHAsync_v2(out.at(), memory, 100, stream));
+        mock.lose_device(1);
+        gpu.record(event, stream);
+        assert_eq!(code!(cuEventSynchronize(event)), LOST);
+        assert_eq!(code!(cuStreamSynchronize(stream)), LOST);
+        assert_eq!(code!(cuMemsetD8Async(memory, 0, 100, stream)), LOST);
+        assert_eq!(out.get(), [5; 100]);
+        assert_eq!(code!(cuMemFreeHost(out.at())), LOST);
+        assert_eq!(code!(cuMemFreeAsync(memory, stream)), LOST);
+        assert_eq!(code!(cuEventDestroy_v2(event)), LOST);
+        assert_eq!(code!(cuStreamDestroy_v2(stream)), LOST);
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_function_can_be_missing() {
+    on_mock("mock::faults::a_function_can_be_missing", &[(WITHOUT, "cuMemPoolCreate")], |_| {
+        // SAFETY: the mock's initialisers do nothing.
+        let driver = unsafe { Library::new("libcuda.so.1") }.expect("the mock driver");
+        // SAFETY: looked for, not called.
+        assert!(unsafe { driver.get::<*const ()>("cuMemPoolCreate") }.is_err());
+        // SAFETY: looked for, not called.
+        assert!(unsafe { driver.get::<*const ()>("cuMemPoolDestroy") }.is_ok());
+        let gpu = Gpu::new();
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_crash_is_a_failure() {
+    fails_on_mock("mock::faults::a_crash_is_a_failure", &[], "SIGABRT", |_| std::process::abort());
+}
+
+#[test]
+fn a_hang_is_a_failure() {
+    fails_on_mock("mock::faults::a_hang_is_a_failure", &[(LIMIT, "300")], "killed", |_| {
+        std::thread::sleep(Duration::from_secs(60));
+    });
+}
+
+#[test]
+fn a_process_that_leaves_early_did_not_pass() {
+    fails_on_mock("mock::faults::a_process_that_leaves_early_did_not_pass", &[], "exit status: 0", |_| {
+        std::process::exit(0);
+    });
+}
+
+#[test]
+fn a_strict_process_tells_its_mistakes_at_its_end() {
+    let test = "mock::faults::a_strict_process_tells_its_mistakes_at_its_end";
+    for words in ["mock driver: cuMemFree_v2 was given 0x3039", "exit status: 97"] {
+        fails_on_mock(test, &[("INFEED_MOCK_STRICT", "1")], words, |_| {
+            let _gpu = Gpu::new();
+            assert_eq!(code!(cuMemFree_v2(12345)), CUresult::CUDA_ERROR_INVALID_VALUE);
+            std::process::exit(0);
+        });
+    }
+}
+
+/// `infeed inspect --devices` on the mock.
+fn inspect(env: &[(&str, &str)]) -> Option<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_infeed"))
+        .args(["inspect", "--devices"])
+        .envs(mock_env()?)
+        .envs(env.iter().copied())
+        .output()
+        .expect("the binary starts");
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).expect("output is UTF-8"))
+}
+
+#[test]
+fn the_binary_finds_the_mock_gpu() {
+    let two = [("INFEED_MOCK_DEVICES", "2"), ("INFEED_MOCK_MEMORY", "8589934592")];
+    let Some(seen) = inspect(&two) else { return };
+    assert!(
+        seen.starts_with("cuda:0: infeed mock GPU 0, 8.0 GiB, compute 9.0, driver for CUDA 13.0\ncuda:1: "),
+        "{seen}"
+    );
+    assert!(seen.contains("nvJPEG 13.0.0 ("), "{seen}");
+}
+
+#[test]
+fn the_binary_tells_why_there_is_no_gpu() {
+    let Some(seen) = inspect(&[("INFEED_MOCK_DEVICES", "0")]) else { return };
+    assert!(seen.starts_with("no GPU: the driver sees no GPU"), "{seen}");
+}

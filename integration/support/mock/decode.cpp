@@ -1,0 +1,249 @@
+// Decoding of the mock nvJPEG: which calls are legal in which order, when inputs are read, and when outputs are written.
+//
+//   batched (hardware engines)   outputs are overwritten AT THE CALL, whatever their stream still has to do with them, as
+//                                Hopper's engines do; the right pixels stand there when the stream gets to the decode.
+//                                The bitstreams must not change until then.
+//   decoupled (hybrid)           Host at the call, into the pinned buffer; TransferToDevice and Device on the stream
+//
+// A comment in the JPEG gives orders: "mock:parse", "mock:host", "mock:batch" and "mock:once" fail, "mock:unsupported" is
+// none for the engines.
+#include "nvjpeg.h"
+
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace mock {
+
+// Work for a stream, as a closure; `what` must live on.
+static int later(void *stream, const char *what, std::function<void()> work) {
+    auto *kept = new std::function<void()>(std::move(work));
+    auto run = [](void *arg) {
+        auto *work = static_cast<std::function<void()> *>(arg);
+        (*work)();
+        delete work;
+    };
+    int code = driver().enqueue(stream, what, run, kept);
+    if (code) delete kept;
+    return code ? EXECUTION_FAILED : SUCCESS;
+}
+
+// A decode whose pixels are made at the call and stored when the stream gets there.
+static int decode_later(const char *function, const unsigned char *data, size_t len, const Params *params, int format,
+                        const Image *to, void *stream) {
+    Header header = Header::parse(data, len, true);
+    if (header.status) return header.status;
+    Pixels pixels;
+    auto rgb = std::make_shared<std::vector<unsigned char>>();
+    if (int status = decode(data, len, header, params, pixels, *rgb)) return status;
+    pixels.format = format;
+    if (int status = check(function, *to, pixels)) return status;
+    return later(stream, function, [=, image = *to] {
+        if (!check(function, image, pixels)) store(image, pixels, rgb->data(), 0);
+    });
+}
+
+} // namespace mock
+
+using namespace mock;
+
+extern "C" {
+
+// --- decoupled decoding ---
+
+int nvjpegDecodeJpegHost(void *handle, void *decoder_handle, void *state_handle, void *params_handle, void *stream) {
+    ENTER("nvjpegDecodeJpegHost");
+    Decoder *decoder = use<Decoder>(function, decoder_handle);
+    State *state = use<State>(function, state_handle);
+    Params *params = use<Params>(function, params_handle);
+    JpegStream *jpeg = use<JpegStream>(function, stream);
+    if (!use<Handle>(function, handle) || !decoder || !state || !params || !jpeg) return INVALID_PARAMETER;
+    if (!state->pinned || !state->pinned->alive) {
+        violate("nvjpegDecodeJpegHost: no pinned buffer is attached to the state");
+        return INVALID_PARAMETER;
+    }
+    if (jpeg->header.status || !jpeg->data) return BAD_JPEG;
+    if (!backend_takes(decoder->backend, jpeg->header, params)) return JPEG_NOT_SUPPORTED;
+    if (jpeg->header.order == "mock:host") return EXECUTION_FAILED;
+    if (state->pinned->pending) violate("nvjpegDecodeJpegHost: an earlier transfer still reads the pinned buffer");
+    state->next = State::Host;
+    std::vector<unsigned char> rgb;
+    if (int status = decode(jpeg->data, jpeg->len, jpeg->header, params, state->pixels, rgb)) return status;
+    state->pixels.format = params->format;
+    if (int status = grow(*state->pinned, rgb.size())) return status;
+    memcpy(state->pinned->memory, rgb.data(), rgb.size());
+    state->next = State::Transfer;
+    return SUCCESS;
+}
+
+int nvjpegDecodeJpegTransferToDevice(void *handle, void *decoder, void *state_handle, void *jpeg, void *stream) {
+    ENTER("nvjpegDecodeJpegTransferToDevice");
+    State *state = use<State>(function, state_handle);
+    if (!use<Handle>(function, handle) || !use<Decoder>(function, decoder) || !state ||
+        !use<JpegStream>(function, jpeg))
+        return INVALID_PARAMETER;
+    if (state->next != State::Transfer || !state->device || !state->device->alive) {
+        violate(std::string(function) + (state->device ? " without nvjpegDecodeJpegHost before" : " without a device buffer"));
+        return INVALID_PARAMETER;
+    }
+    Buffer *from = state->pinned, *to = state->device;
+    size_t len = state->pixels.bytes();
+    if (int status = grow(*to, len)) return status;
+    from->pending++;
+    to->pending++;
+    state->next = State::Device;
+    return later(stream, function, [=] {
+        memcpy(to->memory, from->memory, len);
+        from->pending--;
+        to->pending--;
+    });
+}
+
+int nvjpegDecodeJpegDevice(void *handle, void *decoder, void *state_handle, Image *destination, void *stream) {
+    ENTER("nvjpegDecodeJpegDevice");
+    State *state = use<State>(function, state_handle);
+    if (!use<Handle>(function, handle) || !use<Decoder>(function, decoder) || !state || !destination)
+        return INVALID_PARAMETER;
+    if (state->next != State::Device) {
+        violate("nvjpegDecodeJpegDevice without nvjpegDecodeJpegTransferToDevice before");
+        return INVALID_PARAMETER;
+    }
+    Pixels pixels = state->pixels;
+    if (int status = check(function, *destination, pixels)) return status;
+    Buffer *from = state->device;
+    from->pending++;
+    state->in_flight++;
+    state->next = State::Host;
+    return later(stream, function, [=, image = *destination] {
+        if (!check(function, image, pixels)) store(image, pixels, static_cast<unsigned char *>(from->memory), 0);
+        from->pending--;
+        state->in_flight--;
+    });
+}
+
+// --- decoding in one call ---
+
+int nvjpegDecodeJpeg(void *handle, void *decoder_handle, void *state, void *stream, Image *destination, void *params,
+                     void *cuda_stream) {
+    ENTER("nvjpegDecodeJpeg");
+    Decoder *decoder = use<Decoder>(function, decoder_handle);
+    JpegStream *jpeg = use<JpegStream>(function, stream);
+    Params *wanted = use<Params>(function, params);
+    if (!use<Handle>(function, handle) || !decoder || !use<State>(function, state) || !jpeg || !wanted || !destination)
+        return INVALID_PARAMETER;
+    if (!backend_takes(decoder->backend, jpeg->header, wanted)) return JPEG_NOT_SUPPORTED;
+    return decode_later(function, jpeg->data, jpeg->len, wanted, wanted->format, destination, cuda_stream);
+}
+
+int nvjpegDecode(void *handle, void *state, const unsigned char *data, size_t len, int format, Image *destination,
+                 void *stream) {
+    ENTER("nvjpegDecode");
+    if (!use<Handle>(function, handle) || !use<State>(function, state) || !destination) return INVALID_PARAMETER;
+    return decode_later(function, data, len, nullptr, format, destination, stream);
+}
+
+// --- batched decoding ---
+
+static int batch_supported(const char *function, void *object, void *stream_handle, int *not_supported) {
+    Handle *handle = use<Handle>(function, object);
+    JpegStream *stream = use<JpegStream>(function, stream_handle);
+    if (!handle || !stream || !not_supported) return INVALID_PARAMETER;
+    *not_supported = !(handle->hardware() && hardware_takes(stream->header));
+    return SUCCESS;
+}
+
+int nvjpegDecodeBatchedSupported(void *handle, void *stream, int *not_supported) {
+    ENTER("nvjpegDecodeBatchedSupported");
+    return batch_supported(function, handle, stream, not_supported);
+}
+
+int nvjpegDecodeBatchedSupportedEx(void *handle, void *stream, void *params, int *not_supported) {
+    ENTER("nvjpegDecodeBatchedSupportedEx");
+    if (!use<Params>(function, params)) return INVALID_PARAMETER;
+    return batch_supported(function, handle, stream, not_supported);
+}
+
+int nvjpegDecodeBatchedInitialize(void *handle, void *state_handle, int batch, int, int format) {
+    ENTER("nvjpegDecodeBatchedInitialize");
+    State *state = use<State>(function, state_handle);
+    if (!use<Handle>(function, handle) || !state || batch < 1) return INVALID_PARAMETER;
+    if (state->in_flight) violate("nvjpegDecodeBatchedInitialize: a decode with the state is queued");
+    state->initialised = true;
+    state->batch = batch;
+    state->format = format;
+    return SUCCESS;
+}
+
+int nvjpegDecodeBatchedPreAllocate(void *handle, void *state, int batch, int width, int height, int, int) {
+    ENTER("nvjpegDecodeBatchedPreAllocate");
+    if (!use<Handle>(function, handle) || !use<State>(function, state)) return INVALID_PARAMETER;
+    return batch > 0 && width > 0 && height > 0 ? SUCCESS : INVALID_PARAMETER;
+}
+
+// Whether this order was met before: "mock:once" fails one batch only.
+static bool seen(const std::string &order) {
+    static std::mutex *lock = new std::mutex;
+    static std::set<std::string> *orders = new std::set<std::string>;
+    std::lock_guard<std::mutex> guard(*lock);
+    return !orders->insert(order).second;
+}
+
+static int decode_batch(const char *function, void *handle, void *state_handle, const unsigned char *const *data,
+                        const size_t *lengths, const Image *destinations, void *const *params, void *stream) {
+    State *state = use<State>(function, state_handle);
+    Handle *parent = use<Handle>(function, handle);
+    if (!parent || !state || !data || !lengths || !destinations) return INVALID_PARAMETER;
+    if (!state->initialised) {
+        violate(std::string(function) + " without nvjpegDecodeBatchedInitialize before (each failure asks for it anew)");
+        return NOT_INITIALIZED;
+    }
+    if (state->in_flight) violate(std::string(function) + ": an earlier decode with the state is queued");
+    struct One {
+        const unsigned char *data;
+        std::vector<unsigned char> bytes, rgb;
+        Image image;
+        Pixels pixels;
+    };
+    auto all = std::make_shared<std::vector<One>>();
+    for (int i = 0; i < state->batch; ++i) {
+        if (!data[i] || !lengths[i]) return INVALID_PARAMETER;
+        Params *wanted = params && params[i] ? use<Params>(function, params[i]) : nullptr;
+        Header header = Header::parse(data[i], lengths[i], true);
+        One one{data[i], {data[i], data[i] + lengths[i]}, {}, destinations[i], {}};
+        bool ordered = header.order == "mock:batch" || (header.order.rfind("mock:once", 0) == 0 && !seen(header.order));
+        int status = header.status || ordered || (parent->hardware() && !hardware_takes(header)) ? EXECUTION_FAILED : SUCCESS;
+        if (!status) status = decode(data[i], lengths[i], header, wanted, one.pixels, one.rgb);
+        one.pixels.format = state->format;
+        if (!status) status = check(function, one.image, one.pixels);
+        if (status) {
+            // One image takes its batch with it, whose outputs are partly written.
+            state->initialised = false;
+            return status == INVALID_PARAMETER || status == JPEG_NOT_SUPPORTED ? status : int(EXECUTION_FAILED);
+        }
+        if (parent->hardware()) store(one.image, one.pixels, one.rgb.data(), 0xff);
+        all->push_back(std::move(one));
+    }
+    state->in_flight++;
+    return later(stream, function, [=] {
+        for (const One &one : *all) {
+            if (memcmp(one.data, one.bytes.data(), one.bytes.size()))
+                violate(std::string(function) + ": a bitstream was changed before its decode had run");
+            if (!check(function, one.image, one.pixels)) store(one.image, one.pixels, one.rgb.data(), 0);
+        }
+        state->in_flight--;
+    });
+}
+
+int nvjpegDecodeBatched(void *handle, void *state, const unsigned char *const *data, const size_t *lengths,
+                        const Image *destinations, void *stream) {
+    ENTER("nvjpegDecodeBatched");
+    return decode_batch(function, handle, state, data, lengths, destinations, nullptr, stream);
+}
+
+int nvjpegDecodeBatchedEx(void *handle, void *state, const unsigned char *const *data, const size_t *lengths,
+                          const Image *destinations, void *const *params, void *stream) {
+    ENTER("nvjpegDecodeBatchedEx");
+    return decode_batch(function, handle, state, data, lengths, destinations, params, stream);
+}
+
+} // extern "C"
