@@ -73,6 +73,12 @@ impl CudaRaw {
     pub fn kernels(&self) -> &Arc<Kernels> {
         &self.kernels
     }
+
+    /// What decoding an image on the CPU may take.
+    #[cfg(feature = "jpeg")]
+    pub(super) const fn max_image_bytes(&self) -> u64 {
+        self.max_image_bytes
+    }
 }
 
 impl Decoder for CudaRaw {

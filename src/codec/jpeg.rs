@@ -50,12 +50,8 @@ impl ImageCodec for Jpeg {
         Header::parse(bytes).map(|header| header.info())
     }
 
-    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
-        let header = Header::parse(bytes)?;
-        // zune keeps 16-bit coefficients of all components until the last scan.
-        let samples = u64::from(info.height) * u64::from(info.width) * header.frame.components.len() as u64;
-        let coefficients = if header.frame.progressive { 2 * samples } else { 0 };
-        Ok(info.len_bytes().saturating_add(coefficients).saturating_add(bytes.len() as u64))
+    fn peak_bytes(&self, bytes: &[u8], _info: &ImageInfo) -> Result<u64> {
+        Header::parse(bytes).map(|header| header.peak_bytes(bytes.len()))
     }
 
     fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
@@ -98,7 +94,7 @@ const APP14: u8 = 0xee;
 
 /// How the components of a frame make a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Colour {
+pub(super) enum Colour {
     Gray,
     YCbCr,
     Rgb,
@@ -126,12 +122,14 @@ struct Frame {
 
 /// What stands before the first scan's data.
 #[derive(Debug)]
-struct Header<'a> {
+pub(super) struct Header<'a> {
     frame: Frame,
     colour: Colour,
     /// Tables and restart interval: marker and segment (with its length field), in the file's order.
     tables: smallvec::SmallVec<[(u8, &'a [u8]); 8]>,
     restarts: bool,
+    /// Offset of the two bytes that tell the height.
+    height_at: usize,
     /// The scan header, with its length field.
     scan_header: &'a [u8],
     /// Offset of the first scan's data.
@@ -139,7 +137,7 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self> {
         if !bytes.starts_with(&[0xff, SOI]) {
             return Err(corrupt("no JPEG: the first two bytes are not FF D8"));
         }
@@ -147,7 +145,7 @@ impl<'a> Header<'a> {
         let (mut jfif, mut adobe) = (false, None);
         let mut tables = smallvec::SmallVec::new();
         let mut restarts = false;
-        let mut at = 2;
+        let (mut at, mut height_at) = (2, 0);
         loop {
             // Bytes between segments are forbidden and exist; libjpeg skips them too.
             let (found, marker) = next_marker(bytes, at).ok_or_else(|| cut_short(bytes))?;
@@ -170,7 +168,7 @@ impl<'a> Header<'a> {
                         // zune decodes most of them to other pixels without a word, all of those in 4:2:0.
                         return Err(unsupported("sequential JPEG with several scans"));
                     }
-                    return Ok(Self { frame, colour, tables, restarts, scan_header: segment, scan: at });
+                    return Ok(Self { frame, colour, tables, restarts, height_at, scan_header: segment, scan: at });
                 }
                 DQT | DHT => tables.push((marker, segment)),
                 DRI => {
@@ -181,7 +179,11 @@ impl<'a> Header<'a> {
                 0xc0..=0xcf if frame.is_some() => {
                     return Err(corrupt("JPEG has two frame headers"));
                 }
-                0xc0..=0xcf => frame = Some(parse_frame(marker, body)?),
+                0xc0..=0xcf => {
+                    frame = Some(parse_frame(marker, body)?);
+                    // After the segment's length and the precision.
+                    height_at = at - segment.len() + 3;
+                }
                 APP0 => jfif |= body.starts_with(b"JFIF\0"),
                 APP14 if body.starts_with(b"Adobe") => adobe = body.get(11).copied(),
                 _ => {}
@@ -189,13 +191,22 @@ impl<'a> Header<'a> {
         }
     }
 
-    fn info(&self) -> ImageInfo {
+    pub(super) fn info(&self) -> ImageInfo {
         let channels = if self.colour == Colour::Gray { 1 } else { 3 };
         ImageInfo::interleaved_u8(self.frame.height.into(), self.frame.width.into(), channels)
     }
 
+    /// Most bytes that decoding a file of this length on the CPU holds at a time.
+    pub(super) fn peak_bytes(&self, len: usize) -> u64 {
+        let info = self.info();
+        // zune keeps 16-bit coefficients of all components until the last scan.
+        let samples = u64::from(info.height) * u64::from(info.width) * self.frame.components.len() as u64;
+        let coefficients = if self.frame.progressive { 2 * samples } else { 0 };
+        info.len_bytes().saturating_add(coefficients).saturating_add(len as u64)
+    }
+
     /// The least height of a cut image whose first `rows` rows equal the whole image's.
-    fn enough_rows(&self, rows: u32) -> u16 {
+    pub(super) fn enough_rows(&self, rows: u32) -> u16 {
         let whole = self.frame.height;
         let components = &self.frame.components;
         let (across, down) = components.first().map_or((1, 1), |c| (c.across, c.down));
@@ -209,6 +220,48 @@ impl<'a> Header<'a> {
         let margin = if down > 1 { down } else { 0 };
         let height = (rows.clamp(1, whole.into()) + margin).next_multiple_of(8 * down);
         u16::try_from(height).map_or(whole, |height| height.min(whole))
+    }
+
+    /// Offset in the file of the two bytes that tell the height.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) const fn height_at(&self) -> usize {
+        self.height_at
+    }
+
+    /// Whether the file comes in several scans, each of which refines the image.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) const fn is_progressive(&self) -> bool {
+        self.frame.progressive
+    }
+
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) const fn colour(&self) -> Colour {
+        self.colour
+    }
+
+    /// Whether the data is cut into intervals that can be decoded alone.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) const fn has_restarts(&self) -> bool {
+        self.restarts
+    }
+
+    /// How many values of brightness stand beside and above each other for one of colour; `None` when it is not that
+    /// simple. Gray counts as one.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) fn sampling(&self) -> Option<(u8, u8)> {
+        let (first, rest) = self.frame.components.split_first()?;
+        rest.iter().all(|c| (c.across, c.down) == (1, 1)).then_some((first.across, first.down))
+    }
+
+    /// Whether the image data goes on to the end marker, with no other marker in it. Looks at all bytes: 13 µs for a
+    /// photograph of 105 KB.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) fn is_whole(&self, bytes: &[u8]) -> bool {
+        if self.frame.progressive {
+            return end_of_scans(bytes, self.scan).is_ok();
+        }
+        let end = Scan::find(bytes, self.scan).bytes.end;
+        bytes.get(end..end + 2) == Some(&[0xff, EOI])
     }
 
     /// Writes what stands before the first scan's data, as zune shall see it.
@@ -409,21 +462,25 @@ fn good_rows(bytes: &[u8], header: &Header<'_>, scan: &Scan, out: &mut PixelBuff
     info.height - missing as u32
 }
 
-/// Decodes a progressive file, all of it.
-fn all_scans(bytes: &[u8], header: &Header<'_>, out: &mut PixelBuffer) -> Result<()> {
-    // Such a file looks complete, only blurred, when its last scans are missing.
-    let mut at = header.scan;
+/// Where the end marker of a file with several scans ends; `at` is where the data of the first one begins.
+fn end_of_scans(bytes: &[u8], mut at: usize) -> Result<usize> {
     loop {
         let (found, marker) = next_marker(bytes, at).ok_or_else(|| {
             corrupt(format!("JPEG ends after {} bytes, before its last scan is complete", bytes.len()))
         })?;
         at = found + 2;
         match marker {
-            EOI => break,
+            EOI => return Ok(at),
             0x01 | 0xd0..=0xd7 => {}
             _ => at += segment(bytes, at)?.len(),
         }
     }
+}
+
+/// Decodes a progressive file, all of it.
+fn all_scans(bytes: &[u8], header: &Header<'_>, out: &mut PixelBuffer) -> Result<()> {
+    // Such a file looks complete, only blurred, when its last scans are missing.
+    let at = end_of_scans(bytes, header.scan)?;
     let mut file = std::mem::take(&mut out.scratch);
     file.clear();
     header.write(header.frame.height, &mut file);

@@ -22,6 +22,8 @@ mod cuda_raw;
 mod bmp;
 #[cfg(feature = "jpeg")]
 mod jpeg;
+#[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
+mod nvjpeg;
 #[cfg(feature = "png")]
 mod png;
 #[cfg(any(feature = "bmp", feature = "png", feature = "webp"))]
@@ -33,6 +35,8 @@ use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, tim
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
+#[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
+pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
 pub use self::{contract::codec_contract, cpu::Cpu};
 
 use crate::{

@@ -49,6 +49,8 @@ pub(super) struct Task {
     samples: Vec<Item>,
     /// Who may take it.
     allowed: ClassSet,
+    /// Classes that have not given its rows back.
+    untried: ClassSet,
     /// Room for the fetched bytes, given back when all samples that were cut out of them are decoded.
     encoded: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -56,7 +58,8 @@ pub(super) struct Task {
 impl Task {
     pub(super) fn new(assembly: &Arc<Assembly>, first: usize, rows: Vec<Rows>) -> Self {
         let assembly = Arc::clone(assembly);
-        Self { assembly, first, rows, fetched: Vec::new(), samples: Vec::new(), allowed: ClassSet::ALL, encoded: None }
+        let (allowed, untried) = (ClassSet::ALL, ClassSet::ALL);
+        Self { assembly, first, rows, fetched: Vec::new(), samples: Vec::new(), allowed, untried, encoded: None }
     }
 
     pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Bytes>>>, encoded: Option<OwnedSemaphorePermit>) -> Self {
@@ -331,7 +334,7 @@ struct InWork {
     tag: u64,
     ticket: Ticket,
     /// Classes that have not given its rows back.
-    allowed: ClassSet,
+    untried: ClassSet,
     /// Time spent on it before it was submitted.
     prepared: Duration,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
@@ -410,13 +413,13 @@ impl Thread {
                     // Time before the stream began is not its hunger.
                     run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
                     tag += 1;
-                    let (began, allowed, fresh) = (Instant::now(), task.allowed, task.samples.is_empty());
+                    let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
                     if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
                         if fresh && self.decoder.classes().len() > 1 {
                             self.deal(job, ticket, encoded);
                             continue;
                         }
-                        in_work.push(InWork { tag, ticket, allowed, prepared: began.elapsed(), encoded });
+                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), encoded });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -546,7 +549,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, allowed, prepared, encoded, .. } = work;
+        let InWork { ticket, untried, prepared, encoded, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -576,8 +579,9 @@ impl Thread {
                     let object = || self.dataset.object(item.record);
                     failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record).at_object(object())));
                 }
-                // Never back to a class that gave it away: each row is tried once by each class at most.
-                Outcome::Elsewhere(classes) => elsewhere.push((i, item, allowed.and(classes).without(self.class))),
+                // Never back to a class that gave it away: each row is tried once by each class at most. Where it was
+                // routed to does not matter here: that was a wish, this is who is left.
+                Outcome::Elsewhere(classes) => elsewhere.push((i, item, untried.and(classes).without(self.class))),
             }
         }
         // Rows that go elsewhere leave the job; the stretches between them are finished.
@@ -600,6 +604,7 @@ impl Thread {
             }
             let mut task = Task::new(&assembly, first + i, one);
             (task.samples, task.allowed, task.encoded) = (vec![item], classes, encoded.clone());
+            task.untried = untried.without(self.class);
             self.queue.push_front(task);
         }
         if at < count {

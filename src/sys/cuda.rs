@@ -42,7 +42,11 @@ pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use context::{Context, Priority};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use context::{DeviceMemory, Pinned};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 use driver::probe;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use lane::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use lane::{Held, Kernels, Lane, LaneSize, Ticket};
 

@@ -7,7 +7,7 @@
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
 //! | `threads` | changes how the calling thread is scheduled and nothing else; a refusal is no error |
-//! | `nvjpeg` | the same for the JPEG decoder; calls only functions whose signatures were compared with its header |
+//! | [`nvjpeg`] | the same for the JPEG decoder; calls only functions whose signatures were compared with its header, and no pixel is written outside the memory that was set aside for it |
 
 #![allow(unsafe_code)]
 
@@ -17,6 +17,6 @@ pub mod dlpack;
 pub mod kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod library;
-mod nvjpeg;
+pub mod nvjpeg;
 pub mod rows;
 pub(crate) mod threads;

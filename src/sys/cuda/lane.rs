@@ -1,7 +1,7 @@
 //! One thread's way to the device: a stream, and pages of pinned memory with as much device memory behind each.
 //!
 //! ```text
-//! resample(pixels) ─▶ page: pixels → │ descriptors │      ← finished rows │ bitstreams
+//! resample(pixels) ─▶ page: pixels → │ descriptors │            ← finished rows │
 //! put_row(bytes)   ─▶   (pinned)     └──── launch: one copy up ────┘   └ one copy each, straight into their rows
 //!                                            └▶ page (device) ─▶ one kernel for each group of like images ─▶ rows
 //! ```
@@ -344,22 +344,6 @@ impl Lane {
         self.copies.push(RowCopy { from, len, to });
         self.keep_alive(home);
         Ok(())
-    }
-
-    /// Pinned memory that stays as it is until the next launch is done: for bitstreams, which nvJPEG copies itself.
-    pub(in crate::sys) fn pinned(&mut self, len: usize) -> Result<&mut [u8]> {
-        self.make_room(0, len)?;
-        let page = &mut self.pages[self.current];
-        let from = page.back_start(len);
-        page.back = page.pinned.len() - from;
-        Ok(&mut page.pinned.bytes_mut()[from..from + len])
-    }
-
-    /// Room for pinned bytes in the page that is being filled, without waiting for another.
-    pub(in crate::sys) fn pinned_room(&self) -> usize {
-        let page = &self.pages[self.current];
-        let used = if page.used_by.is_some() { 0 } else { page.front + page.back };
-        page.pinned.len().saturating_sub(used + self.descriptors() + 2 * ALIGN)
     }
 
     pub(in crate::sys) fn stream(&self) -> &Stream {

@@ -1,30 +1,214 @@
-//! The C signatures of what we call, compared with the header by the compiler.
+//! nvJPEG's functions, loaded as a whole, their signatures compared with the header by the compiler.
 
-use std::ffi::c_int;
-
-use nvjpeg_sys::{
-    libraryPropertyType, libraryPropertyType_t_MAJOR_VERSION as MAJOR, libraryPropertyType_t_MINOR_VERSION as MINOR,
-    libraryPropertyType_t_PATCH_LEVEL as PATCH, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
+use std::{
+    ffi::{c_int, c_uchar, c_uint},
+    ptr,
+    sync::{Mutex, PoisonError},
 };
 
-use super::NvJpeg;
-use crate::sys::library::load;
+use libloading::Library as Shared;
+use nvjpeg_sys::{
+    cudaStream_t, libraryPropertyType, libraryPropertyType_t_MAJOR_VERSION as MAJOR,
+    libraryPropertyType_t_MINOR_VERSION as MINOR, libraryPropertyType_t_PATCH_LEVEL as PATCH, nvjpegBackend_t,
+    nvjpegBackend_t_NVJPEG_BACKEND_DEFAULT as DEFAULT, nvjpegBufferDevice_t, nvjpegBufferPinned_t,
+    nvjpegChromaSubsampling_t, nvjpegDecodeParams_t, nvjpegDevAllocator_t, nvjpegExifOrientation_t, nvjpegHandle_t,
+    nvjpegImage_t, nvjpegJpegDecoder_t, nvjpegJpegState_t, nvjpegJpegStream_t, nvjpegOutputFormat_t,
+    nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
+};
+
+use super::{NvJpeg, result::words};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::{cuda::Context, library::load},
+};
 
 type GetProperty = unsafe extern "C" fn(what: libraryPropertyType, value: *mut c_int) -> nvjpegStatus_t;
 
 // The compiler compares the signature with the prototype; no symbol is used.
 const _: GetProperty = nvjpeg_sys::nvjpegGetProperty;
 
+macro_rules! calls {
+    ($($name:ident($($argument:ty),* $(,)?);)*) => {
+        /// Every function of nvJPEG that infeed calls. All exist since nvJPEG 11.9.
+        #[allow(non_snake_case)]
+        pub(super) struct Calls {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> nvjpegStatus_t,)*
+        }
+
+        $(const _: unsafe extern "C" fn($($argument),*) -> nvjpegStatus_t = nvjpeg_sys::$name;)*
+
+        impl Calls {
+            #[allow(non_snake_case)]
+            fn load(library: &'static Shared, from: &str) -> Result<Self, String> {
+                $(
+                    // SAFETY: the signature is the prototype's, checked above.
+                    let $name = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
+                        .map_err(|_| format!(concat!("{} lacks ", stringify!($name)), from))?;
+                )*
+                Ok(Self { $($name: *$name,)* })
+            }
+        }
+    };
+}
+
+calls! {
+    nvjpegCreateEx(
+        nvjpegBackend_t, *mut nvjpegDevAllocator_t, *mut nvjpegPinnedAllocator_t, c_uint, *mut nvjpegHandle_t
+    );
+    nvjpegDestroy(nvjpegHandle_t);
+    nvjpegGetHardwareDecoderInfo(nvjpegHandle_t, *mut c_uint, *mut c_uint);
+    nvjpegJpegStateCreate(nvjpegHandle_t, *mut nvjpegJpegState_t);
+    nvjpegDecoderStateCreate(nvjpegHandle_t, nvjpegJpegDecoder_t, *mut nvjpegJpegState_t);
+    nvjpegJpegStateDestroy(nvjpegJpegState_t);
+    nvjpegJpegStreamCreate(nvjpegHandle_t, *mut nvjpegJpegStream_t);
+    nvjpegJpegStreamDestroy(nvjpegJpegStream_t);
+    nvjpegJpegStreamParse(nvjpegHandle_t, *const c_uchar, usize, c_int, c_int, nvjpegJpegStream_t);
+    nvjpegJpegStreamGetFrameDimensions(nvjpegJpegStream_t, *mut c_uint, *mut c_uint);
+    nvjpegDecodeParamsCreate(nvjpegHandle_t, *mut nvjpegDecodeParams_t);
+    nvjpegDecodeParamsDestroy(nvjpegDecodeParams_t);
+    nvjpegDecodeParamsSetOutputFormat(nvjpegDecodeParams_t, nvjpegOutputFormat_t);
+    nvjpegDecodeParamsSetROI(nvjpegDecodeParams_t, c_int, c_int, c_int, c_int);
+    nvjpegDecodeParamsSetAllowCMYK(nvjpegDecodeParams_t, c_int);
+    nvjpegDecodeParamsSetExifOrientation(nvjpegDecodeParams_t, nvjpegExifOrientation_t);
+    nvjpegDecoderCreate(nvjpegHandle_t, nvjpegBackend_t, *mut nvjpegJpegDecoder_t);
+    nvjpegDecoderDestroy(nvjpegJpegDecoder_t);
+    nvjpegDecoderJpegSupported(nvjpegJpegDecoder_t, nvjpegJpegStream_t, nvjpegDecodeParams_t, *mut c_int);
+    nvjpegBufferPinnedCreate(nvjpegHandle_t, *mut nvjpegPinnedAllocator_t, *mut nvjpegBufferPinned_t);
+    nvjpegBufferPinnedDestroy(nvjpegBufferPinned_t);
+    nvjpegBufferDeviceCreate(nvjpegHandle_t, *mut nvjpegDevAllocator_t, *mut nvjpegBufferDevice_t);
+    nvjpegBufferDeviceDestroy(nvjpegBufferDevice_t);
+    nvjpegStateAttachPinnedBuffer(nvjpegJpegState_t, nvjpegBufferPinned_t);
+    nvjpegStateAttachDeviceBuffer(nvjpegJpegState_t, nvjpegBufferDevice_t);
+    nvjpegDecodeJpegHost(
+        nvjpegHandle_t, nvjpegJpegDecoder_t, nvjpegJpegState_t, nvjpegDecodeParams_t, nvjpegJpegStream_t
+    );
+    nvjpegDecodeJpegTransferToDevice(
+        nvjpegHandle_t, nvjpegJpegDecoder_t, nvjpegJpegState_t, nvjpegJpegStream_t, cudaStream_t
+    );
+    nvjpegDecodeJpegDevice(
+        nvjpegHandle_t, nvjpegJpegDecoder_t, nvjpegJpegState_t, *mut nvjpegImage_t, cudaStream_t
+    );
+    nvjpegDecodeBatchedSupportedEx(nvjpegHandle_t, nvjpegJpegStream_t, nvjpegDecodeParams_t, *mut c_int);
+    nvjpegDecodeBatchedInitialize(nvjpegHandle_t, nvjpegJpegState_t, c_int, c_int, nvjpegOutputFormat_t);
+    nvjpegDecodeBatchedPreAllocate(
+        nvjpegHandle_t, nvjpegJpegState_t, c_int, c_int, c_int, nvjpegChromaSubsampling_t, nvjpegOutputFormat_t
+    );
+    nvjpegDecodeBatchedEx(
+        nvjpegHandle_t, nvjpegJpegState_t, *const *const c_uchar, *const usize, *mut nvjpegImage_t,
+        *mut nvjpegDecodeParams_t, cudaStream_t
+    );
+}
+
+/// nvJPEG of this process. Never unloaded.
+pub(super) struct Library {
+    pub(super) calls: Calls,
+    pub(super) found: NvJpeg,
+}
+
+impl Library {
+    /// Flags of handles that decode.
+    fn flags(&self) -> c_uint {
+        // Chroma as libjpeg makes it, so that pixels equal the CPU's; the default repeats each value. In the header
+        // since 12.1.1, which is newer than `nvjpeg-sys`.
+        const UPSAMPLING_WITH_INTERPOLATION: c_uint = 1 << 5;
+        if interpolates(&self.found) { UPSAMPLING_WITH_INTERPOLATION } else { 0 }
+    }
+
+    /// A handle, which whoever asked destroys. The context must be current.
+    pub(super) fn create(&self, backend: nvjpegBackend_t) -> (nvjpegHandle_t, nvjpegStatus_t) {
+        let mut handle: nvjpegHandle_t = ptr::null_mut();
+        // SAFETY: `handle` outlives the call; null allocators are the library's own.
+        let status = unsafe {
+            (self.calls.nvjpegCreateEx)(backend, ptr::null_mut(), ptr::null_mut(), self.flags(), &raw mut handle)
+        };
+        (handle, status)
+    }
+
+    /// Whether a decoder can be made: needs a driver that is new enough. The context must be current.
+    fn works(&self) -> Result<(), String> {
+        let (handle, status) = self.create(DEFAULT);
+        words("nvjpegCreateEx", status).map_err(|why| format!("{}: {why}", self.found.library))?;
+        // SAFETY: created above, destroyed once.
+        let _ = unsafe { (self.calls.nvjpegDestroy)(handle) };
+        Ok(())
+    }
+}
+
+/// Whether chroma can be upsampled as libjpeg does.
+fn interpolates(found: &NvJpeg) -> bool {
+    found.version >= (12, 1, 1)
+}
+
 /// Newest first. 13 needs a driver of CUDA 13, older ones run with newer drivers too.
 const NAMES: [&str; 4] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11", "libnvjpeg.so"];
 
+/// nvJPEG for work on this GPU: the library that `INFEED_NVJPEG` names, else the first by the usual names that can
+/// make a decoder. Loaded once; a failure is looked at again, since another GPU may do.
+///
+/// # Errors
+/// `Device`: there is none, it lacks a function, or the driver is too old for it.
+pub(super) fn library(context: &Context) -> Result<&'static Library> {
+    static KEPT: Mutex<Option<&'static Library>> = Mutex::new(None);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = *kept {
+        return Ok(library);
+    }
+    let _bound = context.bind()?;
+    let path = super::path();
+    let open = |name: &str| {
+        let library = open(name)?;
+        library.works().map(|()| library)
+    };
+    let library = match &path {
+        Some(path) => open(path).map_err(named)?,
+        None => first(&NAMES, open).map_err(unusable)?,
+    };
+    let library: &'static Library = Box::leak(Box::new(library));
+    *kept = Some(library);
+    Ok(library)
+}
+
+fn unusable(why: String) -> Error {
+    Error::new(ErrorKind::Device, why).hint("install libnvjpeg, or set INFEED_NVJPEG to its path")
+}
+
+fn named(why: String) -> Error {
+    Error::new(ErrorKind::Device, format!("INFEED_NVJPEG: {why}")).hint("name another library, or unset INFEED_NVJPEG")
+}
+
+/// What the first of these gives. The reason is that of the first that is there, else of the first.
+fn first<T>(names: &[&str], mut open: impl FnMut(&str) -> Result<T, String>) -> Result<T, String> {
+    let mut reason: Option<String> = None;
+    for name in names {
+        match open(name) {
+            Ok(found) => return Ok(found),
+            Err(why) => {
+                let missing = |why: &String| why.ends_with("not found");
+                if reason.as_ref().is_none_or(|before| missing(before) && !missing(&why)) {
+                    reason = Some(why);
+                }
+            }
+        }
+    }
+    Err(reason.unwrap_or_else(|| "no library to look for".into()))
+}
+
+fn open(name: &str) -> Result<Library, String> {
+    let (library, name) = load(&[name])?;
+    Ok(Library { calls: Calls::load(library, &name)?, found: version(library, name)? })
+}
+
 /// The version of the library at `path`, else of the first that has one of the usual names.
 pub(super) fn find(path: Option<&str>) -> Result<NvJpeg, String> {
+    let open = |name: &str| load(&[name]).and_then(|(library, name)| version(library, name));
     // Whoever names a path wants that library or to be told, never another one.
-    let (library, name) = match path {
-        Some(path) => load(&[path]).map_err(|reason| format!("INFEED_NVJPEG: {reason}"))?,
-        None => load(&NAMES)?,
-    };
+    match path {
+        Some(path) => open(path).map_err(|reason| format!("INFEED_NVJPEG: {reason}")),
+        None => first(&NAMES, open),
+    }
+}
+
+fn version(library: &Shared, name: String) -> Result<NvJpeg, String> {
     // SAFETY: the type is the prototype's, checked above.
     let get = unsafe { library.get::<GetProperty>(c"nvjpegGetProperty".to_bytes_with_nul()) }
         .map_err(|_| format!("{name} lacks nvjpegGetProperty"))?;
@@ -37,7 +221,7 @@ pub(super) fn find(path: Option<&str>) -> Result<NvJpeg, String> {
             .filter(|_| status == SUCCESS)
             .ok_or_else(|| format!("{name} does not tell its version"))
     };
-    Ok(NvJpeg { version: (property(MAJOR)?, property(MINOR)?, property(PATCH)?), library: name })
+    Ok(NvJpeg { version: (property(MAJOR)?, property(MINOR)?, property(PATCH)?), library: name.clone() })
 }
 
 #[cfg(test)]
@@ -52,6 +236,41 @@ mod tests {
     #[test]
     #[cfg(target_env = "gnu")]
     fn a_library_that_is_no_nvjpeg_is_a_reason() {
-        assert_eq!(find(Some("libc.so.6")).unwrap_err(), "libc.so.6 lacks nvjpegGetProperty");
+        assert_eq!(find(Some("libc.so.6")).unwrap_err(), "INFEED_NVJPEG: libc.so.6 lacks nvjpegGetProperty");
+        assert_eq!(open("libc.so.6").err(), Some("libc.so.6 lacks nvjpegCreateEx".into()));
+    }
+
+    #[test]
+    fn the_reason_is_that_of_a_library_that_is_there() {
+        let open = |name: &str| match name {
+            "old" => Err("old: needs a newer driver".to_owned()),
+            "good" => Ok(7),
+            name => Err(format!("{name} not found")),
+        };
+        assert_eq!(first(&["a", "old", "good"], open), Ok(7));
+        assert_eq!(first(&["a", "old", "b"], open), Err("old: needs a newer driver".into()));
+        assert_eq!(first(&["a", "b"], open), Err("a not found".into()));
+    }
+
+    #[test]
+    fn upsampling_is_told_by_the_version() {
+        for (version, expected) in
+            [((11, 9, 0), false), ((12, 0, 9), false), ((12, 1, 0), false), ((12, 1, 1), true), ((13, 0, 0), true)]
+        {
+            let found = NvJpeg { version, library: String::new() };
+            assert_eq!(interpolates(&found), expected, "{version:?}");
+        }
+    }
+
+    /// With the library of NVIDIA's wheel: it loads on any machine, and refuses to decode where there is no GPU.
+    #[test]
+    fn the_real_library_has_every_function_and_fails_in_words_without_a_gpu() {
+        let Some(path) = crate::sys::nvjpeg::path() else { return };
+        let library = open(&path).unwrap();
+        assert!(library.found.version >= (11, 9, 0), "{:?}", library.found);
+        if crate::sys::cuda::devices().gpus.is_empty() {
+            let why = library.works().unwrap_err();
+            assert!(why.contains("nvjpegCreateEx returned"), "{why}");
+        }
     }
 }

@@ -1,14 +1,50 @@
-//! NVIDIA's JPEG decoder: for now, whether it is there.
+//! NVIDIA's JPEG decoder, in three storeys.
+//!
+//! ```text
+//! hardware.rs  Hardware: batches for the JPEG engines   ┐ safe: lengths come from nvJPEG's own parse, memory lives until
+//! hybrid.rs    Hybrid: single images, Huffman on the CPU┘ the work on it is done, every object is destroyed once
+//! safe.rs      owned handles, states, streams, parameters, buffers
+//! result.rs    statuses as errors
+//! ffi.rs       the functions, loaded by name and compared with the header
+//! ```
+//!
+//! What a newcomer would get wrong:
+//!
+//! 1. Engines of Hopper GPUs ignore the order of their stream when they write pixels: the *host* must know that an
+//!    output is idle before `nvjpegDecodeBatchedEx` is called. An event that the stream waits for is not enough.
+//! 2. One bad image fails its whole batch. Each is parsed alone before, and the batch's images are tried elsewhere.
+//! 3. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod ffi;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod hardware;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod hybrid;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod result;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod safe;
 
 use super::cuda::NvJpeg;
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use hardware::{Engines, Hardware, HardwareSize, Staged, engines};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use hybrid::{Hybrid, HybridSize, usable};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use safe::{Coded, Failure};
+
+/// The library that the user names.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn path() -> Option<String> {
+    std::env::var("INFEED_NVJPEG").ok().filter(|path| !path.is_empty())
+}
 
 /// The library, or the reason why there is none.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) fn find() -> Result<NvJpeg, String> {
-    ffi::find(std::env::var("INFEED_NVJPEG").ok().as_deref())
+    ffi::find(path().as_deref())
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]

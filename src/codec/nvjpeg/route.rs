@@ -1,0 +1,247 @@
+//! Which classes may decode a file: told by its header, before anything is decoded.
+//!
+//! | file | adaptive | fixed |
+//! |---|---|---|
+//! | sequential, 4:4:4, 4:2:2, 4:2:0, 4:4:0 or gray | engines, CPU | engines or CPU, by record |
+//! | the same with more than a million pixels | engines, hybrid, CPU | hybrid |
+//! | progressive; other subsampling; CMYK, YCCK | hybrid, CPU | hybrid |
+//! | stored as RGB; cut short; another marker in the image; above `max_image_bytes`; no JPEG | CPU | CPU |
+//!
+//! Without engines, hybrid takes their place; without either, the CPU. Ordinary images are not offered to hybrid where
+//! there are engines: its Huffman pass costs as much CPU time as the whole decode of the CPU class.
+
+use super::super::{
+    ClassSet, Split,
+    jpeg::{Colour, Header},
+};
+use crate::{
+    dataset::{Sample, Value},
+    random::mix,
+};
+
+/// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
+pub(super) const LARGE: u64 = 1_000_000;
+/// Decode threads that one engine is worth. NVIDIA's DALI gives 12 % of images to the 7 engines of an H100 beside 70
+/// threads, which is this.
+const THREADS_OF_AN_ENGINE: f64 = 1.35;
+
+/// The classes of a decoder that there are, by index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Routes {
+    pub(super) cpu: usize,
+    pub(super) hardware: Option<usize>,
+    pub(super) hybrid: Option<usize>,
+    pub(super) split: Split,
+    /// What part of ordinary images the engines get when the split is fixed, of 2^32.
+    pub(super) share: u64,
+    /// Files that take more on the CPU are left to it, which refuses them: whether an image is too large must not
+    /// depend on who was idle.
+    pub(super) max_image_bytes: u64,
+}
+
+/// What kind of way a file takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Cpu,
+    Ordinary,
+    Large,
+    Odd,
+}
+
+/// The part of images that `engines` get beside `threads` CPU threads, of 2^32.
+pub(super) fn share(engines: u32, threads: usize) -> u64 {
+    let engines = f64::from(engines) * THREADS_OF_AN_ENGINE;
+    (engines / (engines + threads as f64) * 4_294_967_296.0) as u64
+}
+
+impl Routes {
+    /// `usable`: classes that have not given up.
+    pub(super) fn route(&self, record: u64, sample: &Sample, usable: ClassSet) -> ClassSet {
+        let way = file_of(sample).map_or(Way::Cpu, |file| self.way(file));
+        let [hardware, hybrid] =
+            [self.hardware, self.hybrid].map(|class| class.filter(|class| usable.contains(*class)));
+        let cpu = ClassSet::only(self.cpu);
+        let with = |set: ClassSet, class: Option<usize>| class.map_or(set, |class| ClassSet(set.0 | 1 << class));
+        let one = |class: Option<usize>| class.map_or(cpu, ClassSet::only);
+        match (way, self.split) {
+            (Way::Cpu, _) => cpu,
+            (Way::Ordinary, Split::Adaptive) => with(cpu, hardware.or(hybrid)),
+            (Way::Large, Split::Adaptive) => with(with(cpu, hardware), hybrid),
+            (Way::Odd, Split::Adaptive) => with(cpu, hybrid),
+            (Way::Large | Way::Odd, Split::Fixed) => one(hybrid),
+            // Not the record's own bits: neighbours in a dataset may be alike.
+            (Way::Ordinary, Split::Fixed) if mix(record) >> 32 < self.share => one(hardware),
+            (Way::Ordinary, Split::Fixed) => cpu,
+        }
+    }
+
+    fn way(&self, file: &[u8]) -> Way {
+        let Ok(header) = Header::parse(file) else { return Way::Cpu };
+        let info = header.info();
+        // Every decoder takes other liberties with RGB, which is rare.
+        if header.colour() == Colour::Rgb
+            || header.peak_bytes(file.len()).max(info.len_bytes()) > self.max_image_bytes
+            || !header.is_whole(file)
+        {
+            return Way::Cpu;
+        }
+        let ink = matches!(header.colour(), Colour::Cmyk | Colour::Ycck);
+        if ink || header.is_progressive() || kind(&header).is_none() {
+            return Way::Odd;
+        }
+        if u64::from(info.height) * u64::from(info.width) > LARGE { Way::Large } else { Way::Ordinary }
+    }
+}
+
+/// The subsampling as a number, for those that engines know.
+pub(super) fn kind(header: &Header<'_>) -> Option<u8> {
+    match (header.colour(), header.sampling()?) {
+        (Colour::Gray, _) => Some(0),
+        (_, (1, 1)) => Some(1),
+        (_, (2, 1)) => Some(2),
+        (_, (2, 2)) => Some(3),
+        (_, (1, 2)) => Some(4),
+        _ => None,
+    }
+}
+
+/// The file, when it is the sample's only image.
+pub(super) fn file_of(sample: &Sample) -> Option<&[u8]> {
+    let mut images = sample.values.iter().filter(|value| matches!(value, Value::Encoded(_) | Value::Pixels { .. }));
+    match (images.next(), images.next()) {
+        (Some(Value::Encoded(file)), None) => Some(file),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    use super::*;
+
+    const CPU: u32 = 1;
+    const HARDWARE: u32 = 2;
+    const HYBRID: u32 = 4;
+
+    fn routes(split: Split) -> Routes {
+        let (hardware, hybrid) = (Some(1), Some(2));
+        Routes { cpu: 0, hardware, hybrid, split, share: share(7, 16), max_image_bytes: 64 << 20 }
+    }
+
+    fn sample(file: &[u8]) -> Sample {
+        Sample { values: [Value::Label(1), Value::Encoded(file.to_vec().into())].into_iter().collect() }
+    }
+
+    struct Made {
+        size: (u16, u16),
+        colour: ColorType,
+        sampling: SamplingFactor,
+        progressive: bool,
+    }
+
+    const PLAIN: Made =
+        Made { size: (40, 30), colour: ColorType::Rgb, sampling: SamplingFactor::F_2_2, progressive: false };
+
+    fn encode(made: &Made) -> Vec<u8> {
+        let (width, height) = made.size;
+        let channels = match made.colour {
+            ColorType::Luma => 1,
+            ColorType::Rgb => 3,
+            _ => 4,
+        };
+        let pixels: Vec<u8> =
+            (0..usize::from(width) * usize::from(height) * channels).map(|n| (n * 7 % 251) as u8).collect();
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, 80);
+        encoder.set_sampling_factor(made.sampling);
+        encoder.set_progressive(made.progressive);
+        encoder.encode(&pixels, width, height, made.colour).unwrap();
+        file
+    }
+
+    fn route(routes: &Routes, record: u64, file: &[u8]) -> u32 {
+        routes.route(record, &sample(file), ClassSet::ALL).0
+    }
+
+    #[test]
+    fn files_go_where_the_table_says() {
+        let (adaptive, fixed) = (routes(Split::Adaptive), routes(Split::Fixed));
+        let ordinary = (CPU | HARDWARE, None);
+        let odd = (CPU | HYBRID, Some(HYBRID));
+        let cases = [
+            ("4:2:0", PLAIN, ordinary),
+            ("4:4:4", Made { sampling: SamplingFactor::F_1_1, ..PLAIN }, ordinary),
+            ("4:2:2", Made { sampling: SamplingFactor::F_2_1, ..PLAIN }, ordinary),
+            ("4:4:0", Made { sampling: SamplingFactor::F_1_2, ..PLAIN }, ordinary),
+            ("gray", Made { colour: ColorType::Luma, ..PLAIN }, ordinary),
+            ("progressive", Made { progressive: true, ..PLAIN }, odd),
+            ("4:1:1", Made { sampling: SamplingFactor::F_4_1, progressive: true, ..PLAIN }, odd),
+            ("ink", Made { colour: ColorType::Cmyk, sampling: SamplingFactor::F_1_1, ..PLAIN }, odd),
+            ("ink as YCCK", Made { colour: ColorType::CmykAsYcck, sampling: SamplingFactor::F_1_1, ..PLAIN }, odd),
+            ("large", Made { size: (1200, 900), ..PLAIN }, (CPU | HARDWARE | HYBRID, Some(HYBRID))),
+        ];
+        for (name, made, (expected, one)) in cases {
+            let file = encode(&made);
+            assert_eq!(route(&adaptive, 7, &file), expected, "{name}");
+            match one {
+                Some(one) => assert_eq!(route(&fixed, 7, &file), one, "{name}, fixed"),
+                None => {
+                    let engines = (0..4000).filter(|n| route(&fixed, *n, &file) == HARDWARE).count();
+                    let cpu = (0..4000).filter(|n| route(&fixed, *n, &file) == CPU).count();
+                    // 7 engines of 1.35 threads beside 16 threads: 37 %.
+                    assert!(engines + cpu == 4000 && (1300..1680).contains(&engines), "{name}: {engines}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_the_cpu_may_see_stays_there() {
+        let file = encode(&PLAIN);
+        let scan = file.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
+        let mut foreign = file.clone();
+        let len = foreign.len();
+        foreign[len - 40..len - 38].copy_from_slice(&[0xff, 0xe3]);
+        let mut named = file.clone();
+        // Without JFIF, three components called R, G and B are just that.
+        let jfif = 4 + usize::from(u16::from_be_bytes([file[4], file[5]]));
+        named.drain(2..jfif);
+        let frame = named.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+        (0..3).for_each(|n| named[frame + 10 + 3 * n] = b"RGB"[n]);
+        let progressive = encode(&Made { progressive: true, ..PLAIN });
+        let cases: [(&str, &[u8]); 9] = [
+            ("no end marker", &file[..len - 2]),
+            ("half", &file[..len / 2]),
+            ("header only", &file[..scan]),
+            ("another marker in the scan", &foreign),
+            ("RGB", &named),
+            ("progressive, cut", &progressive[..progressive.len() - 20]),
+            ("empty", b""),
+            ("a PNG", b"\x89PNG\r\n\x1a\n"),
+            ("SOI only", &[0xff, 0xd8]),
+        ];
+        for split in [Split::Adaptive, Split::Fixed] {
+            for (name, file) in cases {
+                assert_eq!(route(&routes(split), 1, file), CPU, "{name}");
+            }
+        }
+        let small = Routes { max_image_bytes: 1000, ..routes(Split::Adaptive) };
+        assert_eq!(route(&small, 1, &file), CPU, "too large for max_image_bytes");
+        let two = Sample { values: std::iter::repeat_n(Value::Encoded(file.clone().into()), 2).collect() };
+        assert_eq!(routes(Split::Adaptive).route(1, &two, ClassSet::ALL).0, CPU, "two images");
+    }
+
+    #[test]
+    fn missing_classes_and_those_that_gave_up_are_left_out() {
+        let (file, odd) = (encode(&PLAIN), encode(&Made { progressive: true, ..PLAIN }));
+        let none = Routes { hardware: None, hybrid: None, ..routes(Split::Adaptive) };
+        assert_eq!((route(&none, 1, &file), route(&none, 1, &odd)), (CPU, CPU));
+        let hybrid = Routes { hardware: None, hybrid: Some(1), ..routes(Split::Adaptive) };
+        assert_eq!((route(&hybrid, 1, &file), route(&hybrid, 1, &odd)), (CPU | 2, CPU | 2));
+        for split in [Split::Adaptive, Split::Fixed] {
+            let route = |file| routes(split).route(1, &sample(file), ClassSet::ALL.without(1).without(2)).0;
+            assert_eq!((route(&file), route(&odd)), (CPU, CPU));
+        }
+    }
+}
