@@ -1,6 +1,7 @@
 //! Every promise infeed makes to its users, one file each, in one binary.
 //!
-//! Tests make their own data and run offline. `INFEED_SLOW_TESTS=1` widens the property tests.
+//! Tests make their own data and run offline. Those of the GPU path run on a mock of the driver and of nvJPEG, which
+//! takes a C++ compiler; without one they say so and pass. `INFEED_SLOW_TESTS=1` widens the property tests.
 
 mod agreement;
 mod api;

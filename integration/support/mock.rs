@@ -60,8 +60,10 @@ const LIBRARIES: [(&str, &[&str]); 2] = [
 ];
 /// Kinds of objects that may be alive at the end of any test: frameworks share the primary context and never release it.
 const STAYS: [&str; 1] = ["context"];
-/// `-Bsymbolic`: both have functions of the same name inside.
-const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", "-s", "-Wl,-Bsymbolic"];
+/// `-Bsymbolic`: both have functions of the same name inside. As for the kernels alone, products are fused where the
+/// source says so and nowhere else.
+const FLAGS: [&str; 8] =
+    ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-pthread", "-s", "-Wl,-Bsymbolic"];
 
 /// Set in the child: the test that it runs.
 const CHILD: &str = "INFEED_MOCK_CHILD";
@@ -113,7 +115,7 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
         let mock = Mock::new();
         body(&mock);
         mock.check();
-        say(CHECKED);
+        told(CHECKED);
         // Not back into the test, which may be about to start another child.
         std::process::exit(0);
     }
@@ -165,8 +167,9 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
     Some((status.is_some_and(|status| status.success()) && text.contains(CHECKED), text))
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn say(words: &str) {
+/// Tells the parent.
+#[expect(clippy::print_stderr, reason = "the parent reads it")]
+fn told(words: &str) {
     eprintln!("{words}");
 }
 
@@ -176,7 +179,7 @@ fn libraries() -> Option<&'static Path> {
     let folder = FOLDER.get_or_init(|| {
         let compiler = compiler();
         if compiler.is_none() {
-            say("skipped: the mock GPU needs a C++ compiler (set CXX)");
+            super::skipped("there is no mock GPU without a C++ compiler; install g++ or set CXX");
         }
         compiler.map(|compiler| build(&compiler))
     });
@@ -212,8 +215,14 @@ fn build(compiler: &str) -> PathBuf {
         fs::write(path, source).expect("a source");
     }
     let compile = |(library, files): (&str, &[&str])| {
+        // With FMA instructions a fused product takes no call.
+        #[cfg(target_arch = "x86_64")]
+        let fma = std::is_x86_feature_detected!("fma").then_some("-mfma");
+        #[cfg(not(target_arch = "x86_64"))]
+        let fma: Option<&str> = None;
         Command::new(compiler)
             .args(FLAGS)
+            .args(fma)
             .arg(format!("-Wl,-soname,{library}"))
             .args(files.iter().map(|file| format!("integration/support/mock/{file}.cpp")))
             .args(["-o", library, "-ldl"])

@@ -2,7 +2,8 @@
 //
 //   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=1073741824 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
 //   INFEED_MOCK_FAIL=cuMemAlloc_v2:3:2,…   INFEED_MOCK_IGNORE=cuStreamWaitEvent:0,…   INFEED_MOCK_LOSE=100
-//   INFEED_MOCK_STRICT=1: a process that did something wrong prints it at its end and exits with 97
+//   INFEED_MOCK_STRICT=1: a process that did something wrong prints it at its end and exits with 97; one that touches
+//                         freed memory says so as it dies
 #include "world.h"
 
 #include <cstdio>
@@ -82,6 +83,7 @@ World &world() {
         control().failures = rules("INFEED_MOCK_FAIL");
         control().ignored = rules("INFEED_MOCK_IGNORE");
         control().lose_after = (int)number("INFEED_MOCK_LOSE", -1);
+        if (number("INFEED_MOCK_STRICT", 0)) mock_explain_faults();
         return w;
     }();
     return *world;
