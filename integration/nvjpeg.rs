@@ -8,13 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use infeed::{
-    Device, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Result, Transform,
+    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
     codec::{
-        Class, ClassSet, CudaRaw, Decoder, Finished, Job, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, Split, Wait,
-        Worker, codecs,
+        Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, Job, Jpeg, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
+        Split, Wait, Worker, codecs,
     },
-    dataset::{Dataset, MemoryDataset, Sample},
-    sys::cuda::{Context, Kernels},
+    dataset::{Dataset, FieldKind, MemoryDataset, Sample},
+    sys::{
+        cuda::{Context, Kernels},
+        nvjpeg::{Coded, Hardware, HardwareSize, Staged},
+        rows::Pool,
+    },
     transform::Lowered,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -46,7 +50,7 @@ impl Made {
             ColorType::Rgb => 3,
             _ => 4,
         };
-        let mut draws = infeed::SampleRng::new(1, 2, salt.into()).op(0);
+        let mut draws = SampleRng::new(1, 2, salt.into()).op(0);
         let base = draws.below(100) as u32;
         let value = |n: u32| (base + n / channels % u32::from(width) + n % channels * 31 + n / 977 % 13 * 5) as u8;
         let pixels: Vec<u8> = (0..u32::from(width) * u32::from(height) * channels).map(value).collect();
@@ -424,8 +428,8 @@ fn too_little_device_memory_costs_a_class_and_not_the_run() {
         // There was memory when the plan was made, and there is none when the workers start.
         let files = mixture();
         let cpu = on_cpu(loader(&files));
-        let decoder = Watched::new(1, options(), None);
-        assert_eq!(decoder.names(), [CPU, HARDWARE, HYBRID]);
+        let decoder = Watched::new(1, options().with_streams(0), None);
+        assert_eq!(decoder.names(), [CPU, HARDWARE]);
         mock.memory_limit(30 << 20);
         same(&on_gpu(loader(&files).device_budget(1 << 30), &decoder).unwrap(), &cpu);
         assert_eq!(decoder.count(HARDWARE, "done"), 0);
@@ -463,13 +467,67 @@ fn a_lost_gpu_ends_the_run() {
     });
 }
 
+/// Nine batches one after another through the engines themselves, with nobody who asks whether one is done: only their
+/// own waits keep a batch from being written over the one that is still read.
+fn back_to_back() {
+    let files = ordinary(36);
+    let resize = || Transform::new().resize_exact(20, 20);
+    let field = FieldKind::Image { channels: 3, size: None, dtype: None };
+    let lowered = resize().lower(&field, DType::F32, Layout::Nchw).unwrap();
+    let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
+    let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
+    let mut engines = Hardware::open(&kernels, size, &[lowered.table(DType::U8)]).unwrap().unwrap();
+    let len = lowered.row().len_bytes();
+    let pool = Pool::on_device(kernels.context(), files.len() * len, 1);
+    let out = pool.try_take(files.len(), len).unwrap().unwrap();
+    let mut last = None;
+    for (n, batch) in files.chunks(4).enumerate() {
+        for (i, file) in batch.iter().enumerate() {
+            let info = Jpeg.info(file).unwrap();
+            let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+            let coded = Coded { file, height: info.height, width: info.width, height_at: frame + 5 };
+            let staged = engines.stage(&coded, info.height, 0).unwrap();
+            assert!(matches!(staged, Staged::Taken(at) if at == i), "{staged:?}");
+        }
+        engines.decode().unwrap();
+        for (i, file) in batch.iter().enumerate() {
+            let params = lowered.params(&Jpeg.info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
+            engines.resample(i, &params, 0, lowered.row(), &out, 4 * n + i).unwrap();
+        }
+        last = Some(engines.launch().unwrap());
+    }
+    engines.wait(last.unwrap()).unwrap();
+    let mut bytes = vec![0; files.len() * len];
+    out.freeze().download(&mut bytes).unwrap();
+    let found: Vec<Vec<u8>> = bytes.chunks_exact(len).map(<[u8]>::to_vec).collect();
+    same(&found, &on_cpu(loader(&files).transform(resize())));
+}
+
 /// Engines of Hopper GPUs write when they are called, whatever their stream waits for. The mock's do too.
 #[test]
-fn a_batch_that_does_not_wait_for_its_memory_is_found_out() {
-    let env = [("INFEED_MOCK_IGNORE", "cuEventSynchronize:0,cuEventQuery:0")];
-    fails_on_mock("nvjpeg::a_batch_that_does_not_wait_for_its_memory_is_found_out", &env, "", |mock| {
+fn engines_write_only_where_the_host_has_seen_the_end_of_the_last_use() {
+    on_mock("nvjpeg::engines_write_only_where_the_host_has_seen_the_end_of_the_last_use", &[], |mock| {
         begin(mock);
-        let files = ordinary(200);
-        equal_the_cpu(&files, &Watched::new(1, options(), Some(HARDWARE)));
+        back_to_back();
+    });
+}
+
+#[test]
+fn a_batch_that_does_not_wait_for_its_memory_is_found_out() {
+    let env = [("INFEED_MOCK_IGNORE", "cuEventSynchronize:0")];
+    let words = "cuEventElapsedTime returned 600";
+    fails_on_mock("nvjpeg::a_batch_that_does_not_wait_for_its_memory_is_found_out", &env, words, |mock| {
+        begin(mock);
+        back_to_back();
+    });
+}
+
+#[test]
+fn a_row_that_is_handed_on_too_early_is_found_out() {
+    let env = [("INFEED_MOCK_IGNORE", "cuEventSynchronize:0,cuEventQuery:0")];
+    let words = "cuEventElapsedTime returned 600";
+    fails_on_mock("nvjpeg::a_row_that_is_handed_on_too_early_is_found_out", &env, words, |mock| {
+        begin(mock);
+        equal_the_cpu(&ordinary(200), &Watched::new(1, options(), Some(HARDWARE)));
     });
 }
