@@ -8,6 +8,8 @@ mod cancel;
 mod cli;
 mod codecs;
 mod datasets;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod device;
 mod errors;
 mod kernels;
 mod ladder;

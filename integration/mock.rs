@@ -29,7 +29,7 @@ macro_rules! ok {
         )
     };
 }
-use {code, ok};
+pub(crate) use {code, ok};
 
 /// A context that is current on this thread, and what the tests do with it. Frees nothing by itself.
 struct Gpu;

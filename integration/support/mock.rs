@@ -114,7 +114,8 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
         body(&mock);
         mock.check();
         say(CHECKED);
-        return None;
+        // Not back into the test, which may be about to start another child.
+        std::process::exit(0);
     }
     let folder = libraries()?;
     let entry = |name| env.iter().find(|entry| entry.0 == name).map(|entry| entry.1);

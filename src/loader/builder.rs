@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc, thread};
 use super::{
     Loader, LoaderConfig, OnBadSample,
     memory::{self, Needs},
-    place::{Place, Recipe},
+    place::{Place, Recipe, Work},
 };
 use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
@@ -277,9 +277,11 @@ impl LoaderBuilder {
         };
         let longest_row = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
         let codecs: Arc<[_]> = codecs.into_iter().chain(built_in_codecs()).collect();
-        let make = place.decoders(&config, decoder, codecs, workers, longest_row.unwrap_or(0))?;
         // On a GPU every field ends there, and how far to run ahead is decided there.
         let device_batch = bytes_where(true).saturating_add(if place.is_device() { bytes_where(false) } else { 0 });
+        let has_files = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
+        let work = Work { workers, row_bytes: longest_row.unwrap_or(0), has_files, device_batch };
+        let make = place.decoders(&config, decoder, codecs, &work)?;
         if let Some(context) = place.context() {
             let decoders = make.device_bytes();
             let (budget, prefetch) = memory::divide_device(
@@ -293,7 +295,7 @@ impl LoaderBuilder {
         } else {
             config.device_budget = None;
         }
-        let (decoder, shares, max_image) = decoder_and_shares(&config, &make, needs, &dataset)?;
+        let (decoder, shares, max_image) = decoder_and_shares(&config, &make, needs, has_files)?;
         engine::check_decoder(&*decoder)?;
 
         let mut prefetch = shares.prefetch;
@@ -416,7 +418,7 @@ fn decoder_and_shares(
     config: &LoaderConfig,
     make: &Recipe,
     mut needs: Needs,
-    dataset: &Arc<dyn Dataset>,
+    has_files: bool,
 ) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
     let total = |max_image: u64| make.scratch_bytes(max_image);
     // Samples that wait for classes that do not read them.
@@ -426,11 +428,10 @@ fn decoder_and_shares(
         let shares = needs.divide(config.memory_budget, config.prefetch, [needs.scratch; 2], WINDOW)?;
         return Ok((make.decoder(0), shares, config.max_image_bytes));
     }
-    // Datasets of ready pixels need no scratch for decoding.
-    let decodes = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
     let (min, max) = match config.max_image_bytes {
         Some(fixed) => (fixed, fixed),
-        None if decodes => (MIN_IMAGE, MAX_IMAGE),
+        None if has_files => (MIN_IMAGE, MAX_IMAGE),
+        // Ready pixels need no scratch for decoding.
         None => (64 << 10, MAX_IMAGE),
     };
     needs.scratch = total(min);

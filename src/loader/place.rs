@@ -24,6 +24,19 @@ pub(super) enum Place {
 /// Makes a decoder for images of at most so many bytes.
 type Make = Box<dyn Fn(u64) -> Arc<dyn Decoder>>;
 
+/// What a built-in decoder has to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    /// Decoding threads.
+    pub(super) workers: NonZeroUsize,
+    /// Bytes of the longest row.
+    pub(super) row_bytes: usize,
+    /// Whether there are image files to decode.
+    pub(super) has_files: bool,
+    /// Bytes of a batch on the device.
+    pub(super) device_batch: u64,
+}
+
 /// How to get the decoder, asked for its needs before there is one: given, or made for a largest image.
 pub(super) enum Recipe {
     Given(Arc<dyn Decoder>),
@@ -107,14 +120,14 @@ impl Place {
         config: &LoaderConfig,
         decoder: Option<Arc<dyn Decoder>>,
         codecs: Arc<[Arc<dyn ImageCodec>]>,
-        workers: NonZeroUsize,
-        row_bytes: usize,
+        work: &Work,
     ) -> Result<Recipe> {
         if let Some(decoder) = decoder {
             return Ok(Recipe::Given(decoder));
         }
+        let workers = work.workers;
         let make: Make = match self {
-            Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workers, row_bytes)?,
+            Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, work)?,
             Self::Host => Box::new(move |most| Arc::new(Cpu::new(workers, codecs.iter().cloned(), most))),
             Self::Foreign(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a device was found for a decoder that is not there"));
@@ -126,15 +139,33 @@ impl Place {
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn gpu_decoder(
-    _config: &LoaderConfig,
+    config: &LoaderConfig,
     kernels: &Arc<Kernels>,
     codecs: Arc<[Arc<dyn ImageCodec>]>,
-    workers: NonZeroUsize,
-    row_bytes: usize,
+    work: &Work,
 ) -> Result<Make> {
-    use crate::codec::CudaRaw;
     let kernels = Arc::clone(kernels);
-    Ok(Box::new(move |most| Arc::new(CudaRaw::new(workers, codecs.iter().cloned(), most, &kernels, row_bytes))))
+    let &Work { workers, row_bytes, .. } = work;
+    let raw = {
+        let kernels = Arc::clone(&kernels);
+        move |most| crate::codec::CudaRaw::new(workers, codecs.iter().cloned(), most, &kernels, row_bytes)
+    };
+    #[cfg(feature = "jpeg")]
+    if work.has_files {
+        use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
+        // The batches and the other threads come first; nvJPEG makes do with what is left.
+        let threads = raw(0).device_bytes(0).saturating_mul(workers.get() as u64);
+        let rest = |budget: u64| budget.saturating_sub(work.device_batch.saturating_mul(4)).saturating_sub(threads);
+        let most = match config.device_budget {
+            Some(budget) => rest(budget),
+            None => rest(kernels.context().memory()?.0 / 2),
+        };
+        let mut options = NvJpegOptions::default().with_split(config.split).with_device_bytes(most);
+        options.streams = config.streams;
+        let plan = NvJpegPlan::find(kernels.context(), options);
+        return Ok(Box::new(move |most| Arc::new(NvJpeg::new(raw(most), plan))));
+    }
+    Ok(Box::new(move |most| Arc::new(raw(most))))
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -142,8 +173,7 @@ fn gpu_decoder(
     _config: &LoaderConfig,
     kernels: &Arc<Kernels>,
     _codecs: Arc<[Arc<dyn ImageCodec>]>,
-    _workers: NonZeroUsize,
-    _row_bytes: usize,
+    _work: &Work,
 ) -> Result<Make> {
     match **kernels {}
 }

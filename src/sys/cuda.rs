@@ -126,6 +126,8 @@ pub struct Gpu {
     pub compute: (u32, u32),
     /// Newest CUDA version that the driver knows, major and minor.
     pub driver: (u32, u32),
+    /// Its place, as `0000:1b:00.0`, by which other tools know it: `CUDA_VISIBLE_DEVICES` changes `index`, not this.
+    pub pci_bus_id: Option<String>,
 }
 
 /// The nvJPEG library.
@@ -187,7 +189,7 @@ impl fmt::Display for Devices {
 
 impl fmt::Display for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, name, memory_bytes, compute, driver } = self;
+        let Self { index, name, memory_bytes, compute, driver, .. } = self;
         let gib = *memory_bytes as f64 / f64::from(1 << 30);
         let ((major, minor), (cuda, point)) = (compute, driver);
         write!(f, "cuda:{index}: {name}, {gib:.1} GiB, compute {major}.{minor}, driver for CUDA {cuda}.{point}")
@@ -217,8 +219,8 @@ mod tests {
     fn a_machine_is_told_in_plain_lines() {
         let none = Devices { note: "libcuda.so.1 not found (no NVIDIA driver)".into(), ..Devices::default() };
         assert_eq!(none.to_string(), "no GPU: libcuda.so.1 not found (no NVIDIA driver)");
-        let gpu =
-            Gpu { index: 0, name: "NVIDIA H200".into(), memory_bytes: 139 << 30, compute: (9, 0), driver: (13, 0) };
+        let (name, pci_bus_id) = ("NVIDIA H200".into(), Some("0000:1b:00.0".into()));
+        let gpu = Gpu { index: 0, name, memory_bytes: 139 << 30, compute: (9, 0), driver: (13, 0), pci_bus_id };
         let one = Devices { gpus: vec![gpu], nvjpeg_note: "libnvjpeg.so.13 not found".into(), ..Devices::default() };
         assert_eq!(
             one.to_string(),

@@ -41,7 +41,8 @@ extern "C" int infeed_mock_arg_sizes(const char* name, unsigned* sizes, int max)
 }
 
 // Runs a kernel to its end on this thread: 0; 500 (CUDA_ERROR_NOT_FOUND) when there is no such kernel; 1
-// (CUDA_ERROR_INVALID_VALUE) for a shape that no GPU takes. `args[i]` points to argument `i`, as for cuLaunchKernel.
+// (CUDA_ERROR_INVALID_VALUE) for a shape that no GPU takes; 719 (CUDA_ERROR_LAUNCH_FAILED) when threads of a block meet
+// different barriers. `args[i]` points to argument `i`, as for cuLaunchKernel.
 extern "C" int infeed_mock_launch(const char* name, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void** args) {
     const Entry* entry = find(name);
     if (!entry) return 500;

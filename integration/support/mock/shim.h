@@ -140,7 +140,8 @@ __attribute__((noinline)) inline void resume(Runner& r, unsigned n, bool start) 
     swapcontext(&r.main, &context);
 }
 
-// 0, or 1 (CUDA_ERROR_INVALID_VALUE) for a shape that no GPU takes.
+// 0; 1 (CUDA_ERROR_INVALID_VALUE) for a shape that no GPU takes; 719 (CUDA_ERROR_LAUNCH_FAILED) when threads of a block
+// meet different barriers.
 inline int run_grid(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void (*kernel)(void**), void** args) {
     const uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
     if (!threads || threads > MOST_THREADS || block[2] > 64 || shared_bytes > 48 << 10) return 1;
@@ -163,14 +164,19 @@ inline int run_grid(const unsigned grid[3], const unsigned block[3], unsigned sh
                 // Shared memory holds anything at first: NaN shows wherever it is read.
                 std::memset(r.shared, 0xff, shared_bytes);
                 for (unsigned n = 0; n < threads; ++n) r.fibers[n].done = false;
-                bool start = true;
-                for (bool any = true; any; start = false) {
-                    any = false;
-                    for (unsigned n = 0; n < threads; ++n) {
+                // From barrier to barrier, forwards and backwards in turn, and the other way round in the next block: a
+                // GPU keeps no order either.
+                unsigned phase = 0, left = unsigned(threads);
+                for (; left; ++phase) {
+                    const unsigned before = left;
+                    for (unsigned k = 0; k < threads; ++k) {
+                        const unsigned n = (phase + x) % 2 ? unsigned(threads) - 1 - k : k;
                         if (r.fibers[n].done) continue;
-                        resume(r, n, start);
-                        any |= !r.fibers[n].done;
+                        resume(r, n, phase == 0);
+                        left -= r.fibers[n].done;
                     }
+                    // Some have ended, others wait at a barrier for them: a GPU may hang.
+                    if (left && left < before) return 719;
                 }
             }
     return 0;
@@ -178,9 +184,15 @@ inline int run_grid(const unsigned grid[3], const unsigned block[3], unsigned sh
 
 } // namespace infeed
 
-__attribute__((noinline)) inline void __syncthreads() {
+__attribute__((noinline)) inline void infeed_barrier() {
     infeed::Runner& r = infeed::runner();
     if (!_setjmp(r.fibers[r.current].at)) _longjmp(r.back, 1);
+}
+__attribute__((always_inline)) inline void __syncthreads() {
+    // Or the compiler keeps shared memory in registers: it can't see that others run meanwhile.
+    asm volatile("" ::: "memory");
+    infeed_barrier();
+    asm volatile("" ::: "memory");
 }
 
 // Dynamic shared memory of the block, and its size.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     args::InspectArgs,
     failure::Failure,
+    gpu::{self, FreeMemory},
     options,
     out::{self, JsonTarget, Out},
     report, sheet, units,
@@ -29,6 +30,9 @@ struct Findings {
     version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
+    /// Of each GPU, where NVML tells it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    free_memory: Vec<FreeMemory>,
     #[serde(flatten)]
     dataset: Option<DatasetFindings>,
 }
@@ -95,10 +99,15 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
     let devices = args.devices.then(infeed::devices);
+    let mut free_memory = Vec::new();
     if let Some(devices) = &devices {
         out.line(devices)?;
+        free_memory = gpu::free_memory(&devices.gpus);
+        for FreeMemory { index, free_bytes, .. } in &free_memory {
+            out.line(format_args!("cuda:{index}: {} free", units::size(*free_bytes)))?;
+        }
     }
-    let mut findings = Findings { version: 1, devices, dataset: None };
+    let mut findings = Findings { version: 1, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
         let dataset = infeed::open(url).await?;
         let found = look(url, &dataset, args.records).await;

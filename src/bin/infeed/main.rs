@@ -4,6 +4,7 @@ mod args;
 mod checksum;
 mod demo;
 mod failure;
+mod gpu;
 mod inspect;
 mod options;
 mod out;

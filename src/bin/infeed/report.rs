@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     checksum::{Checksum, ChecksumOf},
+    gpu::GpuUse,
     units,
 };
 
@@ -46,6 +47,8 @@ pub(crate) struct RunReport {
     pub bottleneck: Option<&'static str>,
     pub stages: Vec<StageReport>,
     pub device: String,
+    /// What that GPU did meanwhile.
+    pub gpu: Option<GpuUse>,
     pub workers: Option<usize>,
     /// Everything that decided the run.
     pub config: Map<String, Value>,
@@ -116,6 +119,9 @@ impl RunReport {
         if let Some(peak) = self.peak_rss_bytes {
             rows.push(("peak memory", units::size(peak)));
         }
+        if let Some(gpu) = &self.gpu {
+            rows.push(("GPU", gpu_words(gpu)));
+        }
         if self.bad_sample_count > 0 {
             rows.push(("bad samples", units::count(self.bad_sample_count)));
         }
@@ -165,6 +171,20 @@ impl RunReport {
     }
 }
 
+fn gpu_words(gpu: &GpuUse) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let (mean, max) = (percent(gpu.utilisation_mean), percent(gpu.utilisation_max));
+    let memory = percent(gpu.memory_utilisation_mean);
+    let mut words = format!("{}: kernels {mean} of the time (max {max}), memory {memory}", gpu.name);
+    if !gpu.jpeg_engines.is_empty() {
+        let engines: Vec<_> = gpu.jpeg_engines.iter().map(|share| format!("{:.0}", 100.0 * share)).collect();
+        let _ = write!(words, ", JPEG engines {} %", engines.join(" "));
+    }
+    let _ =
+        write!(words, ", at most {} of {}", units::size(gpu.memory_peak_bytes), units::size(gpu.memory_total_bytes));
+    words
+}
+
 /// Borders tell nothing: columns alone.
 pub(crate) fn table() -> Table {
     let mut table = Table::new();
@@ -176,5 +196,27 @@ pub(crate) fn table() -> Table {
 pub(crate) fn align_right(table: &mut Table, columns: std::ops::RangeFrom<usize>) {
     for column in table.column_iter_mut().skip(columns.start) {
         column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_told_in_one_line() {
+        let mut gpu = GpuUse {
+            name: "NVIDIA H200".into(),
+            utilisation_mean: 0.873,
+            utilisation_max: 1.0,
+            memory_utilisation_mean: 0.41,
+            memory_peak_bytes: 3 << 30,
+            memory_total_bytes: 139 << 30,
+            ..GpuUse::default()
+        };
+        let plain = "NVIDIA H200: kernels 87 % of the time (max 100 %), memory 41 %, at most 3.0 GiB of 139.0 GiB";
+        assert_eq!(gpu_words(&gpu), plain);
+        gpu.jpeg_engines = vec![0.5, 0.49];
+        assert!(gpu_words(&gpu).contains("memory 41 %, JPEG engines 50 49 %, at most"));
     }
 }

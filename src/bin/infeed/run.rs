@@ -14,6 +14,7 @@ use crate::{
     args::RunArgs,
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
+    gpu::GpuSampler,
     options,
     out::{self, JsonTarget, Out},
     process,
@@ -60,6 +61,10 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         })),
     };
 
+    let gpu = match loader.config().device {
+        Some(Device::Cuda(index)) => GpuSampler::start(index),
+        _ => None,
+    };
     let (cpu, start) = (process::cpu_seconds(), Instant::now());
     let (stream, step_offset) = match &from {
         Some(from) => {
@@ -87,6 +92,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
     let stream = trainer.train(stream).await?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
+    let gpu = gpu.and_then(GpuSampler::finish);
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
@@ -116,6 +122,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
         device: loader.config().device.unwrap_or_default().to_string(),
+        gpu,
         workers: loader.config().workers,
         config,
     })

@@ -161,7 +161,13 @@ impl Driver {
             self.attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
         let name = name.unwrap_or_else(|_| "unnamed".into());
-        Ok(Gpu { index, name, memory_bytes: memory as u64, compute, driver })
+        let pci = |attribute| self.attribute(device, attribute).ok();
+        let pci_bus_id = pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)
+            .zip(pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID))
+            .zip(pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
+            // GPUs compute as function 0; others are their sound.
+            .map(|((domain, bus), device)| format!("{domain:04x}:{bus:02x}:{device:02x}.0"));
+        Ok(Gpu { index, name, memory_bytes: memory as u64, compute, driver, pci_bus_id })
     }
 
     pub(super) fn attribute(&self, device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, String> {

@@ -166,6 +166,8 @@ pub struct Lane {
     /// Decoding was started since the last launch; it ends at this mark.
     decoded: Option<[Event; 2]>,
     flights: VecDeque<Flight>,
+    /// The first failure, after which nothing is started any more, and the flight that met it: some of it may run.
+    broken: Option<(Error, Flight)>,
     events: Vec<Event>,
     launched: u64,
     /// Of flights that are done and were not asked about yet.
@@ -254,6 +256,7 @@ impl Lane {
             keep: Vec::new(),
             decoded: None,
             flights: VecDeque::new(),
+            broken: None,
             events: Vec::new(),
             launched: 0,
             times: DeviceTimes::default(),
@@ -362,8 +365,12 @@ impl Lane {
     /// Starts everything since the last launch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed: then nothing that was given to the lane since may be used.
+    /// `Device` when the GPU failed: then nothing that was given to the lane since may be used, and each later launch
+    /// fails with the same error.
     pub fn launch(&mut self) -> Result<Ticket> {
+        if let Some((error, _)) = &self.broken {
+            return Err(error.clone());
+        }
         self.reap()?;
         self.page()?;
         let events = [self.event()?, self.event()?, self.event()?];
@@ -371,29 +378,31 @@ impl Lane {
         let flight =
             Flight { number: self.launched, events, decode: self.decoded.take(), _keep: mem::take(&mut self.keep) };
         let started = self.start(&flight.events);
-        // Kept in any case: some of the work may have been started.
         let done = started.and_then(|()| flight.events[2].record(&self.stream));
-        self.flights.push_back(flight);
+        self.groups.clear();
         self.copies.clear();
+        if let Err(error) = done {
+            self.broken = Some((error.clone(), flight));
+            return Err(error);
+        }
+        self.flights.push_back(flight);
         let page = &mut self.pages[self.current];
         page.used_by = Some(self.launched);
         self.current = (self.current + 1) % self.pages.len();
-        done.map(|()| Ticket(self.launched))
+        Ok(Ticket(self.launched))
     }
 
     fn start(&mut self, [start, copied, _]: &[Event; 3]) -> Result<()> {
         start.record(&self.stream)?;
         let page = &mut self.pages[self.current];
         let mut launches = Vec::with_capacity(self.groups.len());
-        for group in &mut self.groups {
+        for group in &self.groups {
             let bytes: &[u8] = bytemuck::cast_slice(&group.items);
             page.pinned.bytes_mut()[page.front..page.front + bytes.len()].copy_from_slice(bytes);
             let items = page.device.address() + page.front as u64;
             page.front += bytes.len();
             launches.push((group.src, group.table, group.row, items, group.items.len() as u32));
-            group.items.clear();
         }
-        self.groups.clear();
         let (device, pinned, front) = (page.device.address(), page.pinned.start(), page.front);
         if front > 0 {
             self.copy_up(device, pinned, front)?;

@@ -1,0 +1,202 @@
+//! What NVIDIA's management library (NVML) tells of a GPU. It is loaded by name; where it is missing, nothing is told.
+//!
+//! Its figures are of the whole GPU, other processes included.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use infeed::Gpu;
+use nvml_wrapper::{
+    Device, Nvml,
+    enums::gpm::GpmMetricId,
+    gpm::{GpmSample, gpm_metrics_get},
+};
+use serde::Serialize;
+
+/// NVML itself averages over a sixth of a second to a second, so more often tells nothing new.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Eight places for JPEG engines; a GPU answers for those it has.
+const JPEG_ENGINES: [GpmMetricId; 8] = [
+    GpmMetricId::Nvjpg0Util,
+    GpmMetricId::Nvjpg1Util,
+    GpmMetricId::Nvjpg2Util,
+    GpmMetricId::Nvjpg3Util,
+    GpmMetricId::Nvjpg4Util,
+    GpmMetricId::Nvjpg5Util,
+    GpmMetricId::Nvjpg6Util,
+    GpmMetricId::Nvjpg7Util,
+];
+
+/// Asks a GPU ten times a second, on a thread of its own, until [`finish`](Self::finish).
+#[derive(Debug)]
+pub(crate) struct GpuSampler {
+    stop: Sender<()>,
+    thread: JoinHandle<Option<GpuUse>>,
+}
+
+/// What a GPU did during a run. Shares are of 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct GpuUse {
+    pub name: String,
+    pub pci_bus_id: String,
+    /// Of the time, in which some kernel ran.
+    pub utilisation_mean: f64,
+    pub utilisation_max: f64,
+    /// Of the time, in which device memory was read or written.
+    pub memory_utilisation_mean: f64,
+    /// Of the video decoder.
+    pub decoder_mean: Option<f64>,
+    /// Of each JPEG engine over the whole run. Hopper and newer tell it; empty elsewhere.
+    pub jpeg_engines: Vec<f64>,
+    pub memory_peak_bytes: u64,
+    pub memory_total_bytes: u64,
+    pub samples: u64,
+}
+
+/// What is free on a GPU now.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FreeMemory {
+    pub index: u32,
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+}
+
+impl GpuSampler {
+    /// Starts on `cuda:index`, as infeed numbers GPUs. Costs the caller one thread's start; all else happens there.
+    pub(crate) fn start(index: u32) -> Option<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let sample = move || {
+            let gpu = infeed::devices().gpus.into_iter().find(|gpu| gpu.index == index)?;
+            let nvml = Nvml::init().ok()?;
+            let device = find(&nvml, &gpu)?;
+            let pci_bus_id = device.pci_info().map(|pci| pci.bus_id).unwrap_or_default();
+            let engines = device.gpm_sample().ok();
+            let mut seen = Seen::default();
+            loop {
+                seen.add(&device);
+                // Also ends when the run failed and nobody will ask.
+                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            let jpeg_engines = engines.map(|start| jpeg_engines(&nvml, &device, &start)).unwrap_or_default();
+            Some(GpuUse { name: gpu.name, pci_bus_id, jpeg_engines, ..seen.mean()? })
+        };
+        let thread = thread::Builder::new().name("infeed-nvml".into()).spawn(sample).ok()?;
+        Some(Self { stop, thread })
+    }
+
+    /// The figures up to now; `None` when NVML is missing or does not know the GPU.
+    pub(crate) fn finish(self) -> Option<GpuUse> {
+        drop(self.stop);
+        self.thread.join().ok()?
+    }
+}
+
+/// Sums of what was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    samples: u64,
+    busy: u64,
+    busy_max: u32,
+    memory_busy: u64,
+    decoder: Option<u64>,
+    memory_peak: u64,
+    memory_total: u64,
+}
+
+impl Seen {
+    fn add(&mut self, device: &Device<'_>) {
+        if let Ok(memory) = device.memory_info() {
+            self.memory_peak = self.memory_peak.max(memory.used);
+            self.memory_total = memory.total;
+        }
+        let Ok(busy) = device.utilization_rates() else { return };
+        self.take(busy.gpu, busy.memory, device.decoder_utilization().ok().map(|decoder| decoder.utilization));
+    }
+
+    /// Percentages of one moment.
+    fn take(&mut self, busy: u32, memory_busy: u32, decoder: Option<u32>) {
+        self.samples += 1;
+        self.busy += u64::from(busy);
+        self.busy_max = self.busy_max.max(busy);
+        self.memory_busy += u64::from(memory_busy);
+        if let Some(decoder) = decoder {
+            *self.decoder.get_or_insert(0) += u64::from(decoder);
+        }
+    }
+
+    /// `None` when nothing was seen.
+    fn mean(&self) -> Option<GpuUse> {
+        if self.samples == 0 && self.memory_total == 0 {
+            return None;
+        }
+        let mean = |percent: u64| percent as f64 / (100 * self.samples.max(1)) as f64;
+        Some(GpuUse {
+            utilisation_mean: mean(self.busy),
+            utilisation_max: f64::from(self.busy_max) / 100.0,
+            memory_utilisation_mean: mean(self.memory_busy),
+            decoder_mean: self.decoder.map(mean),
+            memory_peak_bytes: self.memory_peak,
+            memory_total_bytes: self.memory_total,
+            samples: self.samples,
+            ..GpuUse::default()
+        })
+    }
+}
+
+/// The mean of each engine since `start`.
+fn jpeg_engines<'nvml>(nvml: &'nvml Nvml, device: &Device<'nvml>, start: &GpmSample<'nvml>) -> Vec<f64> {
+    let told = device.gpm_sample().and_then(|end| gpm_metrics_get(nvml, start, &end, &JPEG_ENGINES));
+    let shares = told.unwrap_or_default().into_iter().flatten().map(|metric| metric.value / 100.0);
+    shares.filter(|share| share.is_finite()).collect()
+}
+
+/// NVML's name for a GPU of the driver. NVML knows nothing of `CUDA_VISIBLE_DEVICES`, so their indices may differ: the
+/// place on the PCI bus is what they have in common.
+fn find<'nvml>(nvml: &'nvml Nvml, gpu: &Gpu) -> Option<Device<'nvml>> {
+    match &gpu.pci_bus_id {
+        Some(id) => nvml.device_by_pci_bus_id(id.as_str()).ok(),
+        None if nvml.device_count().ok()? == 1 => nvml.device_by_index(0).ok(),
+        None => None,
+    }
+}
+
+/// Free memory of those GPUs that NVML knows. Asks no GPU to start up, as the driver would.
+pub(crate) fn free_memory(gpus: &[Gpu]) -> Vec<FreeMemory> {
+    if gpus.is_empty() {
+        return Vec::new();
+    }
+    let Ok(nvml) = Nvml::init() else { return Vec::new() };
+    let free = |gpu: &Gpu| {
+        let memory = find(&nvml, gpu)?.memory_info().ok()?;
+        Some(FreeMemory { index: gpu.index, free_bytes: memory.free, total_bytes: memory.total })
+    };
+    gpus.iter().filter_map(free).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_the_gpu_tells_nothing_and_does_not_panic() {
+        assert_eq!(GpuSampler::start(4242).and_then(GpuSampler::finish), None);
+        assert!(free_memory(&[]).is_empty());
+    }
+
+    #[test]
+    fn means_are_over_the_samples_and_shares_of_one() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.mean(), None);
+        seen.take(50, 10, None);
+        seen.take(100, 30, Some(4));
+        let mean = seen.mean().unwrap();
+        assert_eq!((mean.utilisation_mean, mean.utilisation_max, mean.samples), (0.75, 1.0, 2));
+        assert_eq!((mean.memory_utilisation_mean, mean.decoder_mean), (0.2, Some(0.02)));
+    }
+}
