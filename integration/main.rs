@@ -16,6 +16,8 @@ mod kernels;
 mod ladder;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod nvjpeg;
 mod order;
 mod pressure;
 mod resume;

@@ -1,0 +1,533 @@
+//! nvJPEG's classes on the mock GPU: whoever decodes an image, its row has the CPU's bytes; a bad image costs its own
+//! row and nobody else's; nothing is overwritten before it was read.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use infeed::{
+    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
+    codec::{
+        Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, Job, Jpeg, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
+        Split, Wait, Worker, codecs,
+    },
+    dataset::{Dataset, FieldKind, MemoryDataset, Sample},
+    sys::{
+        cuda::{Context, Kernels},
+        nvjpeg::{Coded, Hardware, HardwareSize, Staged},
+        rows::Pool,
+    },
+    transform::Lowered,
+};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use crate::support::mock::{Mock, fails_on_mock, on_mock};
+
+const CPU: &str = "cpu";
+const HARDWARE: &str = "nvjpeg-hardware";
+const HYBRID: &str = "nvjpeg-hybrid";
+
+#[derive(Clone, Copy)]
+struct Made {
+    size: (u16, u16),
+    colour: ColorType,
+    sampling: SamplingFactor,
+    progressive: bool,
+    restarts: u16,
+}
+
+const PLAIN: Made =
+    Made { size: (90, 61), colour: ColorType::Rgb, sampling: SamplingFactor::F_2_2, progressive: false, restarts: 0 };
+
+impl Made {
+    /// A file whose pixels depend on `salt`.
+    fn file(self, salt: u32) -> Vec<u8> {
+        let (width, height) = self.size;
+        let channels = match self.colour {
+            ColorType::Luma => 1,
+            ColorType::Rgb => 3,
+            _ => 4,
+        };
+        let mut draws = SampleRng::new(1, 2, salt.into()).op(0);
+        let base = draws.below(100) as u32;
+        let value = |n: u32| (base + n / channels % u32::from(width) + n % channels * 31 + n / 977 % 13 * 5) as u8;
+        let pixels: Vec<u8> = (0..u32::from(width) * u32::from(height) * channels).map(value).collect();
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, 85);
+        encoder.set_sampling_factor(self.sampling);
+        encoder.set_progressive(self.progressive);
+        if self.restarts > 0 {
+            encoder.set_restart_interval(self.restarts);
+        }
+        encoder.encode(&pixels, width, height, self.colour).unwrap();
+        file
+    }
+}
+
+/// With an order to the mock, in a comment.
+fn ordered(file: &[u8], order: &str) -> Vec<u8> {
+    let mut made = vec![0xff, 0xd8, 0xff, 0xfe];
+    made.extend((order.len() as u16 + 2).to_be_bytes());
+    made.extend(order.as_bytes());
+    made.extend(&file[2..]);
+    made
+}
+
+/// Files that engines take, of all kinds and many sizes.
+fn ordinary(count: u32) -> Vec<Vec<u8>> {
+    let kinds = [
+        PLAIN,
+        Made { sampling: SamplingFactor::F_1_1, ..PLAIN },
+        Made { sampling: SamplingFactor::F_2_1, ..PLAIN },
+        Made { sampling: SamplingFactor::F_1_2, ..PLAIN },
+        Made { colour: ColorType::Luma, ..PLAIN },
+        Made { restarts: 2, ..PLAIN },
+    ];
+    let size = |n: u32| (40 + (n * 37 % 120) as u16, 33 + (n * 53 % 140) as u16);
+    (0..count).map(|n| Made { size: size(n), ..kinds[n as usize % kinds.len()] }.file(n)).collect()
+}
+
+/// Files that only hybrid takes.
+fn odd() -> Vec<Vec<u8>> {
+    let progressive = Made { progressive: true, ..PLAIN };
+    let kinds = [
+        progressive,
+        Made { sampling: SamplingFactor::F_4_1, ..progressive },
+        Made { sampling: SamplingFactor::F_4_2, ..progressive },
+        Made { colour: ColorType::Luma, ..progressive },
+        Made { colour: ColorType::Cmyk, sampling: SamplingFactor::F_1_1, ..PLAIN },
+        Made { colour: ColorType::CmykAsYcck, sampling: SamplingFactor::F_1_1, ..PLAIN },
+        Made { size: (333, 257), ..progressive },
+    ];
+    kinds.iter().zip(0..).map(|(made, salt)| made.file(salt)).collect()
+}
+
+/// What became of each image, told by the class that had it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    record: u64,
+    class: &'static str,
+    outcome: &'static str,
+}
+
+/// [`NvJpeg`] that tells what happens, and routes everything to one class if told so.
+#[derive(Debug)]
+struct Watched {
+    inner: NvJpeg,
+    only: Option<&'static str>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+struct Watching {
+    inner: Box<dyn Worker>,
+    class: &'static str,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Watched {
+    fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
+        let context = Context::open(0).unwrap();
+        let kernels = Kernels::load(&context).unwrap();
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let raw = CudaRaw::new(threads, codecs(), 64 << 20, &kernels, 1 << 20);
+        let inner = NvJpeg::new(raw, NvJpegPlan::find(&context, options));
+        Arc::new(Self { inner, only, seen: Arc::default() })
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.classes().iter().map(|class| class.name).collect()
+    }
+
+    /// In the order of records.
+    fn seen(&self) -> Vec<Seen> {
+        let mut seen = self.seen.lock().unwrap().clone();
+        // Stable: what happened to a record stays in order.
+        seen.sort_by_key(|seen| seen.record);
+        seen
+    }
+
+    fn count(&self, class: &str, outcome: &str) -> usize {
+        self.seen().iter().filter(|seen| (seen.class, seen.outcome) == (class, outcome)).count()
+    }
+}
+
+impl Decoder for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+    fn classes(&self) -> &[Class] {
+        self.inner.classes()
+    }
+    fn route(&self, record: u64, sample: &Sample) -> ClassSet {
+        match self.only {
+            Some(only) => ClassSet::only(self.names().iter().position(|name| *name == only).unwrap()),
+            None => self.inner.route(record, sample),
+        }
+    }
+    fn scratch_bytes(&self, class: usize) -> u64 {
+        self.inner.scratch_bytes(class)
+    }
+    fn device_bytes(&self, class: usize) -> u64 {
+        self.inner.device_bytes(class)
+    }
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        let inner = self.inner.worker(class, n, programs)?;
+        Ok(Box::new(Watching { inner, class: self.names()[class], seen: Arc::clone(&self.seen) }))
+    }
+}
+
+impl Worker for Watching {
+    fn submit(&mut self, job: Job) {
+        self.inner.submit(job);
+    }
+    fn poll(&mut self, wait: Wait) -> Vec<Finished> {
+        let finished = self.inner.poll(wait);
+        let mut seen = self.seen.lock().unwrap();
+        for (item, outcome) in finished.iter().flat_map(|done| done.job.items.iter().zip(&done.outcomes)) {
+            let outcome = match outcome {
+                Outcome::Done => "done",
+                Outcome::Failed(_) => "failed",
+                _ => "elsewhere",
+            };
+            seen.push(Seen { record: item.record, class: self.class, outcome });
+        }
+        finished
+    }
+}
+
+fn dataset(files: &[Vec<u8>]) -> Arc<dyn Dataset> {
+    let labels = (0..files.len() as i64).collect();
+    let files = files.iter().map(|file| Bytes::from(file.clone())).collect();
+    Arc::new(MemoryDataset::builder().encoded_images(files).labels(labels).build().unwrap())
+}
+
+fn crop() -> Transform {
+    Transform::new().random_resized_crop(24).horizontal_flip(0.5)
+}
+
+fn loader(files: &[Vec<u8>]) -> LoaderBuilder {
+    Loader::builder(dataset(files)).batch_size(16).last_batch(LastBatch::Partial).transform(crop()).seed(3)
+}
+
+/// The bytes of each row.
+fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
+    let mut rows = Vec::new();
+    for batch in loader.epoch(0).blocking() {
+        let batch = batch?;
+        let image = batch["image"].to_host()?;
+        let len = image.row_bytes();
+        let bytes = image.bytes().unwrap();
+        rows.extend(bytes.chunks_exact(len).take(batch.valid()).map(<[u8]>::to_vec));
+    }
+    Ok(rows)
+}
+
+fn on_cpu(loader: LoaderBuilder) -> Vec<Vec<u8>> {
+    rows(&loader.device(Device::Cpu).workers(1).build_blocking().unwrap()).unwrap()
+}
+
+fn on_gpu(loader: LoaderBuilder, decoder: &Arc<Watched>) -> Result<Vec<Vec<u8>>> {
+    let decoder: Arc<dyn Decoder> = Arc::<Watched>::clone(decoder);
+    rows(&loader.decoder(decoder).build_blocking()?)
+}
+
+#[track_caller]
+fn same(found: &[Vec<u8>], expected: &[Vec<u8>]) {
+    assert_eq!(found.len(), expected.len());
+    let other: Vec<usize> = (0..found.len()).filter(|n| found[*n] != expected[*n]).collect();
+    assert!(other.is_empty(), "rows {other:?} of {} differ from the CPU's", found.len());
+}
+
+/// Runs the files through the decoder and compares with the CPU.
+#[track_caller]
+fn equal_the_cpu(files: &[Vec<u8>], decoder: &Arc<Watched>) {
+    same(&on_gpu(loader(files), decoder).unwrap(), &on_cpu(loader(files)));
+}
+
+fn options() -> NvJpegOptions {
+    NvJpegOptions::default().with_streams(2)
+}
+
+/// Contexts stay until the process ends.
+fn begin(mock: &Mock) {
+    mock.allow_leaks_of("context");
+    mock.register_decoder();
+}
+
+#[test]
+fn each_class_makes_the_cpus_rows() {
+    on_mock("nvjpeg::each_class_makes_the_cpus_rows", &[], |mock| {
+        begin(mock);
+        let large = Made { size: (1300, 800), ..PLAIN }.file(1);
+        let mut hybrid = [odd(), ordinary(6)].concat();
+        hybrid.push(large);
+        for (class, files) in [(CPU, ordinary(20)), (HARDWARE, ordinary(200)), (HYBRID, hybrid)] {
+            let decoder = Watched::new(2, options(), Some(class));
+            assert_eq!(decoder.names(), [CPU, HARDWARE, HYBRID]);
+            equal_the_cpu(&files, &decoder);
+            assert_eq!(decoder.count(class, "done"), files.len(), "{class}: {:?}", decoder.seen());
+        }
+        let counts = mock.counts();
+        let batches = counts.calls("nvjpegDecodeBatchedEx");
+        assert!((200 / 35..200).contains(&batches), "{batches} batches of 200 images");
+        assert_eq!(counts.calls("nvjpegDecodeJpegDevice"), 14);
+        // One for each backend.
+        assert!(counts.calls("nvjpegDecoderCreate") >= 2);
+    });
+}
+
+/// A mixture, by header and record.
+fn mixture() -> Vec<Vec<u8>> {
+    let mut files = ordinary(60);
+    odd().into_iter().zip(0..).for_each(|(file, n)| files.insert(n * 7, file));
+    files
+}
+
+fn mixed_files_find_their_way(mock: &Mock) {
+    begin(mock);
+    let files = mixture();
+    for split in [Split::Adaptive, Split::Fixed] {
+        let decoder = Watched::new(2, options().with_split(split), None);
+        equal_the_cpu(&files, &decoder);
+        let seen = decoder.seen();
+        assert_eq!(seen.len(), files.len(), "no image was given away: {seen:?}");
+        assert!(seen.iter().all(|seen| seen.outcome == "done"));
+        if split == Split::Fixed {
+            let again = Watched::new(2, options().with_split(split), None);
+            equal_the_cpu(&files, &again);
+            assert_eq!(seen, again.seen(), "the same class for each image");
+            assert!(decoder.count(HARDWARE, "done") > 10 && decoder.count(CPU, "done") > 5, "{seen:?}");
+            assert_eq!(decoder.count(HYBRID, "done"), odd().len());
+        }
+    }
+}
+
+#[test]
+fn mixed_files_find_their_way_when_work_is_late() {
+    on_mock("nvjpeg::mixed_files_find_their_way_when_work_is_late", &[], mixed_files_find_their_way);
+}
+
+#[test]
+fn mixed_files_find_their_way_when_work_is_early() {
+    let env = [("INFEED_MOCK_SEED", "5")];
+    on_mock("nvjpeg::mixed_files_find_their_way_when_work_is_early", &env, mixed_files_find_their_way);
+}
+
+#[test]
+fn an_image_that_fails_costs_its_batch_a_second_try_and_nothing_more() {
+    on_mock("nvjpeg::an_image_that_fails_costs_its_batch_a_second_try_and_nothing_more", &[], |mock| {
+        begin(mock);
+        for order in ["mock:once", "mock:batch", "mock:parse", "mock:unsupported"] {
+            for place in [0, 13, 39] {
+                let mut files = ordinary(40);
+                // "mock:once" is remembered by its whole text.
+                let order = if order == "mock:once" { format!("{order} {place}") } else { order.to_owned() };
+                files[place] = ordered(&files[place], &order);
+                let decoder = Watched::new(2, options(), Some(HARDWARE));
+                equal_the_cpu(&files, &decoder);
+                let away = decoder.count(HARDWARE, "elsewhere");
+                assert!(away >= 1, "{order} at {place}: {:?}", decoder.seen());
+                if matches!(&*order, "mock:parse" | "mock:unsupported") {
+                    assert_eq!(away, 1, "only the image itself: {:?}", decoder.seen());
+                }
+                assert_eq!(decoder.count(HARDWARE, "failed") + decoder.count(HYBRID, "failed"), 0);
+            }
+        }
+        let mut files = odd();
+        files[2] = ordered(&files[2], "mock:host");
+        files[4] = ordered(&files[4], "mock:parse");
+        let decoder = Watched::new(2, options(), Some(HYBRID));
+        equal_the_cpu(&files, &decoder);
+        assert_eq!((decoder.count(HYBRID, "elsewhere"), decoder.count(CPU, "done")), (2, 2));
+    });
+}
+
+#[test]
+fn engines_that_always_fail_are_left_alone() {
+    on_mock("nvjpeg::engines_that_always_fail_are_left_alone", &[], |mock| {
+        begin(mock);
+        mock.fail("nvjpegDecodeBatchedEx", 0, 6);
+        let files = ordinary(200);
+        let decoder = Watched::new(2, options().with_streams(0), None);
+        equal_the_cpu(&files, &decoder);
+        assert_eq!(decoder.count(HARDWARE, "done"), 0);
+        assert_eq!(mock.counts().calls("nvjpegDecodeBatchedEx"), 3, "three batches, then no more");
+    });
+}
+
+#[test]
+fn an_image_too_large_for_a_batch_goes_elsewhere() {
+    on_mock("nvjpeg::an_image_too_large_for_a_batch_goes_elsewhere", &[], |mock| {
+        begin(mock);
+        let mut files = ordinary(30);
+        // 1.2 million bytes of pixels; a batch of at most 4 MB takes images of 1 MB.
+        files.insert(7, Made { size: (800, 500), sampling: SamplingFactor::F_1_1, ..PLAIN }.file(7));
+        let decoder = Watched::new(2, options().with_streams(0).with_device_bytes(20 << 20), Some(HARDWARE));
+        let bytes = decoder.device_bytes(1);
+        assert!((10 << 20..=20 << 20).contains(&bytes), "{bytes}");
+        let loader = || loader(&files).transform(Transform::new().resize_exact(20, 20));
+        same(&on_gpu(loader(), &decoder).unwrap(), &on_cpu(loader()));
+        assert_eq!((decoder.count(HARDWARE, "elsewhere"), decoder.count(CPU, "done")), (1, 1));
+    });
+}
+
+#[test]
+fn a_cut_file_is_the_same_error_as_on_the_cpu() {
+    on_mock("nvjpeg::a_cut_file_is_the_same_error_as_on_the_cpu", &[], |mock| {
+        begin(mock);
+        for place in [0, 21, 39] {
+            let mut files = ordinary(40);
+            let len = files[place].len();
+            files[place].truncate(len * 2 / 3);
+            let decoder = Watched::new(2, options(), None);
+            let found = on_gpu(loader(&files), &decoder).unwrap_err();
+            let expected = rows(&loader(&files).device(Device::Cpu).build_blocking().unwrap()).unwrap_err();
+            assert_eq!((found.kind(), found.to_string()), (ErrorKind::Corrupt, expected.to_string()));
+
+            let skip = || loader(&files).on_bad_sample(OnBadSample::Skip { at_most: 1 });
+            let decoder = Watched::new(2, options(), None);
+            let found = on_gpu(skip(), &decoder).unwrap();
+            assert_eq!(found.len(), 39);
+            same(&found, &on_cpu(skip()));
+        }
+    });
+}
+
+#[test]
+fn without_engines_or_library_the_rest_does_the_work() {
+    on_mock("nvjpeg::without_engines_or_library_the_rest_does_the_work", &[("INFEED_MOCK_ENGINES", "0")], |mock| {
+        begin(mock);
+        let decoder = Watched::new(2, options(), None);
+        assert_eq!(decoder.names(), [CPU, HYBRID]);
+        equal_the_cpu(&mixture(), &decoder);
+        let none = Watched::new(2, options().with_streams(0), None);
+        assert_eq!(none.names(), [CPU]);
+        equal_the_cpu(&mixture(), &none);
+    });
+}
+
+#[test]
+fn without_a_library_the_cpu_does_the_work() {
+    let env = [("INFEED_NVJPEG", "/nowhere/libnvjpeg.so.13")];
+    on_mock("nvjpeg::without_a_library_the_cpu_does_the_work", &env, |mock| {
+        mock.allow_leaks_of("context");
+        let decoder = Watched::new(2, options(), None);
+        assert_eq!(decoder.names(), [CPU]);
+        equal_the_cpu(&ordinary(30), &decoder);
+    });
+}
+
+#[test]
+fn too_little_device_memory_costs_a_class_and_not_the_run() {
+    on_mock("nvjpeg::too_little_device_memory_costs_a_class_and_not_the_run", &[], |mock| {
+        begin(mock);
+        let little = Watched::new(1, options().with_device_bytes(1 << 20), None);
+        assert_eq!(little.names(), [CPU]);
+        // There was memory when the plan was made, and there is none when the workers start.
+        let files = mixture();
+        let cpu = on_cpu(loader(&files));
+        let decoder = Watched::new(1, options().with_streams(0), None);
+        assert_eq!(decoder.names(), [CPU, HARDWARE]);
+        mock.memory_limit(30 << 20);
+        same(&on_gpu(loader(&files).device_budget(1 << 30), &decoder).unwrap(), &cpu);
+        assert_eq!(decoder.count(HARDWARE, "done"), 0);
+    });
+}
+
+#[test]
+fn steps_that_run_on_the_cpu_keep_their_images_there() {
+    on_mock("nvjpeg::steps_that_run_on_the_cpu_keep_their_images_there", &[], |mock| {
+        begin(mock);
+        let files = mixture();
+        let dim = crop().custom("dim", |row, _| {
+            row.values_mut::<f32>().into_iter().flatten().for_each(|value| *value *= 0.5);
+            Ok(())
+        });
+        let loader = || loader(&files).transform(dim.clone());
+        let decoder = Watched::new(2, options(), None);
+        same(&on_gpu(loader(), &decoder).unwrap(), &on_cpu(loader()));
+        assert_eq!(decoder.count(CPU, "done"), files.len());
+        assert_eq!(decoder.seen().len(), files.len());
+    });
+}
+
+#[test]
+fn a_lost_gpu_ends_the_run() {
+    on_mock("nvjpeg::a_lost_gpu_ends_the_run", &[], |mock| {
+        begin(mock);
+        let files = mixture();
+        let decoder = Watched::new(2, options(), Some(HARDWARE));
+        let loader = loader(&files).decoder(Arc::<Watched>::clone(&decoder)).build_blocking().unwrap();
+        mock.lose_device(60);
+        let error = rows(&loader).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error:#}");
+        mock.allow_leaks();
+    });
+}
+
+/// Nine batches one after another through the engines themselves, with nobody who asks whether one is done: only their
+/// own waits keep a batch from being written over the one that is still read.
+fn back_to_back() {
+    let files = ordinary(36);
+    let resize = || Transform::new().resize_exact(20, 20);
+    let field = FieldKind::Image { channels: 3, size: None, dtype: None };
+    let lowered = resize().lower(&field, DType::F32, Layout::Nchw).unwrap();
+    let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
+    let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
+    let mut engines = Hardware::open(&kernels, size, &[lowered.table(DType::U8)]).unwrap().unwrap();
+    let len = lowered.row().len_bytes();
+    let pool = Pool::on_device(kernels.context(), files.len() * len, 1);
+    let out = pool.try_take(files.len(), len).unwrap().unwrap();
+    let mut last = None;
+    for (n, batch) in files.chunks(4).enumerate() {
+        for (i, file) in batch.iter().enumerate() {
+            let info = Jpeg.info(file).unwrap();
+            let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+            let coded = Coded { file, height: info.height, width: info.width, height_at: frame + 5 };
+            let staged = engines.stage(&coded, info.height, 0).unwrap();
+            assert!(matches!(staged, Staged::Taken(at) if at == i), "{staged:?}");
+        }
+        engines.decode().unwrap();
+        for (i, file) in batch.iter().enumerate() {
+            let params = lowered.params(&Jpeg.info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
+            engines.resample(i, &params, 0, lowered.row(), &out, 4 * n + i).unwrap();
+        }
+        last = Some(engines.launch().unwrap());
+    }
+    engines.wait(last.unwrap()).unwrap();
+    let mut bytes = vec![0; files.len() * len];
+    out.freeze().download(&mut bytes).unwrap();
+    let found: Vec<Vec<u8>> = bytes.chunks_exact(len).map(<[u8]>::to_vec).collect();
+    same(&found, &on_cpu(loader(&files).transform(resize())));
+}
+
+/// Engines of Hopper GPUs write when they are called, whatever their stream waits for. The mock's do too.
+#[test]
+fn engines_write_only_where_the_host_has_seen_the_end_of_the_last_use() {
+    on_mock("nvjpeg::engines_write_only_where_the_host_has_seen_the_end_of_the_last_use", &[], |mock| {
+        begin(mock);
+        back_to_back();
+    });
+}
+
+#[test]
+fn a_batch_that_does_not_wait_for_its_memory_is_found_out() {
+    let env = [("INFEED_MOCK_IGNORE", "cuEventSynchronize:0")];
+    let words = "cuEventElapsedTime returned 600";
+    fails_on_mock("nvjpeg::a_batch_that_does_not_wait_for_its_memory_is_found_out", &env, words, |mock| {
+        begin(mock);
+        back_to_back();
+    });
+}
+
+#[test]
+fn a_row_that_is_handed_on_too_early_is_found_out() {
+    let env = [("INFEED_MOCK_IGNORE", "cuEventSynchronize:0,cuEventQuery:0")];
+    let words = "cuEventElapsedTime returned 600";
+    fails_on_mock("nvjpeg::a_row_that_is_handed_on_too_early_is_found_out", &env, words, |mock| {
+        begin(mock);
+        equal_the_cpu(&ordinary(200), &Watched::new(1, options(), Some(HARDWARE)));
+    });
+}
