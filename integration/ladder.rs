@@ -348,7 +348,9 @@ fn offences(files: &[(String, String)]) -> Vec<Offence> {
         }
         let in_test_file = test_files.iter().any(|test| module_of(file).starts_with(test));
         for path in paths {
-            if WATCHERS.contains(&file.as_str()) && matches!(path.parts.first().map(String::as_str), Some("std" | "mpsc" | "thread")) {
+            if WATCHERS.contains(&file.as_str())
+                && matches!(path.parts.first().map(String::as_str), Some("std" | "mpsc" | "thread"))
+            {
                 continue;
             }
             // A binary has a runtime and may have tasks and scoped threads (to generate data) of its own, but leaves

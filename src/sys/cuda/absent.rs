@@ -78,9 +78,6 @@ impl DeviceBlock {
     pub(in crate::sys) fn address(&self) -> u64 {
         match self.0 {}
     }
-    pub(in crate::sys) fn len(&self) -> usize {
-        match self.0 {}
-    }
     pub(in crate::sys) fn context(&self) -> &Context {
         match self.0 {}
     }
