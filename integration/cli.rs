@@ -402,7 +402,7 @@ fn bad_samples_are_left_out_told_and_counted() {
 #[test]
 fn a_reader_that_has_read_enough_is_no_failure() {
     let args = ["run", &data().cifar10, "--batch-size", "10", "--epochs", "50", "--log-every", "1"];
-    let mut child = infeed().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = infeed().args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -517,7 +517,7 @@ fn the_demo_shows_figures_and_leaves_nothing_behind() {
     let temp = tempfile::tempdir().unwrap();
     let mut demo = infeed();
     demo.arg("demo").env("TMPDIR", temp.path());
-    let child = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let name = format!("infeed-demo-{}", child.id());
     let output = child.wait_with_output().unwrap();
     let out = text(&output.stdout);
@@ -615,4 +615,32 @@ fn a_transform_that_does_not_fold_is_wrong_usage() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("random_resized_crop"), "{said}");
+}
+
+/// A scheduler takes the machine away: what was delivered is saved, and the rest is delivered by the next run.
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_terminated_saves_its_state() {
+    let folder = TempDir::new().unwrap();
+    let state = folder.path().join("state.json").to_str().unwrap().to_owned();
+    let url = "synthetic://?count=4000&height=32&width=32&classes=10";
+    let common = ["run", url, "--transform", "cifar-train", "--batch-size", "10", "--shuffle", "1", "--checksum"];
+    let whole = report(&common[1..]);
+    let part = [&common[..], &["--state", &state, "--step-time", "5ms", "--log-every", "1"]].concat();
+    let mut child = infeed().args(&part).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The state is written with each batch; the 400 of them take two seconds at least.
+    let started = std::time::Instant::now();
+    while !std::path::Path::new(&state).exists() && started.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(143));
+    let mut words = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut words).unwrap();
+    assert!(words.contains("stopped by SIGTERM; go on with --resume"), "{words}");
+    let rest = report(&[&common[1..], &["--resume", &state]].concat());
+    assert_eq!(rest["checksum"], whole["checksum"]);
+    assert!(rest["samples"].as_u64().unwrap() < 4000);
 }

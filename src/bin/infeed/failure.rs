@@ -4,6 +4,8 @@ use std::{fmt::Display, io, path::Path, process::ExitCode};
 
 use infeed::{Error, ErrorKind};
 
+use crate::signals::Signal;
+
 /// Why a command stopped, which decides the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -13,6 +15,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Whoever read our output has read enough: exit 0.
     Pipe,
+    /// A signal ended the run, after everything was written that was asked for: exit 130 or 143.
+    Stopped(Signal, &'static str),
 }
 
 impl Failure {
@@ -33,6 +37,10 @@ impl Failure {
                 ExitCode::from(1)
             }
             Self::Pipe => ExitCode::SUCCESS,
+            Self::Stopped(signal, hint) => {
+                crate::out::to_stderr(format_args!("stopped by {}; {hint}", signal.name()));
+                ExitCode::from(signal.exit_code())
+            }
         }
     }
 }

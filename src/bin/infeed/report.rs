@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::{
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
+    signals::Signal,
     units,
 };
 
@@ -52,6 +53,9 @@ pub(crate) struct RunReport {
     pub workers: Option<usize>,
     /// Everything that decided the run.
     pub config: Map<String, Value>,
+    /// The signal that ended it early.
+    #[serde(skip)]
+    pub stopped: Option<Signal>,
 }
 
 #[derive(Debug, Serialize)]

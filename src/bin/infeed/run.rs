@@ -19,6 +19,7 @@ use crate::{
     out::{self, JsonTarget, Out},
     process,
     report::RunReport,
+    signals::{Signal, Signals},
     state::{self, StateFile},
 };
 
@@ -31,7 +32,12 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     let report = run(&args, from, &mut out).await?;
     out.line(format_args!("\n{}", report.table()))?;
-    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
+    match report.stopped {
+        None => Ok(()),
+        Some(signal) if args.state.is_some() => Err(Failure::Stopped(signal, "go on with --resume and the state file")),
+        Some(signal) => Err(Failure::Stopped(signal, "with --state it could go on later")),
+    }
 }
 
 /// Opens, builds, streams; gives the figures.
@@ -88,6 +94,8 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         batches: 0,
         samples: 0,
         batches_wanted: args.max_batches.unwrap_or(u64::MAX),
+        signals: Signals::new()?,
+        stopped: None,
     };
     let stream = trainer.train(stream).await?;
     let seconds = start.elapsed().as_secs_f64();
@@ -121,6 +129,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum,
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
+        stopped: trainer.stopped,
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
         workers: loader.config().workers,
@@ -144,6 +153,8 @@ struct Trainer<'a> {
     batches: u64,
     samples: u64,
     batches_wanted: u64,
+    signals: Signals,
+    stopped: Option<Signal>,
 }
 
 impl Trainer<'_> {
@@ -163,16 +174,28 @@ impl Trainer<'_> {
     /// Leaves the last batch's state in `unsaved` unless it is in the state file.
     async fn steps(&mut self, stream: &mut BatchStream, unsaved: &mut Option<LoaderState>) -> Result<(), Failure> {
         let mut last = Instant::now();
-        while self.batches < self.batches_wanted {
+        while self.batches < self.batches_wanted && self.stopped.is_none() {
             let asked = Instant::now();
-            let Some(batch) = stream.next().await else {
+            let next = tokio::select! {
+                // A batch that is there is taken: only a wait is cut short.
+                biased;
+                batch = stream.next() => batch,
+                signal = self.signals.next() => {
+                    self.stopped = Some(signal);
+                    break;
+                }
+            };
+            let Some(batch) = next else {
                 break;
             };
             let data = asked.elapsed();
             let batch = batch?;
             self.take(&batch)?;
-            if !self.args.step_time.is_zero() {
-                tokio::time::sleep(self.args.step_time).await;
+            // The last batch's step is done, the state is saved, and then the run ends.
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => self.stopped = Some(signal),
+                () = step(self.args.step_time) => {}
             }
             let now = Instant::now();
             self.meters.add(batch.epoch(), now - last, data);
@@ -181,7 +204,7 @@ impl Trainer<'_> {
             if self.args.state.is_some() {
                 *unsaved = Some(batch.state().clone());
             }
-            if self.is_logged(&batch) {
+            if self.is_logged(&batch) || self.stopped.is_some() {
                 unsaved.take().map_or(Ok(()), |state| self.save(state))?;
                 match self.log(&batch) {
                     // Nobody reads the lines, but files may still be wanted.
@@ -232,6 +255,13 @@ impl Trainer<'_> {
 
     fn writes_files(&self) -> bool {
         self.args.state.is_some() || matches!(self.args.json, Some(JsonTarget::File(_)))
+    }
+}
+
+/// A trainer's work, if there is any.
+async fn step(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
     }
 }
 
