@@ -517,7 +517,7 @@ fn the_demo_shows_figures_and_leaves_nothing_behind() {
     let temp = tempfile::tempdir().unwrap();
     let mut demo = infeed();
     demo.arg("demo").env("TMPDIR", temp.path());
-    let child = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let name = format!("infeed-demo-{}", child.id());
     let output = child.wait_with_output().unwrap();
     let out = text(&output.stdout);
