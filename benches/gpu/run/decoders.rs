@@ -251,7 +251,9 @@ fn cpu_rates(files: &[Photo], threads: usize, resample: bool, time: Duration, ru
             let rows = params.y.reads(lowered.row().height);
             Jpeg.decode(&photo.file, &photo.info, rows, &mut pixels)?;
             if resample {
-                let source = Pixels { info: photo.info, rows: pixels.rows.clone(), data: &pixels.data };
+                let len = photo.info.width as usize * usize::from(photo.info.channels) * pixels.rows.len();
+                let data = &pixels.data[..len];
+                let source = Pixels { info: photo.info, rows: pixels.rows.clone(), data };
                 resampler.run(&source, &params, lowered.table(DType::U8), lowered.row(), &mut row)?;
             }
             Ok(())

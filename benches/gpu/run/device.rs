@@ -61,12 +61,12 @@ pub(super) fn bounds(bench: &mut Bench, out: &mut Out) -> Result<()> {
         (Copies::Within, "copy within the device", &[most]),
         (Copies::Fill, "fill of the device", &[most]),
     ] {
-        for &bytes in sizes {
-            let bytes = bytes.min(most);
+        for &asked in sizes {
+            let bytes = asked.min(most);
             // About a gigabyte up, or a few times the whole memory.
             let times =
                 bench.scale.of((1usize << 30).div_ceil(bytes), (1usize << 29).div_ceil(bytes), 2).clamp(1, 1000);
-            let label = format!("{name} {} MiB", bytes >> 20);
+            let label = format!("{name} {} MiB", asked >> 20);
             let traffic = if what == Copies::Within { 2 } else { 1 } * bytes * times;
             out.figure(&label, "GB/s", json!({ "bytes": bytes, "times": times }), || {
                 Ok(traffic as f64 / meter.time(what, bytes, times)?.as_secs_f64() / 1e9)

@@ -150,7 +150,9 @@ pub(super) fn builder(bench: &mut Bench) -> Result<LoaderBuilder> {
     let folder = bench.photos.folder()?.display().to_string();
     let dataset = futures::executor::block_on(infeed::open(folder).into_future())?;
     let transform = Transform::preset("imagenet-train")?;
-    Ok(Loader::builder(dataset).batch_size(batch_size(bench.scale)).shuffle(1).transform(transform).dtype(DType::F16))
+    let builder = Loader::builder(dataset).batch_size(batch_size(bench.scale)).shuffle(1);
+    let builder = builder.transform(transform).dtype(DType::F16);
+    Ok(if bench.scale == Scale::Tiny { builder.prefetch(2) } else { builder })
 }
 
 /// Who decodes.
@@ -215,7 +217,7 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let fewer: Vec<usize> = workers.iter().copied().filter(|n| *n == most || *n == 4).collect();
     let cases: Vec<(Way, &[usize])> = vec![
         (Way::Auto(Split::Adaptive), &workers),
-        (Way::Raw, &workers),
+        (Way::Raw, &fewer),
         (Way::Auto(Split::Fixed), &fewer),
         (Way::Hardware(Split::Adaptive), &fewer),
         (Way::All(Split::Adaptive), &fewer),
@@ -318,7 +320,8 @@ pub(super) fn memory(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let batches = scale.of(vec![256, 1024, 4096], vec![256, 1024, 4096], vec![64]);
     for &workers in &bench.workers {
         for &batch in &batches {
-            for dtype in [DType::F32, DType::F16] {
+            let half = (batch == batches[batches.len() - 1]).then_some(DType::F16);
+            for dtype in [Some(DType::F32), half].into_iter().flatten() {
                 let builder = Loader::builder(Arc::clone(&cifar)).batch_size(batch);
                 small(builder, "cifar-train", "CIFAR-10", dtype, (workers, batch), scale, out);
             }
