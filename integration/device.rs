@@ -2,7 +2,16 @@
 //!
 //! Everything runs on the mock GPU, where work runs as late as CUDA allows: a wait that is missing shows.
 
-use std::{ffi::c_void, future::IntoFuture as _, ops::Range, ptr, sync::Arc, thread, time::Duration};
+use std::{
+    ffi::c_void,
+    future::IntoFuture as _,
+    ops::Range,
+    process::{Command, Stdio},
+    ptr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
@@ -18,7 +27,7 @@ use crate::{
     mock::{code, ok},
     support::{
         Plain,
-        mock::{Mock, fails_on_mock, on_mock},
+        mock::{Mock, fails_on_mock, mock_env, on_mock},
         records::Records,
     },
 };
@@ -518,4 +527,56 @@ fn a_fixed_split_and_the_cpu_have_one_checksum() {
         let dataset = pictures(60, 14, 18);
         agree(&dataset, |b| b.batch_size(16).transform(augment()).split(Split::Fixed));
     });
+}
+
+/// The binary on the mock GPU; `None` without a C++ compiler. nvJPEG decodes nothing there, so files go to the CPU.
+fn infeed(args: &[&str]) -> Option<std::process::Output> {
+    let env = mock_env()?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+    let output = command.env_clear().envs(env).args(args).stdin(Stdio::null()).output();
+    Some(output.expect("the binary starts"))
+}
+
+fn report(args: &[&str]) -> Option<serde_json::Value> {
+    let args = [&["run"], args, &["--json", "-", "--checksum", "--seed", "3", "--shuffle", "1"]].concat();
+    let output = infeed(&args)?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {words}");
+    Some(serde_json::from_slice(&output.stdout).expect("JSON"))
+}
+
+#[test]
+fn the_command_line_runs_on_a_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos").to_str().unwrap().to_owned();
+    let Some(made) = infeed(&["synth", "imagenet", &photos, "--count", "24"]) else { return };
+    assert!(made.status.success());
+    let pixels = "synthetic://?count=300&height=40&width=60&classes=10".to_owned();
+    for (url, transform) in [(&pixels, "cifar-train"), (&photos, "imagenet-train")] {
+        let common = [url.as_str(), "--transform", transform, "--batch-size", "8"];
+        let with = |device: &[&str]| report(&[&common, device].concat()).unwrap();
+        let cpu = with(&["--device", "cpu"]);
+        let fixed = with(&["--device", "cuda:0", "--split", "fixed"]);
+        let adaptive = with(&["--device", "auto"]);
+        assert_eq!(
+            (&cpu["device"], &fixed["device"], &adaptive["device"]),
+            (&"cpu".into(), &"cuda:0".into(), &"cuda:0".into())
+        );
+        assert_eq!(cpu["checksum"], fixed["checksum"], "{url}");
+        assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));
+        assert_ne!(adaptive["checksum"], fixed["checksum"]);
+        assert_eq!(adaptive["samples"], cpu["samples"]);
+        let transform = |report: &serde_json::Value| {
+            let stages = report["stages"].as_array().unwrap();
+            stages.iter().find(|stage| stage["name"] == "transform").unwrap()["device"].as_f64().unwrap()
+        };
+        assert!(transform(&cpu) == 0.0 && transform(&fixed) > 0.0);
+    }
+    let devices = infeed(&["inspect", "--devices"]).unwrap();
+    let words = String::from_utf8_lossy(&devices.stdout);
+    assert!(words.contains("cuda:0: ") && words.contains("GiB") && words.contains("nvJPEG 13"), "{words}");
+    let absent = infeed(&["run", &pixels, "--device", "cuda:7"]).unwrap();
+    assert_eq!(absent.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&absent.stderr);
+    assert!(words.contains("no cuda:7: this machine has 1 GPU"), "{words}");
 }

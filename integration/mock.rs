@@ -4,6 +4,8 @@
 //! elsewhere; nothing here needs a GPU, and on a machine that has one it is not used.
 
 mod decode;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod driver;
 mod faults;
 

@@ -453,17 +453,128 @@ fn steps_that_run_on_the_cpu_keep_their_images_there() {
     });
 }
 
+fn lose_the_gpu(mock: &Mock, class: &'static str) {
+    begin(mock);
+    let decoder: Arc<dyn Decoder> = Watched::new(2, options(), Some(class));
+    let loader = loader(&ordinary(120)).decoder(decoder).build_blocking().unwrap();
+    // Few calls make many rows on the engines.
+    mock.lose_device(if class == HARDWARE { 60 } else { 400 });
+    let error = rows(&loader).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Device, "{error:#}");
+    mock.allow_leaks();
+}
+
 #[test]
-fn a_lost_gpu_ends_the_run() {
-    on_mock("nvjpeg::a_lost_gpu_ends_the_run", &[], |mock| {
+fn a_gpu_lost_under_the_engines_ends_the_run() {
+    on_mock("nvjpeg::a_gpu_lost_under_the_engines_ends_the_run", &[], |mock| lose_the_gpu(mock, HARDWARE));
+}
+
+#[test]
+fn a_gpu_lost_under_hybrid_ends_the_run() {
+    on_mock("nvjpeg::a_gpu_lost_under_hybrid_ends_the_run", &[], |mock| lose_the_gpu(mock, HYBRID));
+}
+
+#[test]
+fn calls_that_fail_once_cost_their_batch_a_second_try() {
+    let calls = [
+        "nvjpegDecodeBatchedInitialize",
+        "nvjpegDecodeBatchedEx",
+        "nvjpegDecodeBatchedSupportedEx",
+        "nvjpegJpegStreamParse",
+        "nvjpegDecodeJpegHost",
+        "nvjpegDecodeJpegTransferToDevice",
+        "nvjpegDecodeJpegDevice",
+        "nvjpegDecoderStateCreate",
+        "nvjpegStateAttachPinnedBuffer",
+    ];
+    on_mock("nvjpeg::calls_that_fail_once_cost_their_batch_a_second_try", &[], |mock| {
+        begin(mock);
+        for call in calls {
+            for status in [2, 5, 6, 8] {
+                let batched = call.contains("Batched") || call.contains("Parse");
+                let (class, files) = if batched { (HARDWARE, ordinary(20)) } else { (HYBRID, odd()) };
+                let decoder = Watched::new(1, options(), Some(class));
+                let cpu = on_cpu(loader(&files));
+                mock.fail(call, 1, status);
+                same(&on_gpu(loader(&files), &decoder).unwrap(), &cpu);
+                assert!(decoder.count(class, "elsewhere") >= 1, "{call} {status}: {:?}", decoder.seen());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_class_that_can_t_be_made_is_left_out() {
+    on_mock("nvjpeg::a_class_that_can_t_be_made_is_left_out", &[], |mock| {
         begin(mock);
         let files = mixture();
-        let decoder = Watched::new(2, options(), Some(HARDWARE));
-        let loader = loader(&files).decoder(Arc::<Watched>::clone(&decoder)).build_blocking().unwrap();
-        mock.lose_device(60);
-        let error = rows(&loader).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Device, "{error:#}");
-        mock.allow_leaks();
+        let cpu = on_cpu(loader(&files));
+        for (call, class) in [("nvjpegJpegStateCreate", HARDWARE), ("nvjpegBufferPinnedCreate", HYBRID)] {
+            let decoder = Watched::new(1, options().with_streams(1), None);
+            mock.fail(call, 1, 6);
+            same(&on_gpu(loader(&files), &decoder).unwrap(), &cpu);
+            assert_eq!(decoder.count(class, "done"), 0, "{call}");
+        }
+        // Only a help: nvJPEG allocates later then.
+        let decoder = Watched::new(1, options(), Some(HARDWARE));
+        mock.fail("nvjpegDecodeBatchedPreAllocate", 0, 5);
+        let files = ordinary(20);
+        equal_the_cpu(&files, &decoder);
+        assert_eq!(decoder.count(HARDWARE, "done"), 20);
+    });
+}
+
+#[test]
+fn a_stream_that_is_dropped_leaves_nothing_behind() {
+    on_mock("nvjpeg::a_stream_that_is_dropped_leaves_nothing_behind", &[], |mock| {
+        begin(mock);
+        for class in [Some(HARDWARE), Some(HYBRID), None] {
+            let decoder: Arc<dyn Decoder> = Watched::new(2, options(), class);
+            let loader = loader(&ordinary(150)).decoder(decoder).build_blocking().unwrap();
+            let mut batches = loader.epoch(0).blocking();
+            let first = batches.next().unwrap().unwrap();
+            drop(batches);
+            drop(loader);
+            drop(first);
+        }
+    });
+}
+
+/// Engines with small batches, to be used without a loader.
+fn small_engines(kernels: &Arc<Kernels>, lowered: &Lowered) -> Hardware {
+    let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
+    Hardware::open(kernels, size, &[lowered.table(DType::U8)]).unwrap().unwrap()
+}
+
+fn lowered() -> Lowered {
+    let field = FieldKind::Image { channels: 3, size: None, dtype: None };
+    Transform::new().resize_exact(20, 20).lower(&field, DType::F32, Layout::Nchw).unwrap()
+}
+
+fn coded(file: &[u8]) -> Coded<'_> {
+    let info = Jpeg.info(file).unwrap();
+    let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+    Coded { file, height: info.height, width: info.width, height_at: frame + 5 }
+}
+
+#[test]
+fn rows_below_the_crop_take_no_room() {
+    on_mock("nvjpeg::rows_below_the_crop_take_no_room", &[], |mock| {
+        begin(mock);
+        let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
+        let mut engines = small_engines(&kernels, &lowered());
+        let file = Made { size: (200, 600), ..PLAIN }.file(1);
+        // A quarter of the arena is 256 KiB, the image takes 360 KB, half of it 180 KB.
+        assert!(matches!(engines.stage(&coded(&file), 600, 0).unwrap(), Staged::Refused(_)));
+        assert!(matches!(engines.stage(&coded(&file), 300, 0).unwrap(), Staged::Taken(0)));
+        // A header that says something else than the file.
+        let lies = Coded { width: 201, ..coded(&file) };
+        assert!(matches!(engines.stage(&lies, 300, 0).unwrap(), Staged::Refused(_)));
+        let outside = Coded { height_at: usize::MAX, ..coded(&file) };
+        assert!(matches!(engines.stage(&outside, 300, 0).unwrap(), Staged::Refused(_)));
+        let giant = Coded { width: u32::MAX, height: u32::MAX, ..coded(&file) };
+        assert!(matches!(engines.stage(&giant, u32::MAX, 0).unwrap(), Staged::Refused(_)));
+        assert_eq!(engines.staged(), 1);
     });
 }
 
@@ -471,22 +582,17 @@ fn a_lost_gpu_ends_the_run() {
 /// own waits keep a batch from being written over the one that is still read.
 fn back_to_back() {
     let files = ordinary(36);
-    let resize = || Transform::new().resize_exact(20, 20);
-    let field = FieldKind::Image { channels: 3, size: None, dtype: None };
-    let lowered = resize().lower(&field, DType::F32, Layout::Nchw).unwrap();
+    let lowered = lowered();
     let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
-    let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
-    let mut engines = Hardware::open(&kernels, size, &[lowered.table(DType::U8)]).unwrap().unwrap();
+    let mut engines = small_engines(&kernels, &lowered);
     let len = lowered.row().len_bytes();
     let pool = Pool::on_device(kernels.context(), files.len() * len, 1);
     let out = pool.try_take(files.len(), len).unwrap().unwrap();
     let mut last = None;
     for (n, batch) in files.chunks(4).enumerate() {
         for (i, file) in batch.iter().enumerate() {
-            let info = Jpeg.info(file).unwrap();
-            let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
-            let coded = Coded { file, height: info.height, width: info.width, height_at: frame + 5 };
-            let staged = engines.stage(&coded, info.height, 0).unwrap();
+            let coded = coded(file);
+            let staged = engines.stage(&coded, coded.height, 0).unwrap();
             assert!(matches!(staged, Staged::Taken(at) if at == i), "{staged:?}");
         }
         engines.decode().unwrap();
@@ -500,7 +606,7 @@ fn back_to_back() {
     let mut bytes = vec![0; files.len() * len];
     out.freeze().download(&mut bytes).unwrap();
     let found: Vec<Vec<u8>> = bytes.chunks_exact(len).map(<[u8]>::to_vec).collect();
-    same(&found, &on_cpu(loader(&files).transform(resize())));
+    same(&found, &on_cpu(loader(&files).transform(Transform::new().resize_exact(20, 20))));
 }
 
 /// Engines of Hopper GPUs write when they are called, whatever their stream waits for. The mock's do too.

@@ -32,10 +32,12 @@
 //!
 //! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
 //!   and batch size; the pixels of a row are one of record, transform, seed and epoch. Workers, prefetch, budget and store
-//!   change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel.
+//!   change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel; so
+//!   they may on a GPU, unless [`Split::Fixed`](codec::Split::Fixed) is set.
 //! - **Shards.** Ranks share each epoch's records out without overlap or gap and take the same number of steps.
 //! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world size.
-//! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget) (what counts is said there).
+//! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget), a GPU's within
+//!   [`device_budget`](LoaderBuilder::device_budget) (what counts is said there).
 //! - **Errors.** A bad sample follows [`OnBadSample`]; everything else ends the stream with one error, then `None`.
 //!   Damaged data never panics.
 //! - **Cancel safety.** Dropping a `.next()` future loses nothing. Dropping a stream stops its reads before the drop returns.
@@ -45,10 +47,14 @@
 //! A loader owns one thread for planning and network reads, and one decoding thread for each core; local files are read
 //! by the decoding threads. Your runtime, if any, runs only the polls of the stream.
 //!
+//! On a GPU ([`LoaderBuilder::device`]) there is one more thread for its JPEG engines and one for each decoding stream
+//! ([`LoaderBuilder::streams`]); each decoding thread has a CUDA stream of its own. Batches are complete when yielded;
+//! [`Tensor::device_ptr`] says how a trainer takes them.
+//!
 //! # Features
 //!
 //! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
-//! `cuda` looks for a GPU at run time and needs nothing at build time; decoding on it is not built yet.
+//! `cuda` looks for a GPU at run time and needs nothing at build time.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

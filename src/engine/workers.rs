@@ -189,10 +189,9 @@ impl Queue {
         if at.is_none() && reads {
             let supply = state.ready.iter().filter(|task| wanted_elsewhere(task)).count();
             let hungry = supply < self.appetite && state.ready_bytes < READY_BYTES;
-            if hungry || self.is_plain() {
-                if let Some(task) = state.fresh.pop_front() {
-                    return Some(task);
-                }
+            let fresh = if hungry || self.is_plain() { state.fresh.pop_front() } else { None };
+            if fresh.is_some() {
+                return fresh;
             }
             at = state.ready.iter().position(mine);
         }

@@ -178,7 +178,7 @@ impl HardwareWorker {
                 }
                 Ok((Err(failure), _)) => {
                     self.waiting.push_front(job);
-                    self.fail(failure);
+                    self.fail(failure, Vec::new());
                     return false;
                 }
                 Err(error) => self.finished.push(with_outcome(job, &Outcome::Failed(error))),
@@ -190,9 +190,8 @@ impl HardwareWorker {
     fn launch(&mut self) {
         let start = Instant::now();
         if let Err(failure) = self.engines.decode() {
-            return self.fail(failure);
+            return self.fail(failure, Vec::new());
         }
-        self.failures = 0;
         let count = self.batch.len() as u32;
         let decode = start.elapsed() / count.max(1);
         let start = Instant::now();
@@ -209,25 +208,24 @@ impl HardwareWorker {
         let transform = start.elapsed() / count.max(1);
         jobs.iter_mut().for_each(|job| job.transform = transform);
         match launched {
-            Ok(ticket) => self.flights.push_back(Flight { ticket, jobs }),
-            Err(error) => {
-                self.lose(error, jobs);
+            Ok(ticket) => {
+                self.failures = 0;
+                self.flights.push_back(Flight { ticket, jobs });
             }
+            Err(failure) => self.fail(failure, jobs),
         }
     }
 
-    /// None of the batch was decoded.
-    fn fail(&mut self, failure: Failure) {
-        let batch: Vec<Job> = self.batch.drain(..).map(|taken| taken.job).collect();
+    /// No row of the batch was made; `jobs` were taken out of it already.
+    fn fail(&mut self, failure: Failure, jobs: Vec<Finished>) {
+        let staged = self.batch.drain(..).map(|taken| taken.job);
+        let jobs: Vec<Job> = jobs.into_iter().map(|finished| finished.job).chain(staged).collect();
         match failure {
-            Failure::Lost(error) => {
-                let jobs = batch.into_iter().map(|job| with_outcome(job, &Outcome::Done)).collect();
-                self.lose(error, jobs);
-            }
+            Failure::Lost(error) => self.lose(error, jobs),
             Failure::Images(error) => {
                 let words = format!("{error:#}");
-                tracing::debug!(images = batch.len(), error = words, "a batch failed on the JPEG engines");
-                batch.into_iter().for_each(|job| self.give_away(job));
+                tracing::debug!(images = jobs.len(), error = words, "a batch failed on the JPEG engines");
+                jobs.into_iter().for_each(|job| self.give_away(job));
                 self.failures += 1;
                 if self.failures >= MOST_FAILURES {
                     let batches = self.failures;
@@ -243,12 +241,11 @@ impl HardwareWorker {
     }
 
     /// Nothing works any more: all jobs in hand fail, and all that come.
-    fn lose(&mut self, error: Error, jobs: Vec<Finished>) {
+    fn lose(&mut self, error: Error, jobs: Vec<Job>) {
         let error = of_device(error).at_stage(Stage::Decode);
-        let flights = self.flights.drain(..).flat_map(|flight| flight.jobs);
-        let waiting = self.waiting.drain(..).map(|job| with_outcome(job, &Outcome::Done));
-        let all = flights.chain(jobs).chain(waiting);
-        self.finished.extend(all.map(|finished| with_outcome(finished.job, &Outcome::Failed(error.clone()))));
+        let flights = self.flights.drain(..).flat_map(|flight| flight.jobs).map(|finished| finished.job);
+        let all = flights.chain(jobs).chain(self.waiting.drain(..));
+        self.finished.extend(all.map(|job| with_outcome(job, &Outcome::Failed(error.clone()))));
         self.state = State::Lost(error);
     }
 

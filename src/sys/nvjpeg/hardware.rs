@@ -179,7 +179,7 @@ struct Image {
 
 impl Image {
     fn bytes(&self) -> usize {
-        self.width as usize * PIXEL * self.rows as usize
+        (self.width as usize).saturating_mul(self.rows as usize).saturating_mul(PIXEL)
     }
 }
 
@@ -400,16 +400,11 @@ impl Hardware {
     /// Starts what was given since the last launch, and goes on to the next batch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
-    pub fn launch(&mut self) -> Result<Ticket> {
-        let launched = self.lane.launch();
+    /// No row of the batch is written then, and nothing of it is under way.
+    pub fn launch(&mut self) -> Result<Ticket, Failure> {
         self.images.clear();
         self.decoded = false;
-        if launched.is_err() {
-            // The decode may be under way, and nobody will wait for it by a ticket.
-            let _ = self.lane.stream().sync();
-        }
-        let ticket = launched?;
+        let ticket = self.lane.launch().map_err(|error| Failure::after(error, &mut self.lane))?;
         self.generations[self.current].used_by = Some(ticket);
         self.states[self.turn].1 = Some(ticket);
         self.current = (self.current + 1) % GENERATIONS;

@@ -58,10 +58,11 @@ pub struct HybridSize {
 }
 
 impl HybridSize {
-    /// Host bytes of a [`Hybrid`]: for each page a file, its copy in nvJPEG, and 16-bit coefficients of all pixels.
+    /// Host bytes of a [`Hybrid`]: for each page a file, its copy in nvJPEG, and 16-bit coefficients of all pixels, of
+    /// which ink has four where the pixels have three values.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
-        (PAGES * (2 * self.file_bytes + 2 * self.image_bytes + LANE.page_bytes)) as u64
+        (PAGES * (2 * self.file_bytes + 8 * self.image_bytes / PIXEL + LANE.page_bytes)) as u64
     }
 
     /// Device bytes of a [`Hybrid`]: pixels for each page, the coefficients of one image and its planes.
@@ -124,7 +125,8 @@ impl Hybrid {
             })
         };
         let pages = [page()?, page()?];
-        let (device, params) = (DeviceBuffer::new(&handle)?, Params::new(&handle)?);
+        let (device, mut params) = (DeviceBuffer::new(&handle)?, Params::new(&handle)?);
+        params.allow_ink()?;
         Ok(Self { pages, device, params, decoders: [None, None], handle, lane, size, current: 0 })
     }
 
@@ -174,7 +176,7 @@ impl Hybrid {
     ) -> Result<DevicePixels> {
         let Coded { file, height, width, .. } = *image;
         // Also bounds what the host phase keeps, which does not depend on the window.
-        let whole = u64::from(height) * u64::from(width) * PIXEL as u64;
+        let whole = (u64::from(height) * u64::from(width)).saturating_mul(PIXEL as u64);
         if whole > self.size.image_bytes as u64 || file.len() > self.size.file_bytes {
             let what = format!("a JPEG of {width}x{height} pixels and {} bytes is too large for nvJPEG", file.len());
             return Err(Error::new(ErrorKind::Unsupported, what));

@@ -191,7 +191,7 @@ impl JpegStream {
 }
 
 impl Params {
-    /// [`FORMAT`], whatever EXIF says about up and down, four components are ink.
+    /// [`FORMAT`], whatever EXIF says about up and down.
     pub(super) fn new(handle: &Rc<Handle>) -> Result<Self> {
         let _bound = handle.context.bind()?;
         let calls = handle.calls();
@@ -206,10 +206,14 @@ impl Params {
         // SAFETY: made above.
         let status = unsafe { (calls.nvjpegDecodeParamsSetExifOrientation)(raw, UPRIGHT) };
         check("nvjpegDecodeParamsSetExifOrientation", status)?;
-        // SAFETY: made above.
-        let status = unsafe { (calls.nvjpegDecodeParamsSetAllowCMYK)(raw, 1) };
-        check("nvjpegDecodeParamsSetAllowCMYK", status)?;
         Ok(params)
+    }
+
+    /// Four components are cyan, magenta, yellow and black, and become RGB.
+    pub(super) fn allow_ink(&mut self) -> Result<()> {
+        // SAFETY: the parameters live.
+        let status = unsafe { (self.handle.calls().nvjpegDecodeParamsSetAllowCMYK)(self.raw, 1) };
+        check("nvjpegDecodeParamsSetAllowCMYK", status)
     }
 
     /// The part of the image that is decoded: first column and row, width and height; -1 for all of it.
