@@ -88,19 +88,28 @@ impl Meter {
         let host = self.pinned.as_ref().map_or(std::ptr::null(), Pinned::start);
         let _bound = self.context.bind()?;
         for _ in 0..times {
+            // In each: `room` saw that both sides have the bytes; they live until `drop` has waited for the stream.
             let (call, code) = match what {
-                // SAFETY: `room` saw that both have the bytes; they live until `drop` has waited for the stream.
                 Copies::Up => {
-                    ("cuMemcpyHtoDAsync", unsafe { (calls.cuMemcpyHtoDAsync_v2)(to, host.cast(), bytes, raw) })
+                    // SAFETY: as above; nobody writes the host's bytes.
+                    let code = unsafe { (calls.cuMemcpyHtoDAsync_v2)(to, host.cast(), bytes, raw) };
+                    ("cuMemcpyHtoDAsync", code)
                 }
-                // SAFETY: as above; nobody reads or writes the host's bytes.
-                Copies::Down => ("cuMemcpyDtoHAsync", unsafe {
-                    (calls.cuMemcpyDtoHAsync_v2)(host.cast_mut().cast(), from, bytes, raw)
-                }),
-                // SAFETY: as above, of two allocations.
-                Copies::Within => ("cuMemcpyDtoDAsync", unsafe { (calls.cuMemcpyDtoDAsync_v2)(to, from, bytes, raw) }),
-                // SAFETY: as above, of one.
-                Copies::Fill => ("cuMemsetD8Async", unsafe { (calls.cuMemsetD8Async)(from, 0x5a, bytes, raw) }),
+                Copies::Down => {
+                    // SAFETY: as above; nobody reads or writes the host's bytes.
+                    let code = unsafe { (calls.cuMemcpyDtoHAsync_v2)(host.cast_mut().cast(), from, bytes, raw) };
+                    ("cuMemcpyDtoHAsync", code)
+                }
+                Copies::Within => {
+                    // SAFETY: as above, of two allocations.
+                    let code = unsafe { (calls.cuMemcpyDtoDAsync_v2)(to, from, bytes, raw) };
+                    ("cuMemcpyDtoDAsync", code)
+                }
+                Copies::Fill => {
+                    // SAFETY: as above, of one.
+                    let code = unsafe { (calls.cuMemsetD8Async)(from, 0x5a, bytes, raw) };
+                    ("cuMemsetD8Async", code)
+                }
             };
             self.context.check(call, code)?;
         }
