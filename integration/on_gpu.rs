@@ -644,10 +644,12 @@ fn a_damaged_image_anywhere_costs_nobody_else_a_row() {
         let size = at.of(96, 16);
         let want = by_record(&jpegs(&good, size).device(Device::Cpu).build_blocking().unwrap()).unwrap();
         for (name, damage) in damages {
-            for place in at.of(vec![0, 1, 15, 16, 31, 39], vec![0, 17]) {
+            // To make a loader takes nvJPEG a second.
+            for place in at.of(vec![0, 17, 39], vec![0, 17]) {
                 let mut files = good.clone();
                 damage(&mut files[place]);
-                for split in [Split::Adaptive, Split::Fixed] {
+                let fixed = (place == 17).then_some(Split::Fixed);
+                for split in [Some(Split::Adaptive), fixed].into_iter().flatten() {
                     let skip = OnBadSample::Skip { at_most: 1 };
                     let builder = jpegs(&files, size).device(GPU).split(split).on_bad_sample(skip);
                     let mut found = by_record(&builder.build_blocking().unwrap()).unwrap();

@@ -38,8 +38,10 @@ step "build (minutes, the first time)"
 messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
 # Not `cargo bench`: with its own profile everything would be built once more.
+examples=$(python3 integration/gpu/pack.py examples)
+# shellcheck disable=SC2086 # several words
 cargo test --locked --profile kit --no-run --message-format=json \
-    --lib --test integration --bench gpu --examples > "$messages"
+    --lib --test integration --bench gpu $examples > "$messages"
 
 step "library"
 mkdir -p "$folder"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The parts of build.sh that are more than a shell command: finds what cargo built, checks it, packs it.
 
+    pack.py examples                       cargo's options for the examples that are taken along
     pack.py library WHEELS FILE            takes libnvjpeg.so.13 out of a wheel
     pack.py kit MESSAGES FOLDER [...]      packs executables and photographs, writes kit.json
 """
@@ -19,7 +20,14 @@ import zipfile
 # The oldest C library that the kit should run on: that of Ubuntu 22.04 and RHEL 9.
 NEWEST_GLIBC = (2, 34)
 # Examples that use a GPU when there is one; the others say nothing about it.
-EXAMPLES = re.compile(r"quickstart|gpu|.*_gpu|gpu_.*|burn|train")
+EXAMPLES = re.compile(r"quickstart|.*gpu.*|.*burn.*")
+
+
+def examples():
+    metadata = subprocess.run(["cargo", "metadata", "--no-deps", "--format-version=1"], capture_output=True, text=True, check=True)
+    for target in json.loads(metadata.stdout)["packages"][0]["targets"]:
+        if target["kind"] == ["example"] and EXAMPLES.fullmatch(target["name"]):
+            print(f"--example {target['name']}")
 
 
 def library(wheels, to):
@@ -155,6 +163,7 @@ def kit(messages, folder, photos, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("examples")
     one = commands.add_parser("library")
     one.add_argument("wheels")
     one.add_argument("file")
@@ -164,7 +173,9 @@ def main():
     other.add_argument("--photos")
     other.add_argument("--limit-mib", type=int, default=62)
     args = parser.parse_args()
-    if args.command == "library":
+    if args.command == "examples":
+        examples()
+    elif args.command == "library":
         library(args.wheels, args.file)
     else:
         kit(args.messages, args.folder, args.photos, args.limit_mib)
