@@ -19,6 +19,8 @@ fn public_types_cross_threads_and_tasks() {
     shared::<Loader>();
     shared::<Batch>();
     shared::<Tensor>();
+    #[cfg(feature = "dlpack")]
+    shared::<infeed::Dlpack>();
     shared::<Source>();
     shared::<Transform>();
     shared::<LoaderState>();

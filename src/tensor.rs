@@ -25,6 +25,7 @@ use crate::{
 /// **On a GPU** the values are complete when the batch is yielded: no stream has to wait for anything. Ask for the
 /// address with the stream that will read it ([`device_ptr`](Self::device_ptr)); then the tensor may be dropped as
 /// soon as the work is queued, and its memory is reused only behind that work. Dropping never blocks.
+/// `examples/gpu/README.md` tells how PyTorch, burn, candle and plain CUDA code take one.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Vec<usize>,

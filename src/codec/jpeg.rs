@@ -129,6 +129,7 @@ pub(super) struct Header<'a> {
     tables: smallvec::SmallVec<[(u8, &'a [u8]); 8]>,
     restarts: bool,
     /// Offset of the two bytes that tell the height.
+    #[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code, reason = "for decoders on a GPU"))]
     height_at: usize,
     /// The scan header, with its length field.
     scan_header: &'a [u8],

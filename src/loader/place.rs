@@ -26,6 +26,10 @@ type Make = Box<dyn Fn(u64) -> Arc<dyn Decoder>>;
 
 /// What a built-in decoder has to do.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(all(feature = "cuda", feature = "jpeg", target_os = "linux")),
+    allow(dead_code, reason = "the CPU's decoder asks for less")
+)]
 pub(super) struct Work {
     /// Decoding threads.
     pub(super) workers: NonZeroUsize,
@@ -138,6 +142,7 @@ impl Place {
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg_attr(not(feature = "jpeg"), allow(unused_variables, reason = "the settings are nvJPEG's"))]
 fn gpu_decoder(
     config: &LoaderConfig,
     kernels: &Arc<Kernels>,
@@ -175,7 +180,7 @@ fn gpu_decoder(
     _codecs: Arc<[Arc<dyn ImageCodec>]>,
     _work: &Work,
 ) -> Result<Make> {
-    match **kernels {}
+    Err(Error::new(ErrorKind::Internal, format!("{kernels:?} in a build that knows no GPU")))
 }
 
 impl Recipe {

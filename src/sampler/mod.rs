@@ -19,6 +19,7 @@ use crate::fingerprint::Fingerprint;
 
 mod order;
 mod permutation;
+mod sagemaker;
 mod schedule;
 mod shard;
 mod state;
@@ -26,6 +27,7 @@ mod weighted;
 
 pub use order::{DEFAULT_GROUP, Order};
 pub use permutation::Permutation;
+pub use sagemaker::{Channel, Distribution, InputMode, SageMaker};
 pub use schedule::{LastBatch, Schedule, StepRows};
 pub use shard::Shard;
 pub use state::{Identity, LoaderState};

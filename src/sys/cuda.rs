@@ -12,7 +12,7 @@
 //! The driver (`libcuda.so.1`) and nvJPEG are loaded by name at run time, so one binary serves machines with and without
 //! them. What a newcomer would get wrong:
 //!
-//! 1. No call of the driver is made before [`driver`] has found every function of it: a machine without a GPU is usual.
+//! 1. No call of the driver is made before `driver` has found every function of it: a machine without a GPU is usual.
 //! 2. Memory is ordered by host waits between our threads and by events towards the trainer; nothing relies on the
 //!    default stream.
 //! 3. A `Drop` may run on the trainer's thread. What would wait there is a mistake, see `block`.

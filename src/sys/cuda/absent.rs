@@ -1,6 +1,7 @@
-//! What other rooms name of a GPU, in builds that know none. Nothing of it can exist there.
+//! What other rooms name of a GPU, in builds that know none. Nothing of it can exist there; that is kept private, so that
+//! the compiler does not call the code around it unreachable.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use super::{CudaEvent, CudaStream, Gpu, MISSING};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +12,7 @@ pub(super) fn probe() -> Result<Vec<Gpu>, String> {
 
 /// A GPU, ready for work; in this build there is none.
 #[derive(Clone, Debug)]
-pub enum Context {}
+pub struct Context(Infallible);
 
 impl Context {
     /// Always an error here.
@@ -26,7 +27,7 @@ impl Context {
     /// The number in `cuda:0`.
     #[must_use]
     pub fn index(&self) -> u32 {
-        match *self {}
+        match self.0 {}
     }
 
     /// Bytes of device memory: free, and in all.
@@ -34,13 +35,13 @@ impl Context {
     /// # Errors
     /// None here.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        match *self {}
+        match self.0 {}
     }
 }
 
 /// infeed's kernels on one GPU; in this build there are none.
 #[derive(Debug)]
-pub enum Kernels {}
+pub struct Kernels(Infallible);
 
 impl Kernels {
     /// Always an error here, as there is no context.
@@ -48,22 +49,22 @@ impl Kernels {
     /// # Errors
     /// None that can happen.
     pub fn load(context: &Context) -> Result<Arc<Self>> {
-        match *context {}
+        match context.0 {}
     }
 
     /// The GPU they are on.
     #[must_use]
     pub fn context(&self) -> &Context {
-        match *self {}
+        match self.0 {}
     }
 }
 
 #[derive(Debug)]
-pub(in crate::sys) enum DeviceBlock {}
+pub(in crate::sys) struct DeviceBlock(Infallible);
 
 impl DeviceBlock {
     pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
-        match *context {}
+        match context.0 {}
     }
     pub(in crate::sys) unsafe fn foreign(
         context: &Context,
@@ -72,42 +73,39 @@ impl DeviceBlock {
         _stream: CudaStream,
         _owner: Box<dyn Send + Sync>,
     ) -> Result<Self> {
-        match *context {}
+        match context.0 {}
     }
     pub(in crate::sys) fn address(&self) -> u64 {
-        match *self {}
-    }
-    pub(in crate::sys) fn len(&self) -> usize {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn context(&self) -> &Context {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn read_by(&self, _stream: CudaStream) {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn release_after(&self, _event: CudaEvent) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn retire(&self) {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn is_free(&self) -> bool {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn is_lost(&self) -> bool {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn copy_within(&self, _from: usize, _to: usize, _len: usize) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn clear(&self, _at: usize, _len: usize) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn upload(&self, _at: usize, _bytes: &[u8]) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
     pub(in crate::sys) fn download(&self, _at: usize, _bytes: &mut [u8]) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
 }

@@ -216,12 +216,14 @@ const MOST_ITEMS: usize = 65_535;
 const ALIGN: usize = 16;
 
 impl Lane {
-    /// A lane with these channel tables, which are named by their index.
+    /// A lane with these channel tables, which are named by their index. The GPU's context stays current on this
+    /// thread, which is the lane's.
     ///
     /// # Errors
     /// `OutOfMemory` and `Device` as CUDA says.
     pub fn new(kernels: &Arc<Kernels>, size: LaneSize, priority: Priority, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
+        context.bind()?.keep();
         let stream = Stream::new(context, priority)?;
         let mut places = Vec::new();
         let mut numbers: Vec<f32> = Vec::new();
