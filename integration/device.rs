@@ -32,10 +32,10 @@ use crate::{
     },
 };
 
-const GPU: Device = Device::Cuda(0);
+pub(crate) const GPU: Device = Device::Cuda(0);
 
 /// Pictures whose pixels depend on record and place, with labels.
-fn pictures(count: u64, height: u32, width: u32) -> Arc<dyn Dataset> {
+pub(crate) fn pictures(count: u64, height: u32, width: u32) -> Arc<dyn Dataset> {
     let bytes = count * u64::from(height * width * 3);
     let pixels: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 431 * 13) as u8).collect();
     let labels = (0..count as i64).collect();
@@ -43,7 +43,11 @@ fn pictures(count: u64, height: u32, width: u32) -> Arc<dyn Dataset> {
     Arc::new(builder.labels(labels).build().unwrap())
 }
 
-fn loader(dataset: &Arc<dyn Dataset>, device: Device, settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
+pub(crate) fn loader(
+    dataset: &Arc<dyn Dataset>,
+    device: Device,
+    settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder,
+) -> Loader {
     let builder = Loader::builder(Arc::clone(dataset)).shuffle(5).workers(2);
     settings(builder).device(device).build_blocking().unwrap()
 }
@@ -62,7 +66,7 @@ fn all(loader: &Loader, epochs: Range<u64>) -> Vec<Plain> {
 }
 
 /// The same settings on both devices.
-fn agree(dataset: &Arc<dyn Dataset>, settings: impl Fn(LoaderBuilder) -> LoaderBuilder) {
+pub(crate) fn agree(dataset: &Arc<dyn Dataset>, settings: impl Fn(LoaderBuilder) -> LoaderBuilder) {
     let want = all(&loader(dataset, Device::Cpu, &settings), 0..2);
     let on_gpu = loader(dataset, GPU, &settings);
     assert_eq!(on_gpu.config().device, Some(GPU));
@@ -75,7 +79,7 @@ fn agree(dataset: &Arc<dyn Dataset>, settings: impl Fn(LoaderBuilder) -> LoaderB
     }
 }
 
-fn augment() -> Transform {
+pub(crate) fn augment() -> Transform {
     Transform::new().random_crop(12, 3).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD)
 }
 
@@ -136,12 +140,12 @@ fn files_are_decoded_on_the_cpu_and_their_smaller_side_travels() {
 }
 
 /// A trainer's stream.
-struct Trainer {
-    stream: cu::CUstream,
+pub(crate) struct Trainer {
+    pub(crate) stream: cu::CUstream,
 }
 
 impl Trainer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut context = ptr::null_mut();
         ok!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
         ok!(cuCtxSetCurrent(context));
@@ -149,27 +153,27 @@ impl Trainer {
         ok!(cuStreamCreateWithPriority(&raw mut stream, 1, 0));
         Self { stream }
     }
-    fn handle(&self) -> CudaStream {
+    pub(crate) fn handle(&self) -> CudaStream {
         // SAFETY: destroyed after all tensors are dropped.
         unsafe { CudaStream::from_raw(self.stream.cast()) }
     }
     /// Queues the reading of a tensor; what it read stands in the memory once the stream was waited for.
-    fn read(&self, from: u64, len: usize) -> *mut c_void {
+    pub(crate) fn read(&self, from: u64, len: usize) -> *mut c_void {
         let mut copy: *mut c_void = ptr::null_mut();
         ok!(cuMemHostAlloc(&raw mut copy, len, 0));
         ok!(cuMemcpyDtoHAsync_v2(copy, from, len, self.stream));
         copy
     }
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         ok!(cuStreamSynchronize(self.stream));
     }
-    fn take(&self, copy: *mut c_void, len: usize) -> Vec<u8> {
+    pub(crate) fn take(&self, copy: *mut c_void, len: usize) -> Vec<u8> {
         // SAFETY: allocated with this length, and no copy into it is queued any more.
         let bytes = unsafe { std::slice::from_raw_parts(copy.cast::<u8>(), len) }.to_vec();
         ok!(cuMemFreeHost(copy));
         bytes
     }
-    fn end(self) {
+    pub(crate) fn end(self) {
         ok!(cuStreamDestroy_v2(self.stream));
     }
 }
@@ -195,7 +199,7 @@ fn train_late(loader: &Loader, wait_every: usize) -> Vec<Vec<u8>> {
     seen
 }
 
-fn images(loader: &Loader) -> Vec<Vec<u8>> {
+pub(crate) fn images(loader: &Loader) -> Vec<Vec<u8>> {
     let image = |batch: Result<Batch>| batch.unwrap()["image"].to_host().unwrap().bytes().unwrap().to_vec();
     loader.epoch(0).blocking().map(image).collect()
 }

@@ -18,6 +18,8 @@ mod ladder;
 mod mock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod nvjpeg;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod on_gpu;
 mod order;
 mod pressure;
 mod resume;

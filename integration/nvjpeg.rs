@@ -25,20 +25,20 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::support::mock::{Mock, fails_on_mock, on_mock};
 
-const CPU: &str = "cpu";
-const HARDWARE: &str = "nvjpeg-hardware";
-const HYBRID: &str = "nvjpeg-hybrid";
+pub(crate) const CPU: &str = "cpu";
+pub(crate) const HARDWARE: &str = "nvjpeg-hardware";
+pub(crate) const HYBRID: &str = "nvjpeg-hybrid";
 
 #[derive(Clone, Copy)]
-struct Made {
-    size: (u16, u16),
-    colour: ColorType,
-    sampling: SamplingFactor,
-    progressive: bool,
-    restarts: u16,
+pub(crate) struct Made {
+    pub(crate) size: (u16, u16),
+    pub(crate) colour: ColorType,
+    pub(crate) sampling: SamplingFactor,
+    pub(crate) progressive: bool,
+    pub(crate) restarts: u16,
 }
 
-const PLAIN: Made =
+pub(crate) const PLAIN: Made =
     Made { size: (90, 61), colour: ColorType::Rgb, sampling: SamplingFactor::F_2_2, progressive: false, restarts: 0 };
 
 impl Made {
@@ -76,7 +76,7 @@ fn ordered(file: &[u8], order: &str) -> Vec<u8> {
 }
 
 /// Files that engines take, of all kinds and many sizes.
-fn ordinary(count: u32) -> Vec<Vec<u8>> {
+pub(crate) fn ordinary(count: u32) -> Vec<Vec<u8>> {
     let kinds = [
         PLAIN,
         Made { sampling: SamplingFactor::F_1_1, ..PLAIN },
@@ -90,7 +90,7 @@ fn ordinary(count: u32) -> Vec<Vec<u8>> {
 }
 
 /// Files that only hybrid takes.
-fn odd() -> Vec<Vec<u8>> {
+pub(crate) fn odd() -> Vec<Vec<u8>> {
     let progressive = Made { progressive: true, ..PLAIN };
     let kinds = [
         progressive,
@@ -114,7 +114,7 @@ struct Seen {
 
 /// [`NvJpeg`] that tells what happens, and routes everything to one class if told so.
 #[derive(Debug)]
-struct Watched {
+pub(crate) struct Watched {
     inner: NvJpeg,
     only: Option<&'static str>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -127,7 +127,7 @@ struct Watching {
 }
 
 impl Watched {
-    fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
+    pub(crate) fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
         let context = Context::open(0).unwrap();
         let kernels = Kernels::load(&context).unwrap();
         let threads = NonZeroUsize::new(threads).unwrap();
@@ -136,7 +136,7 @@ impl Watched {
         Arc::new(Self { inner, only, seen: Arc::default() })
     }
 
-    fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn names(&self) -> Vec<&'static str> {
         self.classes().iter().map(|class| class.name).collect()
     }
 
@@ -148,7 +148,7 @@ impl Watched {
         seen
     }
 
-    fn count(&self, class: &str, outcome: &str) -> usize {
+    pub(crate) fn count(&self, class: &str, outcome: &str) -> usize {
         self.seen().iter().filter(|seen| (seen.class, seen.outcome) == (class, outcome)).count()
     }
 }
@@ -197,7 +197,7 @@ impl Worker for Watching {
     }
 }
 
-fn dataset(files: &[Vec<u8>]) -> Arc<dyn Dataset> {
+pub(crate) fn dataset(files: &[Vec<u8>]) -> Arc<dyn Dataset> {
     let labels = (0..files.len() as i64).collect();
     let files = files.iter().map(|file| Bytes::from(file.clone())).collect();
     Arc::new(MemoryDataset::builder().encoded_images(files).labels(labels).build().unwrap())
@@ -212,7 +212,7 @@ fn loader(files: &[Vec<u8>]) -> LoaderBuilder {
 }
 
 /// The bytes of each row.
-fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
     let mut rows = Vec::new();
     for batch in loader.epoch(0).blocking() {
         let batch = batch?;
@@ -246,7 +246,7 @@ fn equal_the_cpu(files: &[Vec<u8>], decoder: &Arc<Watched>) {
     same(&on_gpu(loader(files), decoder).unwrap(), &on_cpu(loader(files)));
 }
 
-fn options() -> NvJpegOptions {
+pub(crate) fn options() -> NvJpegOptions {
     NvJpegOptions::default().with_streams(2)
 }
 

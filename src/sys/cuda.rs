@@ -5,6 +5,7 @@
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
 //! block.rs    the memory of a batch, and who still reads it
 //! lane.rs     one thread's way to the device: pixels up, resample, rows out
+//! measure.rs  what memory and link can do, for benchmarks
 //! absent.rs   the same names in builds that know no GPU
 //! ```
 //!
@@ -30,6 +31,8 @@ mod context;
 mod driver;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod lane;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod measure;
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(super) use absent::DeviceBlock;
@@ -49,6 +52,8 @@ use driver::probe;
 pub(super) use lane::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use lane::{Held, Kernels, Lane, LaneSize, Ticket};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use measure::{Copies, Meter};
 
 /// A `CUstream` (the runtime's `cudaStream_t` is the same thing): the queue of work that reads a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

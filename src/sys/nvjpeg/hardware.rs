@@ -11,7 +11,13 @@
 //! too early behind an event, none after a host wait). For the same reason the arenas are plain allocations, made once:
 //! memory of a stream-ordered pool may still belong to work that runs.
 
-use std::{ffi::c_uchar, rc::Rc, sync::Arc};
+use std::{
+    collections::VecDeque,
+    ffi::c_uchar,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nvjpeg_sys::{
     cudaStream_t, nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE,
@@ -404,6 +410,50 @@ impl Hardware {
         self.current = (self.current + 1) % GENERATIONS;
         self.turn = (self.turn + 1) % STATES;
         Ok(ticket)
+    }
+
+    /// What the engines alone can do, for benchmarks: decodes what is staged `times` times over, without parsing it
+    /// again and without resampling, and goes on to the next batch. With two `states` the next decode is set up and
+    /// given to the engines while one is under way, as a loader does; with one, each is waited for. Time on the host from
+    /// the first call to the last end.
+    ///
+    /// # Errors
+    /// The images are forgotten then.
+    pub fn measure(&mut self, times: usize, states: usize) -> Result<Duration, Failure> {
+        let states = states.clamp(1, STATES);
+        if self.images.is_empty() || self.decoded {
+            return Ok(Duration::ZERO);
+        }
+        self.wait_for_generation()?;
+        for turn in 0..STATES {
+            if let Some(ticket) = self.states[turn].1.take() {
+                self.lane.wait(ticket).map_err(Failure::Lost)?;
+            }
+        }
+        let mut flights = VecDeque::with_capacity(STATES);
+        let begin = Instant::now();
+        for n in 0..times {
+            self.turn = n % states;
+            if flights.len() == states
+                && let Some(ticket) = flights.pop_front()
+            {
+                self.lane.wait(ticket).map_err(Failure::Lost)?;
+            }
+            // Each decode writes the same pixels to the same places, which nobody reads.
+            if let Err(error) = self.start() {
+                self.images.clear();
+                return Err(Failure::after(error, &mut self.lane));
+            }
+            flights.push_back(self.lane.launch().map_err(Failure::Lost)?);
+        }
+        for ticket in flights {
+            self.lane.wait(ticket).map_err(Failure::Lost)?;
+        }
+        let time = begin.elapsed();
+        self.images.clear();
+        self.turn = 0;
+        self.current = (self.current + 1) % GENERATIONS;
+        Ok(time)
     }
 
     /// Whether a launch is done. Its rows are written then.

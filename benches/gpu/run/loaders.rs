@@ -1,0 +1,358 @@
+//! Our loader: files to batches on the GPU, by routing and workers, beside the decoders alone.
+
+use std::{
+    fs,
+    future::IntoFuture as _,
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use infeed::{
+    DType, Dataset, Device, Error, ErrorKind, Loader, LoaderBuilder, Result, Transform,
+    codec::{
+        Class, ClassSet, CudaRaw, Decoder, Finished, Job, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, Split, Wait,
+        Worker, codecs,
+    },
+    dataset::{MemoryDataset, Sample},
+    sys::cuda::{Context, Kernels},
+    transform::Lowered,
+};
+use serde_json::json;
+
+use super::{
+    Bench, Scale,
+    decoders::{bare_cpu, bare_engines},
+    out::Out,
+};
+
+pub(super) const GPU: Device = Device::Cuda(0);
+
+/// Stretches of one stream after the first, each this long.
+fn stretch(scale: Scale) -> Duration {
+    Duration::from_secs_f64(scale.of(2.0, 1.0, 0.05))
+}
+
+/// What a stream gave.
+pub(super) struct Rates {
+    pub(super) samples: Vec<f64>,
+    /// Milliseconds of CPU for a sample, of all threads.
+    pub(super) cpu_ms: Vec<f64>,
+}
+
+/// User and system time of this process, in seconds.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything: fields 14 and 15, in hundredths of a second.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// Takes batches and drops them, as fast as they come.
+pub(super) fn rates(loader: &Loader, runs: usize, stretch: Duration) -> Result<Rates> {
+    if loader.batches_per_epoch() == 0 {
+        return Err(Error::config("fewer records than a batch has rows"));
+    }
+    let mut batches = loader.epochs(0..u64::MAX).blocking();
+    let ended = || Error::new(ErrorKind::Internal, "the stream ended");
+    // To warm up: more than what is made ahead, and at least a part of a stretch.
+    let begin = Instant::now();
+    let mut taken = 0;
+    while taken < loader.config().prefetch.unwrap_or(1) + 2 || begin.elapsed() < stretch / 2 {
+        batches.next().ok_or_else(ended)??;
+        taken += 1;
+    }
+    let mut rates = Rates { samples: Vec::new(), cpu_ms: Vec::new() };
+    for _ in 0..runs {
+        let (begin, cpu) = (Instant::now(), cpu_seconds());
+        let mut samples = 0;
+        while begin.elapsed() < stretch {
+            samples += batches.next().ok_or_else(ended)??.valid();
+        }
+        rates.samples.push(samples as f64 / begin.elapsed().as_secs_f64());
+        rates.cpu_ms.push((cpu_seconds() - cpu) * 1e3 / samples.max(1) as f64);
+    }
+    Ok(rates)
+}
+
+/// A decoder that counts who decoded what, and sends everything to one class if told so.
+#[derive(Debug)]
+struct Counted<D> {
+    inner: D,
+    only: Option<&'static str>,
+    counts: Arc<[AtomicU64]>,
+}
+
+struct Counting {
+    inner: Box<dyn Worker>,
+    class: usize,
+    counts: Arc<[AtomicU64]>,
+}
+
+impl<D: Decoder> Counted<D> {
+    fn new(inner: D, only: Option<&'static str>) -> Arc<Self> {
+        let counts = inner.classes().iter().map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { inner, only, counts })
+    }
+    fn counts(&self) -> serde_json::Value {
+        let count =
+            |(class, count): (&Class, &AtomicU64)| (class.name.to_owned(), json!(count.load(Ordering::Relaxed)));
+        serde_json::Value::Object(self.inner.classes().iter().zip(&*self.counts).map(count).collect())
+    }
+}
+
+impl<D: Decoder> Decoder for Counted<D> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn classes(&self) -> &[Class] {
+        self.inner.classes()
+    }
+    fn route(&self, record: u64, sample: &Sample) -> ClassSet {
+        let only = self.only.and_then(|only| self.classes().iter().position(|class| class.name == only));
+        only.map_or_else(|| self.inner.route(record, sample), ClassSet::only)
+    }
+    fn scratch_bytes(&self, class: usize) -> u64 {
+        self.inner.scratch_bytes(class)
+    }
+    fn device_bytes(&self, class: usize) -> u64 {
+        self.inner.device_bytes(class)
+    }
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        let inner = self.inner.worker(class, n, programs)?;
+        Ok(Box::new(Counting { inner, class, counts: Arc::clone(&self.counts) }))
+    }
+}
+
+impl Worker for Counting {
+    fn submit(&mut self, job: Job) {
+        self.inner.submit(job);
+    }
+    fn poll(&mut self, wait: Wait) -> Vec<Finished> {
+        let finished = self.inner.poll(wait);
+        let outcomes = finished.iter().flat_map(|done| &done.outcomes);
+        let done = outcomes.filter(|outcome| matches!(outcome, Outcome::Done)).count();
+        self.counts[self.class].fetch_add(done as u64, Ordering::Relaxed);
+        finished
+    }
+}
+
+/// Rows of a batch of photographs.
+pub(super) fn batch_size(scale: Scale) -> usize {
+    scale.of(256, 256, 8)
+}
+
+/// The photographs as a dataset, and the loader's settings that all runs share.
+pub(super) fn builder(bench: &mut Bench) -> Result<LoaderBuilder> {
+    let folder = bench.photos.folder()?.display().to_string();
+    let dataset = futures::executor::block_on(infeed::open(folder).into_future())?;
+    let transform = Transform::preset("imagenet-train")?;
+    let builder = Loader::builder(dataset).batch_size(batch_size(bench.scale)).shuffle(1);
+    let builder = builder.transform(transform).dtype(DType::F16);
+    Ok(if bench.scale == Scale::Tiny { builder.prefetch(2) } else { builder })
+}
+
+/// Who decodes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// As a user gets it.
+    Auto(Split),
+    /// On CPU threads; resampled on the GPU.
+    Raw,
+    /// CPU threads and the engines.
+    Hardware(Split),
+    /// CPU threads, engines and hybrid threads, by the classes' own routes.
+    All(Split),
+    /// Everything to one class.
+    Only(&'static str, usize),
+    /// Without a GPU, batches in host memory.
+    Cpu,
+}
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Self::Auto(split) => format!("auto {}", word(split)),
+            Self::Raw => "cpu + raw".into(),
+            Self::Hardware(split) => format!("cpu + hardware {}", word(split)),
+            Self::All(split) => format!("cpu + hardware + hybrid {}", word(split)),
+            Self::Only(class, streams) if class == HYBRID => format!("{class} only, streams={streams}"),
+            Self::Only(class, _) => format!("{class} only"),
+            Self::Cpu => "no GPU".into(),
+        }
+    }
+}
+
+const HYBRID: &str = "nvjpeg-hybrid";
+
+fn word(split: Split) -> &'static str {
+    match split {
+        Split::Adaptive => "adaptive",
+        Split::Fixed => "fixed",
+    }
+}
+
+pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
+    let scale = bench.scale;
+    let context = Context::open(0)?;
+    let kernels = Kernels::load(&context)?;
+    let most = *bench.workers.last().unwrap_or(&1);
+    // The bounds, in this process.
+    let mut bounds = Vec::new();
+    for (name, cut) in [("bare engines, whole", false), ("bare engines, height cut", true)] {
+        bounds.push(match bare_engines(&kernels, &mut bench.photos, cut, scale) {
+            Ok(rate) => rate,
+            Err(error) => {
+                out.error(name, &format!("{error:#}"));
+                0.0
+            }
+        });
+        out.values(name, "images/s", json!({}), vec![bounds[bounds.len() - 1]]);
+    }
+    let mut shares = Vec::new();
+    let workers = bench.workers.clone();
+    let fewer: Vec<usize> = workers.iter().copied().filter(|n| *n == most || *n == 4).collect();
+    let cases: Vec<(Way, &[usize])> = vec![
+        (Way::Auto(Split::Adaptive), &workers),
+        (Way::Raw, &fewer),
+        (Way::Auto(Split::Fixed), &fewer),
+        (Way::Hardware(Split::Adaptive), &fewer),
+        (Way::All(Split::Adaptive), &fewer),
+        (Way::Only("nvjpeg-hardware", 0), &fewer),
+        (Way::Only(HYBRID, 4), &fewer),
+        (Way::Only(HYBRID, most), &fewer),
+        (Way::Cpu, &fewer),
+    ];
+    for (way, workers) in cases {
+        for &workers in workers {
+            let name = format!("{} workers={workers}", way.name());
+            match one(bench, &kernels, way, workers, &name, out) {
+                Ok(Some(median)) if matches!(way, Way::Auto(_) | Way::Hardware(_) | Way::All(_)) => {
+                    shares.push((name, workers, median));
+                }
+                Ok(_) => {}
+                Err(error) => out.error(&name, &format!("{error:#}")),
+            }
+        }
+    }
+    let mut pools: Vec<(usize, f64, f64)> = Vec::new();
+    for &workers in &workers {
+        let resample = bare_cpu(&mut bench.photos, workers, true, scale)?;
+        let decode = bare_cpu(&mut bench.photos, workers, false, scale)?;
+        pools.push((workers, resample, decode));
+        let more = json!({ "threads": workers, "decode_alone": decode });
+        out.values(&format!("bare cpu pool threads={workers}"), "images/s", more, vec![resample]);
+    }
+    for (name, workers, median) in shares {
+        let Some((_, resample, decode)) = pools.iter().find(|pool| pool.0 == workers) else { continue };
+        let share = |bound: f64| median / bound.max(1e-9);
+        let note = json!({
+            "of_engines_and_cpu": share(bounds[0] + resample),
+            "of_engines_with_height_cut_and_cpu": share(bounds[1] + resample),
+            "of_engines_with_height_cut_and_cpu_that_only_decodes": share(bounds[1] + decode),
+        });
+        out.note(&format!("{name}, shares"), note);
+    }
+    Ok(())
+}
+
+fn one(
+    bench: &mut Bench,
+    kernels: &Arc<Kernels>,
+    way: Way,
+    workers: usize,
+    name: &str,
+    out: &mut Out,
+) -> Result<Option<f64>> {
+    let builder = builder(bench)?.workers(workers);
+    let threads = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
+    let row_bytes = 224 * 224 * 3 * DType::F16.size();
+    let raw = || CudaRaw::new(threads, codecs(), 64 << 20, kernels, row_bytes);
+    let nvjpeg = |options, only| Counted::new(NvJpeg::new(raw(), NvJpegPlan::find(kernels.context(), options)), only);
+    let options = NvJpegOptions::default();
+    let has = |decoder: &Counted<NvJpeg>, class: &str| decoder.classes().iter().any(|c| c.name == class);
+    let mut counted = None;
+    let loader = match way {
+        Way::Auto(split) => builder.device(GPU).split(split).build_blocking()?,
+        Way::Cpu => builder.device(Device::Cpu).build_blocking()?,
+        Way::Raw => builder.decoder(Arc::new(raw())).build_blocking()?,
+        Way::Hardware(split) | Way::All(split) => {
+            let options = if matches!(way, Way::Hardware(_)) { options.with_streams(0) } else { options };
+            let decoder = nvjpeg(options.with_split(split), None);
+            if !has(&decoder, "nvjpeg-hardware") {
+                out.note(name, json!("no engines on this GPU"));
+                return Ok(None);
+            }
+            counted = Some(Arc::clone(&decoder));
+            builder.decoder(decoder).build_blocking()?
+        }
+        Way::Only(class, streams) => {
+            let decoder = nvjpeg(options.with_streams(streams), Some(class));
+            if !has(&decoder, class) {
+                out.note(name, json!(format!("no class {class} on this GPU")));
+                return Ok(None);
+            }
+            counted = Some(Arc::clone(&decoder));
+            builder.decoder(decoder).build_blocking()?
+        }
+    };
+    let Rates { samples, cpu_ms } = rates(&loader, out.runs(), stretch(bench.scale))?;
+    let decoded_by = counted.map(|decoder| decoder.counts());
+    let more = json!({ "workers": workers, "prefetch": loader.config().prefetch, "decoded_by": decoded_by });
+    out.values(&format!("{name}, cpu"), "ms/image", json!({}), cpu_ms);
+    Ok(out.values(name, "images/s", more, samples))
+}
+
+/// Small images from memory, made rows on the device.
+pub(super) fn memory(bench: &mut Bench, out: &mut Out) -> Result<()> {
+    let scale = bench.scale;
+    let pictures = |count: usize, side: u32, channels: u8| -> Result<Arc<dyn Dataset>> {
+        let bytes = count * (side * side) as usize * usize::from(channels);
+        let pixels: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+        let builder = MemoryDataset::builder().images_u8(pixels, count, side, side, channels, true);
+        Ok(Arc::new(builder.labels((0..count as i64).map(|n| n % 10).collect()).build()?))
+    };
+    let cifar = pictures(scale.of(50_000, 50_000, 400), 32, 3)?;
+    let cells = pictures(scale.of(20_000, 10_000, 40), 50, 5)?;
+    let batches = scale.of(vec![256, 1024, 4096], vec![256, 1024, 4096], vec![64]);
+    for &workers in &bench.workers {
+        for &batch in &batches {
+            let half = (batch == batches[batches.len() - 1]).then_some(DType::F16);
+            for dtype in [Some(DType::F32), half].into_iter().flatten() {
+                let builder = Loader::builder(Arc::clone(&cifar)).batch_size(batch);
+                small(builder, "cifar-train", "CIFAR-10", dtype, (workers, batch), scale, out);
+            }
+        }
+        for batch in scale.of(vec![64, 256], vec![256], vec![8]) {
+            let builder = Loader::builder(Arc::clone(&cells)).batch_size(batch);
+            small(builder, "cells", "50x50x5 to 220x220", DType::F32, (workers, batch), scale, out);
+        }
+    }
+    Ok(())
+}
+
+fn small(
+    builder: LoaderBuilder,
+    preset: &str,
+    name: &str,
+    dtype: DType,
+    (workers, batch): (usize, usize),
+    scale: Scale,
+    out: &mut Out,
+) {
+    let name = format!("{name} {dtype} batch={batch} workers={workers}");
+    let stretch = Duration::from_secs_f64(scale.of(0.6, 0.3, 0.02));
+    let measured = Transform::preset(preset).and_then(|transform| {
+        let builder = builder.shuffle(1).transform(transform).dtype(dtype).workers(workers).device(GPU);
+        rates(&builder.build_blocking()?, out.runs(), stretch)
+    });
+    match measured {
+        Ok(Rates { samples, .. }) => {
+            out.values(&name, "records/s", json!({ "workers": workers, "batch": batch }), samples);
+        }
+        Err(error) => out.error(&name, &format!("{error:#}")),
+    }
+}

@@ -1,0 +1,140 @@
+//! The photographs: a folder of class folders, or made-up ones of the same sizes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use infeed::{
+    Error, ErrorKind, ImageInfo, Result,
+    codec::{ImageCodec, Jpeg},
+    sys::nvjpeg::Coded,
+};
+
+use super::Scale;
+
+/// Photographs, looked for when they are first needed.
+pub(super) struct Photos {
+    folder: Option<PathBuf>,
+    made: Option<tempfile::TempDir>,
+    count: u32,
+    files: Option<Arc<[Photo]>>,
+}
+
+/// A JPEG in memory.
+pub(super) struct Photo {
+    pub(super) file: Vec<u8>,
+    pub(super) info: ImageInfo,
+    height_at: usize,
+}
+
+/// Files that are held in memory, at most.
+const MOST: usize = 1024;
+
+impl Photos {
+    pub(super) fn new(folder: Option<PathBuf>, scale: Scale) -> Self {
+        Self { folder, made: None, count: scale.of(512, 256, 40), files: None }
+    }
+
+    /// A folder of class folders.
+    pub(super) fn folder(&mut self) -> Result<PathBuf> {
+        if let Some(folder) = &self.folder {
+            return Ok(folder.clone());
+        }
+        // A RAM disk where there is one.
+        let shm = Path::new("/dev/shm");
+        let made = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+        let made = made.and_then(|made| make(made.path(), self.count).map(|()| made));
+        let made = made.map_err(|e| Error::new(ErrorKind::Io, "photographs can't be made").with_source(e))?;
+        let folder = made.path().to_path_buf();
+        self.made = Some(made);
+        self.folder = Some(folder.clone());
+        Ok(folder)
+    }
+
+    /// Sequential JPEGs of the folder.
+    pub(super) fn files(&mut self) -> Result<Arc<[Photo]>> {
+        if let Some(files) = &self.files {
+            return Ok(Arc::clone(files));
+        }
+        let folder = self.folder()?;
+        let mut files = Vec::new();
+        collect(&folder, &mut files).map_err(|e| {
+            Error::new(ErrorKind::Io, "photographs can't be read")
+                .with_source(e)
+                .at_object(folder.display().to_string())
+        })?;
+        if files.is_empty() {
+            return Err(Error::config("no sequential JPEG among the photographs").hint("name a folder with --photos"));
+        }
+        let files: Arc<[Photo]> = files.into();
+        self.files = Some(Arc::clone(&files));
+        Ok(files)
+    }
+}
+
+impl Photo {
+    fn new(file: Vec<u8>) -> Option<Self> {
+        let height_at = height_at(&file)?;
+        let info = Jpeg.info(&file).ok()?;
+        Some(Self { file, info, height_at })
+    }
+
+    pub(super) fn coded(&self) -> Coded<'_> {
+        let ImageInfo { height, width, .. } = self.info;
+        Coded { file: &self.file, height, width, height_at: self.height_at }
+    }
+}
+
+/// Where the height stands in a sequential JPEG: three bytes behind the length of its frame header.
+fn height_at(file: &[u8]) -> Option<usize> {
+    let mut at = 2;
+    loop {
+        let [0xff, marker, high, low] = *file.get(at..at + 4)? else { return None };
+        match marker {
+            0xc0 | 0xc1 => return Some(at + 5),
+            0xc2..=0xcf if ![0xc4, 0xc8, 0xcc].contains(&marker) => return None,
+            _ => at += 2 + usize::from(u16::from_be_bytes([high, low])),
+        }
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<Photo>) -> io::Result<()> {
+    let mut paths: Vec<_> = fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if files.len() >= MOST {
+            break;
+        }
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else {
+            files.extend(Photo::new(fs::read(&path)?));
+        }
+    }
+    Ok(())
+}
+
+fn make(folder: &Path, count: u32) -> io::Result<()> {
+    for n in 0..count {
+        let (w, h) = (480 + (n % 3) * 20, 340 + (n % 5) * 20);
+        // Smooth shapes with some grain: about 0.4 bytes a pixel at quality 90, as photographs have.
+        let pixels: Vec<u8> = (0..h * w)
+            .flat_map(|i| {
+                let (x, y) = ((i % w) as f32, (i / w) as f32);
+                let grain = (i.wrapping_mul(2_654_435_761).wrapping_add(n) >> 27) as f32;
+                let wave = |p: f32| 110.0 + 70.0 * (x / (17.0 + p)).sin() * (y / (23.0 + n as f32 % 7.0)).cos() + grain;
+                [wave(0.0) as u8, wave(5.0) as u8, wave(9.0) as u8]
+            })
+            .collect();
+        let class = folder.join(format!("class{:02}", n % 10));
+        fs::create_dir_all(&class)?;
+        let mut file = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut file, 90);
+        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
+        encoder.encode(&pixels, w as u16, h as u16, jpeg_encoder::ColorType::Rgb).map_err(io::Error::other)?;
+        fs::write(class.join(format!("{n:05}.jpg")), file)?;
+    }
+    Ok(())
+}
