@@ -1,0 +1,174 @@
+//! The entry point of a SageMaker training job: Caltech-256 from a channel or straight from S3, checkpoints, spot instances.
+//!
+//! In a job it is the container's `train` program (see README.md beside it). Elsewhere:
+//! `cargo run --release --example sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
+//! pictures up.
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::{
+    AdamW, Conv2d, Conv2dConfig, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap, conv2d, linear, loss,
+};
+use futures::StreamExt;
+use infeed::{
+    Batch, Loader, open,
+    sampler::{LoaderState, SageMaker, Shard},
+    transform::Transform,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What a run needs to know, from the job or from the command line.
+struct Plan {
+    url: String,
+    shard: Shard,
+    epochs: u64,
+    /// What survives the instance: the weights and the loader's state.
+    checkpoints: Option<PathBuf>,
+}
+
+impl Plan {
+    fn find() -> Result<Self> {
+        let mut args = std::env::args().skip(1);
+        // SageMaker starts the container with the one word `train`.
+        let url = args.next().filter(|word| word != "train");
+        let number = |text: Option<&str>, or: u64| text.map_or(Ok(or), str::parse);
+        if let (None, Some(job)) = (&url, SageMaker::from_env()?) {
+            let epochs = number(job.hyperparameter("epochs"), 3)?;
+            // Straight from the bucket when the job names one: no copy to wait and pay for before the first step.
+            let (url, shard) = match job.hyperparameter("data") {
+                Some(url) => (url.to_owned(), Shard::from_env()?),
+                None => {
+                    let channel = job.channel("train")?;
+                    (channel.url(), job.shard(channel)?)
+                }
+            };
+            return Ok(Self { url, shard, epochs, checkpoints: job.checkpoints() });
+        }
+        let made_up = "synthetic://?count=512&height=300&width=280&classes=257";
+        let epochs = number(args.next().as_deref(), 1)?;
+        Ok(Self { url: url.unwrap_or(made_up.into()), shard: Shard::from_env()?, epochs, checkpoints: None })
+    }
+}
+
+/// Strided convolutions, a mean over the picture, one linear layer: small enough for a CPU.
+struct Net {
+    convolutions: Vec<Conv2d>,
+    head: Linear,
+}
+
+impl Net {
+    fn new(vars: VarBuilder<'_>) -> candle_core::Result<Self> {
+        let sizes = [(3, 16, 4), (16, 32, 4), (32, 64, 2)];
+        let layer = |(n, (from, to, stride))| {
+            let config = Conv2dConfig { stride, padding: 1, ..Default::default() };
+            conv2d(from, to, 5, config, vars.pp(format!("conv{n}")))
+        };
+        let convolutions = sizes.into_iter().enumerate().map(layer).collect::<candle_core::Result<_>>()?;
+        Ok(Self { convolutions, head: linear(64, 257, vars.pp("head"))? })
+    }
+
+    fn forward(&self, image: &Tensor) -> candle_core::Result<Tensor> {
+        let mut x = image.clone();
+        for convolution in &self.convolutions {
+            x = convolution.forward(&x)?.relu()?;
+        }
+        self.head.forward(&x.flatten_from(2)?.mean(2)?)
+    }
+}
+
+/// One copy: candle owns its memory.
+fn to_candle(batch: &Batch) -> Result<(Tensor, Tensor)> {
+    let (image, label) = (batch["image"].to_host()?, batch["label"].to_host()?);
+    let pixels = image.as_slice::<f32>().ok_or("the loader was asked for f32")?;
+    let labels = label.as_slice::<i64>().ok_or("labels are i64")?;
+    let labels: Vec<u32> = labels.iter().map(|label| *label as u32).collect();
+    Ok((Tensor::from_slice(pixels, image.shape(), &Device::Cpu)?, Tensor::new(labels, &Device::Cpu)?))
+}
+
+/// Weights and state change together: both are written aside, the state is renamed last.
+fn save(folder: &Path, vars: &VarMap, state: &LoaderState) -> Result<()> {
+    vars.save(folder.join("weights.part"))?;
+    fs::write(folder.join("state.part"), state.to_json())?;
+    fs::rename(folder.join("weights.part"), folder.join("weights.safetensors"))?;
+    fs::rename(folder.join("state.part"), folder.join("state.json"))?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Plan { url, shard, epochs, checkpoints } = Plan::find()?;
+    println!("{shard}: {url}, {epochs} epochs, checkpoints in {checkpoints:?}");
+    let dataset = open(&url).await?;
+    let transform = Transform::preset("caltech")?;
+    let loader = Loader::builder(dataset).batch_size(64).shuffle(42).shard(shard).transform(transform).build().await?;
+
+    let mut vars = VarMap::new();
+    let net = Net::new(VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+    let saved = checkpoints.as_ref().map(|folder| folder.join("state.json")).filter(|state| state.exists());
+    let mut batches = match (&saved, &checkpoints) {
+        (Some(state), Some(folder)) => {
+            vars.load(folder.join("weights.safetensors"))?;
+            let state = LoaderState::from_json(&fs::read_to_string(state)?)?;
+            println!("going on after position {} of epoch {}", state.position, state.epoch);
+            loader.resume_until(&state, epochs)?
+        }
+        _ => loader.epochs(0..epochs),
+    };
+    let mut optimizer = AdamW::new(vars.all_vars(), ParamsAdamW { lr: 1e-3, ..Default::default() })?;
+
+    // SageMaker, and most schedulers, send SIGTERM two minutes before they take a spot instance away.
+    let mut stop = Box::pin(tokio::signal::ctrl_c());
+    #[cfg(unix)]
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    #[cfg(not(unix))]
+    let mut terminate = Never;
+    let steps = loader.batches_per_epoch();
+    let mut stopped = false;
+    while !stopped {
+        let asked = Instant::now();
+        let batch = tokio::select! {
+            batch = batches.next() => batch,
+            _ = &mut stop => break,
+            _ = terminate.recv() => break,
+        };
+        let Some(batch) = batch.transpose()? else { break };
+        let waited = asked.elapsed();
+        let (image, label) = to_candle(&batch)?;
+        let loss = loss::cross_entropy(&net.forward(&image)?, &label)?;
+        optimizer.backward_step(&loss)?;
+        let (step, value) = (batch.step() + 1, loss.to_scalar::<f32>()?);
+        if step.is_multiple_of(10) || step == steps {
+            let (epoch, time) = (batch.epoch(), asked.elapsed().as_secs_f64());
+            println!("Epoch [{epoch}][{step}/{steps}] Time {time:.3} Data {:.6} Loss {value:.3}", waited.as_secs_f64());
+        }
+        // A signal that came during the step.
+        stopped = tokio::select! { biased; _ = &mut stop => true, _ = terminate.recv() => true, () = std::future::ready(()) => false };
+        let due = stopped || step.is_multiple_of(20) || step == steps;
+        if let (true, 0, Some(folder)) = (due, shard.rank(), &checkpoints) {
+            save(folder, &vars, batch.state())?;
+        }
+    }
+    let report = batches.report();
+    let au = 100.0 * report.au().unwrap_or(1.0);
+    println!("{} samples, waited {:?} in all, AU {au:.2} %", report.samples, report.data_wait.sum);
+    Ok(())
+}
+
+/// No such signal here.
+#[cfg(not(unix))]
+struct Never;
+
+#[cfg(not(unix))]
+impl Never {
+    async fn recv(&mut self) {
+        std::future::pending().await
+    }
+}
