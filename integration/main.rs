@@ -20,6 +20,7 @@ mod mock;
 mod nvjpeg;
 mod order;
 mod pressure;
+mod requests;
 mod resume;
 mod sampling;
 mod support;

@@ -288,3 +288,6 @@ struct Place<'a> {
     _ceiling: Option<SemaphorePermit<'a>>,
     _turn: Turn<'a>,
 }
+
+#[cfg(test)]
+mod tests;
