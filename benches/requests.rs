@@ -29,6 +29,8 @@ struct Place {
     /// Before each name.
     prefix: String,
     objects: Vec<Object>,
+    /// The store in memory, if it is that.
+    tracker: Option<Arc<store::Tracker>>,
 }
 
 async fn in_memory() -> Place {
@@ -39,7 +41,13 @@ async fn in_memory() -> Place {
     tracker.in_frames(16 << 10);
     let source = tracker.source();
     let objects = source.list().try_collect().await.expect("a store in memory lists");
-    Place { source, bare: tracker, prefix: String::new(), objects }
+    Place {
+        source,
+        bare: Arc::<store::Tracker>::clone(&tracker),
+        prefix: String::new(),
+        objects,
+        tracker: Some(tracker),
+    }
 }
 
 #[cfg(feature = "s3")]
@@ -50,7 +58,7 @@ async fn bucket(url: &str) -> Place {
     let objects: Vec<Object> = source.list().try_collect().await.expect("INFEED_S3_URL can be listed");
     let prefix = prefix.trim_end_matches('/');
     let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    Place { source, bare: Arc::new(bare), prefix, objects: objects.into_iter().take(4000).collect() }
+    Place { source, bare: Arc::new(bare), prefix, objects: objects.into_iter().take(4000).collect(), tracker: None }
 }
 
 #[cfg(not(feature = "s3"))]
@@ -104,11 +112,17 @@ fn main() {
         let counts = [8, 16, 32, 64, 128, 256];
         let mut loops: Vec<Vec<f64>> = vec![Vec::new(); counts.len()];
         let mut ours = Vec::new();
-        // The first round warms connections up, and the limit.
+        // Warms connections up, and the limit.
+        for _ in 0..ROUNDS {
+            infeed(&place).await;
+        }
         for round in 0..=ROUNDS {
             for (count, rates) in counts.iter().zip(&mut loops) {
                 let rate = bare(&place, *count).await;
                 rates.extend((round > 0).then_some(rate));
+            }
+            if let Some(tracker) = &place.tracker {
+                tracker.reset();
             }
             let rate = infeed(&place).await;
             ours.extend((round > 0).then_some(rate));
@@ -122,5 +136,8 @@ fn main() {
         }
         let ours = median(ours);
         println!("infeed             {ours:10.0}  {:.1} % of the best", 100.0 * ours / best);
+        if let Some(tracker) = &place.tracker {
+            println!("infeed had at most {} requests in flight", tracker.most_in_flight());
+        }
     });
 }
