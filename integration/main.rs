@@ -22,6 +22,7 @@ mod nvjpeg;
 mod on_gpu;
 mod order;
 mod pressure;
+mod requests;
 mod resume;
 mod sampling;
 mod support;

@@ -18,7 +18,7 @@ use crate::{
     options,
     out::{self, JsonTarget, Out},
     process,
-    report::RunReport,
+    report::{Requests, RunReport},
     signals::{Signal, Signals},
     state::{self, StateFile},
 };
@@ -104,6 +104,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
+    let epochs_read = samples as f64 / dataset.len() as f64;
     Ok(RunReport {
         version: 1,
         url: args.url.clone(),
@@ -129,6 +130,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum,
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
+        requests: report.requests.map(|requests| Requests::new(requests, &args.url, epochs_read)),
         stopped: trainer.stopped,
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
