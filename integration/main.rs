@@ -21,5 +21,7 @@ mod nvjpeg;
 mod order;
 mod pressure;
 mod resume;
+#[cfg(feature = "s3")]
+mod s3;
 mod sampling;
 mod support;
