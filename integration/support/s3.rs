@@ -403,8 +403,13 @@ impl S3Server {
         Arc::new(builder.with_client_options(client).with_retry(retry).build().expect("a client"))
     }
 
-    /// What `infeed::open` reads at `url(prefix)`.
+    /// What `infeed::open` reads at `url(prefix)` with `env()` set.
     pub(crate) fn source(&self, prefix: &str) -> Source {
+        Source::parse_with(&self.url(prefix), self.env()).expect("a url of ours")
+    }
+
+    /// The same through [`store`](Self::store), which retries nothing.
+    pub(crate) fn bare_source(&self, prefix: &str) -> Source {
         let store: Arc<dyn ObjectStore> = self.store();
         Source::from_store(store, Path::parse(prefix).expect("a prefix"), &self.url(prefix))
     }
