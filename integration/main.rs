@@ -24,5 +24,7 @@ mod order;
 mod pressure;
 mod requests;
 mod resume;
+#[cfg(feature = "s3")]
+mod s3;
 mod sampling;
 mod support;

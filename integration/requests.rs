@@ -448,3 +448,94 @@ fn a_late_answer_costs_the_trainer_little() {
     assert!(took < Duration::from_secs(7), "{took:?}");
     assert!(requests.hedges_won >= 10 && requests.hedges * 20 <= requests.requests, "{requests:?}");
 }
+
+/// The same over HTTP: what `object_store` makes of an answer is part of what is tested.
+#[cfg(feature = "s3")]
+mod over_http {
+    use futures::TryStreamExt;
+
+    use super::*;
+    use crate::support::{
+        records::content as record_content,
+        s3::{Config, Fault, Rule, S3Server},
+    };
+
+    const COUNT: u64 = 400;
+
+    fn serve(config: Config) -> (S3Server, Arc<dyn Dataset>) {
+        let server = S3Server::with(config);
+        (0..COUNT).for_each(|n| server.put(&format!("r/{}", name(n)), record_content(n)));
+        let dataset = Records::over(server.source("r"), COUNT);
+        (server, dataset)
+    }
+
+    #[test]
+    fn every_fault_that_passes_gives_the_local_batches() {
+        let local = builder(Records::resident(COUNT)).batch_size(20).shuffle(3).build_blocking().unwrap();
+        let expected: Vec<_> = drain(local.epoch(0)).unwrap().iter().map(plain).collect();
+        let error = Fault::Status { status: 500, code: "InternalError", retry_after: None };
+        let faults = [
+            Fault::slow_down(),
+            error,
+            Fault::Reset,
+            Fault::ResetInBody,
+            Fault::Garbage,
+            Fault::StallBeforeHead(ms(200)),
+            Fault::StallInBody(ms(200)),
+            Fault::Cut,
+            Fault::Short,
+            Fault::Trickle { piece: 16, pause: ms(20) },
+            Fault::Delay(ms(300)),
+        ];
+        let (server, dataset) = serve(Config::default());
+        let loader = builder(dataset).batch_size(20).shuffle(3).build_blocking().unwrap();
+        for fault in faults {
+            server.heal();
+            server.forget();
+            server.rule(Rule::new(fault.clone()).one_in(25).times(12));
+            let mut batches = loader.epoch(0).blocking();
+            let got: Vec<_> = batches.by_ref().map(|batch| plain(&batch.unwrap())).collect();
+            assert!(got == expected, "{fault:?}");
+            let report = batches.report().requests.unwrap();
+            assert_eq!(report.requests, report.answered + report.failed + report.dropped, "{fault:?}: {report:?}");
+            let told = report.requests.abs_diff(server.gets() as u64);
+            // A copy may be dropped before it reaches the server.
+            assert!(told <= report.dropped, "{fault:?}: {report:?}, the server saw {}", server.gets());
+            assert!(report.requests >= COUNT && report.requests <= COUNT + 60, "{fault:?}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_seen_and_obeyed() {
+        let (server, dataset) = serve(Config { throttle: Some((400.0, 20.0)), ..Config::default() });
+        let loader = builder(dataset).batch_size(20).build_blocking().unwrap();
+        let mut batches = loader.epoch(0).blocking();
+        assert_eq!(batches.by_ref().map(Result::unwrap).count() as u64, COUNT / 20);
+        let report = batches.report().requests.unwrap();
+        let refused = server.log().iter().filter(|seen| seen.status == 503).count() as u64;
+        assert_eq!(report.throttled, refused, "{report:?}");
+        assert!(refused < COUNT / 2, "{refused} refusals for {COUNT} objects");
+    }
+
+    #[test]
+    fn an_object_replaced_after_the_listing_is_an_error_that_names_it() {
+        let (server, _) = serve(Config::default());
+        let source = server.source("r");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let objects: Vec<Object> = source.list().try_collect().await.unwrap();
+            let object = objects.iter().find(|object| object.name == name(7)).unwrap();
+            assert_eq!(object.extent(&source).read().await.unwrap(), record_content(7));
+            assert!(server.log().last().unwrap().if_match.is_some());
+            server.put(&format!("r/{}", name(7)), record_content(8));
+            let error = object.extent(&source).read().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(
+                error.to_string().contains("000007.bin") && error.to_string().contains("another version"),
+                "{error}"
+            );
+            server.delete(&format!("r/{}", name(7)));
+            assert_eq!(object.extent(&source).read().await.unwrap_err().kind(), ErrorKind::NotFound);
+        });
+    }
+}

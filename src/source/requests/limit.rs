@@ -22,7 +22,7 @@ const PATIENCE: u32 = 3;
 const PROBE_RISE: f64 = 1.02;
 /// Rounds between two such steps.
 const PROBE_EVERY: u32 = 4;
-/// The first back-off; doubled by each throttling that follows soon.
+/// The first back-off; doubled by each throttling that follows with hardly an answer between.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -71,6 +71,8 @@ pub(super) struct Limit {
     recover_to: usize,
     means: Means,
     cut_at: Option<Instant>,
+    /// Answers since then.
+    answered_since: usize,
     pause: Duration,
     paused_until: Option<Instant>,
 }
@@ -125,6 +127,7 @@ impl Limit {
             recover_to: 0,
             means: Means { first_byte: 0.0, body: 0.0, bytes: 0.0, count: 0 },
             cut_at: None,
+            answered_since: 0,
             pause: Duration::ZERO,
             paused_until: None,
         }
@@ -193,9 +196,7 @@ impl Limit {
             self.means.add(answer);
         }
         self.note_bound();
-        if self.paused_until.is_some_and(|until| now > until + 4 * self.pause) {
-            (self.pause, self.paused_until) = (Duration::ZERO, None);
-        }
+        self.answered_since += 1;
         let Some(round) = &mut self.round else { return };
         round.answered += 1;
         round.bytes += answer.bytes.max(1);
@@ -266,7 +267,10 @@ impl Limit {
         self.window = (self.window / 2).max(1);
         (self.starting, self.flat, self.tried_from, self.round) = (false, 0, None, None);
         (self.rate, self.recent) = (0.0, 0.0);
-        self.pause = (self.pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE);
+        // A store that counts requests a second gives some after each pause: then a short one is right. Longer ones are
+        // for a store that gives none.
+        let longer = if self.answered_since < START { self.pause * 2 } else { LEAST_PAUSE };
+        (self.pause, self.answered_since) = (longer.clamp(LEAST_PAUSE, LONGEST_PAUSE), 0);
         self.cut_at = Some(now);
         self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
     }

@@ -11,8 +11,8 @@
 //!
 //! - **Nothing is spawned.** A read with its retries and copies is one future: dropping it drops its requests, and who
 //!   polls it through a gate knows that no request begins behind it.
-//! - **The store retries nothing.** `object_store` would back off each request alone, and a refusal would never get
-//!   here: buckets are opened with its retries off.
+//! - **The client of a bucket retries no read.** `object_store` would back off each request alone, and a refusal would
+//!   never get here.
 //! - **Timers are made late.** A store that answers at once works without a runtime; where there is none, nothing is
 //!   hedged and nothing has a deadline.
 
