@@ -118,7 +118,6 @@ def boto(kind, count, in_flight):
 
 
 def crt(kind, count, in_flight):
-    from s3torchconnectorclient import S3ClientConfig
     from s3torchconnectorclient._mountpoint_s3_client import MountpointS3Client
 
     s3 = MountpointS3Client(os.environ["AWS_REGION"], endpoint=os.environ["AWS_ENDPOINT_URL"], force_path_style=True)
