@@ -21,6 +21,11 @@ dir=$(cd "$dir" && pwd)
 stop() {
     if [[ -f $dir/pid ]]; then
         kill "$(cat "$dir/pid")" 2> /dev/null || true
+        # Its ports are free when it is gone.
+        for _ in $(seq 100); do
+            kill -0 "$(cat "$dir/pid")" 2> /dev/null || break
+            sleep 0.2
+        done
         rm -f "$dir/pid"
     fi
 }
@@ -53,6 +58,7 @@ nohup "$dir/venv/bin/weed" server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$dir/da
 echo $! > "$dir/pid"
 
 for _ in $(seq 120); do
+    kill -0 "$(cat "$dir/pid")" 2> /dev/null || break
     # Any answer will do: without a signature it is a refusal.
     if curl --silent --output /dev/null "http://127.0.0.1:$port/"; then
         ready=1
@@ -65,7 +71,7 @@ if [[ -z ${ready:-} ]]; then
     exit 1
 fi
 # Through its own shell: no S3 client is needed yet.
-echo "s3.bucket.create -name $bucket" | "$dir/venv/bin/weed" shell -master=127.0.0.1:19333 >> "$dir/log" 2>&1
+echo "s3.bucket.create -name $bucket" | "$dir/venv/bin/weed" shell -master=127.0.0.1:19333 >> "$dir/log" 2>&1 || true
 
 cat << ENV
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_ALLOW_HTTP=true AWS_REGION=us-east-1

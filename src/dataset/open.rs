@@ -17,7 +17,7 @@ use crate::{
     source::{Object, Source},
 };
 
-/// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` (see [`Source::parse`]), or
+/// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
 /// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`]).
 ///
 /// The format is recognised by the names of the objects:

@@ -6,6 +6,9 @@
 //!                                                                                    the thread that decodes (files)
 //! ```
 //!
+//! A bucket finds its credentials in [`Source::connect`], and its listing may be kept in a manifest (`known.rs` says when
+//! it is believed).
+//!
 //! Three things that are easy to get wrong:
 //!
 //! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. Everything here goes through `parse`, so a
