@@ -14,7 +14,7 @@
 //! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. Everything here goes through `parse`, so a
 //!   name that came from a listing reads back as the same object, whatever characters it has.
 //! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes; remote
-//!   ones compare the version and are limited, repeated and hedged, see [`requests`].
+//!   ones compare the version and are limited, repeated and hedged, see `requests`.
 //! - **Local files are read by whoever needs them**, on a plain thread. Inside tokio each read would hop through the
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]

@@ -48,7 +48,7 @@ impl Source {
         Ok(result)
     }
 
-    /// Reads an extent of this source: behind a network with all that [`requests`](super::requests) does.
+    /// Reads an extent of this source: behind a network with all that `requests` does.
     pub(crate) async fn fetch(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
         let Extent { name, range, size, .. } = extent;
         check_range(range, *size).map_err(|e| self.at(e, name, range))?;
