@@ -161,6 +161,11 @@ impl Error {
         self.0.kind
     }
 
+    /// What went wrong, without where and what to do: for errors that tell of another one.
+    pub(crate) fn what(&self) -> &str {
+        &self.0.what
+    }
+
     /// Where it happened.
     #[must_use]
     pub fn context(&self) -> &ErrorContext {

@@ -80,7 +80,10 @@ pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
-pub use report::{BadSample, Clock, DeviceTimes, Recorder, Report, Stage, StageReport, Times};
+pub use report::{
+    BadSample, Clock, CostEstimate, DeviceTimes, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
+    Times,
+};
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::Source;
 pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};

@@ -3,6 +3,8 @@
 //! A [`Recorder`] is shared by all threads of a run; each thread adds what it measured once per job, so the locks are
 //! taken about a thousand times a second. Host times come from `Instant`.
 
+mod requests;
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,6 +13,9 @@ use std::{
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize, Serializer};
+
+pub use requests::{CostEstimate, RequestReport, SlowRequest};
+pub(crate) use requests::{Reading, RequestRecorder, Sent};
 
 /// A step on the way of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -151,6 +156,8 @@ pub struct Report {
     pub step: Times,
     /// Per stage.
     pub stages: Vec<StageReport>,
+    /// Requests to a remote store; `None` where none are made.
+    pub requests: Option<RequestReport>,
     /// Samples that were skipped or substituted (the first 1,000).
     pub bad_samples: Vec<BadSample>,
     /// How many samples were bad in all.

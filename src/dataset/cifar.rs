@@ -172,7 +172,7 @@ impl Cifar {
         let name = format!("{folder}{}", self.names_file());
         let found: Option<Arc<[String]>> = match objects.iter().find(|o| o.name == name) {
             Some(object) => {
-                let bytes = source.read(&name, 0..object.size).await?;
+                let bytes = object.extent(source).read().await?;
                 let text = String::from_utf8_lossy(&bytes);
                 Some(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
             }
@@ -221,7 +221,7 @@ impl Cifar {
             return Err(Error::corrupt("the file is empty").at_object(name).hint("fetch it again"));
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
-        let files = try_join_all(chosen.iter().map(|o| source.read(&o.name, 0..o.size))).await?;
+        let files = try_join_all(chosen.iter().map(|o| async { o.extent(source).read().await })).await?;
         let mut print = Fingerprint::of(self.name()).number(files.len() as u64);
         for object in &chosen {
             print = print.text(base(&object.name)).number(object.size);

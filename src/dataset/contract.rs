@@ -112,7 +112,7 @@ async fn check_record(dataset: &dyn Dataset, record: u64) -> Result<()> {
 
 fn same_plan(a: &ReadPlan, b: &ReadPlan) -> bool {
     let same = |a: &Extent, b: &Extent| {
-        (a.source.url(), &a.name, &a.range, a.size) == (b.source.url(), &b.name, &b.range, b.size)
+        (a.source.url(), &a.name, &a.range, a.size, &a.etag) == (b.source.url(), &b.name, &b.range, b.size, &b.etag)
     };
     a.extents.len() == b.extents.len() && a.extents.iter().zip(&b.extents).all(|(a, b)| same(a, b))
 }

@@ -1,6 +1,9 @@
 //! Image files, in class folders or not.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -108,13 +111,61 @@ struct Files {
     /// Where each name ends in `text`.
     ends: Vec<u64>,
     sizes: Vec<u64>,
+    tags: Tags,
+}
+
+/// Version tags, where the store has them: 16 bytes for each that is a quoted MD5, as S3's are.
+#[derive(Debug, Default)]
+struct Tags {
+    /// One for each file, or none at all.
+    digests: Vec<u128>,
+    /// All others.
+    others: HashMap<usize, Box<str>>,
+}
+
+impl Tags {
+    fn new<'a>(tags: impl ExactSizeIterator<Item = Option<&'a str>> + Clone) -> Self {
+        if tags.clone().all(|tag| tag.is_none()) {
+            return Self::default();
+        }
+        let (mut digests, mut others) = (Vec::with_capacity(tags.len()), HashMap::new());
+        for (i, tag) in tags.enumerate() {
+            let digest = tag.and_then(Self::digest);
+            digests.push(digest.unwrap_or(0));
+            if digest.is_none() {
+                // An empty text: no tag.
+                others.insert(i, tag.unwrap_or_default().into());
+            }
+        }
+        Self { digests, others }
+    }
+
+    /// `"0123…cdef"`: 32 lower-case hex digits in quotes.
+    fn digest(tag: &str) -> Option<u128> {
+        let hex = tag.strip_prefix('"')?.strip_suffix('"')?;
+        let plain = hex.len() == 32 && hex.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        plain.then(|| u128::from_str_radix(hex, 16).ok())?
+    }
+
+    fn get(&self, i: usize) -> Option<String> {
+        match self.others.get(&i) {
+            Some(tag) => (!tag.is_empty()).then(|| tag.to_string()),
+            None => self.digests.get(i).map(|digest| format!("\"{digest:032x}\"")),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.digests.len() * 16 + self.others.values().map(|tag| tag.len() + 32).sum::<usize>()
+    }
 }
 
 impl Files {
     /// `objects` are sorted.
     fn of_images(source: Source, objects: &[Object]) -> Self {
-        let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new() };
-        for object in objects.iter().filter(|o| is_image(&o.name)) {
+        let images: Vec<&Object> = objects.iter().filter(|o| is_image(&o.name)).collect();
+        let tags = Tags::new(images.iter().map(|o| o.etag.as_deref()));
+        let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new(), tags };
+        for object in images {
             files.text.push_str(&object.name);
             files.ends.push(files.text.len() as u64);
             files.sizes.push(object.size);
@@ -228,7 +279,8 @@ impl Dataset for FolderDataset {
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
         let i = index(record, self.files.len())?;
-        Ok(ReadPlan::one(Extent::whole(&self.files.source, self.files.name(i), self.files.sizes[i])))
+        let extent = Extent::whole(&self.files.source, self.files.name(i), self.files.sizes[i]);
+        Ok(ReadPlan::one(extent.with_etag(self.files.tags.get(i))))
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
@@ -259,7 +311,7 @@ impl Dataset for FolderDataset {
 
     fn resident_bytes(&self) -> u64 {
         let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
-        (self.files.text.len() + self.files.len() * 16 + labels) as u64
+        (self.files.text.len() + self.files.len() * 16 + self.files.tags.bytes() + labels) as u64
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -318,6 +370,24 @@ mod tests {
         // A class may well be called train.
         assert!(files(&["train/1.jpg", "test/1.jpg"]).classes(None).is_ok());
         assert!(files(&["train/a/1.jpg", "bus/a/1.jpg"]).classes(None).is_ok());
+    }
+
+    #[test]
+    fn version_tags_come_back_as_they_were() {
+        let tags = [
+            Some("\"0123456789abcdef0123456789abcdef\""),
+            None,
+            Some("\"0123456789ABCDEF0123456789abcdef\""),
+            Some("\"00000000000000000000000000000000-7\""),
+            Some("W/\"weak\""),
+            Some("7"),
+        ];
+        let kept = Tags::new(tags.into_iter());
+        assert_eq!(kept.others.len(), 5);
+        for (i, tag) in tags.into_iter().enumerate() {
+            assert_eq!(kept.get(i).as_deref(), tag);
+        }
+        assert_eq!(Tags::new([None, None].into_iter()).get(1), None);
     }
 
     #[test]

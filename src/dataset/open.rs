@@ -181,11 +181,11 @@ pub(super) fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str)
 /// Reads all of one object of the dataset, or else of a path or url. Returns how messages call it, and its bytes.
 pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
-        return Ok((source.display_name(name), source.read(name, 0..objects[at].size).await?));
+        return Ok((source.display_name(name), objects[at].extent(source).read().await?));
     }
     let (source, objects) = list(Source::parse(name)?).await?;
     match (source.only(), &objects[..]) {
-        (Some(_), [object]) => Ok((name.to_owned(), source.read(&object.name, 0..object.size).await?)),
+        (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
     }
 }

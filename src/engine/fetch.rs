@@ -3,10 +3,16 @@
 //! Encoded bytes are small and slow to come, rows are large and quick to fill. So bytes are admitted far ahead, chunk
 //! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
 
-use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Instant};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream::FuturesOrdered};
+use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::JoinSet,
@@ -22,9 +28,9 @@ use super::{
 };
 use crate::{
     dataset::ReadPlan,
-    error::{Error, ErrorKind, Result},
+    error::Result,
     report::Stage,
-    source::Extent,
+    source::{Extent, Merged, Reader, merge},
     sys::rows::Rows,
 };
 
@@ -37,10 +43,14 @@ pub(super) struct Fetcher {
     rows: Arc<Semaphore>,
     encoded: Arc<Semaphore>,
     encoded_units: u32,
-    requests: Arc<Semaphore>,
+    reader: Reader,
+    /// Batches admitted so far.
+    batches: u64,
     /// Ends when the batch before has its rows.
     turn: oneshot::Receiver<()>,
     tasks: JoinSet<()>,
+    /// Dropping it ends the task.
+    _watchdog: JoinSet<()>,
 }
 
 /// Some rows of a batch whose bytes have come.
@@ -57,14 +67,18 @@ impl Fetcher {
         let (first, turn) = oneshot::channel();
         // The first batch waits for nobody.
         let _ = first.send(());
+        let mut watchdog = JoinSet::new();
+        watchdog.spawn(watch(Arc::clone(run)));
         Self {
             run: Arc::clone(run),
             rows: Arc::clone(rows),
             encoded: Arc::new(Semaphore::new(encoded_units as usize)),
             encoded_units,
-            requests: Arc::new(Semaphore::new(limits.requests)),
+            reader: Reader::new(limits.requests, run.requests.clone()),
+            batches: 0,
             turn,
             tasks: JoinSet::new(),
+            _watchdog: watchdog,
         }
     }
 
@@ -81,6 +95,8 @@ impl Fetcher {
         let turn = std::mem::replace(&mut self.turn, next_turn);
         self.tasks.spawn(place(Arc::clone(&self.run), Arc::clone(&self.rows), plan, batch, arrivals, turn, taken));
 
+        self.batches += 1;
+        let reader = self.reader.of_batch(self.batches);
         let chunk = self.run.setup.workers.chunk(count);
         // A chunk takes at most a quarter of the window, so that several are in flight.
         let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
@@ -88,7 +104,7 @@ impl Fetcher {
         while plans.peek().is_some() {
             let (mut chunk_plans, mut bytes) = (Vec::new(), 0);
             while let Some(next) = plans.peek() {
-                let more = next.as_ref().map_or(0, read_bytes);
+                let more = next.as_ref().map_or(0, ReadPlan::len_bytes);
                 if chunk_plans.len() == chunk || (!chunk_plans.is_empty() && bytes + more > most) {
                     break;
                 }
@@ -96,15 +112,16 @@ impl Fetcher {
                 chunk_plans.extend(plans.next());
             }
             let rows = chunk_plans.len();
+            let reads = ChunkReads::new(chunk_plans);
             // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
-            // the window at least as large as the largest record, so the cut never bites.
-            let want = units(bytes).min(self.encoded_units);
+            // the window at least as large as the largest record, so the cut never bites but for merged gaps.
+            let want = units(reads.bytes()).min(self.encoded_units);
             let began = Instant::now();
             let Ok(permit) = Arc::clone(&self.encoded).acquire_many_owned(want).await else { return };
             self.run.recorder.blocked(Stage::Fetch, began.elapsed());
-            let (run, requests, arrived) = (Arc::clone(&self.run), Arc::clone(&self.requests), arrived.clone());
+            let (run, reader, arrived) = (Arc::clone(&self.run), reader.clone(), arrived.clone());
             self.tasks.spawn(async move {
-                let bytes = fetch(&run, &requests, chunk_plans).await;
+                let bytes = reads.fetch(&run, &reader).await;
                 // The placing task is gone only with the stream.
                 let _ = arrived.send(Fetched { first, bytes, permit });
             });
@@ -122,44 +139,86 @@ fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
 }
 
-fn read_bytes(plan: &ReadPlan) -> u64 {
-    plan.extents.iter().map(|extent| extent.range.end - extent.range.start).sum()
+/// The reads of some records: near extents of one object are one read.
+struct ChunkReads {
+    /// For each record how many extents it has, or why it has none.
+    records: Vec<Result<usize>>,
+    merged: Vec<Merged>,
 }
 
-/// Reads the extents of some records, all at a time within the request limit.
-async fn fetch(run: &RunShared, requests: &Arc<Semaphore>, plans: Vec<Result<ReadPlan>>) -> Vec<Result<Vec<Bytes>>> {
-    let began = Instant::now();
-    let records = plans.len() as u64;
-    let one = |plan: Result<ReadPlan>| async move {
-        let mut reads: FuturesOrdered<_> =
-            plan?.extents.into_iter().map(|extent| read(&run.gate, requests, extent)).collect();
-        let mut bytes = Vec::with_capacity(reads.len());
-        while let Some(read) = reads.next().await {
-            bytes.push(read.map_err(|error| error.at_stage(Stage::Fetch))?);
-        }
-        Ok(bytes)
-    };
-    let mut all: FuturesOrdered<_> = plans.into_iter().map(one).collect();
-    let mut fetched: Vec<Result<Vec<Bytes>>> = Vec::with_capacity(all.len());
-    while let Some(bytes) = all.next().await {
-        fetched.push(bytes);
+impl ChunkReads {
+    fn new(plans: Vec<Result<ReadPlan>>) -> Self {
+        let mut extents = Vec::with_capacity(plans.len());
+        let count = |plan: ReadPlan| {
+            let count = plan.extents.len();
+            extents.extend(plan.extents);
+            count
+        };
+        let mut count = count;
+        let records = plans.into_iter().map(|plan| plan.map(&mut count)).collect();
+        Self { records, merged: merge(extents) }
     }
-    let total = fetched.iter().flatten().flatten().map(|bytes| bytes.len() as u64).sum();
-    run.recorder.busy(Stage::Fetch, began.elapsed(), records, total);
-    fetched
+
+    /// Bytes to read, those between near extents included.
+    fn bytes(&self) -> u64 {
+        self.merged.iter().map(|read| read.extent.len()).sum()
+    }
+
+    /// Reads everything; requests begin in plan order, as far as their limits allow.
+    async fn fetch(self, run: &RunShared, reader: &Reader) -> Vec<Result<Vec<Bytes>>> {
+        let began = Instant::now();
+        let Self { records, merged } = self;
+        let extents: usize = records.iter().flatten().sum();
+        let mut bytes: Vec<Option<Result<Bytes>>> = (0..extents).map(|_| None).collect();
+        let one = |Merged { extent, parts }: Merged| async move { (read(&run.gate, reader, extent).await, parts) };
+        let mut reads: FuturesUnordered<_> = merged.into_iter().map(one).collect();
+        let mut total = 0;
+        while let Some((read, parts)) = reads.next().await {
+            total += read.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            for (i, place) in parts {
+                bytes[i] = Some(read.clone().map(|bytes| bytes.slice(place)));
+            }
+        }
+        run.recorder.busy(Stage::Fetch, began.elapsed(), records.len() as u64, total);
+        let mut bytes = bytes.into_iter().flatten();
+        let take = |count: usize| {
+            // All are taken, also behind an error: they belong to this record.
+            let own: Vec<Result<Bytes>> = bytes.by_ref().take(count).collect();
+            own.into_iter().map(|read| read.map_err(|error| error.at_stage(Stage::Fetch))).collect::<Result<Vec<_>>>()
+        };
+        let mut take = take;
+        records.into_iter().map(|record| record.and_then(&mut take)).collect()
+    }
 }
 
-async fn read(gate: &Gate, requests: &Semaphore, extent: Extent) -> Result<Bytes> {
-    let closed = |_| Error::new(ErrorKind::Internal, "the request limit was closed");
-    let _request = requests.acquire().await.map_err(closed)?;
-    let mut read = Box::pin(extent.source.read(&extent.name, extent.range.clone()));
-    // Each poll passes the gate: a read that a poll would begin does not begin once the stream is dropped. A closed
-    // gate never wakes this future again; the task around it is being aborted.
-    std::future::poll_fn(move |cx| match gate.pass() {
+async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result<Bytes> {
+    let mut read = Box::pin(extent.source.fetch(&extent, reader));
+    // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once the
+    // stream is dropped. A closed gate never wakes this future again; the task around it is being aborted.
+    std::future::poll_fn(|cx| match gate.pass() {
         Some(_open) => Pin::new(&mut read).poll(cx),
         None => Poll::Pending,
     })
     .await
+}
+
+/// Says, at most once a minute, which object a batch waits for that should have been there long ago.
+async fn watch(run: Arc<RunShared>) {
+    const LATE: Duration = Duration::from_secs(5);
+    const AGAIN: Duration = Duration::from_secs(60);
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let Some(slow) = run.requests.late(tokio::time::Instant::now().into_std(), LATE) else { continue };
+        tracing::warn!(
+            object = %slow.object,
+            start = slow.range.start,
+            len = slow.range.end - slow.range.start,
+            waited_s = slow.time.as_secs(),
+            attempt = slow.attempts,
+            "a batch is late: a read does not come"
+        );
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
 /// Gives a batch its rows when its first bytes have come and the batch before has its own; then a job for each chunk

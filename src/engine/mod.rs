@@ -17,7 +17,7 @@
 //! - *seats*: batches announced to the stream and not yet polled;
 //! - *rows*: batches that own memory for their rows, from the first job to the poll that hands them over;
 //! - *encoded*: bytes read from a remote store and not yet decoded, in units of 64 KiB;
-//! - *requests*: reads in flight.
+//! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store.
 //!
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
 //! always holds what it needs, or waits only for jobs that wait for nothing.
@@ -86,8 +86,8 @@ pub(crate) struct Limits {
     pub(crate) seats: usize,
     /// Encoded bytes of remote reads.
     pub(crate) encoded: u64,
-    /// Remote reads in flight.
-    pub(crate) requests: usize,
+    /// Remote requests in flight; `None`: what the store's own limit allows.
+    pub(crate) requests: Option<usize>,
 }
 
 /// What happens to rows whose sample is bad. The count that ends a run is kept by the stream, in batch order.

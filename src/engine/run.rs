@@ -20,7 +20,7 @@ use tokio::{
 use super::{Batch, RecordOrder, Setup, admit, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
-    report::{Recorder, Stage},
+    report::{Recorder, RequestRecorder, RequestReport, Stage},
 };
 
 /// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
@@ -53,6 +53,8 @@ pub(super) struct RunShared {
     pub(super) setup: Arc<Setup>,
     pub(super) gate: Gate,
     pub(super) recorder: Recorder,
+    /// What the requests to remote stores did.
+    pub(super) requests: RequestRecorder,
     pub(super) started: Instant,
     /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
     pub(super) planned: AtomicBool,
@@ -85,6 +87,7 @@ impl Run {
             setup: Arc::clone(setup),
             gate: Gate::default(),
             recorder: Recorder::default(),
+            requests: RequestRecorder::default(),
             started: Instant::now(),
             planned: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
@@ -113,6 +116,11 @@ impl Run {
 
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.shared.recorder
+    }
+
+    /// What the requests did; `None` where the dataset makes none.
+    pub(crate) fn requests(&self) -> Option<RequestReport> {
+        self.shared.setup.dataset.needs_fetch().then(|| self.shared.requests.report(Instant::now()))
     }
 
     pub(crate) fn started(&self) -> Instant {

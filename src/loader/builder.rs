@@ -173,7 +173,11 @@ impl LoaderBuilder {
         self
     }
 
-    /// Requests in flight to a remote store. Default 32. Local files are read by the decoding threads.
+    /// Requests in flight to a remote store, at most. Local files are read by the decoding threads.
+    ///
+    /// Default: found while reading, for all streams of this process that read from one store: 8 at first, more while
+    /// the rate rises (up to 1,024), half as many when the store throttles. With a number, this stream stays below it
+    /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
     pub fn io_concurrency(mut self, requests: usize) -> Self {
         self.config.io_concurrency = Some(requests);
         self
@@ -332,8 +336,7 @@ impl LoaderBuilder {
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
             seats: if dataset.needs_fetch() { prefetch + 64 } else { prefetch },
             encoded: shares.window,
-            // No system has as many sockets.
-            requests: config.io_concurrency.unwrap_or(32).min(1 << 16),
+            requests: config.io_concurrency,
         };
         let fields = rows;
         let programs: Arc<[_]> = programs.into();
@@ -348,7 +351,6 @@ impl LoaderBuilder {
         config.prefetch = Some(prefetch);
         config.memory_budget = Some(shares.budget);
         config.max_image_bytes = max_image;
-        config.io_concurrency = Some(limits.requests);
         let bad = match config.on_bad_sample {
             OnBadSample::Stop => BadRows::Stop,
             OnBadSample::Skip { .. } => BadRows::Skip,

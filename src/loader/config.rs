@@ -75,7 +75,8 @@ pub struct LoaderConfig {
     pub split: Split,
     /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
     pub max_image_bytes: Option<u64>,
-    /// Requests in flight to a remote store; `None` chooses.
+    /// Requests in flight to a remote store, at most; `None`: found while reading, see
+    /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,

@@ -92,6 +92,7 @@ impl BatchStream {
             data_wait,
             step,
             stages,
+            requests: self.run.requests(),
             bad_samples: self.bad_samples.clone(),
             bad_sample_count: self.bad_here,
         }

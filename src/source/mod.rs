@@ -15,8 +15,10 @@
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]
 
+mod extent;
 mod parse;
 mod read;
+mod requests;
 mod walk;
 
 use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
@@ -25,8 +27,12 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
+pub use extent::Extent;
+pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
+pub(crate) use requests::Reader;
 
+use self::requests::Requests;
 use crate::error::Result;
 
 /// A place that holds objects: a folder, a RAM disk, an in-memory store, a bucket and a prefix. Cloning gives another
@@ -41,6 +47,8 @@ struct Inner {
     /// As the user wrote it, without a `/` at the end.
     url: String,
     inline: bool,
+    /// Shared by all who read from this store in this process.
+    requests: Arc<Requests>,
     /// The folder of `prefix`, when it is one of this machine: listed without the store, see [`walk`].
     folder: Option<PathBuf>,
     /// The only object, when the user named one; `url` ends with it.
@@ -65,55 +73,11 @@ impl Object {
     pub fn new(name: impl Into<String>, size: u64) -> Self {
         Self { name: name.into(), size, etag: None }
     }
-}
 
-/// One read: some bytes of one object of one source.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Extent {
-    /// Where.
-    pub source: Source,
-    /// Name relative to the source's prefix.
-    pub name: Arc<str>,
-    /// Which bytes.
-    pub range: Range<u64>,
-    /// Length of the whole object, when it is known. A read of an object that has another length by now fails.
-    pub size: Option<u64>,
-}
-
-impl Extent {
-    /// A whole object, whose listed length is `size`.
+    /// A read of all of it, in the version that was listed.
     #[must_use]
-    pub fn whole(source: &Source, name: impl Into<Arc<str>>, size: u64) -> Self {
-        Self { source: source.clone(), name: name.into(), range: 0..size, size: Some(size) }
-    }
-
-    /// Some bytes of an object of any length.
-    #[must_use]
-    pub fn part(source: &Source, name: impl Into<Arc<str>>, range: Range<u64>) -> Self {
-        Self { source: source.clone(), name: name.into(), range, size: None }
-    }
-
-    /// Bytes to read.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.range.end.saturating_sub(self.range.start)
-    }
-
-    /// Whether there is nothing to read.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Reads the bytes; see [`Source::read`].
-    pub async fn read(&self) -> Result<Bytes> {
-        self.source.fetch(&self.name, self.range.clone(), self.size).await
-    }
-
-    /// Starts reading the bytes on this thread; see [`Source::open_inline`].
-    pub fn open_inline(&self) -> Result<InlineRead> {
-        self.source.begin_inline(&self.name, self.range.clone(), self.size)
+    pub fn extent(&self, source: &Source) -> Extent {
+        Extent::whole(source, self.name.as_str(), self.size).with_etag(self.etag.as_deref())
     }
 }
 
@@ -159,7 +123,8 @@ impl Source {
     #[must_use]
     pub fn from_store(store: Arc<dyn ObjectStore>, prefix: Path, url: &str) -> Self {
         let url = parse::tidy(url);
-        Self(Arc::new(Inner { store, prefix, url, inline: false, folder: None, only: None }))
+        let requests = Requests::new();
+        Self(Arc::new(Inner { store, prefix, url, inline: false, requests, folder: None, only: None }))
     }
 
     /// The same place, read on the threads that use the bytes. For stores that answer without a runtime and without
@@ -168,6 +133,18 @@ impl Source {
     pub fn inline(mut self) -> Self {
         Arc::make_mut(&mut self.0).inline = true;
         self
+    }
+
+    /// The same place, whose requests count together with those of every other source of this process with the same
+    /// `store` (endpoint and bucket).
+    pub(crate) fn sharing_requests(mut self, store: &str) -> Self {
+        Arc::make_mut(&mut self.0).requests = Requests::shared(store);
+        self
+    }
+
+    /// The same number for handles to the same place.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
 
     /// As the user wrote it.
@@ -264,11 +241,15 @@ impl Source {
 
     /// Reads some bytes of an object.
     ///
+    /// Behind a network the request waits for its turn under the store's limit; it is repeated up to three times after
+    /// a failure, a short answer or a deadline (10 s, more for large ranges), and gets a second copy when it takes much
+    /// longer than usual. This needs a tokio runtime with timers.
+    ///
     /// # Errors
-    /// A short answer is an `Io` error that names object and range, a missing object `NotFound`, a refused one
-    /// `Denied`. Cancel safe: dropping the future drops the request.
+    /// An answer that stays short is an `Io` error that names object and range, a missing object `NotFound`, a refused
+    /// one `Denied`. Cancel safe: dropping the future drops its requests.
     pub async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.fetch(name, range, None).await
+        Extent::part(self, name, range).read().await
     }
 
     /// Starts reading some bytes on this thread, which must not be one of an async runtime.

@@ -8,7 +8,7 @@ use std::{
 
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 
-use super::{Inner, Source, read};
+use super::{Inner, Requests, Source, read};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -33,11 +33,14 @@ pub(super) fn parse(url: &str) -> Result<Source> {
                     .at_stage(Stage::Open)
                     .hint("make it with Source::memory(name) and put objects into it first"));
             };
-            Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url))
+            Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url)
+                .sharing_requests(&format!("memory {name}")))
         }
         "s3" => {
             let (bucket, prefix) = split(rest, url, "a bucket", "s3://bucket/prefix")?;
-            Ok(Source::from_store(s3(bucket, url)?, prefix, url))
+            let endpoint = std::env::var("AWS_ENDPOINT_URL").unwrap_or_default();
+            let store = format!("s3 {endpoint} {bucket}");
+            Ok(Source::from_store(s3(bucket, url)?, prefix, url).sharing_requests(&store))
         }
         _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint(KNOWN)),
     }
@@ -126,6 +129,7 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         prefix: Path::default(),
         url: tidy(url),
         inline: true,
+        requests: Requests::new(),
         folder: Some(folder),
         only,
     })))

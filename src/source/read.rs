@@ -11,13 +11,13 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, executor::block_on, stream::BoxStream};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, path::Path};
 
-use super::Source;
+use super::{Extent, Reader, Source, requests};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
 
-const CHANGED: &str = "it changed since it was listed: open the dataset again";
+pub(super) const CHANGED: &str = "it changed since it was listed: open the dataset again";
 
 impl Source {
     /// Where the store keeps the object. Names are raw: `Path::from` would escape them once more.
@@ -33,7 +33,7 @@ impl Source {
         })
     }
 
-    fn at(&self, error: Error, name: &str, range: &Range<u64>) -> Error {
+    pub(super) fn at(&self, error: Error, name: &str, range: &Range<u64>) -> Error {
         error.at_stage(Stage::Fetch).at_object(self.display_name(name)).at_range(range.clone())
     }
 
@@ -48,18 +48,23 @@ impl Source {
         Ok(result)
     }
 
-    pub(super) async fn fetch(&self, name: &str, range: Range<u64>, size: Option<u64>) -> Result<Bytes> {
-        check_range(&range, size).map_err(|e| self.at(e, name, &range))?;
+    /// Reads an extent of this source: behind a network with all that [`requests`](super::requests) does.
+    pub(crate) async fn fetch(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
+        let Extent { name, range, size, .. } = extent;
+        check_range(range, *size).map_err(|e| self.at(e, name, range))?;
         // Stores refuse to read nothing of something; reading all of nothing is a plain request.
-        if range.is_empty() && size != Some(0) {
+        if range.is_empty() && *size != Some(0) {
             return Ok(Bytes::new());
         }
-        let result = self.request(name, &range, size).await?;
+        if !self.0.inline {
+            return requests::read(extent, &self.0.requests, reader).await;
+        }
+        let result = self.request(name, range, *size).await?;
         let bytes = result.bytes().await;
-        let bytes = bytes.map_err(|e| self.at(store_error(e, "reading broke off"), name, &range))?;
+        let bytes = bytes.map_err(|e| self.at(store_error(e, "reading broke off"), name, range))?;
         let asked = range.end - range.start;
         if bytes.len() as u64 != asked {
-            return Err(self.at(short_answer(bytes.len() as u64, asked), name, &range));
+            return Err(self.at(short_answer(bytes.len() as u64, asked), name, range));
         }
         Ok(bytes)
     }
@@ -160,7 +165,7 @@ fn check_range(range: &Range<u64>, size: Option<u64>) -> Result<()> {
 
 /// Compares an object with what is known of it. A property of the object, not of this request: reading again would
 /// find the same, so a sample of it is bad and the run may go on.
-fn check_size(meta: &ObjectMeta, range: &Range<u64>, size: Option<u64>) -> Result<()> {
+pub(super) fn check_size(meta: &ObjectMeta, range: &Range<u64>, size: Option<u64>) -> Result<()> {
     match size {
         Some(size) if meta.size > size => {
             let what = format!("the object has {} bytes, {size} when it was listed", meta.size);
@@ -177,7 +182,7 @@ fn shrunk(found: u64, expected: u64) -> Error {
 }
 
 /// Unlike [`shrunk`], the store claims to have it all: a broken connection or proxy, worth another try.
-fn short_answer(got: u64, asked: u64) -> Error {
+pub(super) fn short_answer(got: u64, asked: u64) -> Error {
     Error::new(ErrorKind::Io, format!("the answer holds {got} of the {asked} bytes asked for")).hint("try again")
 }
 

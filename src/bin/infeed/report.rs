@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
-use infeed::{BadSample, StageReport, Times};
+use infeed::{BadSample, CostEstimate, RequestReport, StageReport, Times};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -46,6 +46,8 @@ pub(crate) struct RunReport {
     pub checksum_of: Option<ChecksumOf>,
     pub bottleneck: Option<&'static str>,
     pub stages: Vec<StageReport>,
+    /// To a remote store; `None` for data that is read otherwise.
+    pub requests: Option<Requests>,
     pub device: String,
     /// What that GPU did meanwhile.
     pub gpu: Option<GpuUse>,
@@ -58,6 +60,38 @@ pub(crate) struct RunReport {
 pub(crate) struct Step {
     pub p50: f64,
     pub sum: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Requests {
+    #[serde(flatten)]
+    pub report: RequestReport,
+    /// What an epoch's requests may cost; `None` for stores without a list price.
+    pub cost_estimate: Option<CostEstimate>,
+}
+
+impl Requests {
+    /// `share` of an epoch of all ranks was read.
+    pub(crate) fn new(report: RequestReport, url: &str, share: f64) -> Self {
+        let cost_estimate = report.cost_estimate(url, share);
+        Self { report, cost_estimate }
+    }
+
+    fn words(&self) -> String {
+        let report = &self.report;
+        let [p50, p99] = [report.time.p50, report.time.p99].map(|time| units::time(time.as_secs_f64()));
+        let requests = units::count(report.requests);
+        let mut words = format!("{requests} (p50 {p50}, p99 {p99}), {} retries", units::count(report.retries));
+        let (hedges, won) = (units::count(report.hedges), units::count(report.hedges_won));
+        let _ = write!(words, ", {hedges} second copies ({won} won)");
+        if report.throttled > 0 {
+            let _ = write!(words, ", throttled {} times", units::count(report.throttled));
+        }
+        if let Some(cost) = &self.cost_estimate {
+            let _ = write!(words, ", about ${:.4} an epoch at list price", cost.usd_per_epoch);
+        }
+        words
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -98,6 +132,9 @@ impl RunReport {
             let _ = write!(rate, ", {}/s read", units::size(read as u64));
         }
         rows.push(("rate", format!("{rate}, {} in all", units::time(self.seconds))));
+        if let Some(requests) = &self.requests {
+            rows.push(("requests", requests.words()));
+        }
         if let Some(first) = self.first_batch_seconds {
             let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));
             rows.push(("first batch", format!("{} (before it: open {open}, build {build})", units::time(first))));
@@ -202,6 +239,22 @@ pub(crate) fn align_right(table: &mut Table, columns: std::ops::RangeFrom<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_told_in_one_line() {
+        let mut report = RequestReport::default();
+        (report.requests, report.retries, report.hedges, report.hedges_won) = (12_000, 3, 110, 98);
+        report.time.p50 = std::time::Duration::from_millis(31);
+        report.time.p99 = std::time::Duration::from_millis(140);
+        let mut requests = Requests::new(report, "memory://x", 1.0);
+        let plain = requests.words();
+        assert!(plain.contains("12,000 (p50 31") && plain.contains("3 retries, 110 second copies (98 won)"), "{plain}");
+        assert!(!plain.contains('$') && !plain.contains("throttled"), "{plain}");
+        requests.report.throttled = 7;
+        requests.cost_estimate = requests.report.cost_estimate("s3://bucket/x", 2.0);
+        let full = requests.words();
+        assert!(full.ends_with("throttled 7 times, about $0.0024 an epoch at list price"), "{full}");
+    }
 
     #[test]
     fn a_gpu_is_told_in_one_line() {

@@ -18,7 +18,7 @@ use crate::{
     options,
     out::{self, JsonTarget, Out},
     process,
-    report::RunReport,
+    report::{Requests, RunReport},
     state::{self, StateFile},
 };
 
@@ -96,6 +96,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
+    let epochs_read = samples as f64 / dataset.len() as f64;
     Ok(RunReport {
         version: 1,
         url: args.url.clone(),
@@ -121,6 +122,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum,
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
+        requests: report.requests.map(|requests| Requests::new(requests, &args.url, epochs_read)),
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
         workers: loader.config().workers,

@@ -1,0 +1,416 @@
+//! How many requests may be in flight: a state machine without a clock of its own.
+//!
+//! The window doubles while the rate rises, then tries a little more from time to time, and halves when the store
+//! throttles. It stays below what Little's law needs for twice the rate that was reached: more in flight would only
+//! wait in a queue elsewhere.
+
+use std::time::{Duration, Instant};
+
+/// Requests in flight before anything was measured.
+pub(super) const START: usize = 8;
+/// No more, whatever was measured: 2.5 GB/s of 107 KB objects that answer after 30 ms need 730.
+pub(super) const MOST: usize = 1024;
+/// Little's law bounds nothing below this: on a fast link its figures are smaller than their noise.
+const LEAST_CEILING: usize = 64;
+/// A shorter round measures the scheduler.
+const ROUND: Duration = Duration::from_millis(20);
+/// A rate that rose by less than this while the window doubled did not rise.
+const RISE: f64 = 1.05;
+/// Likewise for a step of an eighth.
+const PROBE_RISE: f64 = 1.02;
+/// Rounds between two such steps.
+const PROBE_EVERY: u32 = 8;
+/// The first back-off; doubled by each throttling that follows soon.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Requests of a window that are kept for second copies, so that stragglers cannot starve them.
+pub(super) const fn spare(window: usize) -> usize {
+    match window {
+        0..4 => 0,
+        4..32 => 1,
+        // Twice the share of requests that may be hedged.
+        _ if window / 10 < 64 => window / 10,
+        _ => 64,
+    }
+}
+
+/// What a request that was answered tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) bytes: u64,
+    /// From the request to the first byte.
+    pub(super) first_byte: Duration,
+    /// From the request to the last byte.
+    pub(super) whole: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Limit {
+    window: usize,
+    in_flight: usize,
+    /// Requests that wait for their turn.
+    waiting: usize,
+    /// The window still doubles.
+    starting: bool,
+    round: Option<Round>,
+    /// Bytes per second to beat: the best of the last rounds, for answers come in bursts.
+    rate: f64,
+    /// The best since the last step.
+    recent: f64,
+    /// Rounds without a rise.
+    flat: u32,
+    /// The window before a step that is being tried, and whether it has shown its worth once.
+    tried_from: Option<(usize, bool)>,
+    /// Below this the window grows again whatever the rate.
+    recover_to: usize,
+    means: Means,
+    cut_at: Option<Instant>,
+    pause: Duration,
+    paused_until: Option<Instant>,
+}
+
+/// Figures since the last decision. Only time in which something was in flight counts.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    began: Instant,
+    answered: usize,
+    bytes: u64,
+    /// Somebody waited: the window is what bounds the rate.
+    bound: bool,
+}
+
+/// Moving averages over about 16 answers, in seconds and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Means {
+    first_byte: f64,
+    body: f64,
+    bytes: f64,
+    count: u64,
+}
+
+impl Means {
+    fn add(&mut self, answer: &Answer) {
+        self.count += 1;
+        let weight = (1.0 / self.count as f64).max(1.0 / 16.0);
+        let body = answer.whole.saturating_sub(answer.first_byte);
+        for (mean, value) in [
+            (&mut self.first_byte, answer.first_byte.as_secs_f64()),
+            (&mut self.body, body.as_secs_f64()),
+            (&mut self.bytes, answer.bytes as f64),
+        ] {
+            *mean += weight * (value - *mean);
+        }
+    }
+}
+
+impl Limit {
+    pub(super) const fn new() -> Self {
+        Self {
+            window: START,
+            in_flight: 0,
+            waiting: 0,
+            starting: true,
+            round: None,
+            rate: 0.0,
+            recent: 0.0,
+            flat: 0,
+            tried_from: None,
+            recover_to: 0,
+            means: Means { first_byte: 0.0, body: 0.0, bytes: 0.0, count: 0 },
+            cut_at: None,
+            pause: Duration::ZERO,
+            paused_until: None,
+        }
+    }
+
+    /// Requests that may be in flight, second copies included. At least 1.
+    pub(super) const fn window(&self) -> usize {
+        self.window
+    }
+
+    pub(super) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Until when no request may begin.
+    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.paused_until.filter(|until| *until > now)
+    }
+
+    /// Little's law for twice the best rate, `C = B·(t0 + s/b)/s`.
+    fn ceiling(&self) -> usize {
+        let Means { first_byte, body, bytes, .. } = self.means;
+        let wanted = 2.0 * self.rate * (first_byte + body) / bytes.max(1.0);
+        // A float too large for usize becomes the largest usize.
+        (wanted.ceil() as usize).clamp(LEAST_CEILING, MOST)
+    }
+
+    /// A request waits for its turn.
+    pub(super) fn waits(&mut self) {
+        self.waiting += 1;
+        self.note_bound();
+    }
+
+    /// It waits no longer.
+    pub(super) fn waited(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    fn note_bound(&mut self) {
+        let bound = self.waiting > 0;
+        if let Some(round) = &mut self.round {
+            round.bound |= bound;
+        }
+    }
+
+    /// A request goes out.
+    pub(super) fn began(&mut self, now: Instant) {
+        self.in_flight += 1;
+        let bound = self.waiting > 0;
+        self.round.get_or_insert(Round { began: now, answered: 0, bytes: 0, bound });
+    }
+
+    /// A request is over: answered, failed or given up.
+    pub(super) fn ended(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.in_flight == 0 && self.waiting == 0 {
+            // What follows is idleness, not the store's rate.
+            self.round = None;
+        }
+    }
+
+    /// A request was answered.
+    pub(super) fn answered(&mut self, now: Instant, answer: &Answer) {
+        self.means.add(answer);
+        self.note_bound();
+        if self.paused_until.is_some_and(|until| now > until + 4 * self.pause) {
+            (self.pause, self.paused_until) = (Duration::ZERO, None);
+        }
+        let Some(round) = &mut self.round else { return };
+        round.answered += 1;
+        round.bytes += answer.bytes.max(1);
+        let took = now.saturating_duration_since(round.began);
+        if round.answered < 2 * self.window || took < ROUND {
+            return;
+        }
+        let (rate, bound) = (round.bytes as f64 / took.as_secs_f64(), round.bound);
+        *round = Round { began: now, answered: 0, bytes: 0, bound: self.waiting > 0 };
+        if bound {
+            self.decide(rate);
+        } else {
+            // Less than the window was wanted: that says nothing about a larger one.
+            self.rate = self.rate.max(rate);
+        }
+    }
+
+    /// A round has ended in which the window was what bounded the rate.
+    fn decide(&mut self, rate: f64) {
+        let step = (self.window / 8).max(1);
+        if self.starting {
+            if rate > self.rate * RISE {
+                self.flat = 0;
+                self.window *= 2;
+            } else {
+                // Twice, so that one slow round does not end the climb.
+                self.flat += 1;
+                (self.starting, self.flat) = (self.flat < 2, self.flat % 2);
+            }
+            self.rate = self.rate.max(rate);
+        } else if self.window < self.recover_to {
+            self.window += step;
+            self.rate = self.rate.max(rate);
+        } else if let Some((before, shown)) = self.tried_from.take() {
+            match (rate > self.rate * PROBE_RISE, shown) {
+                (false, _) => self.window = before,
+                // Twice, for one round may be luck.
+                (true, false) => self.tried_from = Some((before, true)),
+                (true, true) => {
+                    self.rate = rate;
+                    self.tried_from = Some((self.window, false));
+                    self.window += step;
+                }
+            }
+        } else {
+            self.recent = self.recent.max(rate);
+            self.flat += 1;
+            if self.flat >= PROBE_EVERY {
+                // Forgets what was before: the link of an hour ago is not this one.
+                (self.flat, self.rate, self.recent) = (0, self.recent, 0.0);
+                self.tried_from = Some((self.window, false));
+                self.window += step;
+            }
+        }
+        self.window = self.window.min(self.ceiling()).max(1);
+    }
+
+    /// The store asked for less. `jitter` is 0 to 1: many processes must not come back together.
+    pub(super) fn throttled(&mut self, now: Instant, jitter: f64) {
+        // What was in flight at the first refusal is refused as well: one event, one cut.
+        let echo = Duration::from_secs_f64(2.0 * self.means.first_byte).max(LEAST_PAUSE);
+        if self.paused_until(now).is_some() || self.cut_at.is_some_and(|cut| now < cut + echo) {
+            return;
+        }
+        self.recover_to = self.window * 3 / 4;
+        self.window = (self.window / 2).max(1);
+        (self.starting, self.flat, self.tried_from, self.round) = (false, 0, None, None);
+        (self.rate, self.recent) = (0.0, 0.0);
+        self.pause = (self.pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE);
+        self.cut_at = Some(now);
+        self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cmp::Reverse, collections::BinaryHeap};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SIZE: u64 = 107_000;
+
+    /// A store of virtual time: each request takes `latency`, and at most `most` are served at a time; above
+    /// `refuse_at` requests in flight are refused.
+    struct Store {
+        latency: Duration,
+        most: usize,
+        refuse_at: usize,
+    }
+
+    /// Keeps `want` requests in flight where the limit allows it; gives the window, its largest value, and the answers.
+    fn drive(limit: &mut Limit, now: &mut Instant, store: &Store, want: usize, requests: usize) -> (usize, usize) {
+        let mut ends: BinaryHeap<Reverse<(Instant, bool, Duration)>> = BinaryHeap::new();
+        let mut free: BinaryHeap<Reverse<Instant>> = (0..store.most).map(|_| Reverse(*now)).collect();
+        let (mut begun, mut waiting, mut largest) = (0, false, 0);
+        while begun < requests || !ends.is_empty() {
+            let room = limit.window().saturating_sub(ends.len());
+            let paused = limit.paused_until(*now);
+            if begun < requests && room > 0 && paused.is_none() && ends.len() < want {
+                if std::mem::take(&mut waiting) {
+                    limit.waited();
+                }
+                limit.began(*now);
+                let refused = ends.len() >= store.refuse_at;
+                let start = free.pop().unwrap().0.max(*now);
+                let end = if refused { *now + Duration::from_millis(5) } else { start + store.latency };
+                free.push(Reverse(if refused { start } else { end }));
+                ends.push(Reverse((end, refused, end - *now)));
+                begun += 1;
+                continue;
+            }
+            if begun < requests && ends.len() < want && !waiting {
+                waiting = true;
+                limit.waits();
+            }
+            let Some(Reverse((end, refused, took))) = ends.pop() else {
+                *now = paused.expect("nothing is in flight, so the pause is what holds");
+                continue;
+            };
+            *now = (*now).max(end);
+            if refused {
+                limit.throttled(*now, 0.5);
+            } else {
+                limit.answered(*now, &Answer { bytes: SIZE, first_byte: took, whole: took });
+            }
+            limit.ended();
+            largest = largest.max(limit.window());
+        }
+        if waiting {
+            limit.waited();
+        }
+        (limit.window(), largest)
+    }
+
+    #[test]
+    fn the_window_grows_to_what_a_distant_store_needs() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let store = Store { latency: Duration::from_millis(50), most: 300, refuse_at: usize::MAX };
+        let (window, _) = drive(&mut limit, &mut now, &store, 2000, 30_000);
+        assert!((250..=MOST).contains(&window), "{window}");
+    }
+
+    #[test]
+    fn the_window_stops_where_the_rate_stops() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let store = Store { latency: Duration::from_millis(20), most: 16, refuse_at: usize::MAX };
+        let (window, largest) = drive(&mut limit, &mut now, &store, 2000, 20_000);
+        assert!(window >= 16 && largest <= 80, "{window}, once {largest}");
+    }
+
+    #[test]
+    fn a_reader_that_wants_little_keeps_a_small_window() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let store = Store { latency: Duration::from_millis(20), most: 300, refuse_at: usize::MAX };
+        assert_eq!(drive(&mut limit, &mut now, &store, 4, 5000), (START, START));
+    }
+
+    #[test]
+    fn throttling_halves_once_pauses_everybody_and_is_recovered_from() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let calm = Store { latency: Duration::from_millis(20), most: 128, refuse_at: usize::MAX };
+        let (before, _) = drive(&mut limit, &mut now, &calm, 2000, 20_000);
+        for _ in 0..before {
+            // All that was in flight is refused: one event.
+            limit.throttled(now, 0.0);
+        }
+        assert_eq!(limit.window(), before / 2);
+        let pause = limit.paused_until(now).unwrap() - now;
+        assert!((LEAST_PAUSE..2 * LEAST_PAUSE).contains(&pause), "{pause:?}");
+        now += 4 * pause;
+        limit.throttled(now, 0.0);
+        assert_eq!(limit.window(), before / 4);
+        assert!(limit.paused_until(now).unwrap() - now >= 2 * LEAST_PAUSE, "the second pause is longer");
+        let (after, _) = drive(&mut limit, &mut now, &calm, 2000, 20_000);
+        assert!(after >= before / 2, "{after} of {before}");
+    }
+
+    #[test]
+    fn a_store_that_refuses_above_a_rate_is_held_near_it() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let store = Store { latency: Duration::from_millis(20), most: 1000, refuse_at: 40 };
+        drive(&mut limit, &mut now, &store, 2000, 5000);
+        let (_, largest) = drive(&mut limit, &mut now, &store, 2000, 20_000);
+        assert!((20..=64).contains(&largest), "{largest}");
+    }
+
+    #[test]
+    fn pauses_have_an_end() {
+        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        for _ in 0..50 {
+            limit.throttled(now, 1.0);
+            let until = limit.paused_until(now).unwrap();
+            assert!(until - now <= LONGEST_PAUSE * 3 / 2);
+            now = until;
+        }
+        assert_eq!(limit.window(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_stays_within_its_bounds(
+            steps in prop::collection::vec((0u8..6, 0u64..400, 0u64..20_000_000), 0..400),
+        ) {
+            let (mut limit, mut now) = (Limit::new(), Instant::now());
+            for (kind, millis, bytes) in steps {
+                now += Duration::from_millis(millis);
+                let (first_byte, whole) = (Duration::from_millis(millis / 2), Duration::from_millis(millis));
+                match kind {
+                    0 => limit.waits(),
+                    1 => limit.waited(),
+                    2 => limit.began(now),
+                    3 => limit.ended(),
+                    4 => limit.throttled(now, bytes as f64 / 2e7),
+                    _ => limit.answered(now, &Answer { bytes, first_byte, whole }),
+                }
+                prop_assert!((1..=MOST).contains(&limit.window()));
+                prop_assert!(spare(limit.window()) < limit.window());
+                if let Some(until) = limit.paused_until(now) {
+                    prop_assert!(until - now <= LONGEST_PAUSE * 3 / 2);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! One read of a remote store, with its pieces, attempts and copies.
+
+use std::{
+    error::Error as StdError,
+    ops::Range,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{
+    StreamExt,
+    future::{Either, select, try_join_all},
+    stream::FuturesUnordered,
+};
+use object_store::{GetOptions, GetRange, GetResult, path::Path};
+use tokio::runtime::Handle;
+
+use super::{Answer, Place, Reader, Requests, jitter, now};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::{Reading, Sent},
+    source::{
+        Extent, Source, extent,
+        read::{CHANGED, check_size, short_answer, store_error},
+    },
+};
+
+/// Requests one after another for the same bytes.
+const ATTEMPTS: u32 = 4;
+/// Copies of a request beside the first: a third when both straggle.
+const COPIES: usize = 2;
+/// A request may take this long, or as long as its bytes at this rate.
+const LEAST_DEADLINE: Duration = Duration::from_secs(10);
+const FLOOR_RATE: u64 = 1 << 20;
+/// How long a read goes on when the store refuses it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between a failure and the next attempt; doubled each time.
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// How often a slow request is looked at while nothing is known about the usual time.
+const UNKNOWN: Duration = Duration::from_millis(250);
+
+/// Whether this thread can wait for a time.
+pub(super) fn has_timers() -> bool {
+    Handle::try_current().is_ok()
+}
+
+/// Ends at `at`; never without a runtime. The timer is made by the first poll.
+async fn alarm(at: Instant) {
+    if has_timers() {
+        tokio::time::sleep_until(at.into()).await;
+    } else {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The bytes of an answer.
+enum Body {
+    /// The whole answer came as one.
+    Frame(Bytes),
+    /// Several were put together.
+    Buffer(BytesMut),
+}
+
+/// Why there are no bytes.
+struct Failed {
+    error: Error,
+    then: Then,
+}
+
+/// What may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// A fresh request.
+    Again,
+    /// Fewer requests.
+    Fewer,
+    Nothing,
+}
+
+/// Bytes that are wanted with one request.
+struct Piece<'a> {
+    extent: &'a Extent,
+    range: Range<u64>,
+    path: &'a Path,
+    requests: &'a Requests,
+    reader: &'a Reader,
+}
+
+/// Reads an extent. Not for empty ranges of objects that are not empty: stores refuse them.
+pub(in crate::source) async fn read(extent: &Extent, requests: &Arc<Requests>, reader: &Reader) -> Result<Bytes> {
+    let path = extent.source.path(&extent.name)?;
+    let piece = |range: Range<u64>| Piece { extent, range, path: &path, requests, reader };
+    let mut pieces = extent::cut(extent.range.clone(), extent::MOST);
+    if pieces.len() == 1 {
+        return Ok(match piece(extent.range.clone()).read(None).await?.0 {
+            Body::Frame(bytes) => bytes,
+            Body::Buffer(buffer) => buffer.freeze(),
+        });
+    }
+    // Every piece is read into its part of one buffer; joining them again copies nothing.
+    let mut rest = BytesMut::with_capacity(to_length(extent.len())?);
+    let parts = pieces.by_ref().map(|range| {
+        let length = (range.end - range.start) as usize;
+        let after = rest.split_off(length);
+        (range, std::mem::replace(&mut rest, after))
+    });
+    let reads = parts.map(|(range, buffer)| {
+        let piece = piece(range);
+        async move { piece.read(Some(buffer)).await }
+    });
+    let mut whole = BytesMut::new();
+    let mut version: Option<String> = None;
+    for (body, etag) in try_join_all(reads.collect::<Vec<_>>()).await? {
+        // Without a known version, the pieces must at least be of the same.
+        if let (Some(first), Some(other)) = (&version, &etag)
+            && first != other
+        {
+            return Err(extent.source.at(changed(first, Some(other)), &extent.name, &extent.range));
+        }
+        version = version.or(etag);
+        match body {
+            Body::Buffer(buffer) if whole.is_empty() => whole = buffer,
+            Body::Buffer(buffer) => whole.unsplit(buffer),
+            Body::Frame(frame) => whole.extend_from_slice(&frame),
+        }
+    }
+    Ok(whole.freeze())
+}
+
+fn to_length(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= isize::MAX as usize)
+        .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, format!("{bytes} bytes do not fit this machine's memory")))
+}
+
+impl<'a> Piece<'a> {
+    fn source(&self) -> &'a Source {
+        &self.extent.source
+    }
+
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// With fresh requests as long as that may help. Gives the object's version too.
+    async fn read(&self, buffer: Option<BytesMut>) -> Result<(Body, Option<String>)> {
+        // Declared when the first request goes out: what waits for its turn is not late.
+        let mut reading = None;
+        let read = self.attempts(buffer, &mut reading).await;
+        if let Some(reading) = reading {
+            reading.done(now());
+        }
+        read
+    }
+
+    async fn attempts(
+        &self,
+        mut buffer: Option<BytesMut>,
+        reading: &mut Option<Reading<'a>>,
+    ) -> Result<(Body, Option<String>)> {
+        let mut attempt = 0;
+        let mut refused_since = None;
+        // Failures other than refusals.
+        let mut failures = 0;
+        loop {
+            attempt += 1;
+            let place = self.place().await;
+            let declare = || {
+                let name = self.source().display_name(&self.extent.name);
+                self.reader.recorder.reading(self.reader.batch, name, self.range.clone(), now())
+            };
+            reading.get_or_insert_with(declare).attempt(attempt);
+            let Failed { error, then } = match self.race(place, buffer.take(), attempt).await {
+                Ok(read) => return Ok(read),
+                Err(failed) => failed,
+            };
+            let give_up = match then {
+                Then::Nothing => return Err(self.at(error)),
+                // Only with a clock is there a pause between refusals.
+                Then::Fewer if has_timers() => now() - *refused_since.get_or_insert_with(now) > PATIENCE,
+                Then::Fewer | Then::Again => {
+                    failures += 1;
+                    failures == ATTEMPTS
+                }
+            };
+            if give_up {
+                return Err(self.at(gave_up(error, attempt, then)));
+            }
+            tracing::debug!(
+                object = %self.extent.name, start = self.range.start, len = self.len(), attempt, %error, "reading again"
+            );
+            if then == Then::Again && has_timers() {
+                let pause = BACK_OFF * (1 << (failures - 1)) as u32;
+                tokio::time::sleep(pause.mul_f64(0.5 + jitter(self.range.start ^ u64::from(attempt)))).await;
+            }
+        }
+    }
+
+    fn at(&self, error: Error) -> Error {
+        self.source().at(error, &self.extent.name, &self.range)
+    }
+
+    async fn place(&self) -> Place<'a> {
+        let ceiling = match &self.reader.ceiling {
+            Some(ceiling) => Some(ceiling.regular.acquire().await.expect("a ceiling is never closed")),
+            None => None,
+        };
+        Place { _ceiling: ceiling, _turn: self.requests.turn().await }
+    }
+
+    fn place_of_copy(&self) -> Option<Place<'a>> {
+        let ceiling = match &self.reader.ceiling {
+            Some(ceiling) => Some(ceiling.copies.try_acquire().ok()?),
+            None => None,
+        };
+        Some(Place { _ceiling: ceiling, _turn: self.requests.turn_of_copy()? })
+    }
+
+    /// One attempt: a request, and copies of it when it is slow. The first whole answer wins, the others are dropped.
+    async fn race(
+        &self,
+        place: Place<'a>,
+        buffer: Option<BytesMut>,
+        attempt: u32,
+    ) -> Result<(Body, Option<String>), Failed> {
+        let began = now();
+        let allowed = LEAST_DEADLINE.max(Duration::from_secs(self.len() / FLOOR_RATE));
+        let deadline = began + allowed;
+        let mut copies = FuturesUnordered::new();
+        let first = if attempt == 1 { Sent::First } else { Sent::Retry };
+        copies.push(self.copy(place, buffer, first));
+        let (mut sent, mut look_at) = (0, began + self.delay().unwrap_or(UNKNOWN));
+        loop {
+            let next = if sent < COPIES { look_at.min(deadline) } else { deadline };
+            let ended = match select(copies.next(), pin!(alarm(next))).await {
+                Either::Left((ended, _)) => Some(ended.expect("a copy is in flight")),
+                Either::Right(_) => None,
+            };
+            match ended {
+                Some((why, Ok(read))) => {
+                    if why == Sent::Hedge {
+                        self.reader.recorder.hedge_won();
+                    }
+                    return Ok(read);
+                }
+                // What no fresh request mends, the other copy meets as well.
+                Some((_, Err(failed))) if copies.is_empty() || failed.then == Then::Nothing => return Err(failed),
+                Some(_) => {}
+                None => {
+                    let now = now();
+                    if now >= deadline {
+                        let what = format!("no whole answer within {} s", allowed.as_secs());
+                        return Err(Failed { error: Error::new(ErrorKind::Io, what), then: Then::Again });
+                    }
+                    // Asked again: the usual time may be known by now, or another one.
+                    let due = self.delay().map(|delay| began + delay * (sent as u32 + 1));
+                    match due.filter(|due| *due <= now) {
+                        Some(_) => match self.place_of_copy() {
+                            Some(place) => {
+                                tracing::debug!(object = %self.extent.name, start = self.range.start, "second copy");
+                                copies.push(self.copy(place, None, Sent::Hedge));
+                                sent += 1;
+                                look_at = now + self.delay().unwrap_or(UNKNOWN);
+                            }
+                            None => look_at = now + UNKNOWN,
+                        },
+                        None => look_at = due.unwrap_or(now + UNKNOWN),
+                    }
+                }
+            }
+        }
+    }
+
+    fn delay(&self) -> Option<Duration> {
+        self.requests.state().hedging.delay(self.len())
+    }
+
+    /// One request.
+    async fn copy(
+        &self,
+        place: Place<'a>,
+        buffer: Option<BytesMut>,
+        why: Sent,
+    ) -> (Sent, Result<(Body, Option<String>), Failed>) {
+        let _place = place;
+        let mut under_way = UnderWay { piece: self, began: now(), ended: false };
+        let sent = self.reader.recorder.sent(why, self.requests.window(), under_way.began);
+        let answer = self.get(buffer, under_way.began).await;
+        under_way.ended = true;
+        match &answer {
+            Ok((_, _, told)) => {
+                self.requests.answered(told);
+                sent.answered(now(), told.first_byte, told.bytes);
+            }
+            Err(failed) => {
+                if failed.then == Then::Fewer {
+                    self.requests.throttled();
+                }
+                sent.failed(failed.then == Then::Fewer);
+            }
+        }
+        (why, answer.map(|(body, etag, _)| (body, etag)))
+    }
+
+    async fn get(&self, buffer: Option<BytesMut>, began: Instant) -> Result<(Body, Option<String>, Answer), Failed> {
+        let whole = self.range.start == 0 && self.extent.size == Some(self.range.end);
+        let known = self.extent.etag.as_deref();
+        let options = GetOptions {
+            range: (!whole).then(|| GetRange::Bounded(self.range.clone())),
+            // A weak tag matches nothing here (RFC 9110, 13.1.1); it is compared below.
+            if_match: known.filter(|tag| !tag.starts_with("W/")).map(str::to_owned),
+            ..GetOptions::default()
+        };
+        let failed = |error| Failed::by_store(error, known, "cannot be read");
+        let result = self.source().0.store.get_opts(self.path, options).await.map_err(failed)?;
+        let first_byte = now() - began;
+        let etag = result.meta.e_tag.clone();
+        // Some servers take no notice of If-Match.
+        if let (Some(known), Some(found)) = (known, &etag)
+            && known != found
+        {
+            return Err(Failed { error: changed(known, Some(found)), then: Then::Nothing });
+        }
+        check_size(&result.meta, &self.range, self.extent.size)
+            .map_err(|error| Failed { error, then: Then::Nothing })?;
+        let body = drain(result, self.len(), buffer).await?;
+        let answer = Answer { bytes: self.len(), first_byte, whole: now() - began };
+        Ok((body, etag, answer))
+    }
+}
+
+/// Tells the hedging how long a request was waited for in vain, when it is dropped.
+struct UnderWay<'a> {
+    piece: &'a Piece<'a>,
+    began: Instant,
+    ended: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let time = now().saturating_duration_since(self.began);
+            self.piece.requests.state().hedging.dropped(self.piece.len(), time);
+        }
+    }
+}
+
+/// Puts the frames of a body into one buffer of the right size; a single frame is taken as it is.
+async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Result<Body, Failed> {
+    let mut frames = result.into_stream();
+    let mut got = 0;
+    let (mut only, mut buffer) = (None, buffer);
+    while let Some(frame) = frames.next().await {
+        let frame = frame.map_err(|error| Failed::by_store(error, None, "reading broke off"))?;
+        got += frame.len() as u64;
+        if got > asked {
+            return Err(Failed { error: long_answer(asked), then: Then::Again });
+        }
+        match (&mut buffer, only.take()) {
+            (Some(buffer), _) => buffer.extend_from_slice(&frame),
+            (None, None) => only = Some(frame),
+            (None, Some(first)) => {
+                let length = to_length(asked).map_err(|error| Failed { error, then: Then::Nothing })?;
+                let mut both = BytesMut::with_capacity(length);
+                both.extend_from_slice(&first);
+                both.extend_from_slice(&frame);
+                buffer = Some(both);
+            }
+        }
+    }
+    if got != asked {
+        return Err(Failed { error: short_answer(got, asked), then: Then::Again });
+    }
+    Ok(match (buffer, only) {
+        (Some(buffer), _) => Body::Buffer(buffer),
+        (None, frame) => Body::Frame(frame.unwrap_or_default()),
+    })
+}
+
+fn long_answer(asked: u64) -> Error {
+    Error::new(ErrorKind::Io, format!("the answer holds more than the {asked} bytes asked for")).hint("try again")
+}
+
+/// Another version than the listed one: a property of the object, which no further request mends.
+fn changed(known: &str, found: Option<&str>) -> Error {
+    let now = found.map(|found| format!(", now {found}")).unwrap_or_default();
+    Error::corrupt(format!("the object is another version (it was {known}{now})")).hint(CHANGED)
+}
+
+fn gave_up(last: Error, attempts: u32, then: Then) -> Error {
+    let kind = last.kind();
+    let what = match then {
+        Then::Fewer => format!("the store refused {attempts} requests: it is asked too often"),
+        _ => format!("gave up after {attempts} requests, the last: {}", last.what()),
+    };
+    let hint = match then {
+        Then::Fewer => "lower io_concurrency, or read with fewer ranks at a time",
+        _ => "check the network and the store, then resume",
+    };
+    Error::new(kind, what).hint(hint).with_source(last)
+}
+
+impl Failed {
+    fn by_store(error: object_store::Error, known: Option<&str>, what: &'static str) -> Self {
+        use object_store::Error as E;
+        let then = match &error {
+            E::Precondition { .. } | E::NotModified { .. } => {
+                return Self {
+                    error: changed(known.unwrap_or("another"), None).with_source(error),
+                    then: Then::Nothing,
+                };
+            }
+            E::Generic { .. } => then_by_words(&error),
+            _ => Then::Nothing,
+        };
+        Self { error: store_error(error, what), then }
+    }
+}
+
+/// What a store's answer asks for, by its status. `object_store` keeps the status in a type of its own; its words, which
+/// are the same for all HTTP stores, are all that gets here.
+fn then_by_words(error: &object_store::Error) -> Then {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if words.starts_with("Received redirect") {
+            return Then::Nothing;
+        }
+        // Not anywhere in the text: names of objects stand in it too.
+        if let Some(answer) = words.strip_prefix("Server returned ") {
+            let status = answer.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse::<u16>().ok());
+            return match status {
+                Some(429 | 503) => Then::Fewer,
+                _ if answer.contains("<Code>SlowDown</Code>") => Then::Fewer,
+                Some(408 | 500..) => Then::Again,
+                Some(400..) => Then::Nothing,
+                _ => Then::Again,
+            };
+        }
+        cause = inner.source();
+    }
+    Then::Again
+}
