@@ -5,6 +5,7 @@
 
 mod agreement;
 mod api;
+mod cache;
 mod cancel;
 mod cli;
 mod codecs;
@@ -22,4 +23,5 @@ mod order;
 mod pressure;
 mod resume;
 mod sampling;
+mod stage;
 mod support;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! url ─ Source::parse ─▶ Source ─ list ─▶ Object (name, size) ─ dataset ─▶ Extent ─┬ read: a future (networks)
-//!                                                                                  └ open_inline, read_into: on
-//!                                                                                    the thread that decodes (files)
+//!                                                                       (or what   └ open_inline, read_into: on
+//!                                                                      the cache has) the thread that decodes (files)
 //! ```
 //!
 //! Three things that are easy to get wrong:
@@ -15,6 +15,7 @@
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod extent;
 mod parse;
 mod read;
@@ -27,6 +28,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
+pub use cache::CacheSpec;
+pub(crate) use cache::{Cache, Flight, Keep, Looked, NextUse, Use, Writer};
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
@@ -49,6 +52,8 @@ struct Inner {
     inline: bool,
     /// Shared by all who read from this store in this process.
     requests: Arc<Requests>,
+    /// Names the store to caches, beside the url: its endpoint.
+    store_name: Arc<str>,
     /// The folder of `prefix`, when it is one of this machine: listed without the store, see [`walk`].
     folder: Option<PathBuf>,
     /// The only object, when the user named one; `url` ends with it.
@@ -124,7 +129,8 @@ impl Source {
     pub fn from_store(store: Arc<dyn ObjectStore>, prefix: Path, url: &str) -> Self {
         let url = parse::tidy(url);
         let requests = Requests::new();
-        Self(Arc::new(Inner { store, prefix, url, inline: false, requests, folder: None, only: None }))
+        let store_name = "".into();
+        Self(Arc::new(Inner { store, prefix, url, inline: false, requests, store_name, folder: None, only: None }))
     }
 
     /// The same place, read on the threads that use the bytes. For stores that answer without a runtime and without
@@ -138,8 +144,14 @@ impl Source {
     /// The same place, whose requests count together with those of every other source of this process with the same
     /// `store` (endpoint and bucket).
     pub(crate) fn sharing_requests(mut self, store: &str) -> Self {
-        Arc::make_mut(&mut self.0).requests = Requests::shared(store);
+        let inner = Arc::make_mut(&mut self.0);
+        (inner.requests, inner.store_name) = (Requests::shared(store), store.into());
         self
+    }
+
+    /// Tells stores apart whose urls are the same.
+    pub(crate) fn store(&self) -> &str {
+        &self.0.store_name
     }
 
     /// The same number for handles to the same place.
