@@ -312,7 +312,7 @@ fn damaged_archives_and_bombs_are_errors() {
         ("cut.tar.gz", &packed[..packed.len() / 2], "1GiB", "cannot be unpacked"),
         ("cut.tar", &tar[..tar.len() / 2 + 100], "1GiB", "cannot be unpacked"),
         ("noise.tgz", &b"not an archive at all"[..], "1GiB", "cannot be unpacked"),
-        ("bomb.tar.gz", &zeros[..], "1MiB", "more than --limit"),
+        ("bomb.tar.gz", &zeros[..], "1MiB", "take more than --limit"),
         ("empty.tar", &[0; 1024][..], "1GiB", "no files in it"),
     ] {
         let archive = dir.path().join(name);
@@ -321,4 +321,8 @@ fn damaged_archives_and_bombs_are_errors() {
         let error = fails(1, &["stage", archive.to_str().unwrap(), &copy, "--limit", limit]);
         assert!(error.contains(word), "{name}: {error}");
     }
+    // What was copied of it stays, so that the right limit copies nothing again.
+    let [archive, copy] = ["bomb.tar.gz", "bomb.tar.gz-copy"].map(|name| dir.path().join(name).display().to_string());
+    let report = json(&["stage", &archive, &copy]);
+    assert_eq!((&report["files"], &report["copied_bytes"]), (&1.into(), &0.into()));
 }

@@ -154,8 +154,8 @@ impl Cached {
     }
 
     /// Reads the bytes from the store while this thread waits; rare. `None`: the stream is gone.
-    pub(super) fn read_again(self: Box<Self>, run: &Arc<RunShared>) -> Option<error::Result<Bytes>> {
-        let Self { extent, keep: wanted, reader } = *self;
+    pub(super) fn read_again(self, run: &Arc<RunShared>) -> Option<error::Result<Bytes>> {
+        let Self { extent, keep: wanted, reader } = self;
         let (done, answer) = mpsc::channel();
         let task = {
             let run = Arc::clone(run);

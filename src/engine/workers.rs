@@ -555,7 +555,6 @@ impl Thread {
     }
 
     /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
-    #[expect(clippy::type_complexity, reason = "as `read`")]
     fn collect(
         &self,
         run: &Arc<RunShared>,

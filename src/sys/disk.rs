@@ -33,9 +33,9 @@ pub fn room(path: &Path) -> Option<DiskRoom> {
         }
         // SAFETY: integers, for which zero bytes are a value too; the call filled them in.
         let found = unsafe { found.assume_init() };
-        const TMPFS: i64 = 0x0102_1994;
-        const RAMFS: i64 = 0x8584_58f6;
-        let kind = i64::from(found.f_type) & 0xffff_ffff;
+        const TMPFS: u64 = 0x0102_1994;
+        const RAMFS: u64 = 0x8584_58f6;
+        let kind = found.f_type as u64 & 0xffff_ffff;
         let free = found.f_bavail.saturating_mul(u64::try_from(found.f_bsize).unwrap_or(0));
         Some(DiskRoom { free, in_memory: kind == TMPFS || kind == RAMFS })
     }

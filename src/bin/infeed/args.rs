@@ -164,7 +164,7 @@ pub(crate) struct StageArgs {
     pub url: String,
     /// Where to: a folder, made when it is not there; a copy that broke off goes on
     pub dir: PathBuf,
-    /// The most that may lie in the folder
+    /// The most that may lie in the folder; an archive lies there until it is unpacked
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Bytes>,
     /// Files copied at a time

@@ -14,8 +14,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Write},
-    os::unix::fs::FileExt,
+    io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -109,16 +108,15 @@ impl Disk {
                     fs::remove_file(entry?.path())?;
                 }
                 let used: u64 = entries(root).map(|key| key.disk_bytes()).sum();
-                ledger.write_all_at(&used.to_le_bytes(), 0)?;
+                set_used(&ledger, used)?;
             }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
         // Waits while another process sweeps.
         in_use.lock_shared()?;
-        let mut used = [0; 8];
-        ledger.read_exact_at(&mut used, 0)?;
-        Ok((ledger, in_use, u64::from_le_bytes(used)))
+        let used = get_used(&ledger)?;
+        Ok((ledger, in_use, used))
     }
 
     /// Not more than the file system has room for, what is there already included.
@@ -180,12 +178,10 @@ impl Disk {
             }
             tries += 1;
         }
-        let mut used = [0; 8];
-        let changed = file.read_exact_at(&mut used, 0).and_then(|()| {
-            let used = u64::from_le_bytes(used);
+        let changed = get_used(file).and_then(|used| {
             let changed = change(used);
             self.used.store(changed.unwrap_or(used), Ordering::Relaxed);
-            changed.map_or(Ok(false), |new| file.write_all_at(&new.to_le_bytes(), 0).map(|()| true))
+            changed.map_or(Ok(false), |new| set_used(file, new).map(|()| true))
         });
         let unlocked = file.unlock();
         changed.and_then(|changed| unlocked.map(|()| changed))
@@ -275,6 +271,18 @@ impl Disk {
         })
         .ok()
     }
+}
+
+fn get_used(mut ledger: &File) -> io::Result<u64> {
+    let mut used = [0; 8];
+    ledger.seek(SeekFrom::Start(0))?;
+    ledger.read_exact(&mut used)?;
+    Ok(u64::from_le_bytes(used))
+}
+
+fn set_used(mut ledger: &File, used: u64) -> io::Result<()> {
+    ledger.seek(SeekFrom::Start(0))?;
+    ledger.write_all(&used.to_le_bytes())
 }
 
 /// Told apart by key too: an entry that was renamed is a damaged one.

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fs::{self, File},
     io::{self, Read, Write},
-    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -93,11 +92,12 @@ async fn fetch(
     let mut at = 0;
     let mut buffer = Vec::new();
     // Ranges in order, as far as each is what was written.
-    while let Some(entry) = known.get(&format!("*{at}")).filter(|entry| entry.etag == object.etag) {
+    let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
+    while let Some(entry) = known.get(&format!("*{at}")).filter(|entry| entry.etag == object.etag && fits(entry, at)) {
         buffer.resize(entry.size as usize, 0);
         let mut hasher = Hasher::default();
-        let read = file.read_exact_at(&mut buffer, at).and_then(|()| hasher.write_all(&buffer));
-        if entry.size > RANGE || at + entry.size > object.size || read.is_err() || hasher.hex() != entry.xxh3 {
+        let read = file.read_exact(&mut buffer).and_then(|()| hasher.write_all(&buffer));
+        if read.is_err() || hasher.hex() != entry.xxh3 {
             break;
         }
         at += entry.size;
@@ -106,9 +106,8 @@ async fn fetch(
     file.set_len(at).map_err(failed)?;
     let rest = object.size - at;
     // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
-    target.check_room(args, 0, object.size, 0)?;
     let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
-    target.check_room(&StageArgs { limit: None, ..args.clone() }, 0, rest + unpacked, 0)?;
+    target.check_room(args, at, rest + unpacked, 0)?;
     out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
     io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
     let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();
@@ -157,8 +156,9 @@ fn unpack(
         let name = name.trim_start_matches("./").to_owned();
         let (path, size) = (inside(&target.dir, &name)?, entry.size());
         let all = done.copied.1.saturating_add(size);
-        if let Some(limit) = args.limit.filter(|limit| all > limit.0) {
-            let what = format!("{} unpacks to more than --limit {}; raise it", args.url, units::size(limit.0));
+        if let Some(limit) = args.limit.filter(|limit| all.saturating_add(object.size) > limit.0) {
+            let what =
+                format!("{} and what is in it take more than --limit {}; raise it", args.url, units::size(limit.0));
             return Err(Failure::Failed(what));
         }
         if let Some(folder) = path.parent() {
