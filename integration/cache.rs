@@ -365,3 +365,40 @@ fn a_full_disk_ends_the_caching_not_the_run() {
     let (dataset, _) = Records::tagged(CHILD_RECORDS);
     assert_eq!(fresh(dataset, &CacheSpec::dir(&path, 1 << 20), 0..2).hits, CHILD_RECORDS, "later there is room");
 }
+
+#[cfg(feature = "s3")]
+#[test]
+fn the_second_run_over_a_bucket_asks_it_for_no_image() {
+    use crate::support::s3::S3Server;
+
+    let (dir, path) = folder();
+    let infeed = |args: &[&str], env: Vec<(String, String)>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+        command.env_clear().env("CUDA_VISIBLE_DEVICES", "").envs(env).stdin(Stdio::null()).args(args);
+        let output = command.output().expect("the binary starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let photos = dir.path().join("photos");
+    infeed(&["synth", "imagenet", photos.to_str().unwrap(), "--count", "20", "--classes", "2"], Vec::new());
+    let server = S3Server::start();
+    server.put_folder(&photos, "photos");
+    let cache = format!("{}:64MiB", path.display());
+    let options = ["--shuffle", "7", "--batch-size", "5", "--epochs", "2", "--checksum", "--json", "-"];
+    let run = |url: &str, more: &[&str]| -> serde_json::Value {
+        let json = infeed(&[&["run", url], &options[..], more].concat(), server.env());
+        serde_json::from_slice(&json).expect("stdout is JSON")
+    };
+    let local = run(photos.to_str().unwrap(), &[]);
+    let url = server.url("photos");
+    let first = run(&url, &["--cache", &cache]);
+    server.forget();
+    let second = run(&url, &["--cache", &cache]);
+    assert_eq!(server.gets(), 0, "{:?}", server.log());
+    for report in [&first, &second] {
+        assert_eq!(report["checksum"], local["checksum"]);
+    }
+    assert_eq!([&first, &second].map(|report| report["cache"]["hits"].as_u64()), [Some(20), Some(40)]);
+    assert_eq!(second["bytes_read"], 0);
+    assert_eq!(local["cache"], serde_json::Value::Null);
+}

@@ -21,7 +21,10 @@ mod mock;
 mod nvjpeg;
 mod order;
 mod pressure;
+mod requests;
 mod resume;
+#[cfg(feature = "s3")]
+mod s3;
 mod sampling;
 mod stage;
 mod support;

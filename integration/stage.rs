@@ -326,3 +326,36 @@ fn damaged_archives_and_bombs_are_errors() {
     let report = json(&["stage", &archive, &copy]);
     assert_eq!((&report["files"], &report["copied_bytes"]), (&1.into(), &0.into()));
 }
+
+#[cfg(feature = "s3")]
+#[test]
+fn a_bucket_is_staged_with_one_request_for_each_file() {
+    use crate::support::s3::S3Server;
+
+    let (dir, copy) = target();
+    let server = S3Server::start();
+    server.put_folder(Path::new(photos()), "photos");
+    server.put("sets/set.tar", tar_of(photos(), ""));
+    let json = |args: &[&str]| -> Value {
+        let output = infeed(args).args(["--json", "-"]).envs(server.env()).output().expect("the binary starts");
+        assert!(output.status.success(), "{}", said(&output));
+        serde_json::from_slice(&output.stdout).expect("stdout is JSON")
+    };
+    let report = json(&["stage", &server.url("photos"), &copy]);
+    assert_eq!((&report["copied_files"], server.gets()), (&24.into(), 24));
+    same(photos(), &copy);
+    server.forget();
+    let again = json(&["stage", &server.url("photos"), &copy]);
+    assert_eq!((&again["kept_files"], server.gets()), (&24.into(), 0), "the manifest names the versions");
+    // Another version of one object, of the same length.
+    let first = &tree(Path::new(photos()))[0];
+    let changed: Vec<u8> = first.1.iter().map(|byte| byte ^ 1).collect();
+    server.put(&format!("photos/{}", first.0.display()), changed.clone());
+    json(&["stage", &server.url("photos"), &copy]);
+    assert_eq!(fs::read(Path::new(&copy).join(&first.0)).unwrap(), changed);
+
+    let unpacked = dir.path().join("unpacked").display().to_string();
+    let report = json(&["stage", &server.url("sets/set.tar"), &unpacked]);
+    assert_eq!(report["unpacked"], true);
+    same(photos(), &unpacked);
+}

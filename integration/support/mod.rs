@@ -5,6 +5,9 @@ pub(crate) mod host_kernels;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod mock;
 pub(crate) mod records;
+#[cfg(feature = "s3")]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod s3;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
 

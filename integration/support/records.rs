@@ -30,7 +30,7 @@ pub(crate) struct Records {
     first_tag: u64,
 }
 
-fn content(record: u64) -> Bytes {
+pub(crate) fn content(record: u64) -> Bytes {
     record.to_le_bytes().repeat(LEN / 8).into()
 }
 
@@ -51,6 +51,11 @@ impl Records {
     /// Held in memory.
     pub(crate) fn resident(count: u64) -> Arc<dyn Dataset> {
         Arc::new(Self::new(None, count))
+    }
+
+    /// One object each, which a source holds already: [`name`] and [`content`].
+    pub(crate) fn over(source: Source, count: u64) -> Arc<dyn Dataset> {
+        Arc::new(Self::new(Some(source), count))
     }
 
     /// One object each, read as from a network.

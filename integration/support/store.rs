@@ -28,8 +28,16 @@ pub(crate) enum Fault {
     Denied,
     /// Any other failure, with this text.
     Io(&'static str),
+    /// The store asks for fewer requests, in the words of `object_store`.
+    SlowDown,
     /// The answer looks right and its body ends after this many bytes.
     Short(usize),
+    /// The answer looks right and the connection breaks after this many bytes.
+    Reset(usize),
+    /// The answer looks right and nothing comes after this many bytes.
+    Stall(usize),
+    /// There is no answer at all.
+    Silence,
     /// The answer comes this much later. Needs a tokio runtime with timers.
     Delay(Duration),
 }
@@ -42,6 +50,15 @@ pub(crate) struct Request {
     pub(crate) range: Option<Range<u64>>,
 }
 
+/// How long the answer to the n-th request takes, from 0.
+struct Latency(Box<dyn Fn(usize) -> Duration + Send>);
+
+impl fmt::Debug for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Latency")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Log {
     requests: Vec<Request>,
@@ -49,7 +66,17 @@ struct Log {
     bytes: u64,
     in_flight: usize,
     most_in_flight: usize,
-    faults: HashMap<String, Fault>,
+    /// When each request started, on tokio's clock.
+    begun_at: Vec<tokio::time::Instant>,
+    /// With how many requests each fault is to be met; `None`: all.
+    faults: HashMap<String, (Fault, Option<usize>)>,
+    latency: Option<Latency>,
+    /// More requests in flight are refused.
+    refuse_above: Option<usize>,
+    refused: usize,
+    /// Bodies come in pieces of so many bytes.
+    frame: Option<usize>,
+    ignores_if_match: bool,
     list_fault: Option<Fault>,
     gated: bool,
 }
@@ -138,10 +165,52 @@ impl Tracker {
 
     /// From now on each request for `name` meets `fault`.
     pub(crate) fn fail(&self, name: &str, fault: Fault) {
-        self.log().faults.insert(name.to_owned(), fault);
+        self.log().faults.insert(name.to_owned(), (fault, None));
     }
 
-    /// From now on listings meet `fault` (`Short` and `Delay` mean nothing there).
+    /// The next `n` requests for `name` meet `fault`.
+    pub(crate) fn fail_times(&self, name: &str, n: usize, fault: Fault) {
+        self.log().faults.insert(name.to_owned(), (fault, Some(n)));
+    }
+
+    /// From now on the n-th request (from 0) is answered after `latency(n)`, on tokio's clock.
+    pub(crate) fn latency(&self, latency: impl Fn(usize) -> Duration + Send + 'static) {
+        self.log().latency = Some(Latency(Box::new(latency)));
+    }
+
+    /// From now on requests are refused while so many others are in flight.
+    pub(crate) fn refuse_above(&self, in_flight: usize) {
+        self.log().refuse_above = Some(in_flight);
+    }
+
+    /// Requests that were refused for being too many.
+    pub(crate) fn refused(&self) -> usize {
+        self.log().refused
+    }
+
+    /// From now on bodies come in pieces of so many bytes.
+    pub(crate) fn in_frames(&self, bytes: usize) {
+        self.log().frame = Some(bytes);
+    }
+
+    /// From now on `If-Match` is not looked at, as some servers do.
+    pub(crate) fn ignore_if_match(&self) {
+        self.log().ignores_if_match = true;
+    }
+
+    /// Puts another version of an object.
+    pub(crate) fn replace(&self, name: &str, bytes: impl Into<PutPayload>) {
+        let path = Path::parse(name).expect("a test's object names are valid");
+        let put = self.inner.put(&path, bytes.into());
+        put.now_or_never().expect("an in-memory store answers at once").expect("an in-memory store takes all");
+    }
+
+    /// When requests for bytes started, on tokio's clock.
+    pub(crate) fn begun_at(&self) -> Vec<tokio::time::Instant> {
+        self.log().begun_at.clone()
+    }
+
+    /// From now on listings meet `fault`, one that is an error.
     pub(crate) fn fail_list(&self, fault: Fault) {
         self.log().list_fault = Some(fault);
     }
@@ -192,38 +261,75 @@ impl Tracker {
     }
 
     /// Writes a request down.
-    fn begin(&self, request: Request) -> (Option<Fault>, bool, InFlight<'_>) {
+    fn begin(&self, request: Request) -> Begun<'_> {
         let mut log = self.log();
-        let fault = log.faults.get(&request.name).cloned();
+        let mut fault = None;
+        if let Some((kind, left)) = log.faults.get_mut(&request.name)
+            && *left != Some(0)
+        {
+            *left = left.map(|left| left - 1);
+            fault = Some(kind.clone());
+        }
+        if log.refuse_above.is_some_and(|most| log.in_flight >= most) {
+            log.refused += 1;
+            fault = Some(Fault::SlowDown);
+        }
+        let latency = log.latency.as_ref().map(|latency| latency.0(log.requests.len()));
         log.requests.push(request);
+        log.begun_at.push(tokio::time::Instant::now());
         log.in_flight += 1;
         log.most_in_flight = log.most_in_flight.max(log.in_flight);
         self.changed.notify_all();
-        (fault, log.gated, InFlight(self))
+        let (gated, frame, ignores_if_match) = (log.gated, log.frame, log.ignores_if_match);
+        Begun { fault, latency, gated, frame, ignores_if_match, _in_flight: InFlight(self) }
     }
 
-    async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    async fn get(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
         let range = match &options.range {
             Some(GetRange::Bounded(range)) => Some(range.clone()),
             _ => None,
         };
-        let (fault, gated, _in_flight) = self.begin(Request { name: location.to_string(), range });
+        let Begun { fault, latency, gated, frame, ignores_if_match, _in_flight } =
+            self.begin(Request { name: location.to_string(), range });
         if gated {
             self.gate.acquire().await.expect("the gate is never closed for good").forget();
         }
+        if let Some(latency) = latency {
+            tokio::time::sleep(latency).await;
+        }
         match fault {
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
-            Some(Fault::Short(_)) | None => {}
+            Some(Fault::Silence) => std::future::pending().await,
+            Some(Fault::Short(_) | Fault::Reset(_) | Fault::Stall(_)) | None => {}
             Some(fault) => return Err(fault.error(location)),
         }
+        if ignores_if_match {
+            options.if_match = None;
+        }
         let mut result = self.inner.get_opts(location, options).await?;
-        if let Some(Fault::Short(length)) = fault {
+        if frame.is_some() || fault.is_some() {
             let range = result.range.clone();
             let meta = result.meta.clone();
-            let body = result.bytes().await?;
-            let body = body.slice(..length.min(body.len()));
+            let mut body = result.bytes().await?;
+            if let Some(Fault::Short(length) | Fault::Reset(length) | Fault::Stall(length)) = fault {
+                body.truncate(length);
+            }
+            let mut frames = Vec::new();
+            while !body.is_empty() {
+                frames.push(Ok(body.split_to(frame.unwrap_or(body.len()).min(body.len()))));
+            }
+            let frames = futures::stream::iter(frames);
+            let stream = match fault {
+                Some(Fault::Reset(_)) => {
+                    let source = std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
+                    let broken = Err(Error::Generic { store: "Tracker", source });
+                    frames.chain(futures::stream::iter([broken])).boxed()
+                }
+                Some(Fault::Stall(_)) => frames.chain(futures::stream::pending()).boxed(),
+                _ => frames.boxed(),
+            };
             result = GetResult {
-                payload: GetResultPayload::Stream(futures::stream::iter([Ok(body)]).boxed()),
+                payload: GetResultPayload::Stream(stream),
                 meta,
                 range,
                 attributes: Default::default(),
@@ -233,6 +339,16 @@ impl Tracker {
         self.log().bytes += result.range.end - result.range.start;
         Ok(result)
     }
+}
+
+/// A request that was written down, and what is to happen to it.
+struct Begun<'a> {
+    fault: Option<Fault>,
+    latency: Option<Duration>,
+    gated: bool,
+    frame: Option<usize>,
+    ignores_if_match: bool,
+    _in_flight: InFlight<'a>,
 }
 
 /// Counts down when the answer is there or the request is dropped.
@@ -252,7 +368,13 @@ impl Fault {
             Self::NotFound => Error::NotFound { path, source: "the test says so".into() },
             Self::Denied => Error::PermissionDenied { path, source: "the test says so".into() },
             Self::Io(text) => Error::Generic { store: "Tracker", source: (*text).into() },
-            Self::Short(_) | Self::Delay(_) => unreachable!("not an error"),
+            Self::SlowDown => {
+                let source = "Server returned non-2xx status code: 503 Service Unavailable: SlowDown".into();
+                Error::Generic { store: "Tracker", source }
+            }
+            Self::Short(_) | Self::Reset(_) | Self::Stall(_) | Self::Silence | Self::Delay(_) => {
+                unreachable!("not an error")
+            }
         }
     }
 }

@@ -1,9 +1,14 @@
 //! From a url to a dataset.
 
-use std::{collections::BTreeMap, future::IntoFuture, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    future::IntoFuture,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use futures::{FutureExt, TryStreamExt, future::BoxFuture};
+use futures::{FutureExt, future::BoxFuture};
 
 use super::{Dataset, Format, SyntheticDataset, formats};
 use crate::{
@@ -51,6 +56,8 @@ pub struct OpenOptions {
     pub classes: Option<Arc<[String]>>,
     /// `train`, `test`, …, when a source holds several.
     pub split: Option<String>,
+    /// Folder of the manifests of buckets.
+    pub manifests: Option<PathBuf>,
 }
 
 /// A dataset about to be opened; `.await` opens it. See [`open`].
@@ -100,6 +107,17 @@ impl Open {
         self
     }
 
+    /// Keeps what listing a bucket found in this folder, where the next opening finds it: names, sizes and ETags of
+    /// buckets of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
+    /// warning when anything differs.
+    ///
+    /// Else the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), else it is `infeed` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`.
+    pub fn manifests(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.options.manifests = Some(dir.into());
+        self
+    }
+
     /// Tries a format of your own before those of [`formats`].
     pub fn add_format(mut self, format: impl Format) -> Self {
         self.extra.push(Arc::new(format));
@@ -110,7 +128,7 @@ impl Open {
         let Self { from, options, extra } = self;
         let source = match from {
             From::Url(url) if url.starts_with("synthetic:") => {
-                if let OpenOptions { format: None, labels: None, classes: None, split: None } = &options {
+                if let OpenOptions { format: None, labels: None, classes: None, split: None, manifests: _ } = &options {
                     return Ok(Arc::new(SyntheticDataset::parse(&url)?));
                 }
                 return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
@@ -118,8 +136,8 @@ impl Open {
             From::Url(url) => Source::parse(&url)?,
             From::Source(source) => source,
         };
-        let (source, mut objects) = list(source).await?;
-        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        source.connect().await?;
+        let (source, objects) = list(source, options.manifests.as_deref()).await?;
         let candidates = || extra.iter().map(|f| &**f).chain(formats().iter().copied());
         let format = match &options.format {
             Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
@@ -144,13 +162,13 @@ impl IntoFuture for Open {
     }
 }
 
-/// Everything below `source`, or the one object that it names.
-async fn list(source: Source) -> Result<(Source, Vec<Object>)> {
-    let objects: Vec<Object> = source.list().try_collect().await?;
+/// Everything below `source` in the order of names, or the one object that it names.
+async fn list(source: Source, manifests: Option<&Path>) -> Result<(Source, Vec<Object>)> {
+    let objects = source.objects(manifests).await?;
     if objects.is_empty()
         && let Some(source) = source.as_object().await?
     {
-        let objects = source.list().try_collect().await?;
+        let objects = source.objects(None).await?;
         return Ok((source, objects));
     }
     Ok((source, objects))
@@ -183,7 +201,7 @@ pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str)
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
         return Ok((source.display_name(name), objects[at].extent(source).read().await?));
     }
-    let (source, objects) = list(Source::parse(name)?).await?;
+    let (source, objects) = list(Source::parse(name)?, None).await?;
     match (source.only(), &objects[..]) {
         (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),

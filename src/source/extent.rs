@@ -196,8 +196,9 @@ mod tests {
 
     #[test]
     fn large_ranges_are_cut_into_equal_pieces() {
-        assert_eq!(cut(5..5, 10).collect::<Vec<_>>(), [5..5]);
-        assert_eq!(cut(5..15, 10).collect::<Vec<_>>(), [5..15]);
+        for small in [5..5, 5..15] {
+            assert!(cut(small.clone(), 10).eq([small]));
+        }
         let pieces: Vec<_> = cut(0..(64 << 20) + 1, MOST).collect();
         assert_eq!(pieces.len(), 5);
         assert!(pieces.iter().all(|piece| (8 << 20..=MOST).contains(&(piece.end - piece.start))), "{pieces:?}");

@@ -10,13 +10,19 @@
 //!
 //! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. Everything here goes through `parse`, so a
 //!   name that came from a listing reads back as the same object, whatever characters it has.
-//! - **A short answer is not an error to `object_store`.** Each read here counts its bytes.
+//! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes; remote
+//!   ones compare the version and are limited, repeated and hedged, see [`requests`].
 //! - **Local files are read by whoever needs them**, on a plain thread. Inside tokio each read would hop through the
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]
 
 mod cache;
+mod connect;
 mod extent;
+#[cfg(feature = "s3")]
+mod known;
+#[cfg(feature = "s3")]
+mod manifest;
 mod parse;
 mod read;
 mod requests;
@@ -25,11 +31,12 @@ mod walk;
 use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream::BoxStream};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
 pub use cache::CacheSpec;
 pub(crate) use cache::{Cache, Flight, Keep, Looked, NextUse, Use, Writer};
+pub use connect::Connection;
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
@@ -58,6 +65,9 @@ struct Inner {
     folder: Option<PathBuf>,
     /// The only object, when the user named one; `url` ends with it.
     only: Option<String>,
+    /// The same as `store`, where that is a bucket which connects itself.
+    #[cfg(feature = "s3")]
+    remote: Option<connect::Remote>,
 }
 
 /// One object found by [`Source::list`].
@@ -95,13 +105,67 @@ impl Source {
     /// | `data/train/a.jpg` | the folder `data/train`, of which only `a.jpg` is seen |
     /// | `file:///data/my%20set` | an absolute path in URL form, with `%` escapes |
     /// | `memory://NAME/prefix` | objects below `prefix` of the store that [`Source::memory`] made |
-    /// | `s3://bucket/prefix` | objects of a bucket (feature `s3`), set up by the `AWS_*` variables |
+    /// | `s3://bucket/prefix` | objects of a bucket (feature `s3`), see [`connect`](Self::connect) |
+    /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
+    /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
+    /// | `https://host/folder` | files of a WebDAV server; of any other, one file (feature `http`) |
     ///
     /// # Errors
     /// `Config` for a scheme that is none of these, `NotFound` and `Denied` for paths, `Unsupported` without the
     /// feature.
     pub fn parse(url: &str) -> Result<Self> {
-        parse::parse(url)
+        parse::parse(url, connect::Vars::process)
+    }
+
+    /// [`parse`](Self::parse) with these variables in place of the environment of this process: for two stores with
+    /// different credentials in one program, and for tests.
+    ///
+    /// ```
+    /// # use infeed::source::Source;
+    /// let keys = [("AWS_ENDPOINT_URL", "https://minio.example:9000"), ("AWS_PROFILE", "lab")];
+    /// # #[cfg(feature = "s3")]
+    /// let source = Source::parse_with("s3://photos/train", keys).unwrap();
+    /// ```
+    pub fn parse_with<K: Into<String>, V: Into<String>>(
+        url: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self> {
+        parse::parse(url, || variables.into_iter().collect())
+    }
+
+    /// Finds credentials and region of a bucket; of everything else, does nothing. Needs a tokio runtime with I/O and
+    /// time. [`open`](crate::open()) does it, and so does the first read; later calls return at once.
+    ///
+    /// | what | from, the first that is there |
+    /// |---|---|
+    /// | credentials | `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` (`AWS_SESSION_TOKEN`); `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ROLE_ARN`; the profile `AWS_PROFILE`, else `default`, of `~/.aws/credentials` and `~/.aws/config`; `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `_FULL_URI`; the instance's role. None with `AWS_SKIP_SIGNATURE=true` |
+    /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile, the bucket when asked, `us-east-1` |
+    /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, the profile, AWS. Plain HTTP needs `AWS_ALLOW_HTTP=true` |
+    /// | authority | `AWS_CA_BUNDLE`, `SSL_CERT_FILE`, the profile's `ca_bundle`: beside the system's |
+    ///
+    /// `AWS_REQUEST_PAYER=requester` and `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` count too. Everything together takes
+    /// at most 10 seconds. A bucket that turns out to be in another region is read there, with a warning; an expired
+    /// session token is asked for once more.
+    ///
+    /// # Errors
+    /// `Denied` without credentials, with what was tried; `Unsupported` for a profile with `credential_process` or
+    /// single sign-on, with the command that helps; `Config` for variables that can't be.
+    pub async fn connect(&self) -> Result<()> {
+        #[cfg(feature = "s3")]
+        if let Some(remote) = &self.0.remote {
+            remote.connect().await?;
+        }
+        Ok(())
+    }
+
+    /// How a bucket of `s3://` was reached; `None` before [`connect`](Self::connect), and for everything else.
+    #[must_use]
+    pub fn connection(&self) -> Option<Connection> {
+        #[cfg(feature = "s3")]
+        if let Some(remote) = &self.0.remote {
+            return remote.connection();
+        }
+        None
     }
 
     /// The in-memory store with this name, made at the first call; `memory://name` reads from it.
@@ -128,9 +192,18 @@ impl Source {
     #[must_use]
     pub fn from_store(store: Arc<dyn ObjectStore>, prefix: Path, url: &str) -> Self {
         let url = parse::tidy(url);
-        let requests = Requests::new();
-        let store_name = "".into();
-        Self(Arc::new(Inner { store, prefix, url, inline: false, requests, store_name, folder: None, only: None }))
+        Self(Arc::new(Inner {
+            store,
+            prefix,
+            url,
+            inline: false,
+            requests: Requests::new(),
+            store_name: "".into(),
+            folder: None,
+            only: None,
+            #[cfg(feature = "s3")]
+            remote: None,
+        }))
     }
 
     /// The same place, read on the threads that use the bytes. For stores that answer without a runtime and without
@@ -215,7 +288,7 @@ impl Source {
         }
     }
 
-    /// Streams all objects below the prefix, in no promised order.
+    /// Streams all objects below the prefix, in no promised order. Folders of a bucket are listed 16 at a time.
     ///
     /// Objects whose name has a part that begins with a dot are left out; empty ones are not. In a local folder, links
     /// to files and folders are followed, except links that lead back into their own path.
@@ -240,15 +313,34 @@ impl Source {
                 let mut metas = source.0.store.list((!prefix.is_root()).then_some(prefix));
                 while let Some(meta) = metas.next().await {
                     let meta = meta.map_err(|e| read::store_error(e, "cannot be listed").at_object(source.url()))?;
-                    let location = meta.location.as_ref();
-                    let name = location.strip_prefix(prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
-                    if !name.is_empty() && !name.split('/').any(|part| part.starts_with('.')) {
-                        yield Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag };
+                    if let Some(object) = source.shown(meta) {
+                        yield object;
                     }
                 }
             }
         }
         .boxed()
+    }
+
+    /// Everything that [`list`](Self::list) gives, in the order of names; of a bucket, from the manifest if that is
+    /// right, which is kept in `manifests` or where the variables say.
+    pub(crate) async fn objects(&self, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+        #[cfg(feature = "s3")]
+        if let (Some(remote), None) = (&self.0.remote, self.only()) {
+            return known::objects(self, remote, manifests).await;
+        }
+        let _ = manifests;
+        let mut objects: Vec<Object> = self.list().try_collect().await?;
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(objects)
+    }
+
+    /// What a listing shows of an object of the store, if it does.
+    fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
+        let location = meta.location.as_ref();
+        let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
+        let hidden = name.is_empty() || name.split('/').any(|part| part.starts_with('.'));
+        (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag })
     }
 
     /// Reads some bytes of an object.

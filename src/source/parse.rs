@@ -9,15 +9,17 @@ use std::{
 
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 
-use super::{Inner, Requests, Source, read};
+use super::{Inner, Requests, Source, connect, read};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
 
-const KNOWN: &str = "use a path, file://, memory:// or s3:// (and synthetic:// where a dataset is opened)";
+const KNOWN: &str = "use a path, file://, memory:// or s3:// (gs://, az://, https:// with their features; synthetic:// \
+                     where a dataset is opened)";
 
-pub(super) fn parse(url: &str) -> Result<Source> {
+/// `vars` is called for stores alone.
+pub(super) fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     if url.is_empty() {
         return Err(Error::config("the url is empty").hint(KNOWN));
     }
@@ -39,10 +41,16 @@ pub(super) fn parse(url: &str) -> Result<Source> {
         }
         "s3" => {
             let (bucket, prefix) = split(rest, url, "a bucket", "s3://bucket/prefix")?;
-            let endpoint = std::env::var("AWS_ENDPOINT_URL").unwrap_or_default();
-            let store = format!("s3 {endpoint} {bucket}");
-            Ok(Source::from_store(s3(bucket, url)?, prefix, url).sharing_requests(&store))
+            connect::check_bucket(bucket, url)?;
+            s3(bucket, prefix, url, vars)
         }
+        "s3a" | "s3n" => {
+            Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint("write s3://bucket/prefix"))
+        }
+        #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
+        "gs" | "az" | "http" | "https" => connect::open_other(&scheme.to_ascii_lowercase(), rest, url, &vars()),
+        #[cfg(not(any(feature = "gcs", feature = "azure", feature = "http")))]
+        "gs" | "az" | "http" | "https" => Err(lacks(scheme)),
         _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint(KNOWN)),
     }
 }
@@ -61,8 +69,16 @@ fn split<'a>(rest: &'a str, url: &str, what: &str, form: &'static str) -> Result
             .at_object(url)
             .hint(format!("write {form}")));
     }
-    let prefix = Path::parse(prefix)
-        .map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
+    let bad = || {
+        Error::config("the prefix is not a valid object name")
+            .at_object(url)
+            .hint("write single slashes, and no `.` or `..` between them")
+    };
+    // `Path` would take off a slash in front and find other objects.
+    if prefix.starts_with('/') {
+        return Err(bad());
+    }
+    let prefix = Path::parse(prefix).map_err(|e| bad().with_source(e))?;
     Ok((host, prefix))
 }
 
@@ -79,23 +95,19 @@ pub(super) fn memory(name: &str) -> Arc<dyn ObjectStore> {
 }
 
 #[cfg(feature = "s3")]
-fn s3(bucket: &str, url: &str) -> Result<Arc<dyn ObjectStore>> {
-    // From the environment, never from url parameters: `parse_url_opts` drops keys that it does not know in silence.
-    let built = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket).build();
-    let store = built.map_err(|e| {
-        Error::config("the bucket cannot be set up from the environment")
-            .at_object(url)
-            .hint("check the AWS_* variables")
-            .with_source(e)
-    })?;
-    Ok(Arc::new(store))
+fn s3(bucket: &str, prefix: Path, url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+    let vars = vars();
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| vars.get(name));
+    let store = format!("s3 {} {bucket}", endpoint.unwrap_or_default());
+    let remote = connect::Remote::new(bucket, &tidy(url), vars);
+    let Source(mut inner) = Source::from_store(Arc::new(remote.clone()), prefix, url).sharing_requests(&store);
+    Arc::make_mut(&mut inner).remote = Some(remote);
+    Ok(Source(inner))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_bucket: &str, url: &str) -> Result<Arc<dyn ObjectStore>> {
-    Err(Error::new(ErrorKind::Unsupported, "s3:// needs the feature `s3`, which this build leaves out")
-        .at_object(url)
-        .hint("build infeed with `--features s3`"))
+fn s3(_bucket: &str, _prefix: Path, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+    Err(lacks("s3"))
 }
 
 fn file_url(url: &str) -> Result<PathBuf> {
@@ -138,6 +150,8 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         store_name: "".into(),
         folder: Some(folder),
         only,
+        #[cfg(feature = "s3")]
+        remote: None,
     })))
 }
 
@@ -149,6 +163,21 @@ pub(super) fn tidy(url: &str) -> String {
     }
 }
 
+/// What to build infeed with.
+pub(super) fn lacks(scheme: &str) -> Error {
+    let feature = match scheme.to_ascii_lowercase().as_str() {
+        "s3" => "s3",
+        "gs" => "gcs",
+        "az" => "azure",
+        _ => "http",
+    };
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{scheme}:// needs the feature `{feature}`, which this build leaves out"),
+    )
+    .hint(format!("build infeed with `--features {feature}`"))
+}
+
 pub(super) fn not_unicode() -> Error {
     Error::new(ErrorKind::Unsupported, "the name is not Unicode").hint("rename it")
 }
@@ -158,6 +187,17 @@ fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
     let kind = read::io_kind(&error);
     if kind != ErrorKind::NotFound {
         return Error::new(kind, "cannot be opened").at_stage(Stage::Open).at_object(url).with_source(error);
+    }
+    // `s3:/bucket` and `s3//bucket` are paths too, if they exist.
+    let mistyped = ["s3:", "s3//", "gs:", "gs//", "az:", "az//", "file:", "http:", "https:"]
+        .into_iter()
+        .find(|start| url.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start)));
+    if let Some(start) = mistyped {
+        let scheme = start.trim_end_matches([':', '/']);
+        let rest = url[start.len()..].trim_start_matches('/');
+        return Error::config("neither a path that exists nor a url")
+            .at_object(url)
+            .hint(format!("write {scheme}://{}{rest}", if scheme == "file" { "/" } else { "" }));
     }
     let there = path.ancestors().skip(1).find(|a| !a.as_os_str().is_empty() && a.exists());
     let hint = match there {

@@ -201,6 +201,10 @@ pub(super) fn io_kind(error: &io::Error) -> ErrorKind {
 /// Keeps the store's words as the cause and finds out what the caller can do about it.
 pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Error {
     use object_store::Error as E;
+    // A bucket's own words, which say more than the kinds below.
+    if let Some(said) = error.source().and_then(|said| said.downcast_ref::<Error>()) {
+        return said.clone();
+    }
     let kind = match &error {
         E::NotFound { .. } => ErrorKind::NotFound,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Denied,

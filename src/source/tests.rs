@@ -160,13 +160,23 @@ fn a_missing_path_says_how_much_of_it_exists() {
 
 #[test]
 fn an_unknown_scheme_names_the_known_ones() {
-    for url in ["s4://bucket/x", "S3A://bucket", "gs://bucket"] {
+    for url in ["s4://bucket/x", "S3A://bucket", "ftp://bucket"] {
         let error = Source::parse(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let text = error.to_string();
         assert!(text.contains(url.split(':').next().unwrap()) && text.contains("s3://"), "{text}");
     }
     assert_eq!(Source::parse("").unwrap_err().kind(), ErrorKind::Config);
+    for (url, says) in [
+        ("s3:/bucket/x", "write s3://bucket/x"),
+        ("s3//bucket/x", "write s3://bucket/x"),
+        ("S3:bucket", "write s3://bucket"),
+        ("file:/data", "write file:///data"),
+    ] {
+        let error = Source::parse(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
     assert_eq!(Source::parse("s3:///x").unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(Source::parse("memory://nobody-made-this").unwrap_err().kind(), ErrorKind::NotFound);
 }
@@ -177,6 +187,23 @@ fn without_its_feature_s3_says_so() {
     let error = Source::parse("s3://bucket/prefix").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("--features s3"), "{error}");
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn a_bucket_with_a_name_that_can_t_be_is_refused_at_once() {
+    for (url, says) in [
+        ("s3://Photos/train", "write s3://photos/"),
+        ("s3://photos:9000/train", "AWS_ENDPOINT_URL"),
+        ("s3://ab/train", "3 to 63"),
+        ("s3://photos//train", "single slashes"),
+        ("s3://key:secret@photos/train", "no credentials"),
+        ("s3://photos train/x", "cannot hold ` `"),
+    ] {
+        let error = Source::parse(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 
 #[cfg(feature = "s3")]

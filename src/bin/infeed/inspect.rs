@@ -7,6 +7,7 @@ use infeed::{
     Dataset, Devices, Error, SampleRng,
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, Value},
+    source::{Connection, Source},
 };
 use serde::Serialize;
 
@@ -40,6 +41,9 @@ struct Findings {
 #[derive(Debug, Serialize)]
 struct DatasetFindings {
     url: String,
+    /// Of a bucket: how it was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<Connection>,
     format: String,
     records: u64,
     classes: Option<usize>,
@@ -109,8 +113,9 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     }
     let mut findings = Findings { version: 1, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
-        let dataset = infeed::open(url).await?;
-        let found = look(url, &dataset, args.records).await;
+        let (dataset, connection) = open(url).await?;
+        let mut found = look(url, &dataset, args.records).await;
+        found.connection = connection;
         found.print(&out, &dataset)?;
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
@@ -120,6 +125,16 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         }
     }
     args.json.as_ref().map_or(Ok(()), |json| json.write(&findings))
+}
+
+/// Keeps the source in sight, which a dataset does not show.
+async fn open(url: &str) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
+    if url.starts_with("synthetic:") {
+        return Ok((infeed::open(url).await?, None));
+    }
+    let source = Source::parse(url)?;
+    let dataset = infeed::dataset::open_source(source.clone()).await?;
+    Ok((dataset, source.connection()))
 }
 
 async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindings {
@@ -135,6 +150,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     let sampled = read((0..dataset.len()).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect()).await;
     DatasetFindings {
         url: url.to_owned(),
+        connection: None,
         format: dataset.format().to_owned(),
         records: dataset.len(),
         classes: classes.map(<[_]>::len),
@@ -240,6 +256,9 @@ impl DatasetFindings {
     fn print(&self, out: &Out, dataset: &Arc<dyn Dataset>) -> Result<(), Failure> {
         let mut table = report::table();
         table.add_row(["dataset", &self.url]);
+        if let Some(connection) = &self.connection {
+            table.add_row(["bucket", &connection.to_string()]);
+        }
         table.add_row(["format", &self.format]);
         table.add_row(["records", &units::count(self.records)]);
         if let Some(classes) = self.classes {

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 /// Runs a command as a task of a multi-thread runtime, as a training program would.
 fn on_runtime(command: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Result<(), Failure> {
     // Two threads: one for the trainer's loop and one for its timers. The loader brings its own.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match tokio::spawn(command).await {
             Ok(done) => done,

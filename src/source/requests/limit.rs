@@ -1,7 +1,7 @@
 //! How many requests may be in flight: a state machine without a clock of its own.
 //!
 //! The window doubles while the rate rises, then tries a little more from time to time, and halves when the store
-//! throttles. It stays below what Little's law needs for twice the rate that was reached: more in flight would only
+//! throttles. It stays below what Little's law needs for three times the rate that was reached: more in flight would only
 //! wait in a queue elsewhere.
 
 use std::time::{Duration, Instant};
@@ -16,11 +16,13 @@ const LEAST_CEILING: usize = 64;
 const ROUND: Duration = Duration::from_millis(20);
 /// A rate that rose by less than this while the window doubled did not rise.
 const RISE: f64 = 1.05;
-/// Likewise for a step of an eighth.
+/// Rounds in which it did not, before the doubling ends: one or two may be the machine's mood.
+const PATIENCE: u32 = 3;
+/// Likewise for a step of a quarter. In doubt the step is kept: too large a window costs little, too small a one the rate.
 const PROBE_RISE: f64 = 1.02;
 /// Rounds between two such steps.
-const PROBE_EVERY: u32 = 8;
-/// The first back-off; doubled by each throttling that follows soon.
+const PROBE_EVERY: u32 = 4;
+/// The first back-off; doubled by each throttling that follows with hardly an answer between.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,8 @@ pub(super) struct Answer {
     pub(super) first_byte: Duration,
     /// From the request to the last byte.
     pub(super) whole: Duration,
+    /// Few others were in flight when it began, as [`Limit::began`] told.
+    pub(super) light: bool,
 }
 
 /// See the module.
@@ -55,18 +59,20 @@ pub(super) struct Limit {
     /// The window still doubles.
     starting: bool,
     round: Option<Round>,
-    /// Bytes per second to beat: the best of the last rounds, for answers come in bursts.
+    /// Bytes per second to beat.
     rate: f64,
-    /// The best since the last step.
+    /// Mean over the rounds of a step that is being tried, or over those since.
     recent: f64,
-    /// Rounds without a rise.
+    /// Rounds without a rise, or since the last step.
     flat: u32,
-    /// The window before a step that is being tried, and whether it has shown its worth once.
-    tried_from: Option<(usize, bool)>,
+    /// The window before a step that is being tried.
+    tried_from: Option<usize>,
     /// Below this the window grows again whatever the rate.
     recover_to: usize,
     means: Means,
     cut_at: Option<Instant>,
+    /// Answers since then.
+    answered_since: usize,
     pause: Duration,
     paused_until: Option<Instant>,
 }
@@ -81,7 +87,8 @@ struct Round {
     bound: bool,
 }
 
-/// Moving averages over about 16 answers, in seconds and bytes.
+/// Moving averages over about 16 answers, in seconds and bytes: of requests that few others kept waiting, for the queue
+/// of a busy store would justify any window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Means {
     first_byte: f64,
@@ -120,6 +127,7 @@ impl Limit {
             recover_to: 0,
             means: Means { first_byte: 0.0, body: 0.0, bytes: 0.0, count: 0 },
             cut_at: None,
+            answered_since: 0,
             pause: Duration::ZERO,
             paused_until: None,
         }
@@ -139,10 +147,10 @@ impl Limit {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Little's law for twice the best rate, `C = B·(t0 + s/b)/s`.
+    /// Little's law for three times the rate, `C = B·(t0 + s/b)/s`.
     fn ceiling(&self) -> usize {
         let Means { first_byte, body, bytes, .. } = self.means;
-        let wanted = 2.0 * self.rate * (first_byte + body) / bytes.max(1.0);
+        let wanted = 3.0 * self.rate * (first_byte + body) / bytes.max(1.0);
         // A float too large for usize becomes the largest usize.
         (wanted.ceil() as usize).clamp(LEAST_CEILING, MOST)
     }
@@ -165,11 +173,12 @@ impl Limit {
         }
     }
 
-    /// A request goes out.
-    pub(super) fn began(&mut self, now: Instant) {
+    /// A request goes out. Says whether few others are in flight.
+    pub(super) fn began(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
         let bound = self.waiting > 0;
         self.round.get_or_insert(Round { began: now, answered: 0, bytes: 0, bound });
+        self.in_flight <= START
     }
 
     /// A request is over: answered, failed or given up.
@@ -183,11 +192,11 @@ impl Limit {
 
     /// A request was answered.
     pub(super) fn answered(&mut self, now: Instant, answer: &Answer) {
-        self.means.add(answer);
-        self.note_bound();
-        if self.paused_until.is_some_and(|until| now > until + 4 * self.pause) {
-            (self.pause, self.paused_until) = (Duration::ZERO, None);
+        if answer.light {
+            self.means.add(answer);
         }
+        self.note_bound();
+        self.answered_since += 1;
         let Some(round) = &mut self.round else { return };
         round.answered += 1;
         round.bytes += answer.bytes.max(1);
@@ -207,39 +216,41 @@ impl Limit {
 
     /// A round has ended in which the window was what bounded the rate.
     fn decide(&mut self, rate: f64) {
-        let step = (self.window / 8).max(1);
+        let step = (self.window / 4).max(1);
         if self.starting {
             if rate > self.rate * RISE {
                 self.flat = 0;
                 self.window *= 2;
             } else {
-                // Twice, so that one slow round does not end the climb.
                 self.flat += 1;
-                (self.starting, self.flat) = (self.flat < 2, self.flat % 2);
+                if self.flat == PATIENCE {
+                    (self.starting, self.flat) = (false, 0);
+                }
             }
             self.rate = self.rate.max(rate);
         } else if self.window < self.recover_to {
             self.window += step;
             self.rate = self.rate.max(rate);
-        } else if let Some((before, shown)) = self.tried_from.take() {
-            match (rate > self.rate * PROBE_RISE, shown) {
-                (false, _) => self.window = before,
-                // Twice, for one round may be luck.
-                (true, false) => self.tried_from = Some((before, true)),
-                (true, true) => {
-                    self.rate = rate;
-                    self.tried_from = Some((self.window, false));
-                    self.window += step;
-                }
-            }
         } else {
-            self.recent = self.recent.max(rate);
             self.flat += 1;
-            if self.flat >= PROBE_EVERY {
-                // Forgets what was before: the link of an hour ago is not this one.
-                (self.flat, self.rate, self.recent) = (0, self.recent, 0.0);
-                self.tried_from = Some((self.window, false));
-                self.window += step;
+            self.recent += (rate - self.recent) / f64::from(self.flat);
+            match self.tried_from {
+                Some(before) if self.flat == 2 => {
+                    if self.recent > self.rate * PROBE_RISE {
+                        // Worth it: the next step at once.
+                        (self.rate, self.tried_from) = (self.recent, Some(self.window));
+                        self.window += step;
+                    } else {
+                        (self.window, self.tried_from) = (before, None);
+                    }
+                    (self.flat, self.recent) = (0, 0.0);
+                }
+                None if self.flat == PROBE_EVERY => {
+                    (self.rate, self.tried_from) = (self.recent, Some(self.window));
+                    self.window += step;
+                    (self.flat, self.recent) = (0, 0.0);
+                }
+                _ => {}
             }
         }
         self.window = self.window.min(self.ceiling()).max(1);
@@ -256,7 +267,10 @@ impl Limit {
         self.window = (self.window / 2).max(1);
         (self.starting, self.flat, self.tried_from, self.round) = (false, 0, None, None);
         (self.rate, self.recent) = (0.0, 0.0);
-        self.pause = (self.pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE);
+        // A store that counts requests a second gives some after each pause: then a short one is right. Longer ones are
+        // for a store that gives none.
+        let longer = if self.answered_since < START { self.pause * 2 } else { LEAST_PAUSE };
+        (self.pause, self.answered_since) = (longer.clamp(LEAST_PAUSE, LONGEST_PAUSE), 0);
         self.cut_at = Some(now);
         self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
     }
@@ -282,7 +296,7 @@ mod tests {
 
     /// Keeps `want` requests in flight where the limit allows it; gives the window, its largest value, and the answers.
     fn drive(limit: &mut Limit, now: &mut Instant, store: &Store, want: usize, requests: usize) -> (usize, usize) {
-        let mut ends: BinaryHeap<Reverse<(Instant, bool, Duration)>> = BinaryHeap::new();
+        let mut ends: BinaryHeap<Reverse<(Instant, bool, Duration, bool)>> = BinaryHeap::new();
         let mut free: BinaryHeap<Reverse<Instant>> = (0..store.most).map(|_| Reverse(*now)).collect();
         let (mut begun, mut waiting, mut largest) = (0, false, 0);
         while begun < requests || !ends.is_empty() {
@@ -292,12 +306,12 @@ mod tests {
                 if std::mem::take(&mut waiting) {
                     limit.waited();
                 }
-                limit.began(*now);
+                let light = limit.began(*now);
                 let refused = ends.len() >= store.refuse_at;
                 let start = free.pop().unwrap().0.max(*now);
                 let end = if refused { *now + Duration::from_millis(5) } else { start + store.latency };
                 free.push(Reverse(if refused { start } else { end }));
-                ends.push(Reverse((end, refused, end - *now)));
+                ends.push(Reverse((end, refused, end - *now, light)));
                 begun += 1;
                 continue;
             }
@@ -305,7 +319,7 @@ mod tests {
                 waiting = true;
                 limit.waits();
             }
-            let Some(Reverse((end, refused, took))) = ends.pop() else {
+            let Some(Reverse((end, refused, took, light))) = ends.pop() else {
                 *now = paused.expect("nothing is in flight, so the pause is what holds");
                 continue;
             };
@@ -313,7 +327,7 @@ mod tests {
             if refused {
                 limit.throttled(*now, 0.5);
             } else {
-                limit.answered(*now, &Answer { bytes: SIZE, first_byte: took, whole: took });
+                limit.answered(*now, &Answer { bytes: SIZE, first_byte: took, whole: took, light });
             }
             limit.ended();
             largest = largest.max(limit.window());
@@ -400,10 +414,10 @@ mod tests {
                 match kind {
                     0 => limit.waits(),
                     1 => limit.waited(),
-                    2 => limit.began(now),
+                    2 => _ = limit.began(now),
                     3 => limit.ended(),
                     4 => limit.throttled(now, bytes as f64 / 2e7),
-                    _ => limit.answered(now, &Answer { bytes, first_byte, whole }),
+                    _ => limit.answered(now, &Answer { bytes, first_byte, whole, light: bytes % 2 == 0 }),
                 }
                 prop_assert!((1..=MOST).contains(&limit.window()));
                 prop_assert!(spare(limit.window()) < limit.window());

@@ -11,8 +11,8 @@
 //!
 //! - **Nothing is spawned.** A read with its retries and copies is one future: dropping it drops its requests, and who
 //!   polls it through a gate knows that no request begins behind it.
-//! - **The store retries nothing.** `object_store` would back off each request alone, and a refusal would never get
-//!   here: buckets are opened with its retries off.
+//! - **The client of a bucket retries no read.** `object_store` would back off each request alone, and a refusal would
+//!   never get here.
 //! - **Timers are made late.** A store that answers at once works without a runtime; where there is none, nothing is
 //!   hedged and nothing has a deadline.
 
@@ -119,7 +119,7 @@ impl Requests {
             }
         };
         permit.forget();
-        let turn = Turn { requests: self, copy: false, began: false };
+        let turn = Turn { requests: self, copy: false, began: false, light: false };
         loop {
             let now = now();
             let until = self.state().held_until(now);
@@ -139,7 +139,7 @@ impl Requests {
         }
         state.copies += 1;
         drop(state);
-        Some(Turn { requests: self, copy: true, began: false }.begin(now))
+        Some(Turn { requests: self, copy: true, began: false, light: false }.begin(now))
     }
 
     fn answered(&self, answer: &Answer) {
@@ -216,12 +216,14 @@ struct Turn<'a> {
     requests: &'a Requests,
     copy: bool,
     began: bool,
+    /// Few others are in flight.
+    light: bool,
 }
 
 impl Turn<'_> {
     fn begin(mut self, now: Instant) -> Self {
         let mut state = self.requests.state();
-        state.limit.began(now);
+        self.light = state.limit.began(now);
         if !self.copy {
             state.hedging.began();
         }
@@ -286,5 +288,8 @@ impl Reader {
 /// Places of one request: under the stream's ceiling and under the store's limit.
 struct Place<'a> {
     _ceiling: Option<SemaphorePermit<'a>>,
-    _turn: Turn<'a>,
+    turn: Turn<'a>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,7 +208,7 @@ impl<'a> Piece<'a> {
             Some(ceiling) => Some(ceiling.regular.acquire().await.expect("a ceiling is never closed")),
             None => None,
         };
-        Place { _ceiling: ceiling, _turn: self.requests.turn().await }
+        Place { _ceiling: ceiling, turn: self.requests.turn().await }
     }
 
     fn place_of_copy(&self) -> Option<Place<'a>> {
@@ -216,7 +216,7 @@ impl<'a> Piece<'a> {
             Some(ceiling) => Some(ceiling.copies.try_acquire().ok()?),
             None => None,
         };
-        Some(Place { _ceiling: ceiling, _turn: self.requests.turn_of_copy()? })
+        Some(Place { _ceiling: ceiling, turn: self.requests.turn_of_copy()? })
     }
 
     /// One attempt: a request, and copies of it when it is slow. The first whole answer wins, the others are dropped.
@@ -285,10 +285,9 @@ impl<'a> Piece<'a> {
         buffer: Option<BytesMut>,
         why: Sent,
     ) -> (Sent, Result<(Body, Option<String>), Failed>) {
-        let _place = place;
         let mut under_way = UnderWay { piece: self, began: now(), ended: false };
         let sent = self.reader.recorder.sent(why, self.requests.window(), under_way.began);
-        let answer = self.get(buffer, under_way.began).await;
+        let answer = self.get(buffer, under_way.began, place.turn.light).await;
         under_way.ended = true;
         match &answer {
             Ok((_, _, told)) => {
@@ -302,10 +301,16 @@ impl<'a> Piece<'a> {
                 sent.failed(failed.then == Then::Fewer);
             }
         }
+        drop(place);
         (why, answer.map(|(body, etag, _)| (body, etag)))
     }
 
-    async fn get(&self, buffer: Option<BytesMut>, began: Instant) -> Result<(Body, Option<String>, Answer), Failed> {
+    async fn get(
+        &self,
+        buffer: Option<BytesMut>,
+        began: Instant,
+        light: bool,
+    ) -> Result<(Body, Option<String>, Answer), Failed> {
         let whole = self.range.start == 0 && self.extent.size == Some(self.range.end);
         let known = self.extent.etag.as_deref();
         let options = GetOptions {
@@ -324,10 +329,10 @@ impl<'a> Piece<'a> {
         {
             return Err(Failed { error: changed(known, Some(found)), then: Then::Nothing });
         }
-        check_size(&result.meta, &self.range, self.extent.size)
-            .map_err(|error| Failed { error, then: Then::Nothing })?;
+        // Perhaps the object, perhaps a length that a proxy cut: of the same version, as far as anybody knows.
+        check_size(&result.meta, &self.range, self.extent.size).map_err(|error| Failed { error, then: Then::Again })?;
         let body = drain(result, self.len(), buffer).await?;
-        let answer = Answer { bytes: self.len(), first_byte, whole: now() - began };
+        let answer = Answer { bytes: self.len(), first_byte, whole: now() - began, light };
         Ok((body, etag, answer))
     }
 }
@@ -392,6 +397,10 @@ fn changed(known: &str, found: Option<&str>) -> Error {
 
 fn gave_up(last: Error, attempts: u32, then: Then) -> Error {
     let kind = last.kind();
+    if kind == ErrorKind::Corrupt {
+        // It says all there is to say: asking again found the same.
+        return last;
+    }
     let what = match then {
         Then::Fewer => format!("the store refused {attempts} requests: it is asked too often"),
         _ => format!("gave up after {attempts} requests, the last: {}", last.what()),
@@ -413,7 +422,12 @@ impl Failed {
                     then: Then::Nothing,
                 };
             }
-            E::Generic { .. } => then_by_words(&error),
+            E::Generic { source, .. } => match source.downcast_ref::<Error>() {
+                // A bucket's own words: what is not a broken line, no further request mends.
+                Some(said) if said.kind() != ErrorKind::Io => Then::Nothing,
+                Some(_) => Then::Again,
+                None => then_by_words(&error),
+            },
             _ => Then::Nothing,
         };
         Self { error: store_error(error, what), then }

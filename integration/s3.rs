@@ -1,0 +1,474 @@
+//! Datasets in a bucket: equal to local ones, whatever the network does.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, TryStreamExt};
+use infeed::{
+    Error, ErrorKind,
+    dataset::open_source,
+    source::{Object, Source},
+};
+use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+use tempfile::TempDir;
+
+use crate::support::{
+    builder, drain, plain,
+    s3::{ACCESS_KEY, Config, Fault, Rule, S3Server, SECRET_KEY},
+};
+
+/// The server has to be one to the client before it can test anything else.
+#[tokio::test]
+async fn the_server_speaks_s3() {
+    let server = S3Server::start();
+    let store = server.store();
+    let key = Path::parse("a folder/ö+&<%20>~.bin").unwrap();
+    store.put(&key, "0123456789".into()).await.unwrap();
+    assert_eq!(store.get(&key).await.unwrap().bytes().await.unwrap(), "0123456789");
+    assert_eq!(store.get_range(&key, 2..5).await.unwrap(), "234");
+    assert_eq!(store.head(&key).await.unwrap().size, 10);
+    assert_eq!(server.log()[2].range.as_deref(), Some("2-4"));
+    for i in 0..2_500 {
+        server.put(&format!("many/{}/{i:04}", i % 3), "x");
+    }
+    let keys: Vec<_> = store.list(Some(&Path::from("many"))).map_ok(|meta| meta.location).try_collect().await.unwrap();
+    assert_eq!(keys.len(), 2_500);
+    assert!(keys.is_sorted());
+    server.configure(|config| config.page_size = 2);
+    let top = store.list_with_delimiter(None).await.unwrap();
+    assert_eq!(top.common_prefixes.len(), 2);
+    let top = store.list_with_delimiter(Some(&Path::from("many"))).await.unwrap();
+    assert_eq!((top.common_prefixes.len(), top.objects.len()), (3, 0));
+    let all: Vec<_> = store.list(None).try_collect().await.unwrap();
+    assert_eq!(all.len(), 2_501);
+    server.fault(Fault::slow_down());
+    server.rule(Rule::new(Fault::Reset).times(1));
+    assert!(store.get(&key).await.unwrap_err().to_string().contains("SlowDown"));
+    store.get(&key).await.unwrap();
+    server.configure(|config| config.secret_key = "another".into());
+    assert!(store.get(&key).await.unwrap_err().to_string().contains("SignatureDoesNotMatch"));
+}
+
+/// `Short` must be what it says: an answer in which nothing looks wrong.
+#[tokio::test]
+async fn faults_are_what_they_say() {
+    let server = S3Server::start();
+    server.put("a", vec![7; 1000]);
+    let (store, key) = (server.store(), Path::from("a"));
+    server.fault(Fault::Short);
+    assert_eq!(store.get(&key).await.unwrap().bytes().await.unwrap().len(), 500);
+    server.fault(Fault::FlippedBit);
+    assert_ne!(store.get(&key).await.unwrap().bytes().await.unwrap(), vec![7; 1000]);
+    for fault in [Fault::Cut, Fault::ResetInBody] {
+        server.fault(fault);
+        let mut body = store.get(&key).await.unwrap().into_stream();
+        let mut got = 0;
+        let error = loop {
+            match body.next().await {
+                Some(Ok(part)) => got += part.len(),
+                other => break other,
+            }
+        };
+        // Without retries the rest is an error, after the half.
+        assert!(got <= 500 && matches!(error, Some(Err(_))), "{got} {error:?}");
+    }
+    let before = server.etag("a");
+    server.fault(Fault::Replaced);
+    let result = store.get(&key).await.unwrap();
+    assert_ne!(result.meta.e_tag, Some(before));
+    server.fault(Fault::Deleted);
+    assert!(matches!(store.get(&key).await, Err(object_store::Error::NotFound { .. })));
+}
+
+fn infeed(args: &[&str], env: impl IntoIterator<Item = (String, String)>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").envs(env).stdin(Stdio::null()).args(args);
+    command.output().expect("the binary starts")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// 24 JPEGs in 4 classes, made once.
+fn photos() -> PathBuf {
+    static DIR: OnceLock<TempDir> = OnceLock::new();
+    let dir = DIR.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let to = dir.path().join("photos").display().to_string();
+        let made = infeed(&["synth", "imagenet", &to, "--count", "24", "--classes", "4", "--seed", "5"], []);
+        assert!(made.status.success(), "{}", text(&made));
+        dir
+    });
+    dir.path().join("photos")
+}
+
+fn checksum(url: &str, env: Vec<(String, String)>) -> String {
+    let output =
+        infeed(&["run", url, "--shuffle", "7", "--batch-size", "5", "--epochs", "2", "--checksum", "--json", "-"], env);
+    assert!(output.status.success(), "{}", text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("stdout is JSON");
+    report["checksum"].as_str().expect("a checksum").to_owned()
+}
+
+#[test]
+fn a_run_from_a_bucket_equals_a_local_one() {
+    let server = S3Server::start();
+    server.put_folder(&photos(), "data/photos");
+    let local = checksum(&photos().display().to_string(), Vec::new());
+    assert_eq!(checksum(&server.url("data/photos"), server.env()), local);
+    assert_eq!(server.gets(), 40, "one request for each sample");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_from_a_bucket_equal_local_ones() {
+    let server = S3Server::start();
+    server.put_folder(&photos(), "photos");
+    let local = infeed::open(photos().display().to_string()).await.unwrap();
+    let remote = open_source(server.source("photos")).await.unwrap();
+    assert_eq!(local.fingerprint(), remote.fingerprint());
+    let mut runs = Vec::new();
+    for dataset in [local, remote] {
+        let loader = builder(dataset)
+            .batch_size(4)
+            .transform(infeed::Transform::preset("imagenet-val").unwrap())
+            .build()
+            .await
+            .unwrap();
+        let batches = tokio::task::spawn_blocking(move || drain(loader.epoch(0))).await.unwrap().unwrap();
+        runs.push(batches.iter().map(plain).collect::<Vec<_>>());
+    }
+    assert!(runs[0] == runs[1] && !runs[0].is_empty());
+}
+
+/// The client of a runtime that nobody drives any more must not be used by another one.
+#[test]
+fn a_dataset_may_be_opened_on_one_runtime_and_read_on_another() {
+    let server = S3Server::start();
+    server.put("x", "0123456789");
+    let source = server.source("");
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    assert_eq!(first.block_on(source.read("x", 0..3)).unwrap(), "012");
+    // `first` lives, with an idle connection in its client, and does nothing.
+    let read = async { tokio::time::timeout(Duration::from_secs(5), source.read("x", 0..3)).await };
+    assert_eq!(second.block_on(read).expect("it does not hang").unwrap(), "012");
+    drop(first);
+    assert_eq!(second.block_on(source.read("x", 3..4)).unwrap(), "3");
+}
+
+async fn names(source: &Source) -> Vec<String> {
+    let objects: Vec<Object> = source.list().try_collect().await.unwrap();
+    let mut names: Vec<_> = objects.into_iter().map(|object| object.name).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn listings_find_everything_once_and_several_folders_at_a_time() {
+    let server = S3Server::start();
+    let mut expected = Vec::new();
+    for i in 0..2_600 {
+        let name = format!("class {}/{i:05}.jpg", i % 13);
+        server.put(&format!("set/train/{name}"), "x");
+        expected.push(format!("train/{name}"));
+    }
+    // Beside each other in the order of bytes: `a-b/` comes before `a/`.
+    for name in ["train/loose.jpg", "train/class 1-2/x.jpg", "train/class 1.jpg"] {
+        server.put(&format!("set/{name}"), "x");
+        expected.push(name.to_owned());
+    }
+    server.put("set/train/", "");
+    server.put("settings", "not below set/");
+    expected.sort_unstable();
+    for page_size in [1000, 7] {
+        server.configure(|config| config.page_size = page_size);
+        server.forget();
+        server.rule(Rule::new(Fault::Delay(Duration::from_millis(20))).listings());
+        assert!(names(&server.source("set")).await == expected);
+        assert!(server.most_in_flight() > 4, "{}", server.most_in_flight());
+        server.heal();
+    }
+    // Many folders with few objects are not asked for one by one.
+    for i in 0..300 {
+        server.put(&format!("shallow/{i}/x.jpg"), "x");
+    }
+    server.configure(|config| config.page_size = 100);
+    server.forget();
+    assert_eq!(names(&server.source("shallow")).await.len(), 300);
+    assert!(server.log().len() < 20, "{}", server.log().len());
+    // A flat prefix is one listing.
+    for i in 0..250 {
+        server.put(&format!("flat/{i}.jpg"), "x");
+    }
+    server.forget();
+    assert_eq!(names(&server.source("flat")).await.len(), 250);
+    assert_eq!(server.log().len(), 3);
+}
+
+#[tokio::test]
+async fn odd_keys_are_listed_and_read_back() {
+    let server = S3Server::start();
+    let odd =
+        ["a b/ä ö.jpg", "a%20b/c%.jpg", "plus+and&/x=1?.jpg", "q'\"<>/~!@$()*,;:.jpg", "日本/猫.jpg", "#hash/#.jpg"];
+    for key in odd {
+        server.put(&format!("set/{key}"), key.as_bytes().to_vec());
+    }
+    let source = server.source("set");
+    let mut expected = odd.to_vec();
+    expected.sort_unstable();
+    assert_eq!(names(&source).await, expected);
+    for key in odd {
+        assert_eq!(source.read(key, 0..key.len() as u64).await.unwrap(), key);
+    }
+}
+
+#[tokio::test]
+async fn a_single_object_and_an_empty_prefix() {
+    let server = S3Server::start();
+    server.put("photos/1.jpg", fs::read(first_photo()).unwrap());
+    server.put("photos/2.jpg", fs::read(first_photo()).unwrap());
+    assert_eq!(open_source(server.source("photos/1.jpg")).await.unwrap().len(), 1);
+    assert_eq!(open_source(server.source("")).await.unwrap().len(), 2);
+    assert_eq!(open_source(server.source("photos/")).await.unwrap().len(), 2);
+    let error = open_source(server.source("nothing/here")).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("there are no files"), "{error}");
+}
+
+#[tokio::test]
+async fn a_large_bucket_is_listed_once_and_compared_later() {
+    let server = S3Server::start();
+    for i in 0..30_000 {
+        server.put(&format!("set/{:03}/{i:05}.jpg", i % 40), "x");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = async |prefix: &str| {
+        server.forget();
+        let dataset = open_source(server.source(prefix)).manifests(dir.path()).await.unwrap();
+        (dataset.len(), dataset.fingerprint(), server.log().len())
+    };
+    let kept = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).next();
+    let (count, print, requests) = open("set").await;
+    assert_eq!(count, 30_000);
+    assert!(requests >= 30, "{requests}");
+    let file = kept().expect("a manifest");
+    let (again, same, requests) = open("set").await;
+    assert_eq!((again, same), (count, print));
+    assert_eq!(requests, 16);
+    // Damaged: listed again, and right again.
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    assert_eq!(open("set").await.1, print);
+    assert_eq!(open("set").await.2, 16);
+    // Another object, at the end; one less, at the beginning; all changed.
+    server.put("set/039/99999.jpg", "new");
+    assert_eq!(open("set").await.0, 30_001);
+    server.delete("set/000/00000.jpg");
+    assert_eq!(open("set").await.0, 30_000);
+    for i in 0..30_000 {
+        server.put(&format!("set/{:03}/{i:05}.jpg", i % 40), "yy");
+    }
+    assert_eq!(open("set").await.0, 30_001);
+    assert_eq!(open("set").await.2, 16);
+    // A small one is not worth a manifest, and has none.
+    fs::remove_file(&file).unwrap();
+    assert_eq!(open("set/007").await.0, 750);
+    assert_eq!(kept(), None);
+}
+
+fn first_photo() -> PathBuf {
+    let mut folder = photos();
+    while folder.is_dir() {
+        let mut entries: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        folder =
+            entries.into_iter().find(|path| path.is_dir() || path.extension().is_some_and(|e| e != "json")).unwrap();
+    }
+    folder
+}
+
+/// What opening says with these variables besides, or instead.
+async fn refusal(server: &S3Server, url: &str, more: &[(&str, &str)]) -> Error {
+    let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let source = Source::parse_with(url, server.env().into_iter().chain(more)).unwrap();
+    open_source(source).await.map(|_| ()).unwrap_err()
+}
+
+fn says(error: &Error, kind: ErrorKind, words: &[&str]) {
+    let text = format!("{error:#}");
+    assert_eq!(error.kind(), kind, "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+    assert!(!text.contains(SECRET_KEY) && !text.contains("hush"), "{text}");
+}
+
+#[tokio::test]
+async fn each_way_to_be_refused_has_its_own_words() {
+    let server = S3Server::start();
+    server.put("x/1.jpg", "x");
+    let url = server.url("x");
+
+    let error = refusal(&server, &url, &[("AWS_SECRET_ACCESS_KEY", "hush")]).await;
+    says(&error, ErrorKind::Denied, &["secret access key is wrong", "environment", "SignatureDoesNotMatch"]);
+    let error = refusal(&server, &url, &[("AWS_ACCESS_KEY_ID", "AKIAOTHER")]).await;
+    says(&error, ErrorKind::Denied, &["does not know the access key"]);
+    let error = refusal(&server, &url, &[("AWS_SESSION_TOKEN", "hush")]).await;
+    says(&error, ErrorKind::Denied, &["session token", "AWS_SESSION_TOKEN"]);
+    let error = refusal(&server, "s3://no-such-bucket/x", &[]).await;
+    says(&error, ErrorKind::NotFound, &["there is no bucket `no-such-bucket`", server.endpoint()]);
+
+    server.configure(|config| config.may_list = false);
+    let error = refusal(&server, &url, &[]).await;
+    says(&error, ErrorKind::Denied, &["listing", "s3:ListBucket"]);
+    let source = server.source("x");
+    let error = source.read("2.jpg", 0..1).await.unwrap_err();
+    says(&error, ErrorKind::Denied, &["not allowed, or there is no such object", "s3:GetObject"]);
+    server.configure(|config| config.may_list = true);
+    let error = source.read("2.jpg", 0..1).await.unwrap_err();
+    says(&error, ErrorKind::NotFound, &["no such object", "2.jpg"]);
+
+    server.configure(|config| config.clock_ahead = 3600);
+    let error = refusal(&server, &url, &[]).await;
+    says(&error, ErrorKind::Denied, &["clock", "15 minutes", "GMT"]);
+    server.configure(|config| config.clock_ahead = 0);
+
+    server.configure(|config| config.requester_pays = true);
+    let error = refusal(&server, &url, &[]).await;
+    says(&error, ErrorKind::Denied, &["AWS_REQUEST_PAYER=requester"]);
+    let vars = server.env().into_iter().chain([("AWS_REQUEST_PAYER".into(), "requester".into())]);
+    let source = Source::parse_with(&url, vars).unwrap();
+    assert_eq!(names(&source).await, ["1.jpg"]);
+    assert!(source.connection().unwrap().requester_pays);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_not_there_is_named() {
+    let server = S3Server::start();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let start = Instant::now();
+    let error = refusal(&server, &server.url("x"), &[("AWS_ENDPOINT_URL", &endpoint)]).await;
+    says(&error, ErrorKind::Io, &["cannot be reached", &endpoint, "AWS_ENDPOINT_URL", "refused"]);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_bucket_in_another_region_is_read_there_and_one_that_moves_is_an_error() {
+    for redirect in [false, true] {
+        let server = S3Server::with(Config { redirect_wrong_region: redirect, ..Config::default() });
+        server.put("x/1.jpg", "x");
+        for region in ["", "us-west-2"] {
+            let vars = server.env().into_iter().chain([("AWS_REGION".into(), region.into())]);
+            let source = Source::parse_with(&server.url("x"), vars).unwrap();
+            assert_eq!(names(&source).await, ["1.jpg"]);
+            assert_eq!(source.connection().unwrap().region, "eu-test-1");
+            // Known from now on.
+            server.forget();
+            source.read("1.jpg", 0..1).await.unwrap();
+            assert_eq!(server.log().len(), 1);
+        }
+        let source = server.source("x");
+        source.connect().await.unwrap();
+        let moved = if redirect { 301 } else { 400 };
+        let code = if redirect { "PermanentRedirect" } else { "AuthorizationHeaderMalformed" };
+        server.configure(|config| config.region = "ap-test-7".into());
+        server.rule(Rule::new(Fault::Status { status: moved, code, retry_after: None }).one_in(2).everything());
+        let error = source.read("1.jpg", 0..1).await.unwrap_err();
+        says(&error, if redirect { ErrorKind::Config } else { ErrorKind::Unsupported }, &[]);
+    }
+}
+
+#[tokio::test]
+async fn an_expired_token_is_asked_for_once_more() {
+    let server = S3Server::start();
+    server.put("x/1.jpg", "x");
+    server.configure(|config| {
+        config.expired_token = Some("old-hush".into());
+        config.session_token = Some("new-hush".into());
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("credentials");
+    let keys = |token: &str| {
+        let text = format!(
+            "[job]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\naws_session_token = {token}\n"
+        );
+        fs::write(&file, text).unwrap();
+    };
+    keys("old-hush");
+    let vars = || {
+        let keep = server.env().into_iter().filter(|(name, _)| !name.contains("KEY") && !name.contains("TOKEN"));
+        let file = file.display().to_string();
+        keep.chain([("AWS_SHARED_CREDENTIALS_FILE".into(), file), ("AWS_PROFILE".into(), "job".into())])
+    };
+    let source = Source::parse_with(&server.url("x"), vars()).unwrap();
+    source.connect().await.unwrap();
+    let error = source.read("1.jpg", 0..1).await.unwrap_err();
+    says(&error, ErrorKind::Denied, &["session token has expired", "profile `job`"]);
+    assert_eq!(server.log().len(), 2, "once more, and no more");
+    // Whoever issues tokens has written a new one meanwhile.
+    keys("new-hush");
+    assert_eq!(source.read("1.jpg", 0..1).await.unwrap(), "x");
+    assert_eq!(names(&source).await, ["1.jpg"]);
+}
+
+/// Also where a machine is on a network that drops what goes to the metadata address.
+#[tokio::test]
+async fn looking_for_credentials_is_bounded() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = format!("http://{}", silent.local_addr().unwrap());
+    let source = Source::parse_with("s3://bucket/x", [("AWS_METADATA_ENDPOINT", at)]).unwrap();
+    let start = Instant::now();
+    let error = source.connect().await.unwrap_err();
+    says(&error, ErrorKind::Denied, &["credentials", "AWS_PROFILE"]);
+    assert!(start.elapsed() < Duration::from_millis(10_500), "{:?}", start.elapsed());
+}
+
+#[test]
+fn inspect_tells_how_the_bucket_was_reached() {
+    let server = S3Server::start();
+    server.put_folder(&photos(), "photos");
+    let url = server.url("photos");
+    let table = infeed(&["inspect", &url], server.env());
+    for part in [server.endpoint(), "eu-test-1", "environment (AWS_ACCESS_KEY_ID)"] {
+        assert!(text(&table).contains(part), "{}", text(&table));
+    }
+    let json = infeed(&["inspect", &url, "--json", "-"], server.env());
+    let findings: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(findings["connection"]["region"], "eu-test-1");
+    assert_eq!(findings["connection"]["path_style"], true);
+}
+
+#[test]
+fn no_output_holds_a_secret() {
+    let token = "FwoGZXIvYXdzEHushHushHush";
+    let server = S3Server::with(Config { session_token: Some(token.into()), ..Config::default() });
+    server.put_folder(&photos(), "photos");
+    let trace = || server.env().into_iter().chain([("INFEED_LOG".into(), "trace".into())]);
+    let secrets = [SECRET_KEY, token, ACCESS_KEY, "Credential=", "Signature="];
+    // One that works, and one that is answered with all that was signed.
+    let good = infeed(&["run", &server.url("photos")], trace());
+    assert!(good.status.success(), "{}", text(&good));
+    server.configure(|config| config.secret_key = "another".into());
+    let bad = trace().map(|(name, value)| match name.as_str() {
+        "AWS_SECRET_ACCESS_KEY" => (name, SECRET_KEY.to_owned()),
+        _ => (name, value),
+    });
+    let bad = infeed(&["run", &server.url("photos")], bad);
+    assert!(!bad.status.success() && text(&bad).contains("SignatureDoesNotMatch"), "{}", text(&bad));
+    for output in [good, bad] {
+        let text = text(&output);
+        assert!(text.contains("TRACE"), "trace is on");
+        for secret in secrets {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! A bucket that connects itself, and once more when its credentials or its region turn out stale.
+
+use std::{
+    fmt,
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use object_store::{
+    BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder},
+    client::{HttpConnector, HttpRequest, HttpRequestBody},
+    list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore},
+    path::Path,
+};
+use tokio::runtime::{Handle, Id};
+
+use super::{
+    Connection, PATIENCE, Vars, credentials,
+    profile::Profile,
+    watch::Watch,
+    words::{self, Doing, Facts},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
+
+/// A store may be far away or busy; one that takes longer to accept is down.
+const CONNECT: Duration = Duration::from_secs(3);
+/// Between two pieces of an answer. There is none by default: a stalled connection would hang for ever.
+const READ: Duration = Duration::from_secs(10);
+/// Of a whole answer, for listings; reads have deadlines of their own.
+const WHOLE: Duration = Duration::from_secs(120);
+/// Clients kept, most of them for other runtimes than the one that asks.
+const CLIENTS: usize = 8;
+
+/// A bucket. Cloning gives another handle.
+#[derive(Clone)]
+pub(in crate::source) struct Remote(Arc<Inner>);
+
+struct Inner {
+    bucket: String,
+    url: String,
+    vars: Vars,
+    live: Mutex<Option<Arc<Live>>>,
+    /// Held while connecting, so that it happens once.
+    gate: tokio::sync::Mutex<()>,
+    count: AtomicU64,
+    watch: Watch,
+}
+
+/// A connection that was made.
+struct Live {
+    /// Later ones have higher numbers.
+    number: u64,
+    connection: Connection,
+    builder: AmazonS3Builder,
+    clients: Mutex<Vec<(Id, Retries, Arc<AmazonS3>)>>,
+}
+
+/// Who tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retries {
+    /// The client itself: listings, look-ups, writes.
+    Client,
+    /// The caller, who has to see each refusal to slow down: reads (see [`requests`](crate::source::requests)).
+    Caller,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    /// The client of the runtime that calls.
+    fn client(&self, retries: Retries) -> Result<Arc<AmazonS3>> {
+        let id = runtime()?.id();
+        let mut clients = lock(&self.clients);
+        if let Some((.., client)) = clients.iter().find(|(of, who, _)| (*of, *who) == (id, retries)) {
+            return Ok(Arc::clone(client));
+        }
+        let builder = match retries {
+            Retries::Client => self.builder.clone(),
+            Retries::Caller => {
+                self.builder.clone().with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            }
+        };
+        let client = Arc::new(builder.build().map_err(|e| bad_setting(&e))?);
+        if clients.len() == CLIENTS {
+            clients.remove(0);
+        }
+        clients.push((id, retries, Arc::clone(&client)));
+        Ok(client)
+    }
+}
+
+fn runtime() -> Result<Handle> {
+    Handle::try_current().map_err(|_| {
+        Error::config("s3:// is read inside a tokio runtime with I/O and time")
+            .hint("await it in tokio, or use a Loader")
+    })
+}
+
+/// The texts of these errors repeat a value at most, and none that is secret is parsed.
+fn bad_setting(error: &object_store::Error) -> Error {
+    Error::config(format!("a setting of the bucket can't be: {error}")).hint("check the AWS_* variables")
+}
+
+impl Remote {
+    pub(in crate::source) fn new(bucket: &str, url: &str, vars: Vars) -> Self {
+        Self(Arc::new(Inner {
+            bucket: bucket.to_owned(),
+            url: url.to_owned(),
+            vars,
+            live: Mutex::default(),
+            gate: tokio::sync::Mutex::default(),
+            count: AtomicU64::new(0),
+            watch: Watch::default(),
+        }))
+    }
+
+    /// How the bucket was reached, once it was.
+    pub(in crate::source) fn connection(&self) -> Option<Connection> {
+        lock(&self.0.live).as_ref().map(|live| live.connection.clone())
+    }
+
+    pub(in crate::source) fn vars(&self) -> &Vars {
+        &self.0.vars
+    }
+
+    /// Finds credentials and region, unless that was done before.
+    pub(in crate::source) async fn connect(&self) -> Result<()> {
+        self.live().await.map(|_| ())
+    }
+
+    async fn live(&self) -> Result<Arc<Live>> {
+        let live = lock(&self.0.live).clone();
+        match live {
+            Some(live) => Ok(live),
+            None => self.renew(0, None).await,
+        }
+    }
+
+    /// Connects once more, unless somebody else has since the connection `number`.
+    async fn renew(&self, number: u64, region: Option<String>) -> Result<Arc<Live>> {
+        let at = |e: Error| e.at_stage(Stage::Open).at_object(self.0.url.as_str());
+        runtime().map_err(at)?;
+        let _gate = self.0.gate.lock().await;
+        if let Some(live) = lock(&self.0.live).clone().filter(|live| live.number > number) {
+            return Ok(live);
+        }
+        let connected = tokio::time::timeout(PATIENCE, self.establish(region)).await.unwrap_or_else(|_| {
+            let what = format!("no credentials within {} s", PATIENCE.as_secs());
+            Err(Error::new(ErrorKind::Denied, what)
+                .hint("set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+        });
+        let live = Arc::new(connected.map_err(at)?);
+        let Connection { provider, region, endpoint, .. } = &live.connection;
+        tracing::info!(bucket = self.0.bucket, provider, region, endpoint, "connected");
+        *lock(&self.0.live) = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    async fn establish(&self, right_region: Option<String>) -> Result<Live> {
+        let Inner { bucket, vars, count, watch, .. } = &*self.0;
+        let profile = Profile::find(vars)?;
+        let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
+        let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
+        let endpoint = endpoint.or_else(|| of_profile("endpoint_url"));
+        let options = client_options(vars, of_profile("ca_bundle").as_deref())?;
+        let endpoint = endpoint.as_deref().map(|at| check_endpoint(at, vars)).transpose()?;
+
+        let configured = vars.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
+        let configured = configured.or_else(|| of_profile("region"));
+        let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options).await?;
+        let region = match right_region.or(configured) {
+            Some(region) => region,
+            None => self.look_up_region(endpoint.as_deref(), &options).await.unwrap_or_else(|| "us-east-1".into()),
+        };
+
+        let virtual_hosted = vars.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
+        let payer = vars.get("AWS_REQUEST_PAYER").is_some_and(|payer| payer.eq_ignore_ascii_case("requester"));
+        let requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
+        let mut builder = AmazonS3Builder::new().with_client_options(options);
+        for (name, value) in vars.starting_with("AWS_") {
+            // Credentials are found already, and where to look for them is none of the store's business.
+            let settled =
+                ["KEY", "TOKEN", "ROLE", "CONTAINER", "IDENTITY", "METADATA", "IMDS", "REGION", "ENDPOINT", "BUCKET"];
+            if settled.iter().any(|part| name.contains(part)) || name.starts_with("AWS_ALLOW") {
+                continue;
+            }
+            if let Ok(key) = name.to_ascii_lowercase().parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder = builder
+            .with_bucket_name(bucket)
+            .with_region(&region)
+            .with_virtual_hosted_style_request(virtual_hosted)
+            .with_request_payer(requester_pays)
+            .with_http_connector(watch.clone())
+            // Ours are patient enough to ride out a moment of overload; a trainer would rather know.
+            .with_retry(RetryConfig {
+                max_retries: 5,
+                retry_timeout: Duration::from_secs(60),
+                backoff: BackoffConfig { max_backoff: Duration::from_secs(2), ..BackoffConfig::default() },
+            });
+        let shown = match (&endpoint, virtual_hosted) {
+            (Some(endpoint), true) => {
+                let hosted = bucket_in_host(endpoint, bucket);
+                builder = builder.with_endpoint(&hosted);
+                hosted
+            }
+            (Some(endpoint), false) => {
+                builder = builder.with_endpoint(endpoint);
+                endpoint.clone()
+            }
+            (None, true) => format!("https://{bucket}.s3.{region}.amazonaws.com"),
+            (None, false) => format!("https://s3.{region}.amazonaws.com"),
+        };
+        builder = match found.credentials {
+            Some(credentials) => builder.with_credentials(credentials),
+            None => builder.with_skip_signature(true),
+        };
+        let connection = Connection {
+            provider: found.provider,
+            region,
+            endpoint: shown,
+            path_style: !virtual_hosted,
+            requester_pays,
+        };
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let live = Live { number, connection, builder, clients: Mutex::default() };
+        live.client(Retries::Client)?;
+        Ok(live)
+    }
+
+    /// Asks where the bucket is. Stores that do not tell have no regions.
+    async fn look_up_region(&self, endpoint: Option<&str>, options: &ClientOptions) -> Option<String> {
+        let bucket = &self.0.bucket;
+        let url = format!("{}/{bucket}", endpoint.unwrap_or("https://s3.amazonaws.com"));
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = "HEAD".parse().ok()?;
+        *request.uri_mut() = url.parse().ok()?;
+        let client = object_store::client::ReqwestConnector::default().connect(options).ok()?;
+        let response = client.execute(request).await.ok()?;
+        let region = response.headers().get("x-amz-bucket-region")?.to_str().ok()?;
+        Some(region.to_owned()).filter(|region| !region.is_empty())
+    }
+
+    /// Does `work`, once more after what connecting again can heal; puts refusals into words.
+    async fn attempt<T, F>(&self, doing: Doing, retries: Retries, work: F) -> object_store::Result<T>
+    where
+        F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
+        T: Send,
+    {
+        let live = self.live().await.map_err(wrap)?;
+        let error = match work(live.client(retries).map_err(wrap)?).await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let Some(renewed) = self.heal(&error, &live).await.map_err(wrap)? else {
+            return Err(self.explain(error, doing, &live));
+        };
+        work(renewed.client(retries).map_err(wrap)?).await.map_err(|error| self.explain(error, doing, &renewed))
+    }
+
+    /// Connects again if that may help.
+    async fn heal(&self, error: &object_store::Error, live: &Live) -> Result<Option<Arc<Live>>> {
+        let facts = Facts::of(error);
+        if facts.expired() {
+            tracing::warn!(
+                bucket = self.0.bucket,
+                provider = live.connection.provider,
+                "the session token has expired; asking for a new one"
+            );
+            return self.renew(live.number, Some(live.connection.region.clone())).await.map(Some);
+        }
+        let refused = self.0.watch.last();
+        if facts.misdirected(&live.connection, &refused) {
+            let right = facts.region.or(refused.region).filter(|region| *region != live.connection.region);
+            if let Some(right) = right {
+                let asked = &live.connection.region;
+                tracing::warn!(
+                    bucket = self.0.bucket,
+                    region = right,
+                    asked,
+                    "the bucket is in another region; going there (reading across regions is slow and costs money)"
+                );
+                return self.renew(live.number, Some(right)).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn explain(&self, error: object_store::Error, doing: Doing, live: &Live) -> object_store::Error {
+        let facts = Facts::of(&error);
+        let refused = self.0.watch.last();
+        match words::explain(&facts, doing, &self.0.bucket, &live.connection, &refused) {
+            // The old kinds stay where callers branch on them.
+            Some(said) if matches!(error, object_store::Error::NotFound { .. }) => {
+                object_store::Error::NotFound { path: self.0.url.clone(), source: Box::new(said) }
+            }
+            Some(said) => wrap(said),
+            None => error,
+        }
+    }
+
+    /// One page of the keys that begin with `prefix`; with `folders`, what lies deeper is told by its folder alone.
+    pub(in crate::source) async fn page(
+        &self,
+        prefix: String,
+        after: Option<String>,
+        token: Option<String>,
+        folders: bool,
+    ) -> object_store::Result<PaginatedListResult> {
+        self.attempt(Doing::Listing, Retries::Client, move |client| {
+            let options = PaginatedListOptions {
+                offset: after.clone(),
+                page_token: token.clone(),
+                delimiter: folders.then(|| "/".into()),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = prefix.clone();
+            Box::pin(async move { client.list_paginated((!prefix.is_empty()).then_some(&prefix), options).await })
+        })
+        .await
+    }
+}
+
+/// Carries an error of ours through object_store's; `read::store_error` takes it out again.
+fn wrap(error: Error) -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: Box::new(error) }
+}
+
+fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<ClientOptions> {
+    let mut options = ClientOptions::new()
+        .with_connect_timeout(CONNECT)
+        .with_read_timeout(READ)
+        .with_timeout(WHOLE)
+        .with_allow_http(vars.flag("AWS_ALLOW_HTTP")?);
+    let named = ["AWS_CA_BUNDLE", "SSL_CERT_FILE"].into_iter().find_map(|name| Some((name, vars.get(name)?)));
+    if let Some((name, file)) = named.or(of_profile.map(|file| ("ca_bundle", file))) {
+        let bad = |what: &str| Error::config(format!("{name} {what}")).at_object(file);
+        let pem = std::fs::read(file).map_err(|e| bad("names a file that cannot be read").with_source(e))?;
+        let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+        if certificates.is_empty() {
+            return Err(bad("names a file without certificates").hint("it holds them as PEM text"));
+        }
+        options = certificates.into_iter().fold(options, ClientOptions::with_root_certificate);
+    }
+    Ok(options)
+}
+
+/// Without a `/` at the end.
+fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
+    // Not repeated in messages before it is known to hold no password.
+    let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
+    let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Err(
+            Error::config("the endpoint is not a url").hint("set AWS_ENDPOINT_URL to https://host or http://host:port")
+        );
+    };
+    if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
+        return Err(
+            Error::config("the endpoint holds credentials or a query").hint("put the keys into the AWS_* variables")
+        );
+    }
+    if parsed.scheme() == "http" && !vars.flag("AWS_ALLOW_HTTP")? {
+        return Err(Error::config(format!("the endpoint {endpoint} is not encrypted"))
+            .hint("use https://, or set AWS_ALLOW_HTTP=true"));
+    }
+    Ok(endpoint.trim_end_matches('/').to_owned())
+}
+
+/// `https://bucket.host`, which may be what it is already.
+fn bucket_in_host(endpoint: &str, bucket: &str) -> String {
+    match endpoint.split_once("://") {
+        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => format!("{scheme}://{bucket}.{host}"),
+        _ => endpoint.to_owned(),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Remote {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        self.live()
+            .await
+            .and_then(|live| live.client(Retries::Client))
+            .map_err(wrap)?
+            .put_opts(at, payload, options)
+            .await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.live()
+            .await
+            .and_then(|live| live.client(Retries::Client))
+            .map_err(wrap)?
+            .put_multipart_opts(at, options)
+            .await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        let at = at.clone();
+        let retries = if options.head { Retries::Client } else { Retries::Caller };
+        self.attempt(Doing::Reading, retries, move |client| {
+            let (at, options) = (at.clone(), options.clone());
+            Box::pin(async move { client.get_opts(&at, options).await })
+        })
+        .await
+    }
+
+    async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
+        let (at, ranges) = (at.clone(), ranges.to_vec());
+        self.attempt(Doing::Reading, Retries::Client, move |client| {
+            let (at, ranges) = (at.clone(), ranges.clone());
+            Box::pin(async move { client.get_ranges(&at, &ranges).await })
+        })
+        .await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        let remote = self.clone();
+        async_stream::try_stream! {
+            let client = remote.live().await.and_then(|live| live.client(Retries::Client)).map_err(wrap)?;
+            let mut deleted = client.delete_stream(paths);
+            while let Some(path) = deleted.next().await {
+                yield path?;
+            }
+        }
+        .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        super::pages::list(self.clone(), super::pages::folder(prefix))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        let prefix = prefix.cloned();
+        self.attempt(Doing::Listing, Retries::Client, move |client| {
+            let prefix = prefix.clone();
+            Box::pin(async move { client.list_with_delimiter(prefix.as_ref()).await })
+        })
+        .await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+        self.live()
+            .await
+            .and_then(|live| live.client(Retries::Client))
+            .map_err(wrap)?
+            .copy_opts(from, to, options)
+            .await
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.0.bucket)
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("bucket", &self.0.bucket).field("connection", &self.connection()).finish()
+    }
+}

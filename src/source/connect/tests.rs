@@ -1,0 +1,203 @@
+use std::{error::Error as _, fs};
+
+use futures::FutureExt;
+
+use super::{profile, profile::Profile, words::Facts, *};
+use crate::{error::ErrorKind, source::Source};
+
+const FILE: &str = "\
+# keys of the lab
+[default]
+aws_access_key_id = AKIADEFAULT
+aws_secret_access_key=se/cr=et # not part of it
+
+[ lab ]
+AWS_ACCESS_KEY_ID = AKIALAB
+aws_secret_access_key = labsecret
+aws_session_token = token==
+s3 =
+    max_concurrent_requests = 20
+region = eu-west-1
+[half]
+aws_access_key_id = AKIAHALF
+";
+const CONFIG: &str = "\
+[default]
+region = us-west-2
+[profile lab]
+region = ap-south-1
+[profile sso one]
+[sso-session lab]
+sso_start_url = https://x
+[profile tool]
+credential_process = /bin/tool
+[lab]
+region = not-a-profile
+";
+
+#[test]
+fn profiles_are_read_as_the_sdks_read_them() {
+    let sections = profile::parse(FILE.as_bytes(), false);
+    assert_eq!(sections["default"]["aws_secret_access_key"], "se/cr=et");
+    assert_eq!(sections["lab"]["aws_access_key_id"], "AKIALAB");
+    assert_eq!(sections["lab"]["region"], "eu-west-1");
+    assert!(!sections["lab"].contains_key("max_concurrent_requests"));
+    let sections = profile::parse(CONFIG.as_bytes(), true);
+    assert_eq!(sections.keys().collect::<Vec<_>>(), ["default", "lab", "sso one", "tool"]);
+    assert_eq!(sections["lab"]["region"], "ap-south-1");
+    // Nothing of this is a reason to stop.
+    for odd in ["", "[", "]", "[]", "=", "a=b", "[x]\n=\n==", "\u{feff}[x]\na=1", "[x]\r\na = 1\r\n"] {
+        for config in [false, true] {
+            profile::parse(odd.as_bytes(), config);
+        }
+    }
+    assert_eq!(profile::parse(b"\xef\xbb\xbf[x]\r\na = 1\r\n", false)["x"]["a"], "1");
+}
+
+fn files() -> (tempfile::TempDir, Vec<(&'static str, String)>) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("credentials"), FILE).unwrap();
+    fs::write(dir.path().join("config"), CONFIG).unwrap();
+    let path = |name| dir.path().join(name).display().to_string();
+    let vars = vec![("AWS_SHARED_CREDENTIALS_FILE", path("credentials")), ("AWS_CONFIG_FILE", path("config"))];
+    (dir, vars)
+}
+
+#[test]
+fn the_credentials_file_wins_and_the_profile_is_named() {
+    let (_dir, mut vars) = files();
+    let find = |vars: &[(&str, String)]| Profile::find(&vars.iter().cloned().collect());
+    let profile = find(&vars).unwrap().unwrap();
+    assert_eq!((profile.name.as_str(), profile.get("region")), ("default", Some("us-west-2")));
+    vars.push(("AWS_PROFILE", "lab".into()));
+    assert_eq!(find(&vars).unwrap().unwrap().get("region"), Some("eu-west-1"));
+    vars.push(("AWS_PROFILE", "leb".into()));
+    let error = find(&vars).err().unwrap();
+    assert!(
+        error.to_string().contains("`leb`") && error.to_string().contains("default, half, lab, sso one"),
+        "{error}"
+    );
+}
+
+/// What connecting says. It must not come to a request, or there is no answer at once.
+fn connect(vars: &[(&str, String)]) -> Result<Connection> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let source = Source::parse_with("s3://bucket/x", vars.iter().cloned()).unwrap();
+    runtime.block_on(async { source.connect().now_or_never() }).expect("no request")?;
+    Ok(source.connection().expect("it is connected"))
+}
+
+#[test]
+fn providers_are_asked_in_the_order_of_the_sdks() {
+    let (_dir, mut vars) = files();
+    vars.push(("AWS_PROFILE", "lab".into()));
+    let of_profile = connect(&vars).unwrap();
+    assert!(of_profile.provider.starts_with("profile `lab` of "), "{}", of_profile.provider);
+    assert_eq!((of_profile.region.as_str(), of_profile.path_style), ("eu-west-1", true));
+    assert_eq!(of_profile.endpoint, "https://s3.eu-west-1.amazonaws.com");
+    vars.push(("AWS_ACCESS_KEY_ID", "AKIAENV".into()));
+    let half = connect(&vars).unwrap_err();
+    assert_eq!(half.kind(), ErrorKind::Config);
+    vars.push(("AWS_SECRET_ACCESS_KEY", "secret".into()));
+    vars.push(("AWS_DEFAULT_REGION", "us-east-2".into()));
+    vars.push(("AWS_REQUEST_PAYER", "requester".into()));
+    vars.push(("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true".into()));
+    vars.push(("AWS_ENDPOINT_URL", "https://minio.example:9000/".into()));
+    let of_environment = connect(&vars).unwrap();
+    assert_eq!(of_environment.provider, "environment (AWS_ACCESS_KEY_ID)");
+    assert_eq!(of_environment.region, "us-east-2");
+    assert_eq!(of_environment.endpoint, "https://bucket.minio.example:9000");
+    assert!(of_environment.requester_pays && !of_environment.path_style);
+    vars.push(("AWS_SKIP_SIGNATURE", "1".into()));
+    assert_eq!(connect(&vars).unwrap().provider, "none (AWS_SKIP_SIGNATURE)");
+}
+
+#[test]
+fn settings_that_can_t_be_say_which() {
+    let region = ("AWS_REGION", "eu-west-1");
+    let keys = [("AWS_ACCESS_KEY_ID", "AKIAX"), ("AWS_SECRET_ACCESS_KEY", "hush"), region];
+    let (dir, files) = files();
+    let file = dir.path().join("credentials").display().to_string();
+    for (more, kind, says) in [
+        (("AWS_ENDPOINT_URL", "http://localhost:1"), ErrorKind::Config, "AWS_ALLOW_HTTP=true"),
+        (("AWS_ENDPOINT_URL", "localhost:9000"), ErrorKind::Config, "not a url"),
+        (("AWS_ENDPOINT_URL", "https://me:hush@minio"), ErrorKind::Config, "holds credentials"),
+        (("AWS_CA_BUNDLE", "/no/such.pem"), ErrorKind::Config, "AWS_CA_BUNDLE names a file that cannot be read"),
+        (("SSL_CERT_FILE", file.as_str()), ErrorKind::Config, "SSL_CERT_FILE names a file without certificates"),
+        (("AWS_ALLOW_HTTP", "perhaps"), ErrorKind::Config, "AWS_ALLOW_HTTP is neither true nor false"),
+    ] {
+        let vars: Vec<_> = keys.iter().chain([&more]).map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let error = connect(&vars).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(says) && !format!("{error:#}").contains("hush"), "{error:#}");
+    }
+    for (profile, kind, says) in [
+        ("tool", ErrorKind::Unsupported, "aws configure export-credentials --profile tool"),
+        ("half", ErrorKind::Config, "no aws_secret_access_key"),
+    ] {
+        let mut vars = files.clone();
+        vars.push(("AWS_PROFILE", profile.into()));
+        let error = connect(&vars).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn without_credentials_the_error_says_what_was_tried() {
+    let error = connect(&[("AWS_EC2_METADATA_DISABLED", "true".into())]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    let text = error.to_string();
+    for tried in ["AWS_ACCESS_KEY_ID", "web identity", "~/.aws/credentials", "container", "instance"] {
+        assert!(text.contains(tried), "{text}");
+    }
+    let error = connect(&[("AWS_EC2_METADATA_DISABLED", "true".into()), ("SM_CURRENT_HOST", "algo-1".into())]);
+    assert!(error.unwrap_err().to_string().contains("network isolation"));
+}
+
+#[test]
+fn outside_of_tokio_a_bucket_says_so() {
+    let source = Source::parse_with("s3://bucket/x", [("AWS_SKIP_SIGNATURE", "true")]).unwrap();
+    let error = futures::executor::block_on(source.connect()).unwrap_err();
+    assert!(error.to_string().contains("tokio"), "{error}");
+}
+
+#[test]
+fn nothing_that_is_printed_holds_a_secret() {
+    let vars = [("AWS_ACCESS_KEY_ID", "AKIAX"), ("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_REGION", "x")];
+    let source = Source::parse_with("s3://bucket/x", vars).unwrap();
+    let printed = format!("{source:?} {source:#?} {:?}", vars.into_iter().collect::<Vars>());
+    assert!(!printed.contains("hush") && !printed.contains("AKIAX"), "{printed}");
+}
+
+/// An answer of a store, as object_store hands it on.
+fn answer(text: &str) -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
+}
+
+#[test]
+fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
+    let error = answer(
+        "Error performing GET http://x/b - Server returned non-2xx status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code>\
+         <Message>no match</Message><CanonicalRequest>x-amz-security-token:hush</CanonicalRequest><RequestId>R1</RequestId></Error>",
+    );
+    let connection = Connection {
+        provider: "environment".into(),
+        region: "eu".into(),
+        endpoint: "http://x".into(),
+        path_style: true,
+        requester_pays: false,
+    };
+    let said = words::explain(&Facts::of(&error), words::Doing::Reading, "b", &connection, &watch::Refused::default());
+    let said = said.unwrap();
+    assert_eq!(said.kind(), ErrorKind::Denied);
+    assert_eq!(
+        said.source().unwrap().to_string(),
+        "the store answered 403 SignatureDoesNotMatch: no match (request R1)"
+    );
+    assert!(!format!("{said:#?}").contains("hush"));
+    let overload = answer("Server returned non-2xx status code: 503 Slow: <Error><Code>SlowDown</Code></Error>");
+    let nothing =
+        words::explain(&Facts::of(&overload), words::Doing::Reading, "b", &connection, &watch::Refused::default());
+    assert!(nothing.is_none(), "overload is for whoever retries");
+}

@@ -1,0 +1,129 @@
+//! Listing with a manifest: load, compare with the store, or list and keep.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::{
+    Object, Source,
+    connect::{Remote, Vars},
+    manifest::{Manifest, WORTH},
+    read,
+};
+use crate::error::Result;
+
+/// Places compared, a page each: about as many requests as one can wait for at once.
+const LOOKS: usize = 16;
+
+/// Where manifests are kept; `None` for nowhere.
+fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
+    if let Some(dir) = chosen {
+        return Some(dir.to_owned());
+    }
+    match vars.get("INFEED_MANIFEST_DIR") {
+        Some("off") => None,
+        Some(dir) => Some(PathBuf::from(dir)),
+        None => {
+            let home = || vars.get("HOME").map(|home| Path::new(home).join(".cache"));
+            vars.get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|cache| cache.join("infeed"))
+        }
+    }
+}
+
+/// All objects of `source`, in the order of names.
+pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&Path>) -> Result<Vec<Object>> {
+    remote.connect().await?;
+    let endpoint = remote.connection().map(|connection| connection.endpoint).unwrap_or_default();
+    let manifest = folder(remote.vars(), chosen).map(|dir| Manifest::new(&dir, &endpoint, source.url()));
+    if let Some(manifest) = &manifest {
+        let file = manifest.file().display();
+        let wrong = match manifest.load() {
+            Ok(None) => None,
+            Err(wrong) => Some(wrong),
+            Ok(Some(objects)) => match differs(source, remote, &objects).await? {
+                None => {
+                    tracing::info!(objects = objects.len(), %file, "taken from the manifest");
+                    return Ok(objects);
+                }
+                wrong => wrong,
+            },
+        };
+        if let Some(wrong) = wrong {
+            tracing::warn!(%file, url = source.url(), "the manifest is not used and made anew: {wrong}");
+            manifest.forget();
+        }
+    }
+    let mut objects: Vec<Object> = source.list().try_collect().await?;
+    objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    if let Some(manifest) = manifest.filter(|_| objects.len() >= WORTH)
+        && let Err(error) = manifest.store(&objects)
+    {
+        let file = manifest.file().display();
+        tracing::warn!(%file, %error, "the manifest cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+    }
+    Ok(objects)
+}
+
+/// Compares some pages with the store's. Says what differs.
+async fn differs(source: &Source, remote: &Remote, objects: &[Object]) -> Result<Option<String>> {
+    if objects.is_empty() {
+        return Ok(Some("it is empty".into()));
+    }
+    // Other places each time: what one open misses, the next may find.
+    let mut random = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
+    let middle = (2..LOOKS).map(|_| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Some(((random >> 33) as usize) % objects.len())
+    });
+    // Both ends too: most datasets grow at the end.
+    let places: Vec<Option<usize>> = [None, Some(objects.len() - 1)].into_iter().chain(middle).collect();
+    let looks = places.into_iter().map(|place| look(source, remote, objects, place)).collect::<Vec<_>>();
+    let mut looks = stream::iter(looks).buffer_unordered(LOOKS);
+    while let Some(found) = looks.try_next().await? {
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Compares the page after an object; with `None`, the first.
+async fn look(source: &Source, remote: &Remote, objects: &[Object], place: Option<usize>) -> Result<Option<String>> {
+    let root = match source.0.prefix.as_ref() {
+        "" => String::new(),
+        prefix => format!("{prefix}/"),
+    };
+    // Within a folder, since stores order folders in different ways.
+    let name = place.map_or("", |at| objects[at].name.as_str());
+    let parent = name.rfind('/').map_or("", |slash| &name[..=slash]);
+    let after = place.map(|_| format!("{root}{name}"));
+    let page = remote.page(format!("{root}{parent}"), after, None, false).await;
+    let page = page.map_err(|e| read::store_error(e, "cannot be listed").at_object(source.url()))?;
+    let found: Vec<Object> = page.result.objects.into_iter().filter_map(|meta| source.shown(meta)).collect();
+    for object in &found {
+        let known = objects.binary_search_by(|o| o.name.cmp(&object.name)).ok().map(|at| &objects[at]);
+        match known {
+            None => return Ok(Some(format!("{} is new", object.name))),
+            Some(known) if known != object => return Ok(Some(format!("{} has changed", object.name))),
+            Some(_) => {}
+        }
+    }
+    // Whether something is gone can be told only where the store's order is ours.
+    let first = place.map_or(0, |at| at + 1);
+    if found.is_sorted_by(|a, b| a.name < b.name) && found.first().is_none_or(|o| o.name.as_str() > name) {
+        let here = objects[first..].iter().take_while(|object| object.name.starts_with(parent));
+        let complete = page.page_token.is_none();
+        let mut listed = found.iter();
+        for expected in here {
+            match listed.next() {
+                Some(object) if object.name == expected.name => {}
+                None if !complete => break,
+                _ => return Ok(Some(format!("{} is gone", expected.name))),
+            }
+        }
+    }
+    Ok(None)
+}
