@@ -5,6 +5,7 @@
 
 mod agreement;
 mod api;
+mod cache;
 mod cancel;
 mod cli;
 mod codecs;
@@ -27,4 +28,5 @@ mod resume;
 #[cfg(feature = "s3")]
 mod s3;
 mod sampling;
+mod stage;
 mod support;

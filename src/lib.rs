@@ -81,11 +81,11 @@ pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{
-    BadSample, Clock, CostEstimate, DeviceTimes, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
-    Times,
+    BadSample, CacheReport, Clock, CostEstimate, DeviceTimes, Recorder, Report, RequestReport, SlowRequest, Stage,
+    StageReport, Times,
 };
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
-pub use source::Source;
+pub use source::{CacheSpec, Source};
 pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
 #[cfg(feature = "dlpack")]
 pub use sys::dlpack::{Dlpack, DlpackAbi};

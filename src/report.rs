@@ -3,6 +3,7 @@
 //! A [`Recorder`] is shared by all threads of a run; each thread adds what it measured once per job, so the locks are
 //! taken about a thousand times a second. Host times come from `Instant`.
 
+mod cache;
 mod requests;
 
 use std::{
@@ -14,6 +15,8 @@ use std::{
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize, Serializer};
 
+pub(crate) use cache::CacheRecorder;
+pub use cache::CacheReport;
 pub use requests::{CostEstimate, RequestReport, SlowRequest};
 pub(crate) use requests::{Reading, RequestRecorder, Sent};
 
@@ -158,6 +161,8 @@ pub struct Report {
     pub stages: Vec<StageReport>,
     /// Requests to a remote store; `None` where none are made.
     pub requests: Option<RequestReport>,
+    /// The cache; `None` where there is none.
+    pub cache: Option<CacheReport>,
     /// Samples that were skipped or substituted (the first 1,000).
     pub bad_samples: Vec<BadSample>,
     /// How many samples were bad in all.

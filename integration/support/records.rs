@@ -25,6 +25,9 @@ pub(crate) struct Records {
     source: Option<Source>,
     count: u64,
     schema: Schema,
+    /// Whether the plan names versions.
+    tagged: bool,
+    first_tag: u64,
 }
 
 pub(crate) fn content(record: u64) -> Bytes {
@@ -42,7 +45,7 @@ impl Records {
     fn new(source: Option<Source>, count: u64) -> Self {
         let bytes = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
         let schema = Schema::new(vec![Field::new("bytes", bytes), Field::new("label", FieldKind::Label)]);
-        Self { source, count, schema }
+        Self { source, count, schema, tagged: false, first_tag: 0 }
     }
 
     /// Held in memory.
@@ -59,6 +62,24 @@ impl Records {
     pub(crate) fn remote(count: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
         let tracker = Tracker::holding((0..count).map(|record| (name(record), content(record))));
         (Arc::new(Self::new(Some(tracker.source()), count)), tracker)
+    }
+
+    /// As [`remote`](Self::remote), in the version that the store has: caches keep only what has a version.
+    pub(crate) fn tagged(count: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
+        let tracker = Tracker::holding((0..count).map(|record| (name(record), content(record))));
+        (Arc::new(Self { tagged: true, ..Self::new(Some(tracker.source()), count) }), tracker)
+    }
+
+    /// As [`tagged`](Self::tagged), over objects that were put into this source one after another.
+    pub(crate) fn tagged_over(source: Source, count: u64) -> Arc<dyn Dataset> {
+        Arc::new(Self { tagged: true, ..Self::new(Some(source), count) })
+    }
+
+    /// As [`tagged`](Self::tagged), each object in a later version of the same bytes.
+    pub(crate) fn tagged_again(count: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
+        let twice = (0..2 * count).map(|put| (name(put % count), content(put % count)));
+        let tracker = Tracker::holding(twice);
+        (Arc::new(Self { tagged: true, first_tag: count, ..Self::new(Some(tracker.source()), count) }), tracker)
     }
 
     /// One object each, read by the decode threads.
@@ -83,7 +104,10 @@ impl Dataset for Records {
         "records"
     }
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let extents = self.source.iter().map(|source| Extent::whole(source, name(record), LEN as u64));
+        // The store in memory counts its versions.
+        let tag = self.tagged.then(|| format!("\"{}\"", self.first_tag + record));
+        let whole = |source| Extent::whole(source, name(record), LEN as u64).with_etag(tag.as_deref());
+        let extents = self.source.iter().map(whole);
         Ok(ReadPlan::new(extents))
     }
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {

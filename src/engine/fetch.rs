@@ -22,6 +22,7 @@ use super::{
     BatchRows,
     admit::{row_permit, take_rows},
     assembly::Assembly,
+    kept::{self, Piece},
     plan::BatchPlan,
     run::{Gate, RunShared, Sealed},
     workers::Task,
@@ -30,7 +31,7 @@ use crate::{
     dataset::ReadPlan,
     error::Result,
     report::Stage,
-    source::{Extent, Merged, Reader, merge},
+    source::{Extent, Keep, Merged, Reader, Writer, merge},
     sys::rows::Rows,
 };
 
@@ -56,8 +57,8 @@ pub(super) struct Fetcher {
 /// Some rows of a batch whose bytes have come.
 struct Fetched {
     first: usize,
-    bytes: Vec<Result<Vec<Bytes>>>,
-    permit: OwnedSemaphorePermit,
+    bytes: Vec<Result<Vec<Piece>>>,
+    permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Fetcher {
@@ -93,6 +94,7 @@ impl Fetcher {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
+        let (epoch, records) = (plan.epoch, plan.records.clone());
         self.tasks.spawn(place(Arc::clone(&self.run), Arc::clone(&self.rows), plan, batch, arrivals, turn, taken));
 
         self.batches += 1;
@@ -112,18 +114,20 @@ impl Fetcher {
                 chunk_plans.extend(plans.next());
             }
             let rows = chunk_plans.len();
-            let reads = ChunkReads::new(chunk_plans);
+            let reads = ChunkReads::new(&self.run, &reader, epoch, &records[first..], chunk_plans);
             // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
             // the window at least as large as the largest record, so the cut never bites but for merged gaps.
             let want = units(reads.bytes()).min(self.encoded_units);
             let began = Instant::now();
             let Ok(permit) = Arc::clone(&self.encoded).acquire_many_owned(want).await else { return };
+            let permit = Arc::new(permit);
             self.run.recorder.blocked(Stage::Fetch, began.elapsed());
             let (run, reader, arrived) = (Arc::clone(&self.run), reader.clone(), arrived.clone());
             self.tasks.spawn(async move {
-                let bytes = reads.fetch(&run, &reader).await;
+                let (bytes, writers) = reads.fetch(&run, &reader, &permit).await;
                 // The placing task is gone only with the stream.
                 let _ = arrived.send(Fetched { first, bytes, permit });
+                kept::write(&run, writers).await;
             });
             first += rows;
         }
@@ -139,59 +143,113 @@ fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
 }
 
-/// The reads of some records: near extents of one object are one read.
+/// How a read ended.
+enum Came {
+    /// Another read of the same bytes came first.
+    Near(Piece),
+    Read(Result<Bytes>),
+}
+
+/// The reads of some records: near extents of one object are one read, and what the cache has is none.
 struct ChunkReads {
     /// For each record how many extents it has, or why it has none.
     records: Vec<Result<usize>>,
+    /// For each extent what the cache has of it.
+    cached: Vec<Option<Piece>>,
     merged: Vec<Merged>,
+    /// For each extent that is to be read: which it is, and whether the cache wants it.
+    wanted: Vec<(usize, Option<Keep>)>,
 }
 
 impl ChunkReads {
-    fn new(plans: Vec<Result<ReadPlan>>) -> Self {
-        let mut extents = Vec::with_capacity(plans.len());
-        let count = |plan: ReadPlan| {
-            let count = plan.extents.len();
-            extents.extend(plan.extents);
-            count
-        };
-        let mut count = count;
-        let records = plans.into_iter().map(|plan| plan.map(&mut count)).collect();
-        Self { records, merged: merge(extents) }
+    fn new(run: &RunShared, reader: &Reader, epoch: u64, numbers: &[u64], plans: Vec<Result<ReadPlan>>) -> Self {
+        let (mut cached, mut wanted, mut extents) = (Vec::new(), Vec::new(), Vec::with_capacity(plans.len()));
+        let mut records = Vec::with_capacity(plans.len());
+        for (plan, number) in plans.into_iter().zip(numbers) {
+            let Ok(plan) = plan.map_err(|error| records.push(Err(error))) else { continue };
+            records.push(Ok(plan.extents.len()));
+            for extent in plan.extents {
+                let looked = kept::look(run, &extent, epoch, *number);
+                let piece = kept::piece(run, looked, &extent, reader);
+                cached.push(piece.map_or_else(
+                    |keep| {
+                        wanted.push((cached.len(), keep));
+                        extents.push(extent);
+                        None
+                    },
+                    Some,
+                ));
+            }
+        }
+        Self { records, cached, merged: merge(extents), wanted }
     }
 
     /// Bytes to read, those between near extents included.
     fn bytes(&self) -> u64 {
-        self.merged.iter().map(|read| read.extent.len()).sum()
+        let kept: u64 = self.cached.iter().flatten().map(Piece::len).sum();
+        kept + self.merged.iter().map(|read| read.extent.len()).sum::<u64>()
     }
 
-    /// Reads everything; requests begin in plan order, as far as their limits allow.
-    async fn fetch(self, run: &RunShared, reader: &Reader) -> Vec<Result<Vec<Bytes>>> {
+    /// Reads everything; requests begin in plan order, as far as their limits allow. Gives the cache's writers, too.
+    async fn fetch(
+        self,
+        run: &RunShared,
+        reader: &Reader,
+        room: &Arc<OwnedSemaphorePermit>,
+    ) -> (Vec<Result<Vec<Piece>>>, Vec<Writer>) {
         let began = Instant::now();
-        let Self { records, merged } = self;
-        let extents: usize = records.iter().flatten().sum();
-        let mut bytes: Vec<Option<Result<Bytes>>> = (0..extents).map(|_| None).collect();
-        let one = |Merged { extent, parts }: Merged| async move { (read(&run.gate, reader, extent).await, parts) };
+        let Self { records, cached, merged, wanted } = self;
+        let mut pieces: Vec<Option<Result<Piece>>> = cached.into_iter().map(|piece| piece.map(Ok)).collect();
+        let wanted = &wanted;
+        let one = |Merged { extent, parts }: Merged| async move {
+            let mut flight = None;
+            match (&parts[..], parts.first().and_then(|(first, _)| wanted[*first].1)) {
+                ([_], Some(keep)) => match kept::board(run, &extent, &keep, reader).await {
+                    Ok(piece) => return (Came::Near(piece), parts, Vec::new()),
+                    Err(own) => flight = own,
+                },
+                // Parts of a larger read are read together again, whoever reads one of them meanwhile.
+                _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| run.cached.miss()),
+            }
+            let bytes = read(&run.gate, reader, extent).await;
+            let keep = |bytes: &Bytes| {
+                let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));
+                keeps.filter_map(|(keep, bytes)| kept::keep(run, keep, &bytes, room)).collect()
+            };
+            let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
+            // At once, not with the chunk: another chunk may wait for it that this one waits for.
+            drop(flight);
+            (Came::Read(bytes), parts, writers)
+        };
         let mut reads: FuturesUnordered<_> = merged.into_iter().map(one).collect();
-        let mut total = 0;
-        while let Some((read, parts)) = reads.next().await {
-            total += read.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let (mut total, mut writers) = (0, Vec::new());
+        while let Some((came, parts, more)) = reads.next().await {
+            writers.extend(more);
+            let bytes = match came {
+                Came::Near(piece) => {
+                    pieces[wanted[parts[0].0].0] = Some(Ok(piece));
+                    continue;
+                }
+                Came::Read(bytes) => bytes,
+            };
+            total += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
             for (i, place) in parts {
-                bytes[i] = Some(read.clone().map(|bytes| bytes.slice(place)));
+                pieces[wanted[i].0] = Some(bytes.clone().map(|bytes| Piece::Bytes(bytes.slice(place))));
             }
         }
         run.recorder.busy(Stage::Fetch, began.elapsed(), records.len() as u64, total);
-        let mut bytes = bytes.into_iter().flatten();
+        let mut pieces = pieces.into_iter().flatten();
         let take = |count: usize| {
             // All are taken, also behind an error: they belong to this record.
-            let own: Vec<Result<Bytes>> = bytes.by_ref().take(count).collect();
+            let own: Vec<Result<Piece>> = pieces.by_ref().take(count).collect();
             own.into_iter().map(|read| read.map_err(|error| error.at_stage(Stage::Fetch))).collect::<Result<Vec<_>>>()
         };
         let mut take = take;
-        records.into_iter().map(|record| record.and_then(&mut take)).collect()
+        (records.into_iter().map(|record| record.and_then(&mut take)).collect(), writers)
     }
 }
 
-async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result<Bytes> {
+pub(super) async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result<Bytes> {
     let mut read = Box::pin(extent.source.fetch(&extent, reader));
     // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once the
     // stream is dropped. A closed gate never wakes this future again; the task around it is being aborted.
@@ -262,7 +320,7 @@ async fn place(
             rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
         };
         let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-        run.setup.workers.submit(Task::new(&assembly, first, part).fetched(bytes, Some(permit)));
+        run.setup.workers.submit(Task::new(&assembly, first, part).fetched(bytes, permit));
         next = arrivals.recv().await;
     }
 }

@@ -7,6 +7,7 @@
 //!                                 seat in the channel           ◀─ freed when polled
 //!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
 //!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
+//!                                 cached: look up at fetch, read with the job; fresh bytes ─▶ a blocking thread writes
 //!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch seals it
 //! ```
 //!
@@ -32,6 +33,7 @@ mod assembly;
 mod batch;
 mod fetch;
 mod io;
+mod kept;
 mod plan;
 mod run;
 mod workers;
@@ -49,6 +51,7 @@ use crate::{
     dataset::{Dataset, FieldKind},
     error::{Error, Result},
     sampler::{LastBatch, LoaderState, Sampler, Schedule, Shard},
+    source::Cache,
     sys::rows::{Pool, Rows},
     tensor::Tensor,
     transform::Lowered,
@@ -67,6 +70,8 @@ pub(crate) struct Setup {
     pub(crate) bad: BadRows,
     pub(crate) workers: Workers,
     pub(crate) engine: Engine,
+    /// Where bytes of a remote store are kept near.
+    pub(crate) cache: Option<Arc<Cache>>,
 }
 
 /// Which record comes when, and the state that says so.

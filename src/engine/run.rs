@@ -20,7 +20,8 @@ use tokio::{
 use super::{Batch, RecordOrder, Setup, admit, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
-    report::{Recorder, RequestRecorder, RequestReport, Stage},
+    report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage},
+    sampler::Sampler,
 };
 
 /// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
@@ -55,6 +56,10 @@ pub(super) struct RunShared {
     pub(super) recorder: Recorder,
     /// What the requests to remote stores did.
     pub(super) requests: RequestRecorder,
+    /// What the cache did.
+    pub(super) cached: CacheRecorder,
+    /// Says when a record comes again.
+    pub(super) sampler: Arc<dyn Sampler>,
     pub(super) started: Instant,
     /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
     pub(super) planned: AtomicBool,
@@ -88,6 +93,8 @@ impl Run {
             gate: Gate::default(),
             recorder: Recorder::default(),
             requests: RequestRecorder::default(),
+            cached: CacheRecorder::default(),
+            sampler: Arc::clone(&order.sampler),
             started: Instant::now(),
             planned: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
@@ -121,6 +128,11 @@ impl Run {
     /// What the requests did; `None` where the dataset makes none.
     pub(crate) fn requests(&self) -> Option<RequestReport> {
         self.shared.setup.dataset.needs_fetch().then(|| self.shared.requests.report(Instant::now()))
+    }
+
+    /// What the cache did; `None` where there is none.
+    pub(crate) fn cache(&self) -> Option<CacheReport> {
+        self.shared.setup.cache.as_ref().map(|cache| cache.report(&self.shared.cached))
     }
 
     pub(crate) fn started(&self) -> Instant {

@@ -24,6 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     ChunkSize,
     assembly::Assembly,
+    kept::Piece,
     run::{Gate, RunShared},
 };
 use crate::{
@@ -43,8 +44,8 @@ pub(super) struct Task {
     pub(super) first: usize,
     /// One for each field.
     pub(super) rows: Vec<Rows>,
-    /// One for each row: bytes that were fetched already; empty when the worker reads them itself.
-    pub(super) fetched: Vec<Result<Vec<Bytes>>>,
+    /// One for each row: bytes that were fetched or lie in the cache; empty when the worker reads from the source.
+    pub(super) fetched: Vec<Result<Vec<Piece>>>,
     /// Samples that were read already; empty for a fresh task.
     samples: Vec<Item>,
     /// Who may take it.
@@ -62,8 +63,8 @@ impl Task {
         Self { assembly, first, rows, fetched: Vec::new(), samples: Vec::new(), allowed, untried, encoded: None }
     }
 
-    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Bytes>>>, encoded: Option<OwnedSemaphorePermit>) -> Self {
-        (self.fetched, self.encoded) = (fetched, encoded.map(Arc::new));
+    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Piece>>>, encoded: Arc<OwnedSemaphorePermit>) -> Self {
+        (self.fetched, self.encoded) = (fetched, Some(encoded));
         self
     }
 
@@ -456,10 +457,16 @@ impl Thread {
             let record = assembly.plan.records[first + i];
             let rng = assembly.plan.rng(first + i);
             let sample = match fetched.next() {
-                Some(bytes) => bytes.and_then(|bytes| {
-                    let plan = self.dataset.plan(record, rng)?;
-                    self.dataset.parse(record, &plan, &bytes)
-                }),
+                Some(pieces) => {
+                    let Some(bytes) = pieces.map(|pieces| self.collect(&run, pieces, buffers)).transpose() else {
+                        let _ = ticket.redeem();
+                        return None;
+                    };
+                    bytes.and_then(|bytes| bytes).and_then(|bytes| {
+                        let plan = self.dataset.plan(record, rng)?;
+                        self.dataset.parse(record, &plan, &bytes)
+                    })
+                }
                 None => {
                     let Some(sample) = self.read(record, rng, &run.gate, buffers, &mut read) else {
                         // The stream is gone: its batch needs no error.
@@ -545,6 +552,34 @@ impl Thread {
             bytes.push(buffers.lend(buffer));
         }
         Some(self.dataset.parse(record, &plan, &bytes))
+    }
+
+    /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
+    fn collect(
+        &self,
+        run: &Arc<RunShared>,
+        pieces: Vec<Piece>,
+        buffers: &mut Buffers,
+    ) -> Option<Result<smallvec::SmallVec<[Bytes; 1]>>> {
+        let mut all = smallvec::SmallVec::new();
+        for piece in pieces {
+            let bytes = match piece {
+                Piece::Bytes(bytes) => bytes,
+                Piece::Cached(cached) => {
+                    let mut buffer = buffers.take();
+                    if cached.read(run, &mut buffer)? {
+                        buffers.lend(buffer)
+                    } else {
+                        match cached.read_again(run)? {
+                            Ok(bytes) => bytes,
+                            Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+                        }
+                    }
+                }
+            };
+            all.push(bytes);
+        }
+        Some(Ok(all))
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {

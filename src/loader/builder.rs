@@ -13,6 +13,7 @@ use crate::{
     engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
     error::{Error, ErrorKind, Result},
     sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
+    source::{Cache, CacheSpec},
     sys::rows::Pool,
     transform::Transform,
     types::{DType, Device, Layout},
@@ -180,6 +181,23 @@ impl LoaderBuilder {
     /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
     pub fn io_concurrency(mut self, requests: usize) -> Self {
         self.config.io_concurrency = Some(requests);
+        self
+    }
+
+    /// Keeps what is read from a remote store near, in a folder or in memory, so that the next epoch reads it there.
+    ///
+    /// Entries are known by store, name, version tag (ETag) and range; objects without a tag are not kept. Each is
+    /// verified when it is read; a damaged one is removed and read from the store. When the cache is full, what is
+    /// needed soonest stays: on one machine, which reads everything each epoch, that is what is there already; with
+    /// several, what this machine reads in the next epoch replaces what it reads later
+    /// ([`Sampler::position`](crate::sampler::Sampler::position) tells). A folder may be shared by all processes of a
+    /// machine, and is usable after any crash. What its disk refuses is a warning: the run goes on without. Reading
+    /// it is the decoding threads' work. Datasets of local files do not use it.
+    ///
+    /// Memory: `ram:SIZE` comes on top of [`memory_budget`](Self::memory_budget); the table of entries takes about
+    /// 150 bytes each.
+    pub fn cache(mut self, cache: CacheSpec) -> Self {
+        self.config.cache = Some(cache);
         self
     }
 
@@ -351,6 +369,7 @@ impl LoaderBuilder {
         config.prefetch = Some(prefetch);
         config.memory_budget = Some(shares.budget);
         config.max_image_bytes = max_image;
+        let cache = open_cache(&config, &*dataset)?;
         let bad = match config.on_bad_sample {
             OnBadSample::Stop => BadRows::Stop,
             OnBadSample::Skip { .. } => BadRows::Skip,
@@ -365,11 +384,23 @@ impl LoaderBuilder {
             bad,
             workers: workers_started,
             engine,
+            cache,
             dataset,
         };
         tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
         Ok(Loader { setup: Arc::new(setup), order, own_sampler, config: Arc::new(config) })
     }
+}
+
+/// The cache of a dataset that is read from afar.
+fn open_cache(config: &LoaderConfig, dataset: &dyn Dataset) -> Result<Option<Arc<Cache>>> {
+    let Some(spec) = &config.cache else { return Ok(None) };
+    if !dataset.needs_fetch() {
+        tracing::warn!("the dataset is not read from a remote store: the cache is not used");
+        return Ok(None);
+    }
+    memory::check_ram_cache(spec)?;
+    Cache::open(spec, config.shard.local_rank(), config.shard.local_world()).map(Some)
 }
 
 /// The order of `dataset`; `lanes` where the order leaves their number open.

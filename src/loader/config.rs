@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::Split,
     sampler::{LastBatch, Order, Shard},
+    source::CacheSpec,
     transform::Transform,
     types::{DType, Device, Layout},
 };
@@ -78,6 +79,9 @@ pub struct LoaderConfig {
     /// Requests in flight to a remote store, at most; `None`: found while reading, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
+    /// Where bytes of a remote store are kept near, see [`LoaderBuilder::cache`](crate::LoaderBuilder::cache). Default:
+    /// nowhere.
+    pub cache: Option<CacheSpec>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,
 }
@@ -102,6 +106,7 @@ impl Default for LoaderConfig {
             split: Split::default(),
             max_image_bytes: None,
             io_concurrency: None,
+            cache: None,
             on_bad_sample: OnBadSample::default(),
         }
     }

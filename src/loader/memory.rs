@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    source::CacheSpec,
+};
 
 /// What a loader needs, before the budget is divided. All in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,6 +157,16 @@ pub(super) fn divide_device(
     };
     let batches = (budget - decoders) / batch.max(1);
     Ok((budget, batches.saturating_sub(1).clamp(1, wanted.max(1)) as usize))
+}
+
+/// Refuses a cache in memory that this machine can't hold.
+pub(super) fn check_ram_cache(spec: &CacheSpec) -> Result<()> {
+    let machine = machine_bytes();
+    if spec.is_ram() && spec.bytes() > machine {
+        let what = format!("the cache is to hold {} in memory, the machine has {}", mib(spec.bytes()), mib(machine));
+        return Err(Error::config(what).hint("give it less, or a folder"));
+    }
+    Ok(())
 }
 
 /// A size for people.

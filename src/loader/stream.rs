@@ -93,6 +93,7 @@ impl BatchStream {
             step,
             stages,
             requests: self.run.requests(),
+            cache: self.run.cache(),
             bad_samples: self.bad_samples.clone(),
             bad_sample_count: self.bad_here,
         }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! url ─ Source::parse ─▶ Source ─ list ─▶ Object (name, size) ─ dataset ─▶ Extent ─┬ read: a future (networks)
-//!                                                                                  └ open_inline, read_into: on
-//!                                                                                    the thread that decodes (files)
+//!                                                                       (or what   └ open_inline, read_into: on
+//!                                                                      the cache has) the thread that decodes (files)
 //! ```
 //!
 //! A bucket finds its credentials in [`Source::connect`], and its listing may be kept in a manifest (`known.rs` says when
@@ -19,6 +19,7 @@
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod connect;
 mod extent;
 #[cfg(feature = "s3")]
@@ -36,6 +37,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
+pub use cache::CacheSpec;
+pub(crate) use cache::{Cache, Flight, Keep, Looked, NextUse, Use, Writer};
 pub use connect::Connection;
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
@@ -59,6 +62,8 @@ struct Inner {
     inline: bool,
     /// Shared by all who read from this store in this process.
     requests: Arc<Requests>,
+    /// Names the store to caches, beside the url: its endpoint.
+    store_name: Arc<str>,
     /// The folder of `prefix`, when it is one of this machine: listed without the store, see [`walk`].
     folder: Option<PathBuf>,
     /// The only object, when the user named one; `url` ends with it.
@@ -196,6 +201,7 @@ impl Source {
             url,
             inline: false,
             requests: Requests::new(),
+            store_name: "".into(),
             folder: None,
             only: None,
             #[cfg(feature = "s3")]
@@ -214,8 +220,14 @@ impl Source {
     /// The same place, whose requests count together with those of every other source of this process with the same
     /// `store` (endpoint and bucket).
     pub(crate) fn sharing_requests(mut self, store: &str) -> Self {
-        Arc::make_mut(&mut self.0).requests = Requests::shared(store);
+        let inner = Arc::make_mut(&mut self.0);
+        (inner.requests, inner.store_name) = (Requests::shared(store), store.into());
         self
+    }
+
+    /// Tells stores apart whose urls are the same.
+    pub(crate) fn store(&self) -> &str {
+        &self.0.store_name
     }
 
     /// The same number for handles to the same place.

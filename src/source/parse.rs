@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasher, RandomState},
     path::{self, PathBuf},
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
@@ -36,7 +37,7 @@ pub(super) fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<S
                     .hint("make it with Source::memory(name) and put objects into it first"));
             };
             Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url)
-                .sharing_requests(&format!("memory {name}")))
+                .sharing_requests(&format!("memory {name} {:016x}", *PROCESS)))
         }
         "s3" => {
             let (bucket, prefix) = split(rest, url, "a bucket", "s3://bucket/prefix")?;
@@ -80,6 +81,10 @@ fn split<'a>(rest: &'a str, url: &str, what: &str, form: &'static str) -> Result
     let prefix = Path::parse(prefix).map_err(|e| bad().with_source(e))?;
     Ok((host, prefix))
 }
+
+/// Tells the memory of this process from that of others: an object there is known to no one else, whatever its name and
+/// version.
+static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
 
 static STORES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
 
@@ -142,6 +147,7 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         url: tidy(url),
         inline: true,
         requests: Requests::new(),
+        store_name: "".into(),
         folder: Some(folder),
         only,
         #[cfg(feature = "s3")]

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use infeed::{DType, Device, Layout, codec::Split, sampler::LastBatch};
+use infeed::{CacheSpec, DType, Device, Layout, codec::Split, sampler::LastBatch};
 
 use crate::{out::JsonTarget, units};
 
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Tell what a dataset holds: format, records, classes, sizes, fields, the first records
     Inspect(InspectArgs),
+    /// Copy a dataset to a local folder or RAM disk: verified, resumable, within a bound
+    Stage(StageArgs),
     /// Generate data with the statistics of the real thing
     Synth(SynthArgs),
     /// Remove the demo's folder when the demo is gone, however it ended
@@ -108,6 +110,9 @@ pub(crate) struct LoaderArgs {
     /// Requests in flight to a remote store [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub io_concurrency: Option<Auto<usize>>,
+    /// Keep what is read from a remote store in a folder (shared by all processes) or in memory
+    #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
+    pub cache: Option<CacheSpec>,
     /// Random order with this seed; none reads in sequence [default: none]
     #[arg(long, value_name = "SEED|none")]
     pub shuffle: Option<Shuffle>,
@@ -149,6 +154,23 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Write all figures as JSON; with - to stdout, and the tables to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StageArgs {
+    /// What to copy: a dataset, or an archive (.tar, .tar.gz, .tgz, .tar.zst) that is unpacked
+    pub url: String,
+    /// Where to: a folder, made when it is not there; a copy that broke off goes on
+    pub dir: PathBuf,
+    /// The most that may lie in the folder; an archive lies there until it is unpacked
+    #[arg(long, value_name = "SIZE")]
+    pub limit: Option<Bytes>,
+    /// Files copied at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: u32,
+    /// Write all figures as JSON; with - to stdout, and the words to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
 }

@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod sheet;
 mod signals;
+mod stage;
 mod state;
 mod synth;
 mod units;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Demo => on_runtime(demo::command()),
         Command::Run(args) => on_runtime(run::command(*args)),
         Command::Inspect(args) => on_runtime(inspect::command(args)),
+        Command::Stage(args) => on_runtime(stage::command(args)),
         Command::Synth(args) => synth::command(&args),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };

@@ -46,6 +46,9 @@ pub(crate) fn loader_config(
     set_auto(&mut config.streams, args.streams);
     set(&mut config.split, args.split);
     set_auto(&mut config.io_concurrency, args.io_concurrency);
+    if args.cache.is_some() {
+        config.cache.clone_from(&args.cache);
+    }
     match args.shuffle {
         Some(Shuffle::Off) => config.order = Order::Sequential,
         Some(Shuffle::Seed(seed)) => config.order = Order::Random { seed },

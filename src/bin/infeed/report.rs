@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
-use infeed::{BadSample, CostEstimate, RequestReport, StageReport, Times};
+use infeed::{BadSample, CacheReport, CostEstimate, RequestReport, StageReport, Times};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -49,6 +49,8 @@ pub(crate) struct RunReport {
     pub stages: Vec<StageReport>,
     /// To a remote store; `None` for data that is read otherwise.
     pub requests: Option<Requests>,
+    /// What `--cache` did; `None` without it.
+    pub cache: Option<CacheReport>,
     pub device: String,
     /// What that GPU did meanwhile.
     pub gpu: Option<GpuUse>,
@@ -139,6 +141,9 @@ impl RunReport {
         if let Some(requests) = &self.requests {
             rows.push(("requests", requests.words()));
         }
+        if let Some(cache) = &self.cache {
+            rows.push(("cache", cache_words(cache)));
+        }
         if let Some(first) = self.first_batch_seconds {
             let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));
             rows.push(("first batch", format!("{} (before it: open {open}, build {build})", units::time(first))));
@@ -210,6 +215,24 @@ impl RunReport {
         align_right(&mut table, 1..);
         table.trim_fmt()
     }
+}
+
+fn cache_words(cache: &CacheReport) -> String {
+    let percent = 100.0 * cache.hits as f64 / (cache.hits + cache.misses).max(1) as f64;
+    let mut words = format!(
+        "{percent:.1} % of {} reads served ({}), {} written, holds {} of {}",
+        units::count(cache.hits + cache.misses),
+        units::size(cache.bytes_hit),
+        units::size(cache.bytes_written),
+        units::size(cache.used),
+        units::size(cache.size)
+    );
+    for (count, what) in [(cache.not_kept, "not kept"), (cache.evictions, "evicted"), (cache.damaged, "damaged")] {
+        if count > 0 {
+            let _ = write!(words, ", {} {what}", units::count(count));
+        }
+    }
+    words
 }
 
 fn gpu_words(gpu: &GpuUse) -> String {

@@ -130,6 +130,7 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum,
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
+        cache: report.cache,
         requests: report.requests.map(|requests| Requests::new(requests, &args.url, epochs_read)),
         stopped: trainer.stopped,
         device: loader.config().device.unwrap_or_default().to_string(),

@@ -1,0 +1,256 @@
+//! One archive: copied as it is, unpacked after.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use futures::StreamExt;
+use infeed::{Source, source::Object};
+
+use super::{AHEAD_ALONE, Done, Entry, Hasher, RANGE, Target, inside, manifest, part_in, ranges, unwritable};
+use crate::{args::StageArgs, failure::Failure, out::Out, units};
+
+/// How a tar is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    /// By the name's end; `None` is no archive.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+        if ends(&[".tar"]) {
+            Some(Self::Plain)
+        } else if ends(&[".tar.gz", ".tgz"]) {
+            Some(Self::Gzip)
+        } else if ends(&[".tar.zst", ".tzst"]) {
+            Some(Self::Zstd)
+        } else {
+            None
+        }
+    }
+
+    fn reader<'a>(self, file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(match self {
+            Self::Plain => Box::new(file),
+            // Several members in one file, as parallel compressors write them.
+            Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+            Self::Zstd => Box::new(ruzstd::decoding::StreamingDecoder::new(file).map_err(io::Error::other)?),
+        })
+    }
+}
+
+/// The line that says that all of an archive was unpacked.
+const UNPACKED: &str = "*unpacked";
+
+/// Copies and unpacks; only unpacks, or does nothing, where that was done.
+pub(super) async fn stage(
+    args: &StageArgs,
+    source: &Source,
+    object: &Object,
+    packing: Packing,
+    mut target: Target,
+    out: &mut Out,
+) -> Result<Done, Failure> {
+    let known = target.manifest.take();
+    let files = || known.values().filter(|entry| !entry.name.starts_with('*'));
+    let here = |entry: &Entry| super::holds(&target.dir.join(&entry.name), entry.size, &entry.xxh3);
+    let same = |entry: &Entry| entry.size == object.size && entry.etag == object.etag;
+    if known.get(UNPACKED).is_some_and(same) && files().all(here) {
+        let bytes = files().map(|entry| entry.size).sum();
+        let top = top_of(files().map(|entry| entry.name.as_str()));
+        return Ok(Done { kept: (files().count() as u64, bytes), top, ..Done::default() });
+    }
+    let path = target.dir.join(manifest::FOLDER).join("archive");
+    let moved = fetch(args, source, object, &path, &known, &mut target, out).await?;
+    let mut done = unpack(args, object, packing, &path, &mut target, out)?;
+    target.manifest.add(&Entry::file(UNPACKED, object.size, object.etag.as_deref(), ""))?;
+    fs::remove_file(&path).map_err(|error| Failure::file("cannot remove", &path, error))?;
+    done.moved = moved;
+    Ok(done)
+}
+
+/// Copies the archive from where an earlier copy broke off; gives the bytes that came.
+async fn fetch(
+    args: &StageArgs,
+    source: &Source,
+    object: &Object,
+    path: &Path,
+    known: &HashMap<String, Entry>,
+    target: &mut Target,
+    out: &mut Out,
+) -> Result<u64, Failure> {
+    let failed = |error| unwritable(path, error);
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let mut at = 0;
+    let mut buffer = Vec::new();
+    // Ranges in order, as far as each is what was written.
+    let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
+    while let Some(entry) = known.get(&format!("*{at}")).filter(|entry| entry.etag == object.etag && fits(entry, at)) {
+        buffer.resize(entry.size as usize, 0);
+        let mut hasher = Hasher::default();
+        let read = file.read_exact(&mut buffer).and_then(|()| hasher.write_all(&buffer));
+        if read.is_err() || hasher.hex() != entry.xxh3 {
+            break;
+        }
+        at += entry.size;
+    }
+    drop(buffer);
+    file.set_len(at).map_err(failed)?;
+    let rest = object.size - at;
+    // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
+    let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
+    target.check_room(args, at, rest + unpacked, 0)?;
+    out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
+    io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
+    let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();
+    while let Some(bytes) = reads.next().await {
+        let bytes = bytes.inspect_err(|_| out.end_bar())?;
+        let mut hasher = Hasher::default();
+        file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
+        let (name, size) = (format!("*{at}"), bytes.len() as u64);
+        target.manifest.add(&Entry::file(&name, size, object.etag.as_deref(), &hasher.hex()))?;
+        at += size;
+        out.bar().inc(size);
+    }
+    out.end_bar();
+    Ok(rest)
+}
+
+/// Writes the files of an archive; links and devices are left out.
+fn unpack(
+    args: &StageArgs,
+    object: &Object,
+    packing: Packing,
+    path: &Path,
+    target: &mut Target,
+    out: &mut Out,
+) -> Result<Done, Failure> {
+    let bad = |error: io::Error| Failure::Failed(format!("{}: cannot be unpacked: {error}", args.url));
+    let file = File::open(path).map_err(bad)?;
+    out.start_bar(object.size, "unpacking {wide_bar} {bytes}/{total_bytes}, {eta} left");
+    let counted = Counted { inner: io::BufReader::with_capacity(1 << 20, file), bar: out.bar().clone() };
+    let mut archive = tar::Archive::new(packing.reader(counted).map_err(bad)?);
+    let (mut done, mut names) = (Done::default(), Vec::new());
+    let part = part_in(&target.dir, 0);
+    for entry in archive.entries().map_err(bad)? {
+        let mut entry = entry.map_err(bad)?;
+        let kind = entry.header().entry_type();
+        if kind.is_dir() || kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
+            continue;
+        }
+        if !kind.is_file() && !kind.is_contiguous() {
+            done.left_out += 1;
+            continue;
+        }
+        let name = entry.path().map_err(bad)?.to_str().map(str::to_owned);
+        let name = name.ok_or_else(|| Failure::Failed(format!("{}: a name in it is not Unicode", args.url)))?;
+        // As `tar c .` writes them.
+        let name = name.trim_start_matches("./").to_owned();
+        let (path, size) = (inside(&target.dir, &name)?, entry.size());
+        let all = done.copied.1.saturating_add(size);
+        if let Some(limit) = args.limit.filter(|limit| all.saturating_add(object.size) > limit.0) {
+            let what =
+                format!("{} and what is in it take more than --limit {}; raise it", args.url, units::size(limit.0));
+            return Err(Failure::Failed(what));
+        }
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|error| unwritable(&path, error))?;
+        }
+        let file = File::create(&part).map_err(|error| unwritable(&path, error))?;
+        let mut both = Both { file, hasher: Hasher::default(), failed: None };
+        let copied = io::copy(&mut entry, &mut both);
+        if let Some(error) = both.failed {
+            return Err(unwritable(&path, error));
+        }
+        let copied = copied.map_err(bad)?;
+        if copied != size {
+            return Err(bad(io::Error::other(format!("{name} ends after {copied} of {size} bytes"))));
+        }
+        fs::rename(&part, &path).map_err(|error| unwritable(&path, error))?;
+        target.manifest.add(&Entry::file(&name, size, None, &both.hasher.hex()))?;
+        done.copied = (done.copied.0 + 1, all);
+        names.push(name);
+    }
+    out.end_bar();
+    if names.is_empty() {
+        return Err(Failure::Failed(format!("{}: no files in it", args.url)));
+    }
+    done.top = top_of(names.iter().map(String::as_str));
+    Ok(done)
+}
+
+/// The folder that all names begin with.
+fn top_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut tops = names.map(|name| name.split_once('/').map(|(top, _)| top));
+    let first = tops.next()??;
+    tops.all(|top| top == Some(first)).then(|| first.to_owned())
+}
+
+/// Tells the bar how far the archive is.
+struct Counted<R> {
+    inner: R,
+    bar: indicatif::ProgressBar,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer).inspect(|n| self.bar.inc(*n as u64))
+    }
+}
+
+/// A file and its hash; tells failures of the file from those of the archive.
+struct Both {
+    file: File,
+    hasher: Hasher,
+    failed: Option<io::Error>,
+}
+
+impl Write for Both {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Err(error) = self.file.write_all(bytes) {
+            self.failed = Some(error);
+            return Err(io::Error::other("the disk refused"));
+        }
+        self.hasher.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_are_known_by_their_names() {
+        for (name, packing) in [
+            ("a.tar", Some(Packing::Plain)),
+            ("A.TAR", Some(Packing::Plain)),
+            ("a.tar.gz", Some(Packing::Gzip)),
+            ("a.tgz", Some(Packing::Gzip)),
+            ("a.tar.zst", Some(Packing::Zstd)),
+            ("a.zip", None),
+            ("tar", None),
+        ] {
+            assert_eq!(Packing::of(name), packing, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_folder_for_all_is_told() {
+        assert_eq!(top_of(["a/1", "a/b/2"].into_iter()).as_deref(), Some("a"));
+        assert_eq!(top_of(["a/1", "b/2"].into_iter()), None);
+        assert_eq!(top_of(["a/1", "2"].into_iter()), None);
+        assert_eq!(top_of([].into_iter()), None);
+    }
+}

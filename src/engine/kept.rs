@@ -1,0 +1,198 @@
+//! Bytes that lie in the cache, on their way into and out of it.
+//!
+//! The fetching task looks them up, the decode threads read them: a hit is a local file, and a thread that blocks on
+//! one is cheaper than two hops through the blocking pool.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{sync::OwnedSemaphorePermit, task};
+
+use super::{fetch::read, run::RunShared};
+use crate::{
+    error::{self, Error, ErrorKind},
+    report::Stage,
+    source::{Extent, Flight, Keep, Looked, NextUse, Reader, Use, Writer},
+};
+
+/// Bytes of one extent.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// Here.
+    Bytes(Bytes),
+    /// In the cache.
+    Cached(Box<Cached>),
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Cached(cached) => cached.extent.len(),
+        }
+    }
+}
+
+/// A read that the cache can serve, and what it takes to ask the store after all.
+#[derive(Debug)]
+pub(super) struct Cached {
+    pub(super) extent: Extent,
+    pub(super) keep: Keep,
+    pub(super) reader: Reader,
+}
+
+/// What the cache has of an extent that `record` reads in `epoch`.
+pub(super) fn look(run: &RunShared, extent: &Extent, epoch: u64, record: u64) -> Looked {
+    let Some(cache) = &run.setup.cache else { return Looked::Miss(None) };
+    let looked = cache.look(extent, Use { now: epoch, next: next_use(run, epoch, record) }, record);
+    if matches!(looked, Looked::Miss(None)) {
+        run.cached.miss();
+        run.cached.not_kept();
+    }
+    looked
+}
+
+/// A piece that the cache has, or what it wants of the store.
+pub(super) fn piece(run: &RunShared, looked: Looked, extent: &Extent, reader: &Reader) -> Result<Piece, Option<Keep>> {
+    match looked {
+        Looked::Memory(bytes) => {
+            run.cached.hit(bytes.len() as u64);
+            Ok(Piece::Bytes(bytes))
+        }
+        Looked::File(keep) => {
+            Ok(Piece::Cached(Box::new(Cached { extent: extent.clone(), keep, reader: reader.clone() })))
+        }
+        Looked::Miss(keep) => Err(keep),
+    }
+}
+
+/// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another
+/// stream. `Err`: read them.
+pub(super) async fn board(
+    run: &RunShared,
+    extent: &Extent,
+    keep: &Keep,
+    reader: &Reader,
+) -> Result<Piece, Option<Flight>> {
+    let Some(cache) = &run.setup.cache else { return Err(None) };
+    loop {
+        let flight = match cache.begin(keep) {
+            Ok(flight) => Some(flight),
+            Err(other) => {
+                other.await;
+                None
+            }
+        };
+        // Again, also before a read of one's own: since the plan was made another one may have begun and ended.
+        if let Ok(piece) = piece(run, cache.look_again(keep), extent, reader) {
+            return Ok(piece);
+        }
+        if flight.is_some() {
+            run.cached.miss();
+            return Err(flight);
+        }
+    }
+}
+
+/// When this machine reads a record again after `epoch`.
+fn next_use(run: &RunShared, epoch: u64, record: u64) -> NextUse {
+    // Beyond it, one epoch is as far as another: with 64 machines it is the rule, and an inverse costs a microsecond.
+    const FAR: u64 = 8;
+    let shard = run.setup.shard;
+    let here = shard.local_world().max(1);
+    // Ranks of one machine follow one another, as launchers number them.
+    let first = shard.rank() - shard.local_rank().min(shard.rank());
+    for next in 1..=FAR {
+        let next = epoch.saturating_add(next);
+        // Without an inverse all that is known is that it may come in the next epoch.
+        let Some(position) = run.sampler.position(next, record) else { return NextUse { epoch: next, position: 0 } };
+        let rank = position % u64::from(shard.world());
+        if (u64::from(first)..u64::from(first) + u64::from(here)).contains(&rank) {
+            return NextUse { epoch: next, position };
+        }
+    }
+    NextUse { epoch: epoch.saturating_add(FAR + 1), position: 0 }
+}
+
+/// Gives fresh bytes to the cache; a writer when it wants one more thread to write with.
+pub(super) fn keep(run: &RunShared, keep: Keep, bytes: &Bytes, room: &Arc<OwnedSemaphorePermit>) -> Option<Writer> {
+    // What waits to be written keeps its room: with more than half of the window, reading would wait for the disk.
+    let most = run.setup.limits.encoded / 2;
+    run.setup.cache.as_ref()?.keep(keep, bytes, room, most, &run.cached)
+}
+
+/// Writes what the cache was given, a thread for each writer; ends when they find nothing more.
+pub(super) async fn write(run: &Arc<RunShared>, writers: impl IntoIterator<Item = Writer>) {
+    let write = |writer: Writer| {
+        let run = Arc::clone(run);
+        task::spawn_blocking(move || writer.run(&|epoch, record| next_use(&run, epoch, record)))
+    };
+    let writing: Vec<_> = writers.into_iter().map(write).collect();
+    for writer in writing {
+        // A panic's message is on stderr; the cache is the worse for it, not the run.
+        let _ = writer.await;
+    }
+}
+
+impl Cached {
+    /// Reads the bytes on this thread; `Some(false)`: they are not there any more. `None`: the stream is gone.
+    pub(super) fn read(&self, run: &RunShared, buffer: &mut BytesMut) -> Option<bool> {
+        if run.gate.is_closed() {
+            return None;
+        }
+        let cache = run.setup.cache.as_ref()?;
+        let there = cache.read(&self.keep, buffer, &run.cached);
+        if there {
+            run.cached.hit(self.extent.len());
+        } else {
+            run.cached.miss();
+        }
+        Some(there)
+    }
+
+    /// Reads the bytes from the store while this thread waits; rare. `None`: the stream is gone.
+    pub(super) fn read_again(self, run: &Arc<RunShared>) -> Option<error::Result<Bytes>> {
+        let Self { extent, keep: wanted, reader } = self;
+        let (done, answer) = mpsc::channel();
+        let task = {
+            let run = Arc::clone(run);
+            let engine = run.setup.engine.clone();
+            engine.spawn(async move {
+                let bytes = read(&run.gate, &reader, extent).await;
+                if let Ok(bytes) = &bytes {
+                    let _ = done.send(Ok(bytes.clone()));
+                    // Its row holds the room for these bytes; what little this adds is not counted.
+                    let room = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await;
+                    if let Ok(room) = room.map(Arc::new) {
+                        write(&run, keep(&run, wanted, bytes, &room)).await;
+                    }
+                } else {
+                    let _ = done.send(bytes);
+                }
+            })
+        };
+        loop {
+            match answer.recv_timeout(Duration::from_millis(50)) {
+                Ok(bytes) => {
+                    if let Ok(bytes) = &bytes {
+                        run.recorder.busy(Stage::Fetch, Duration::ZERO, 0, bytes.len() as u64);
+                    }
+                    return Some(bytes);
+                }
+                // A closed gate never wakes the read.
+                Err(mpsc::RecvTimeoutError::Timeout) if run.gate.is_closed() => {
+                    task.abort();
+                    return None;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let what = "reading from the store again panicked";
+                    return Some(Err(Error::new(ErrorKind::Internal, what).hint("please report it")));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a cache did for one stream.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use serde::Serialize;
+
+/// What the cache did for one stream so far. Reads count, not records: a record may take several.
+///
+/// `hits + misses` is the number of reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CacheReport {
+    /// Reads that the cache served.
+    pub hits: u64,
+    /// Reads that went to the store.
+    pub misses: u64,
+    /// Bytes that the cache served.
+    pub bytes_hit: u64,
+    /// Bytes that were put into the cache.
+    pub bytes_written: u64,
+    /// Entries that were removed to make room for others.
+    pub evictions: u64,
+    /// Entries that were not what had been written: removed, and read from the store again.
+    pub damaged: u64,
+    /// Reads that were not kept: no room for what is wanted later, no version tag, too far behind with writing, or a
+    /// folder that can't be written.
+    pub not_kept: u64,
+    /// Bytes in the cache now, of all who share it.
+    pub used: u64,
+    /// The most that it may hold.
+    pub size: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    bytes_hit: AtomicU64,
+    bytes_written: AtomicU64,
+    evictions: AtomicU64,
+    damaged: AtomicU64,
+    not_kept: AtomicU64,
+}
+
+/// Counts what a cache does for one stream. Cloning gives another handle.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CacheRecorder(Arc<Counters>);
+
+fn add(counter: &AtomicU64, n: u64) {
+    // Counters only: nothing is ordered by them.
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl CacheRecorder {
+    pub(crate) fn hit(&self, bytes: u64) {
+        add(&self.0.hits, 1);
+        add(&self.0.bytes_hit, bytes);
+    }
+
+    pub(crate) fn miss(&self) {
+        add(&self.0.misses, 1);
+    }
+
+    pub(crate) fn written(&self, bytes: u64) {
+        add(&self.0.bytes_written, bytes);
+    }
+
+    pub(crate) fn evicted(&self) {
+        add(&self.0.evictions, 1);
+    }
+
+    pub(crate) fn damaged(&self) {
+        add(&self.0.damaged, 1);
+    }
+
+    pub(crate) fn not_kept(&self) {
+        add(&self.0.not_kept, 1);
+    }
+
+    /// The counts so far; what the cache holds is for the cache to add.
+    pub(crate) fn report(&self, used: u64, size: u64) -> CacheReport {
+        let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, not_kept } = &*self.0;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheReport {
+            hits: get(hits),
+            misses: get(misses),
+            bytes_hit: get(bytes_hit),
+            bytes_written: get(bytes_written),
+            evictions: get(evictions),
+            damaged: get(damaged),
+            not_kept: get(not_kept),
+            used,
+            size,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How much room a file system has.
+
+use std::path::Path;
+
+/// Room on the file system of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskRoom {
+    /// Bytes that this process may still write.
+    pub free: u64,
+    /// The files lie in memory (tmpfs, ramfs): what is written there is taken from programs.
+    pub in_memory: bool,
+}
+
+/// Asks for the room on the file system of `path`, which exists. `None` where the system does not say.
+///
+/// ```
+/// # #[cfg(target_os = "linux")]
+/// assert!(infeed::sys::disk::room(std::path::Path::new("/")).is_some());
+/// ```
+#[must_use]
+pub fn room(path: &Path) -> Option<DiskRoom> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::{ffi::CString, mem::MaybeUninit, os::unix::ffi::OsStrExt};
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        let mut found = MaybeUninit::<libc::statfs64>::zeroed();
+        // SAFETY: the path ends with a zero byte, and the kernel writes one `statfs64`, both of which live until the
+        // call returns.
+        let failed = unsafe { libc::statfs64(path.as_ptr(), found.as_mut_ptr()) } != 0;
+        if failed {
+            return None;
+        }
+        // SAFETY: integers, for which zero bytes are a value too; the call filled them in.
+        let found = unsafe { found.assume_init() };
+        const TMPFS: u64 = 0x0102_1994;
+        const RAMFS: u64 = 0x8584_58f6;
+        let kind = found.f_type as u64 & 0xffff_ffff;
+        let free = found.f_bavail.saturating_mul(u64::try_from(found.f_bsize).unwrap_or(0));
+        Some(DiskRoom { free, in_memory: kind == TMPFS || kind == RAMFS })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        None
+    }
+}
