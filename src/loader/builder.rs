@@ -190,7 +190,7 @@ impl LoaderBuilder {
     /// verified when it is read; a damaged one is removed and read from the store. When the cache is full, what is
     /// needed soonest stays: on one machine, which reads everything each epoch, that is what is there already; with
     /// several, what this machine reads in the next epoch replaces what it reads later
-    /// ([`Sampler::position`](crate::sampler::Sampler::position) tells). A folder may be shared by all processes of a
+    /// ([`Sampler::position`] tells). A folder may be shared by all processes of a
     /// machine, and is usable after any crash. What its disk refuses is a warning: the run goes on without. Reading
     /// it is the decoding threads' work. Datasets of local files do not use it.
     ///
