@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use infeed::{
-    DType, ErrorKind, Fingerprint, Result, SampleRng,
+    DType, Engine, ErrorKind, Fingerprint, Result, SampleRng,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
     source::{Extent, Object, Source},
 };
@@ -104,6 +104,57 @@ fn faults_that_stay_are_one_error_after_four_requests() {
         }
         assert_eq!(tracker.requests(), 4, "{fault:?}");
     }
+}
+
+/// Some milliseconds, other ones for each request.
+fn uneven(request: usize) -> Duration {
+    ms((request as u64 * 37) % 11)
+}
+
+#[test]
+fn an_engine_of_several_threads_changes_nothing() {
+    let count = 600;
+    let run = |threads: usize| {
+        let (dataset, tracker) = Records::remote(count);
+        tracker.latency(uneven);
+        let engine = Engine::with_threads(threads.try_into().unwrap()).unwrap();
+        let loader = builder(dataset).batch_size(7).shuffle(5).engine(&engine).build();
+        let loader = futures::executor::block_on(loader).unwrap();
+        let batches = drain(loader.epochs(0..2)).unwrap();
+        // A stream that is dropped begins no read afterwards, whatever thread was about to.
+        for polled in 0..5 {
+            let mut stream = loader.epoch(2).blocking();
+            (0..polled).for_each(|_| _ = stream.next().unwrap().unwrap());
+            drop(stream);
+            let begun = tracker.requests();
+            std::thread::sleep(ms(20));
+            assert_eq!(tracker.requests(), begun);
+        }
+        batches.iter().map(plain).collect::<Vec<_>>()
+    };
+    let one = run(1);
+    assert_eq!(one.len(), 2 * 600 / 7);
+    assert!(one == run(4));
+}
+
+#[test]
+fn reading_ahead_begins_small_and_grows_with_each_batch() {
+    let (batch, step) = (64, ms(1));
+    let (dataset, tracker) = Records::remote(64 * 200);
+    tracker.latency(move |_| step);
+    let loader = futures::executor::block_on(builder(dataset).batch_size(batch).build()).unwrap();
+    let mut stream = loader.epoch(0).blocking();
+    for polled in 0..12 {
+        // Long enough for much more, if it were allowed.
+        std::thread::sleep(ms(150));
+        let ahead = tracker.requests() - polled * batch;
+        assert!(ahead <= (4 + polled) * batch, "{ahead} after {polled}");
+        // Not timed: a machine that is busy may have fewer, never more.
+        stream.next().unwrap().unwrap();
+    }
+    drop(stream);
+    let all = drain(loader.epoch(1)).unwrap();
+    assert_eq!(all.len(), 200, "it never runs dry");
 }
 
 #[test]

@@ -13,11 +13,11 @@ use std::{
 use std::future::Future;
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::AbortHandle,
 };
 
-use super::{Batch, RecordOrder, Setup, admit, plan::Planner};
+use super::{Batch, RecordOrder, Setup, admit, fetch, plan::Planner};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage},
@@ -65,6 +65,8 @@ pub(super) struct RunShared {
     pub(super) planned: AtomicBool,
     /// Batches ahead that were given up when a GPU had no memory left.
     pub(super) given_up: AtomicUsize,
+    /// Batches whose bytes may be asked for; see [`RAMP`](super::fetch::RAMP).
+    pub(super) ramp: Semaphore,
 }
 
 /// A sealed batch on its way to the stream, and the permit for its rows.
@@ -98,6 +100,7 @@ impl Run {
             started: Instant::now(),
             planned: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
+            ramp: Semaphore::new(fetch::first_batches(setup.batch_size)),
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);
@@ -117,6 +120,7 @@ impl Run {
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
         let sealed = ready!(std::pin::Pin::new(head).poll(cx));
         self.head = None;
+        self.shared.ramp.add_permits(fetch::RAMP);
         // The permit ends here: a batch that was handed over has left the budget.
         Poll::Ready(Some(sealed.map_or_else(|_| Err(broken_off()), |Sealed { result, .. }| result)))
     }

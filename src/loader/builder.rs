@@ -360,7 +360,7 @@ impl LoaderBuilder {
         let programs: Arc<[_]> = programs.into();
         let chunk = ChunkSize::new(&dataset, &fields);
         let workers_started = Workers::start(&dataset, &decoder, &programs, chunk)?;
-        let engine = engine.map_or_else(Engine::start, Ok)?;
+        let engine = engine.map_or_else(|| Engine::for_loader(dataset.needs_fetch()), Ok)?;
 
         config.device = Some(place.device());
         config.seed = Some(seed);

@@ -226,19 +226,20 @@ impl Disk {
             file.write_all(bytes)?;
             file.write_all(&footer(key, bytes))?;
             drop(file);
-            match fs::rename(&aside, &target) {
+            match name(&aside, &target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(target.parent().expect("an entry lies in a folder"))?;
-                    fs::rename(&aside, &target)
+                    name(&aside, &target)
                 }
-                renamed => renamed,
+                named => named,
             }
         };
         let written = write();
-        if written.is_err() {
-            let _ = fs::remove_file(&aside);
+        if !matches!(written, Ok(Named::Now)) {
             self.release(key.disk_bytes());
         }
+        // The entry has a name of its own now, or none. (Gone already where it was moved.)
+        let _ = fs::remove_file(&aside);
         self.or_stop(written).is_some()
     }
 
@@ -270,6 +271,25 @@ impl Disk {
             }
         })
         .ok()
+    }
+}
+
+/// How an entry got its name.
+#[derive(Debug)]
+enum Named {
+    Now,
+    /// Another process was faster, so that the ledger counts the entry already.
+    Before,
+}
+
+/// Gives a finished entry its name, unless it has it: of two processes that write the same entry, one does.
+fn name(aside: &Path, target: &Path) -> io::Result<Named> {
+    match fs::hard_link(aside, target) {
+        Ok(()) => Ok(Named::Now),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Named::Before),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        // A file system without links. Two such processes count the entry twice, until the next start counts afresh.
+        Err(_) => fs::rename(aside, target).map(|()| Named::Now),
     }
 }
 
@@ -317,4 +337,22 @@ fn parse_name(folder: &str, name: &str) -> Option<Key> {
         end: end.parse().ok()?,
     };
     (key.start <= key.end).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_that_write_an_entry_one_gives_it_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [mine, yours, entry] = ["mine", "yours", "entry"].map(|name| folder.path().join(name));
+        fs::write(&mine, "mine").unwrap();
+        fs::write(&yours, "yours").unwrap();
+        assert!(matches!(name(&mine, &entry), Ok(Named::Now)));
+        assert!(matches!(name(&yours, &entry), Ok(Named::Before)));
+        assert_eq!(fs::read(&entry).unwrap(), b"mine");
+        let nowhere = folder.path().join("no/such/folder");
+        assert_eq!(name(&mine, &nowhere).unwrap_err().kind(), io::ErrorKind::NotFound, "the folder is made then");
+    }
 }

@@ -52,7 +52,7 @@ fn stragglers_leave_room_for_their_copies() {
     (0..100).for_each(|_| requests.state().hedging.began());
     paused(async {
         // As many as get in: the window less its spare part.
-        let turns: Vec<Turn<'_>> = futures::stream::iter(0..7).then(|_| requests.turn()).collect().await;
+        let turns: Vec<Turn<'_>> = futures::stream::iter(0..limit::START - 1).then(|_| requests.turn()).collect().await;
         assert!(tokio::time::timeout(Duration::from_secs(1), requests.turn()).await.is_err());
         let copy = requests.turn_of_copy().expect("the spare place is free");
         assert!(requests.turn_of_copy().is_none(), "there is one");
