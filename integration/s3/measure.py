@@ -39,13 +39,13 @@ def server_seconds():
     return total
 
 
-def upload(photos):
+def upload(photos, prefix):
     """All files below a folder, unless they are there. Returns how many and their bytes."""
     s3, total, count = client(), 0, 0
-    have = {o["Key"] for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket(), Prefix="photos/")
+    have = {o["Key"] for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket(), Prefix=prefix + "/")
             for o in page.get("Contents", [])}
     for path in sorted(p for p in photos.rglob("*") if p.is_file()):
-        key = f"photos/{path.relative_to(photos)}"
+        key = f"{prefix}/{path.relative_to(photos)}"
         total, count = total + path.stat().st_size, count + 1
         if key not in have:
             s3.upload_file(str(path), bucket(), key)
@@ -55,7 +55,7 @@ def upload(photos):
 def run(infeed, url, *options, **env):
     """The JSON of one run, with the server's CPU time beside it."""
     before = server_seconds()
-    command = [infeed, "run", url, "--device", "cpu", "--batch-size", "64", "--json", "-", *options]
+    command = [infeed, "run", url, "--device", "cpu", "--batch-size", "64", "--last-batch", "partial", "--json", "-", *options]
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
@@ -90,10 +90,10 @@ def caching(args, url, count, total):
     options = ["--transform", args.transform, "--shuffle", "1"]
     rates = {"folder": [], "ram": [], "disk": []}
     disk = pathlib.Path(tempfile.mkdtemp(dir=args.scratch))
-    run(args.infeed, url, *options, "--cache", f"{disk}:{2 * total}")
+    run(args.infeed, url, *options, "--cache", f"{disk}:{2 * total}B")
     for _ in range(args.rounds):
         rates["folder"].append(run(args.infeed, str(args.photos), *options, "--epochs", str(args.epochs)))
-        rates["disk"].append(run(args.infeed, url, *options, "--epochs", str(args.epochs), "--cache", f"{disk}:{2 * total}"))
+        rates["disk"].append(run(args.infeed, url, *options, "--epochs", str(args.epochs), "--cache", f"{disk}:{2 * total}B"))
     print(f"\nFrom a full cache in {args.scratch}, `infeed run URL --cache DIR:SIZE`\n\n| from | images/s | CPU ms an image | requests |\n|---|---|---|---|")
     for name in ("folder", "disk"):
         of = rates[name]
@@ -105,7 +105,7 @@ def caching(args, url, count, total):
     for where in ("ram", "disk"):
         half = total // 2
         folder = tempfile.mkdtemp(dir=args.scratch)
-        spec = f"ram:{half}" if where == "ram" else f"{folder}:{half}"
+        spec = f"ram:{half}B" if where == "ram" else f"{folder}:{half}B"
         told = run(args.infeed, url, *options, "--epochs", "4", "--cache", spec)["cache"]
         print(f"| {where} | 4 | {told['hits'] / (3 * count):.3f} | {told['bytes_written'] / half:.3f} |")
         shutil.rmtree(folder)
@@ -117,9 +117,10 @@ def two_hosts(args, url, count, total):
     runs = []
     for rank in range(2):
         folder = tempfile.mkdtemp(dir=args.scratch)
-        command = [args.infeed, "run", url, "--device", "cpu", "--batch-size", "64", "--json", "-", "--shuffle", "1",
-                   "--transform", args.transform, "--rank", str(rank), "--world-size", "2", "--epochs", str(epochs),
-                   "--cache", f"{folder}:{quarter}"]
+        command = [args.infeed, "run", url, "--device", "cpu", "--batch-size", "16", "--last-batch", "partial", "--json", "-", "--shuffle",
+                   "1", "--transform", args.transform, "--rank", str(rank), "--world-size", "2", "--epochs", str(epochs),
+                   "--memory-budget", args.budget,
+                   "--cache", f"{folder}:{quarter}B"]
         runs.append((folder, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
     for rank, (folder, child) in enumerate(runs):
         out, errors = child.communicate()
@@ -140,12 +141,14 @@ def main():
     parser.add_argument("--scratch", default=tempfile.gettempdir(), help="where caches are made")
     parser.add_argument("--transform", default="caltech")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--budget", default="auto", help="memory budget of the two hosts: what they read ahead should be little of an epoch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=["decoding", "caching", "two-hosts"])
     args = parser.parse_args()
-    count, total = upload(args.photos)
+    prefix = f"measure/{args.photos.resolve().name}"
+    count, total = upload(args.photos, prefix)
     print(f"{count} objects, {total / 1e6:.0f} MB")
-    url = f"s3://{bucket()}/photos"
+    url = f"s3://{bucket()}/{prefix}"
     if args.only in (None, "decoding"):
         decoding(args, url)
     if args.only in (None, "caching"):

@@ -226,12 +226,12 @@ impl Disk {
             file.write_all(bytes)?;
             file.write_all(&footer(key, bytes))?;
             drop(file);
-            match name(&aside, &target) {
+            match settle(&aside, &target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(target.parent().expect("an entry lies in a folder"))?;
-                    name(&aside, &target)
+                    settle(&aside, &target)
                 }
-                named => named,
+                settled => settled,
             }
         };
         let written = write();
@@ -283,7 +283,7 @@ enum Named {
 }
 
 /// Gives a finished entry its name, unless it has it: of two processes that write the same entry, one does.
-fn name(aside: &Path, target: &Path) -> io::Result<Named> {
+fn settle(aside: &Path, target: &Path) -> io::Result<Named> {
     match fs::hard_link(aside, target) {
         Ok(()) => Ok(Named::Now),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Named::Before),
@@ -349,10 +349,10 @@ mod tests {
         let [mine, yours, entry] = ["mine", "yours", "entry"].map(|name| folder.path().join(name));
         fs::write(&mine, "mine").unwrap();
         fs::write(&yours, "yours").unwrap();
-        assert!(matches!(name(&mine, &entry), Ok(Named::Now)));
-        assert!(matches!(name(&yours, &entry), Ok(Named::Before)));
+        assert!(matches!(settle(&mine, &entry), Ok(Named::Now)));
+        assert!(matches!(settle(&yours, &entry), Ok(Named::Before)));
         assert_eq!(fs::read(&entry).unwrap(), b"mine");
         let nowhere = folder.path().join("no/such/folder");
-        assert_eq!(name(&mine, &nowhere).unwrap_err().kind(), io::ErrorKind::NotFound, "the folder is made then");
+        assert_eq!(settle(&mine, &nowhere).unwrap_err().kind(), io::ErrorKind::NotFound, "the folder is made then");
     }
 }
