@@ -252,12 +252,21 @@ impl Drop for Turn<'_> {
 }
 
 /// How a stream reads: a ceiling of its own, and who writes down what its requests did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader {
     ceiling: Option<Arc<Ceiling>>,
     recorder: RequestRecorder,
     /// Whose reads they are, for the watchdog.
     batch: u64,
+}
+
+/// Reads that belong to no stream share a recorder that nobody asks: its histograms cost more than a small read.
+static NOBODYS: LazyLock<RequestRecorder> = LazyLock::new(RequestRecorder::default);
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new(None, NOBODYS.clone())
+    }
 }
 
 /// Permits of one stream; a part is kept for second copies.
