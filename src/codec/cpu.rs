@@ -144,9 +144,12 @@ impl Reader {
                 let start = Instant::now();
                 let read = self.read(file, lowered.row().height, |info| lowered.params(info, rng));
                 *decode += start.elapsed();
-                let (info, params) = read?;
-                let data = &self.buffer.data[..held_bytes(&info, &self.buffer.rows)];
-                Ok((Pixels { info, rows: self.buffer.rows.clone(), data }, params))
+                let (info, params, in_place) = read?;
+                let (rows, data) = match in_place {
+                    Some(at) => (0..info.height, &file[at]),
+                    None => (self.buffer.rows.clone(), &self.buffer.data[..held_bytes(&info, &self.buffer.rows)]),
+                };
+                Ok((Pixels { info, rows, data }, params))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
@@ -159,19 +162,26 @@ impl Reader {
         }
     }
 
-    /// Decodes the rows that the parameters read.
+    /// Decodes the rows that the parameters read, unless the file's own bytes will do: then tells where they lie.
     fn read(
         &mut self,
         file: &[u8],
         height: u32,
         params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
-    ) -> Result<(ImageInfo, ResampleParams)> {
+    ) -> Result<(ImageInfo, ResampleParams, Option<Range<usize>>)> {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
         let head = &file[..file.len().min(64)];
         let codec = self.codecs.iter().find(|codec| codec.recognises(head));
         let codec = &**codec.ok_or_else(|| unrecognised(head, &self.codecs))?;
+        if let Some((info, at)) = guard(codec, || codec.in_place(file))? {
+            if file.get(at.clone()).is_none_or(|pixels| pixels.len() as u64 != info.len_bytes()) {
+                let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
+                return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+            }
+            return Ok((info, params(&info)?, Some(at)));
+        }
         let info = guard(codec, || codec.info(file))?;
         let peak = guard(codec, || codec.peak_bytes(file, &info))?.max(info.len_bytes());
         if peak > self.max_image_bytes {
@@ -188,7 +198,7 @@ impl Reader {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
             return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
         }
-        Ok((info, params))
+        Ok((info, params, None))
     }
 }
 
@@ -305,7 +315,7 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, params) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
+        let (info, params, _) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 

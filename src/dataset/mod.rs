@@ -26,6 +26,7 @@ mod memory;
 mod open;
 mod subset;
 mod synthetic;
+pub(crate) mod tiff;
 
 use std::{fmt::Debug, sync::Arc};
 
