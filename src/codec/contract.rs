@@ -58,7 +58,10 @@ fn check_cut(codec: &dyn ImageCodec, name: &str, file: &[u8], whole: &[u8], used
     for cut in cuts {
         let file = &file[..cut];
         if let Ok(Some((_, at))) = codec.in_place(file) {
-            assert!(file.get(at).is_some_and(|pixels| pixels == whole), "{kind}: {name} cut after {cut} bytes, in place");
+            assert!(
+                file.get(at).is_some_and(|pixels| pixels == whole),
+                "{kind}: {name} cut after {cut} bytes, in place"
+            );
         }
         let Ok(info) = codec.info(file) else { continue };
         // A window in the upper half: that a file is bad must not depend on where it is looked at.

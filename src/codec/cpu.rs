@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt, unsupported,
 };
@@ -106,14 +108,28 @@ impl CpuWorker {
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
+        let mut size = None;
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
             let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
+            fits_mask(lowered, &pixels.info, &mut size)?;
             let out = rows.row_mut(row);
             self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)?;
             lowered.finish(out, item.rng)?;
         }
         Ok(())
+    }
+}
+
+/// A mask has the size of the images before it: else the same draws would fall on other places.
+pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {
+    let here = [info.width, info.height];
+    match size.replace(here) {
+        Some([w, h]) if lowered.is_mask() && here != [w, h] => {
+            let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
+            Err(corrupt(what).hint("make them the same size, or set on_bad_sample(Skip)"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -123,11 +139,13 @@ pub(super) struct Reader {
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     max_image_bytes: u64,
     buffer: PixelBuffer,
+    /// Planes of an image whose channels are files.
+    stack: Vec<u8>,
 }
 
 impl Reader {
     pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
-        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default() }
+        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
     }
 
     /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
@@ -150,6 +168,13 @@ impl Reader {
                     None => (self.buffer.rows.clone(), &self.buffer.data[..held_bytes(&info, &self.buffer.rows)]),
                 };
                 Ok((Pixels { info, rows, data }, params))
+            }
+            Value::Channels(files) => {
+                let start = Instant::now();
+                let read = self.read_channels(files, lowered.row().height, |info| lowered.params(info, rng));
+                *decode += start.elapsed();
+                let (info, rows, params) = read?;
+                Ok((Pixels { info, rows, data: &self.stack }, params))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
@@ -202,6 +227,56 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Decodes the rows that the parameters read, of one file after another, into planes of one image.
+    fn read_channels(
+        &mut self,
+        files: &[Bytes],
+        height: u32,
+        params: impl Fn(&ImageInfo) -> Result<ResampleParams>,
+    ) -> Result<(ImageInfo, Range<u32>, ResampleParams)> {
+        let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
+        let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        let mut first: Option<(ImageInfo, Range<u32>, ResampleParams)> = None;
+        for (n, file) in files.iter().enumerate() {
+            let most = self.max_image_bytes;
+            let (one, params, in_place) = self.read(file, height, |one| {
+                if one.channels != 1 {
+                    let what = format!("{} channels in the file of channel {n}", one.channels);
+                    return Err(unsupported(what).hint("a file for each channel holds one"));
+                }
+                let all = ImageInfo { channels, planar: true, ..*one };
+                if all.len_bytes() > most {
+                    let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
+                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
+                }
+                params(&all)
+            })?;
+            let all = ImageInfo { channels, planar: true, ..one };
+            let needed = params.y.reads(height);
+            match &first {
+                Some((first, ..)) if *first != all => {
+                    let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
+                    return Err(corrupt(format!("channel {n} is of {this}, channel 0 of {that}")));
+                }
+                Some(_) => {}
+                None => first = Some((all, needed.clone(), params)),
+            }
+            let (held, data) = match &in_place {
+                Some(at) => (0..one.height, &file[at.clone()]),
+                None => (self.buffer.rows.clone(), &self.buffer.data[..]),
+            };
+            let row = held_bytes(&one, &(0..1));
+            let from = (needed.start - held.start) as usize * row;
+            stack.extend_from_slice(&data[from..from + needed.len() * row]);
+        }
+        self.stack = stack;
+        first.ok_or_else(|| Error::new(ErrorKind::Internal, "an image of no files"))
+    }
+}
+
 /// Calls a codec. One that panics on bad data costs a sample, not the run.
 fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<T> {
     // What a panic leaves in the buffer is pixels without meaning, as any error does.
@@ -251,7 +326,7 @@ mod tests {
     };
 
     fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
-        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default() }
+        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
     }
 
     /// Copies `rows` of the image, all columns.

@@ -202,8 +202,12 @@ fn undo(predictor: Predictor, chunk: &mut [u8], pitch: usize, samples: usize, dt
         for row in chunk.chunks_exact_mut(pitch) {
             match size {
                 1 => (samples..row.len()).for_each(|i| row[i] = row[i].wrapping_add(row[i - samples])),
-                2 => add_left::<2>(row, samples, |a, b| u16::from_ne_bytes(a).wrapping_add(u16::from_ne_bytes(b)).to_ne_bytes()),
-                _ => add_left::<4>(row, samples, |a, b| u32::from_ne_bytes(a).wrapping_add(u32::from_ne_bytes(b)).to_ne_bytes()),
+                2 => add_left::<2>(row, samples, |a, b| {
+                    u16::from_ne_bytes(a).wrapping_add(u16::from_ne_bytes(b)).to_ne_bytes()
+                }),
+                _ => add_left::<4>(row, samples, |a, b| {
+                    u32::from_ne_bytes(a).wrapping_add(u32::from_ne_bytes(b)).to_ne_bytes()
+                }),
             }
         }
     }
@@ -249,8 +253,7 @@ mod tests {
     fn float_predictions_are_undone() {
         let values = [1.5f32, -2.25, 1e30, 0.0, f32::MIN_POSITIVE, 7.0];
         for samples in [1, 2, 3] {
-            let mut row: Vec<u8> =
-                (0..4).flat_map(|byte| values.iter().map(move |v| v.to_be_bytes()[byte])).collect();
+            let mut row: Vec<u8> = (0..4).flat_map(|byte| values.iter().map(move |v| v.to_be_bytes()[byte])).collect();
             for i in (samples..row.len()).rev() {
                 row[i] = row[i].wrapping_sub(row[i - samples]);
             }

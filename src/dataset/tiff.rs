@@ -280,8 +280,7 @@ enum Tag {
 }
 
 /// Their numbers, ascending, in the order of [`Tag`].
-const TAGS: [u16; 18] =
-    [254, 256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 339];
+const TAGS: [u16; 18] = [254, 256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 339];
 
 /// One directory's description of its pixels, and whether 0 is white.
 fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, bool)> {

@@ -50,6 +50,8 @@ at_each_level! {
     fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
     /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
     fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
+    /// `out[i]` = `src[i * every]`.
+    fn load[L: Load](src: &[L::Raw], every: usize, out: &mut [f32]) = load_loop;
     /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.
     ///
     /// `row` ends with zeros for as many taps as the table's stride. `exact`: no pixel beyond an output's own taps is read.
@@ -109,6 +111,19 @@ fn vertical_block<L: Load, const N: usize>(
         at += pitch;
     }
     *out.first_chunk_mut().expect("blocks end within the row") = sums;
+}
+
+#[inline(always)]
+fn load_loop<L: Load>(src: &[L::Raw], every: usize, out: &mut [f32]) {
+    if every == 1 {
+        for (value, &raw) in out.iter_mut().zip(src) {
+            *value = L::f32(raw);
+        }
+        return;
+    }
+    for (value, &raw) in out.iter_mut().zip(src.iter().step_by(every)) {
+        *value = L::f32(raw);
+    }
 }
 
 #[inline(always)]

@@ -3,18 +3,20 @@
 pub use super::lanes::Level;
 use super::{
     Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
-    convert::{Load, Store, is_loaded, is_stored, with_load, with_store},
+    convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
+    stretch::{SPARE, Stretch},
     taps::Taps,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::Layout,
+    types::{DType, Layout},
 };
 
 /// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.
 ///
-/// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes.
+/// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes. For planes that are
+/// made larger also the source as f32, which is then smaller than the output would be.
 #[derive(Debug, Default)]
 pub struct Resampler {
     level: Level,
@@ -34,6 +36,9 @@ pub struct Resampler {
     aligned: [Vec<u64>; 2],
     /// Source channel of each output channel.
     channels: Vec<usize>,
+    /// For images that are made larger, with all their rows: those of the channels one after another.
+    stretch: Stretch,
+    lines: Vec<f32>,
 }
 
 impl Resampler {
@@ -59,6 +64,8 @@ impl Resampler {
         4 * (floats + words)
             + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity())
             + size_of::<usize>() * self.channels.capacity()
+            + 4 * self.lines.capacity()
+            + self.stretch.held_bytes()
     }
 
     /// Writes the row that `params` describes into `out`, every byte of it.
@@ -125,6 +132,8 @@ impl Resampler {
         if params.nearest == 0 && params.x.is_shift() && params.y.is_shift() {
             if image.pixel == 1 && row.layout == Layout::Nchw {
                 self.shift::<L, S>(image, params, table, row, out);
+            } else if self.moves_pixels(image, params, table, row) {
+                self.shift_pixels::<L, S>(image, params, table, row, out);
             } else {
                 self.pick::<L, S>(image, params, table, row, out);
             }
@@ -134,6 +143,48 @@ impl Resampler {
             self.filter::<L, S>(image, params, table, row, out);
         }
         cut_out::<S>(&params.cutout, table, row, out);
+    }
+
+    /// Whether interleaved pixels stay whole: the same channels in and out, all with the same arithmetic, in order.
+    fn moves_pixels<L: Load>(
+        &self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+    ) -> bool {
+        let same = |values: &[f32]| values.iter().all(|value| value.to_bits() == values[0].to_bits());
+        row.layout == Layout::Nhwc
+            && image.pixel == row.channels as usize
+            && params.x.flip == 0
+            // Windows of wider rows are still whole numbers.
+            && (params.x.start.abs() + row.width as f32) * (row.channels as f32) < 8_388_608.0
+            && same(&table.scale)
+            && same(&table.bias)
+            && same(&table.fill)
+    }
+
+    /// Interleaved pixels that stay whole are a plane of wider rows.
+    fn shift_pixels<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let wider = |axis: &Axis, by: u32| Axis {
+            start: axis.start * by as f32,
+            low: axis.low.saturating_mul(by),
+            high: axis.high.saturating_mul(by),
+            from: axis.from * by,
+            to: axis.to * by,
+            ..*axis
+        };
+        let params = ResampleParams { x: wider(&params.x, row.channels), ..*params };
+        let image = Image { width: image.width * image.pixel, channels: 1, pixel: 1, ..*image };
+        let row = RowSpec { width: row.width * row.channels, channels: 1, layout: Layout::Nchw, ..*row };
+        self.shift::<L, S>(&image, &params, table, &row, out);
     }
 
     /// No scaling, source and output both planes: rows are moved as they are.
@@ -210,6 +261,9 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
+        if row.layout == Layout::Nchw && self.stretch.prepare(self.level, params, row) {
+            return self.enlarge::<L, S>(image, params, table, row, out);
+        }
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
         lanes::build(self.level, &mut self.x, &params.x, row.width, false);
         lanes::build(self.level, &mut self.y, &params.y, row.height, false);
@@ -277,6 +331,58 @@ impl Resampler {
                         &table.bias,
                         out,
                     );
+                }
+            }
+        }
+    }
+}
+
+impl Resampler {
+    /// [`filter`](Self::filter) into planes that are larger than the source: the source is converted and taken apart once,
+    /// for each of its rows serves several of the output.
+    fn enlarge<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height) = (row.width as usize, row.height as usize);
+        let (rows, columns) = (params.y.reads(row.height), params.x.reads(row.width));
+        let (top, left, columns) = (rows.start as usize, columns.start as usize, columns.len());
+        let used = columns * image.channels;
+        self.lines.resize(rows.len() * used, 0.0);
+        for (y, line) in rows.zip(self.lines.chunks_exact_mut(used.max(1))) {
+            for (c, line) in line.chunks_exact_mut(columns).enumerate() {
+                let values = &image.values[image.at(c, y as usize) + left * image.pixel..];
+                lanes::load::<L>(self.level, values, image.pixel, line);
+            }
+        }
+        let Stretch { x, y, .. } = &self.stretch;
+        self.row.clear();
+        self.row.resize(used + SPARE, 0.0);
+        self.line.resize(x.outputs(), 0.0);
+        for stored in 0..height {
+            let Some(tap) = stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) else {
+                fill_row::<S>(stored, 0..width, table, row, out);
+                continue;
+            };
+            let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
+            let start = (y.first[tap] as usize - top) * used;
+            lanes::vertical::<convert::F32>(self.level, &self.lines, start, used, weights, &mut self.row[..used]);
+            fill_row::<S>(stored, 0..x.from, table, row, out);
+            fill_row::<S>(stored, x.to..width, table, row, out);
+            for (c, &from) in self.channels.iter().enumerate() {
+                let out = &mut out[(c * height + stored) * width..][x.from..x.to];
+                let src = &self.row[from * columns..];
+                let (scale, bias) = (table.scale[c], table.bias[c]);
+                match bytemuck::try_cast_slice_mut(out) {
+                    Ok(out) if row.dtype == DType::F32 => self.stretch.row(self.level, src, scale, bias, out),
+                    _ => {
+                        self.stretch.row(self.level, src, 1.0, 0.0, &mut self.line);
+                        lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, out);
+                    }
                 }
             }
         }
