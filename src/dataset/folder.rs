@@ -215,7 +215,7 @@ impl Files {
 
 /// Labels from the first folder of each name, and the class names; neither for a flat folder.
 #[expect(clippy::type_complexity, reason = "both or neither")]
-fn classes_of(
+pub(super) fn classes_of(
     names: &[&str],
     source: &Source,
     given: Option<Arc<[String]>>,

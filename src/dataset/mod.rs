@@ -17,6 +17,7 @@
 //! [`dataset_contract`]. Outside this crate, [`Open::add_format`] takes it.
 #![forbid(unsafe_code)]
 
+mod arrays;
 mod channels;
 mod cifar;
 mod concat;
@@ -62,7 +63,7 @@ macro_rules! formats {
 }
 
 // The narrower names first: a folder of CIFAR files may hold a picture as well.
-formats! { Cifar::Ten, Cifar::Hundred, folder::Folder }
+formats! { Cifar::Ten, Cifar::Hundred, folder::Folder, arrays::Arrays }
 
 /// Records that can be read in any order.
 ///

@@ -29,7 +29,9 @@ use crate::{
 /// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`, in any case) | images in class folders; labels count the sorted folder names |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
-/// | any of these, with [`Open::channels`] | images of several files, one for each channel |
+/// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
+/// | several `.npy`, in class folders or not | a record each, with one field `array` |
+/// | any images, with [`Open::channels`] | images of several files, one for each channel |
 ///
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
 /// that differs is a bad sample.
@@ -178,7 +180,7 @@ impl Open {
             })?,
             None => candidates()
                 .find(|f| f.recognises(&objects))
-                .ok_or_else(|| nothing_to_read(&source, &objects, "images or CIFAR files"))?,
+                .ok_or_else(|| nothing_to_read(&source, &objects, "images, arrays or CIFAR files"))?,
         };
         tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
         format.open(&source, objects, &options).await
