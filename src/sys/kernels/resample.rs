@@ -5,7 +5,7 @@ use super::{
     Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
-    stretch::{SPARE, Stretch},
+    stretch::{self, SPARE, Stretch},
     taps::Taps,
 };
 use crate::{
@@ -39,6 +39,8 @@ pub struct Resampler {
     /// For images that are made larger, with all their rows: those of the channels one after another.
     stretch: Stretch,
     lines: Vec<f32>,
+    /// Finished rows on their way past the caches.
+    stage: Vec<u64>,
 }
 
 impl Resampler {
@@ -65,6 +67,7 @@ impl Resampler {
             + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity())
             + size_of::<usize>() * self.channels.capacity()
             + 4 * self.lines.capacity()
+            + 8 * self.stage.capacity()
             + self.stretch.held_bytes()
     }
 
@@ -207,6 +210,13 @@ impl Resampler {
             flip: [y.flip != 0, x.flip != 0],
             width,
         };
+        if size_of::<L::Raw>() == 1
+            && row.dtype == DType::U8
+            && table.scale.iter().all(|s| *s == 1.0)
+            && table.bias.iter().all(|b| *b == 0.0)
+        {
+            return self.copy(image, &by, table, bytemuck::cast_slice(image.values), bytemuck::cast_slice_mut(out));
+        }
         self.spare.resize(width, 0);
         let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
         for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
@@ -214,6 +224,33 @@ impl Resampler {
             let origin = (self.channels[c] * image.plane) as isize - (image.first_row * image.width) as isize;
             let source = Plane { values: image.values, origin, width: image.width };
             lanes::shift::<L, S>(self.level, &source, &by, &value, spare, plane);
+        }
+    }
+
+    /// [`shift`](Self::shift) of bytes that stay what they are.
+    fn copy<L: Load>(&self, image: &Image<'_, L>, by: &Move, table: &ChannelTable, values: &[u8], out: &mut [u8]) {
+        let Move { start, from, to, flip, width } = by;
+        let height = out.len() / (width * table.fill.len());
+        for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
+            let fill = convert::U8::of(table.fill[c]);
+            for (stored, row) in plane.chunks_exact_mut(*width).enumerate() {
+                let o = if flip[0] { height - 1 - stored } else { stored };
+                if o < from[0] || o >= to[0] || from[1] >= to[1] {
+                    row.fill(fill);
+                    continue;
+                }
+                let y = (o as isize + start[0]) as usize;
+                let at = image.at(self.channels[c], y) + (from[1] as isize + start[1]) as usize;
+                let pixels = &values[at..at + (to[1] - from[1])];
+                let (left, right) = if flip[1] { (width - to[1], width - from[1]) } else { (from[1], to[1]) };
+                row[..left].fill(fill);
+                row[right..].fill(fill);
+                let row = &mut row[left..right];
+                row.copy_from_slice(pixels);
+                if flip[1] {
+                    row.reverse();
+                }
+            }
         }
     }
 
@@ -351,43 +388,76 @@ impl Resampler {
         let (width, height) = (row.width as usize, row.height as usize);
         let (rows, columns) = (params.y.reads(row.height), params.x.reads(row.width));
         let (top, left, columns) = (rows.start as usize, columns.start as usize, columns.len());
-        let used = columns * image.channels;
-        self.lines.resize(rows.len() * used, 0.0);
-        for (y, line) in rows.zip(self.lines.chunks_exact_mut(used.max(1))) {
-            for (c, line) in line.chunks_exact_mut(columns).enumerate() {
-                let values = &image.values[image.at(c, y as usize) + left * image.pixel..];
-                lanes::load::<L>(self.level, values, image.pixel, line);
+        // Whole blocks of the vertical pass, one plane after another: a plane then stays in the first cache.
+        let pitch = columns.next_multiple_of(lanes::BLOCK);
+        let plane = rows.len() * pitch;
+        self.lines.resize(image.channels * plane, 0.0);
+        for (n, y) in rows.enumerate() {
+            if image.pixel == 1 {
+                for c in 0..image.channels {
+                    let values = &image.values[image.at(c, y as usize) + left..][..columns];
+                    lanes::split::<L>(self.level, values, 1, plane, &mut self.lines[c * plane + n * pitch..]);
+                }
+            } else {
+                let values = &image.values[image.at(0, y as usize) + left * image.pixel..][..columns * image.pixel];
+                lanes::split::<L>(self.level, values, image.pixel, plane, &mut self.lines[n * pitch..]);
             }
         }
         let Stretch { x, y, .. } = &self.stretch;
         self.row.clear();
-        self.row.resize(used + SPARE, 0.0);
+        self.row.resize(pitch + SPARE, 0.0);
         self.line.resize(x.outputs(), 0.0);
-        for stored in 0..height {
-            let Some(tap) = stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) else {
-                fill_row::<S>(stored, 0..width, table, row, out);
-                continue;
-            };
-            let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
-            let start = (y.first[tap] as usize - top) * used;
-            lanes::vertical::<convert::F32>(self.level, &self.lines, start, used, weights, &mut self.row[..used]);
-            fill_row::<S>(stored, 0..x.from, table, row, out);
-            fill_row::<S>(stored, x.to..width, table, row, out);
-            for (c, &from) in self.channels.iter().enumerate() {
-                let out = &mut out[(c * height + stored) * width..][x.from..x.to];
-                let src = &self.row[from * columns..];
-                let (scale, bias) = (table.scale[c], table.bias[c]);
-                match bytemuck::try_cast_slice_mut(out) {
-                    Ok(out) if row.dtype == DType::F32 => self.stretch.row(self.level, src, scale, bias, out),
-                    _ => {
-                        self.stretch.row(self.level, src, 1.0, 0.0, &mut self.line);
-                        lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, out);
+        // Rows that no cache holds are put together in one, and leave it past the others.
+        let streams = row.len_bytes() >= STREAMED;
+        self.stage.resize(if streams { (BAND * width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
+        for (c, &from) in self.channels.iter().enumerate() {
+            let (scale, bias, fill) = (table.scale[c], table.bias[c], S::of(table.fill[c]));
+            let out = &mut out[c * height * width..][..height * width];
+            for (band, out) in out.chunks_mut(BAND * width).enumerate() {
+                let stage = bytemuck::cast_slice_mut(&mut self.stage);
+                let made = if streams { &mut stage[..out.len()] } else { &mut *out };
+                for (stored, made) in (band * BAND..).zip(made.chunks_exact_mut(width)) {
+                    let Some(tap) = stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) else {
+                        made.fill(fill);
+                        continue;
+                    };
+                    let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
+                    let start = from * plane + (y.first[tap] as usize - top) * pitch;
+                    lanes::vertical::<convert::F32>(
+                        self.level,
+                        &self.lines,
+                        start,
+                        pitch,
+                        weights,
+                        &mut self.row[..pitch],
+                    );
+                    made[..x.from].fill(fill);
+                    made[x.to..].fill(fill);
+                    let made = &mut made[x.from..x.to];
+                    match bytemuck::try_cast_slice_mut(made) {
+                        Ok(made) if row.dtype == DType::F32 => self.stretch.row(&self.row, scale, bias, made),
+                        _ => {
+                            self.stretch.row(&self.row, 1.0, 0.0, &mut self.line);
+                            lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, made);
+                        }
                     }
+                }
+                if streams {
+                    stretch::stream(bytemuck::cast_slice(&stage[..out.len()]), bytemuck::cast_slice_mut(out));
                 }
             }
         }
+        if streams {
+            stretch::streamed();
+        }
     }
 }
+
+/// Bytes of a row from which on it is written past the caches: they do not hold it until somebody reads it, and writing
+/// through them costs reading it first.
+const STREAMED: usize = 256 << 10;
+/// Rows that are put together before: 16 of 224 f32 values are 14 KB.
+const BAND: usize = 16;
 
 /// Decoded pixels as typed values.
 #[derive(Debug)]

@@ -17,6 +17,8 @@ pub(super) const SPARE: usize = 16;
 pub(super) struct Stretch {
     of: Option<(Axis, Axis, u32, u32)>,
     fits: bool,
+    /// Outputs of a run: 16, 8, or none.
+    width: usize,
     pub(super) x: Taps,
     pub(super) y: Taps,
     /// First source pixel and first output of each run.
@@ -65,7 +67,8 @@ impl Stretch {
         lanes::build(level, &mut self.y, &params.y, row.height, false);
         let left = params.x.reads(row.width).start;
         self.x.first.iter_mut().for_each(|first| *first -= left);
-        self.fits = self.make_runs(lanes_at(level));
+        self.width = lanes_at(level);
+        self.fits = self.make_runs(self.width);
         self.of = Some(of);
         self.fits
     }
@@ -104,18 +107,18 @@ impl Stretch {
 
     /// `out[o]` = the weighted sum of output `o`'s taps in `src`, times `scale`, plus `bias`.
     ///
-    /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes at this `level`.
-    pub(super) fn row(&self, level: Level, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+    /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes.
+    pub(super) fn row(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
-        match lanes_at(level) {
-            // SAFETY: the machine has AVX-512F.
+        match self.width {
+            // SAFETY: `prepare` found AVX-512F on this machine.
             16 => unsafe { self.row_avx512(src, scale, bias, out) },
-            // SAFETY: the machine has AVX2 and FMA.
+            // SAFETY: `prepare` found AVX2 and FMA on this machine.
             8 => unsafe { self.row_avx2(src, scale, bias, out) },
             _ => {}
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (level, src, scale, bias, out);
+        let _ = (src, scale, bias, out);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -189,6 +192,57 @@ impl Stretch {
             let value = _mm256_fmadd_ps(sum, scale, bias);
             // SAFETY: eight values.
             unsafe { _mm256_storeu_ps(stored.as_mut_ptr(), value) };
+        }
+    }
+}
+
+/// Copies `from` to `to`, as long, past the caches. [`streamed`] must follow before another thread may look.
+pub(super) fn stream(from: &[u8], to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let head = to.as_ptr().align_offset(64).min(to.len());
+        let (first, to) = to.split_at_mut(head);
+        let (start, from) = from.split_at(head);
+        first.copy_from_slice(start);
+        let (lines, rest) = to.as_chunks_mut::<64>();
+        let (sources, end) = from.as_chunks::<64>();
+        for (to, from) in lines.iter_mut().zip(sources) {
+            for at in [0, 16, 32, 48] {
+                // SAFETY: sixteen bytes of 64; SSE2 is part of every x86-64.
+                let value = unsafe { _mm_loadu_si128(from.as_ptr().byte_add(at).cast::<__m128i>()) };
+                // SAFETY: sixteen bytes of 64, aligned as the head was cut so.
+                unsafe { _mm_stream_si128(to.as_mut_ptr().byte_add(at).cast::<__m128i>(), value) };
+            }
+        }
+        rest.copy_from_slice(end);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    to.copy_from_slice(from);
+}
+
+/// Orders what was [`stream`]ed before everything that this thread stores later, such as the release of a lock.
+pub(super) fn streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streaming_copies_every_byte_wherever_it_begins() {
+        let from: Vec<u8> = (0..500).map(|i| (i * 7) as u8).collect();
+        for (start, len) in (0..70).flat_map(|start| [0, 1, 63, 64, 200, 400].map(|len| (start, len))) {
+            let mut to = vec![0xaa; 500];
+            stream(&from[start / 2..][..len], &mut to[start..start + len]);
+            streamed();
+            assert_eq!(to[start..start + len], from[start / 2..][..len]);
+            assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xaa));
         }
     }
 }
