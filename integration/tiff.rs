@@ -265,7 +265,7 @@ fn every_kind_gives_its_pixels() {
 
 #[test]
 fn tiffs_keep_the_contract() {
-    let some = |n: usize| kinds().into_iter().skip(n).step_by(17);
+    let some = |n: usize| kinds().into_iter().skip(n).step_by(43);
     let files: Vec<(String, Vec<u8>)> = some(0).chain(some(5)).map(|k| (format!("{k:?}"), k.file())).collect();
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, file)| (&**name, &**file)).collect();
     codec_contract(&Tiff, &files);
@@ -326,7 +326,7 @@ fn another_reader_and_writer_agree() {
         encoder.write_image::<colortype::RGB8>(40, 30, &pixels).unwrap();
         let (info, ours) = decode(file.get_ref()).unwrap();
         assert_eq!(info, ImageInfo::interleaved_u8(30, 40, 3));
-        assert!(ours == pixels, "{compression:?}");
+        assert!(ours == pixels);
     }
 }
 

@@ -215,7 +215,14 @@ impl Resampler {
             && table.scale.iter().all(|s| *s == 1.0)
             && table.bias.iter().all(|b| *b == 0.0)
         {
-            return self.copy(image, &by, table, bytemuck::cast_slice(image.values), bytemuck::cast_slice_mut(out));
+            return self.copy(
+                image,
+                &by,
+                height,
+                table,
+                bytemuck::cast_slice(image.values),
+                bytemuck::cast_slice_mut(out),
+            );
         }
         self.spare.resize(width, 0);
         let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
@@ -228,9 +235,16 @@ impl Resampler {
     }
 
     /// [`shift`](Self::shift) of bytes that stay what they are.
-    fn copy<L: Load>(&self, image: &Image<'_, L>, by: &Move, table: &ChannelTable, values: &[u8], out: &mut [u8]) {
+    fn copy<L: Load>(
+        &self,
+        image: &Image<'_, L>,
+        by: &Move,
+        height: usize,
+        table: &ChannelTable,
+        values: &[u8],
+        out: &mut [u8],
+    ) {
         let Move { start, from, to, flip, width } = by;
-        let height = out.len() / (width * table.fill.len());
         for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
             let fill = convert::U8::of(table.fill[c]);
             for (stored, row) in plane.chunks_exact_mut(*width).enumerate() {
