@@ -119,16 +119,14 @@ impl Groups {
             Some((record, channel)) => found.entry(record).or_default().insert(channel, *i).is_some(),
             None => true,
         });
-        if let Some((_, other)) = others.next() {
-            let count = 1 + others.count();
-            if pattern.channels.is_none() {
-                tracing::warn!(count, first = other, "files that do not fit the pattern of channels are left out");
-            }
-        }
+        let stray = others.next().map(|(_, first)| (*first, 1 + others.count()));
         if found.is_empty() {
             let first = files.first().map_or("", |(_, name)| name);
             let what = format!("none of {} images fits the pattern of channels; the first is `{first}`", files.len());
             return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern as the files are named"));
+        }
+        if let (Some((first, count)), None) = (stray, &pattern.channels) {
+            tracing::warn!(count, first, "files that do not fit the pattern of channels are left out");
         }
         let channels: Vec<String> = match &pattern.channels {
             Some(channels) => channels.clone(),
