@@ -49,7 +49,7 @@ impl Transform {
     /// `Config`, naming the step, when the steps can't be folded to one resample, leave the output size open, or do not
     /// fit the field's channels or `dtype`.
     pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
-        let (channels, size, declared) = image_field(field)?;
+        let Images { channels, size, dtype: declared } = image_field(field)?;
         if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
             return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
         }
@@ -73,7 +73,7 @@ impl Transform {
     /// # Errors
     /// As [`lower`](Self::lower), but for steps that work on values.
     pub fn lower_mask(&self, field: &FieldKind, layout: Layout) -> Result<Lowered> {
-        let (channels, size, declared) = image_field(field)?;
+        let Images { channels, size, dtype: declared } = image_field(field)?;
         let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
         let mut plan = Plan::new(channels, size);
         for op in self.ops().iter().filter(|op| op.is_geometric()) {
@@ -101,10 +101,16 @@ impl Transform {
     }
 }
 
-/// Channels, size and type of an image field.
-fn image_field(field: &FieldKind) -> Result<(u32, Option<(u32, u32)>, Option<DType>)> {
-    match field {
-        FieldKind::Image { channels, size, dtype } => Ok((u32::from(*channels), *size, *dtype)),
+/// What the dataset says of its images.
+struct Images {
+    channels: u32,
+    size: Option<(u32, u32)>,
+    dtype: Option<DType>,
+}
+
+fn image_field(field: &FieldKind) -> Result<Images> {
+    match *field {
+        FieldKind::Image { channels, size, dtype } => Ok(Images { channels: u32::from(channels), size, dtype }),
         _ => Err(Error::config("a transform needs an image field").hint("name the field that holds the images")),
     }
 }

@@ -205,15 +205,14 @@ pub(super) fn stream(from: &[u8], to: &mut [u8]) {
         let (first, to) = to.split_at_mut(head);
         let (start, from) = from.split_at(head);
         first.copy_from_slice(start);
-        let (lines, rest) = to.as_chunks_mut::<64>();
-        let (sources, end) = from.as_chunks::<64>();
-        for (to, from) in lines.iter_mut().zip(sources) {
-            for at in [0, 16, 32, 48] {
-                // SAFETY: sixteen bytes of 64; SSE2 is part of every x86-64.
-                let value = unsafe { _mm_loadu_si128(from.as_ptr().byte_add(at).cast::<__m128i>()) };
-                // SAFETY: sixteen bytes of 64, aligned as the head was cut so.
-                unsafe { _mm_stream_si128(to.as_mut_ptr().byte_add(at).cast::<__m128i>(), value) };
-            }
+        // Whole lines, and not the beginning of one: half a line is written out with a read.
+        let (to, rest) = to.split_at_mut(to.len() / 64 * 64);
+        let (from, end) = from.split_at(to.len());
+        for (to, from) in to.as_chunks_mut::<16>().0.iter_mut().zip(from.as_chunks::<16>().0) {
+            // SAFETY: sixteen bytes; SSE2 is part of every x86-64.
+            let value = unsafe { _mm_loadu_si128(from.as_ptr().cast::<__m128i>()) };
+            // SAFETY: sixteen bytes, aligned: the head was cut so that the first are.
+            unsafe { _mm_stream_si128(to.as_mut_ptr().cast::<__m128i>(), value) };
         }
         rest.copy_from_slice(end);
     }
