@@ -435,7 +435,7 @@ fn a_slower_trainer_does_not_wait() {
 #[test]
 fn synth_writes_the_same_bytes_for_the_same_seed() {
     let dir = tempfile::tempdir().unwrap();
-    for kind in ["imagenet", "caltech", "cifar10", "cifar100"] {
+    for kind in ["imagenet", "caltech", "cifar10", "cifar100", "tiff"] {
         let make = |name: &str, seed: &str| {
             let path = dir.path().join(format!("{kind}-{name}"));
             ok(&["synth", kind, path.to_str().unwrap(), "--count", "9", "--seed", seed]);
@@ -463,6 +463,7 @@ fn what_synth_makes_is_recognised() {
     for (kind, records, classes, name) in [
         ("imagenet", 6, 3, "n01440764"),
         ("caltech", 6, 3, "001.ak47"),
+        ("tiff", 6, 3, "class0"),
         ("cifar10", 6, 10, "airplane"),
         ("cifar100", 6, 100, "apple"),
     ] {
@@ -643,4 +644,71 @@ fn a_run_that_is_terminated_saves_its_state() {
     let rest = report(&[&common[1..], &["--resume", &state]].concat());
     assert_eq!(rest["checksum"], whole["checksum"]);
     assert!(rest["samples"].as_u64().unwrap() < 4000);
+}
+
+#[test]
+fn cells_come_in_every_layout_with_the_same_values_and_their_statistics() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = |planes: &str, pixels: &str| {
+        let path = dir.path().join(format!("{planes}-{pixels}")).display().to_string();
+        let fixed = ["--count", "9", "--channels", "3", "--size", "12x10", "--seed", "4", "--classes", "2"];
+        ok(&[&["synth", "tiff", &path][..], &fixed, &["--planes", planes, "--pixels", pixels]].concat());
+        path
+    };
+    let sums = |path: &str, more: &[&str]| {
+        checksum(&[&[path, "--transform", "cells", "--batch-size", "4", "--shuffle", "7"][..], more].concat())
+    };
+    let interleaved = make("interleaved", "u8");
+    let sum = sums(&interleaved, &["--workers", "1"]);
+    assert_eq!(sum, sums(&interleaved, &["--workers", "3", "--prefetch", "2"]));
+    for planes in ["planar", "pages"] {
+        assert_eq!(sum, sums(&make(planes, "u8"), &[]), "{planes}");
+    }
+    let files = make("files", "u8");
+    assert_eq!(sum, sums(&files, &["--channels", "{name}_{channel}.tif"]));
+
+    let stats = |path: &str, more: &[&str]| -> Value {
+        let out = ok(&[&["inspect", path, "--stats", "--json", "-"], more].concat());
+        serde_json::from_str::<Value>(&out).unwrap()["stats"][0].clone()
+    };
+    let of = stats(&interleaved, &[]);
+    assert_eq!((of["records"].as_u64(), of["channels"].as_array().map(Vec::len)), (Some(9), Some(3)));
+    // By hand, from the plain pixels at the end of each file.
+    let (mut sum, mut squares, mut n) = ([0u64; 3], [0u64; 3], 0u64);
+    for (_, file) in tree(Path::new(&interleaved)) {
+        for pixel in file[file.len() - 12 * 10 * 3..].chunks(3) {
+            n += 1;
+            for c in 0..3 {
+                sum[c] += u64::from(pixel[c]);
+                squares[c] += u64::from(pixel[c]).pow(2);
+            }
+        }
+    }
+    for c in 0..3 {
+        let mean = sum[c] as f64 / n as f64;
+        let std = (squares[c] as f64 / n as f64 - mean * mean).sqrt();
+        let close = |key: &str, want: f64| (of["channels"][c][key].as_f64().unwrap() - want / 255.0).abs() < 1e-9;
+        assert!(close("mean", mean) && close("std", std), "{of}, not {mean} and {std}");
+        assert_eq!(of["normalize"]["mean"][c].as_f64().unwrap() as f32, (mean / 255.0) as f32);
+    }
+    let others = stats(&files, &["--channels", "{name}_{channel}.tif"]);
+    assert_eq!(others["channels"], of["channels"]);
+    assert_eq!(stats(&interleaved, &["--count", "4"])["records"], 4);
+    // Ready for a transform.
+    let transform = dir.path().join("t.json");
+    fs::write(&transform, format!("[{{\"op\": \"resize_exact\", \"size\": [8, 8]}}, {}]", of["normalize"])).unwrap();
+    report(&[&interleaved, "--transform", transform.to_str().unwrap(), "--batch-size", "4"]);
+
+    let wide = stats(&make("planar", "u16"), &[]);
+    let mean = |of: &Value| of["channels"][1]["mean"].as_f64().unwrap();
+    assert!((mean(&wide) - mean(&of)).abs() < 0.003, "cut to 8 bits");
+    assert!((mean(&stats(&make("files", "f32"), &["--channels", "{name}_{channel}.tif"])) - mean(&wide)).abs() < 1e-4);
+}
+
+#[test]
+fn options_of_tiff_are_for_tiff() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&["synth", "imagenet", dir.path().to_str().unwrap(), "--count", "1", "--channels", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--channels: for tiff alone"), "{}", text(&output.stderr));
 }

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod api;
+mod arrays;
 mod cache;
 mod cancel;
 mod cli;
@@ -30,3 +31,4 @@ mod s3;
 mod sampling;
 mod stage;
 mod support;
+mod tiff;

@@ -53,7 +53,7 @@
 //!
 //! # Features
 //!
-//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "s3"]`; libraries take `default-features = false` and pick.
+//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3"]`; libraries take `default-features = false` and pick.
 //! `cuda` looks for a GPU at run time and needs nothing at build time.
 
 #![deny(unsafe_code)]

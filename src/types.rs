@@ -13,6 +13,8 @@ pub enum DType {
     U8,
     /// Unsigned 16 bits.
     U16,
+    /// Signed 16 bits.
+    I16,
     /// IEEE half precision.
     F16,
     /// Brain float: the upper half of an `f32`.
@@ -21,30 +23,66 @@ pub enum DType {
     F32,
     /// Signed 64 bits, the type of labels.
     I64,
+    /// One byte, 0 or 1.
+    Bool,
+    /// Signed 8 bits.
+    I8,
+    /// Signed 32 bits.
+    I32,
+    /// Unsigned 32 bits.
+    U32,
+    /// Unsigned 64 bits.
+    U64,
+    /// IEEE double precision.
+    F64,
 }
 
 impl DType {
+    /// Every type.
+    pub const ALL: [Self; 13] = [
+        Self::U8,
+        Self::U16,
+        Self::I16,
+        Self::F16,
+        Self::Bf16,
+        Self::F32,
+        Self::I64,
+        Self::Bool,
+        Self::I8,
+        Self::I32,
+        Self::U32,
+        Self::U64,
+        Self::F64,
+    ];
+
     /// Bytes of one element.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            Self::U8 => 1,
-            Self::U16 | Self::F16 | Self::Bf16 => 2,
-            Self::F32 => 4,
-            Self::I64 => 8,
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::U16 | Self::I16 | Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
         }
     }
 
-    /// The name used by the command line and in JSON: `u8`, `u16`, `f16`, `bf16`, `f32`, `i64`.
+    /// The name used by the command line and in JSON: `u8`, `bf16`, `i64`, `bool`, ….
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "u8",
             Self::U16 => "u16",
+            Self::I16 => "i16",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::F32 => "f32",
             Self::I64 => "i64",
+            Self::Bool => "bool",
+            Self::I8 => "i8",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
         }
     }
 }

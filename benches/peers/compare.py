@@ -35,6 +35,9 @@ class Workload:
     epochs: int
     folder: Path
     records: int
+    # Of the batches.
+    dtype: str = "f32"
+    layout: str = "nchw"
 
     @property
     def images_per_epoch(self):
@@ -75,7 +78,12 @@ def contestants(args, workload):
         else:
             found.append(Contestant("DALI", dali, read_peer))
     if args.python_torch:
-        name = "torch DataLoader + torchvision v2" if workload.name == "photos" else "torch, whole batches by hand"
+        name = {
+            "photos": "torch DataLoader + torchvision v2",
+            "cifar": "torch, whole batches by hand",
+            "cells": "torch DataLoader + tifffile + torchvision v2",
+            "cells-read": "torch DataLoader + tifffile",
+        }[workload.name]
         found.append(Contestant(name, [args.python_torch, str(HERE / "peer_torch.py"), *common], read_peer))
     return found
 
@@ -86,7 +94,7 @@ def infeed_command(args, workload):
         "run",
         str(workload.folder),
         *("--transform", workload.transform, "--batch-size", str(workload.batch_size)),
-        *("--dtype", "f32", "--layout", "nchw", "--device", "cpu"),
+        *("--dtype", workload.dtype, "--layout", workload.layout, "--device", "cpu"),
         *("--workers", str(args.cores), "--shuffle", "1", "--last-batch", "drop"),
         *("--rank", "0", "--world-size", "1"),
         # The peers' warm-up epoch is one of ours too: both sides stream the same number.
@@ -186,6 +194,32 @@ def stage_cifar(args, root):
         folder=folder,
         records=sum(target.stat().st_size // CIFAR_RECORD for target in targets),
     )
+
+
+def cells(args):
+    """TIFFs of `infeed synth tiff`, where they are: once read only, once resized."""
+    folder = Path(args.cells)
+    records = sum(1 for _ in folder.glob("*/*.tif"))
+    if not records:
+        sys.exit(f"--cells {folder}: no .tif in class folders; make them with `infeed synth tiff`")
+    common = {"batch_size": 32, "folder": folder, "records": records}
+    read = Workload(
+        name="cells-read",
+        title="TIFF 50x50x5, read only",
+        transform="none",
+        epochs=args.cells_epochs,
+        dtype="u8",
+        layout="nhwc",
+        **common,
+    )
+    resized = Workload(
+        name="cells",
+        title="TIFF 50x50x5, resized to 220x224, crop 220, 0 to 1",
+        transform="cells",
+        epochs=args.epochs,
+        **common,
+    )
+    return [read, resized]
 
 
 # Measuring.
@@ -311,7 +345,7 @@ def ranged(figures, form, unit=""):
 
 def show(workload, rounds, summary, cores):
     print(
-        f"\n{workload.title}; f32 NCHW, batch {workload.batch_size}, {workload.records:,} records, "
+        f"\n{workload.title}; {workload.dtype} {workload.layout.upper()}, batch {workload.batch_size}, {workload.records:,} records, "
         f"epochs: {workload.epochs} after one to warm up, cores: {len(cores)}, rounds: {len(rounds)}\n"
     )
     print(table(summary))
@@ -353,19 +387,21 @@ def parse():
     parser.add_argument("--infeed", required=True, help="the release binary")
     parser.add_argument("--photos", help="class folders of JPEGs")
     parser.add_argument("--cifar", help="folder of CIFAR-10's binary version")
+    parser.add_argument("--cells", help="folder that `infeed synth tiff` made, on the RAM disk")
     parser.add_argument("--python-dali", help="interpreter that can import nvidia.dali")
-    parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision")
+    parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision; for --cells tifffile")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=2000, help="photographs, by repetition (default: 2000)")
     parser.add_argument("--epochs", type=int, default=2, help="of photographs, after one to warm up (default: 2)")
     parser.add_argument("--cifar-epochs", type=int, default=20, help="of CIFAR, after one to warm up (default: 20)")
+    parser.add_argument("--cells-epochs", type=int, default=5, help="of TIFFs read only (default: 5)")
     parser.add_argument("--cores", type=int, default=2, help="that all may use, and workers or threads of each (default: 2)")
     parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
     parser.add_argument("--out", default="results.json", help="every raw figure (default: results.json)")
     args = parser.parse_args()
-    if not (args.photos or args.cifar):
-        parser.error("nothing to load: give --photos, --cifar, or both")
-    if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cores) < 1:
+    if not (args.photos or args.cifar or args.cells):
+        parser.error("nothing to load: give --photos, --cifar or --cells")
+    if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cells_epochs, args.cores) < 1:
         parser.error("rounds, records, epochs and cores are 1 or more")
     args.infeed = shutil.which(args.infeed) or parser.error(f"--infeed {args.infeed}: no such program")
     for name in ("python_dali", "python_torch"):
@@ -395,7 +431,8 @@ def main():
     }
     with tempfile.TemporaryDirectory(prefix="infeed-peers-", dir=args.ram_disk) as root:
         stages = [(args.photos, stage_photos), (args.cifar, stage_cifar)]
-        for workload in [stage(args, Path(root)) for given, stage in stages if given]:
+        workloads = [stage(args, Path(root)) for given, stage in stages if given]
+        for workload in workloads + (cells(args) if args.cells else []):
 
             def save(rounds, workload=workload):
                 summary = summarise(rounds)

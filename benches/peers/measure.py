@@ -18,7 +18,7 @@ CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("workload", choices=("photos", "cifar"))
+    parser.add_argument("workload", choices=("photos", "cifar", "cells", "cells-read"))
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--epochs", type=int, required=True, help="after one to warm up")
@@ -48,7 +48,7 @@ def cifar(folder):
     return numpy.ascontiguousarray(rows[:, 1:]).reshape(-1, 3, 32, 32), rows[:, 0].astype(numpy.int64)
 
 
-def run(version, epoch, epochs, shape):
+def run(version, epoch, epochs, shape, dtype=numpy.float32):
     """Measures `epoch()`, which gives an iterator over (images, labels), and prints the line.
 
     `shape` is that of every batch of images; a loader that gives anything else is not doing the same work.
@@ -58,7 +58,7 @@ def run(version, epoch, epochs, shape):
     for images, _ in epoch():
         if first is None:
             first = time.perf_counter() - called
-            mean, std = check(images, shape)
+            mean, std = check(images, shape, dtype)
 
     processes = tree()
     cpu, start = cpu_seconds(processes), time.perf_counter()
@@ -82,10 +82,10 @@ def run(version, epoch, epochs, shape):
     }), flush=True)
 
 
-def check(images, shape):
+def check(images, shape, dtype):
     pixels = numpy.asarray(images)
-    if pixels.shape != shape or pixels.dtype != numpy.float32 or not pixels.flags.c_contiguous:
-        raise SystemExit(f"a batch is {pixels.dtype} {pixels.shape} (wanted: contiguous float32 {shape})")
+    if pixels.shape != shape or pixels.dtype != dtype or not pixels.flags.c_contiguous:
+        raise SystemExit(f"a batch is {pixels.dtype} {pixels.shape} (wanted: contiguous {numpy.dtype(dtype)} {shape})")
     return float(pixels.mean()), float(pixels.std())
 
 

@@ -41,6 +41,20 @@ def photos(folder, variant):
 
 
 @pipeline_def
+def cells(folder, resize):
+    paths, labels = measure.photos(folder)
+    files, labels = fn.readers.file(files=paths, labels=labels, random_shuffle=True, initial_fill=1024)
+    images = fn.decoders.image(files, output_type=types.ANY_DATA)
+    if resize:
+        images = fn.resize(images, size=(220, 224), interp_type=types.INTERP_LINEAR, antialias=True)
+        # Cuts the middle out, and brings values to 0..1.
+        images = fn.crop_mirror_normalize(
+            images, crop=(220, 220), dtype=types.FLOAT, output_layout="CHW", mean=[0.0] * 5, std=[255.0] * 5
+        )
+    return images, labels
+
+
+@pipeline_def
 def cifar(source):
     images, labels = fn.external_source(source=source, num_outputs=2, batch=True, layout=["CHW", ""], no_copy=True)
     # A slice that reaches outside pads and crops at once; a padded picture of 40x40 in between is slower.
@@ -77,11 +91,15 @@ def main():
     )
     if args.workload == "photos":
         pipe = photos(args.folder, args.variant, **settings)
-        side, records = 224, len(measure.photos(args.folder)[0])
+        shape, records = (3, 224, 224), len(measure.photos(args.folder)[0])
+    elif args.workload != "cifar":
+        resize = args.workload == "cells"
+        pipe = cells(args.folder, resize, **settings)
+        shape, records = (5, 220, 220) if resize else (50, 50, 5), len(measure.photos(args.folder)[0])
     else:
         images, labels = measure.cifar(args.folder)
         pipe = cifar(batches_of(images, labels, args.batch_size), **settings)
-        side, records = 32, len(images)
+        shape, records = (3, 32, 32), len(images)
     pipe.build()
 
     def epoch():
@@ -90,7 +108,8 @@ def main():
             images, labels = pipe.run()
             yield numpy.asarray(images.as_tensor()), labels
 
-    measure.run(f"DALI {nvidia.dali.__version__}", epoch, args.epochs, (args.batch_size, 3, side, side))
+    dtype = numpy.uint8 if args.workload == "cells-read" else numpy.float32
+    measure.run(f"DALI {nvidia.dali.__version__}", epoch, args.epochs, (args.batch_size, *shape), dtype)
 
 
 if __name__ == "__main__":

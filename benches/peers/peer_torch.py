@@ -7,6 +7,7 @@ second), so the contestant is what a person can write by hand with tensors alone
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy
 import torch
 import torchvision
 from torch.utils.data import DataLoader, Dataset
@@ -32,6 +33,29 @@ class Photos(Dataset):
     def __getitem__(self, index):
         image = decode_jpeg(read_file(self.paths[index]), mode=ImageReadMode.RGB)
         return self.transform(image), self.labels[index]
+
+
+class Cells(Dataset):
+    def __init__(self, folder, resize):
+        # Of this workload alone.
+        import tifffile
+
+        self.read = tifffile.imread
+        self.paths, self.labels = measure.photos(folder)
+        self.transform = resize and v2.Compose([
+            v2.Resize((220, 224), antialias=True),
+            v2.CenterCrop(220),
+            v2.ToDtype(torch.float32, scale=True),
+        ])
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        image = torch.from_numpy(self.read(self.paths[index]))
+        if self.transform:
+            image = self.transform(image.permute(2, 0, 1))
+        return image, self.labels[index]
 
 
 class Cifar:
@@ -75,10 +99,16 @@ def main():
     args = measure.arguments(__doc__)
     # The cores are taken by workers that each make a batch; threads inside an operation would only fight them.
     torch.set_num_threads(1)
-    if args.workload == "photos":
-        side = 224
+    dtype = numpy.float32
+    if args.workload != "cifar":
+        if args.workload == "photos":
+            data, shape = Photos(args.folder), (3, 224, 224)
+        elif args.workload == "cells":
+            data, shape = Cells(args.folder, True), (5, 220, 220)
+        else:
+            data, shape, dtype = Cells(args.folder, False), (50, 50, 5), numpy.uint8
         loader = DataLoader(
-            Photos(args.folder),
+            data,
             batch_size=args.batch_size,
             shuffle=True,
             drop_last=True,
@@ -87,10 +117,10 @@ def main():
         )
         epoch = lambda: iter(loader)
     else:
-        side = 32
+        shape = (3, 32, 32)
         epoch = Cifar(args.folder, args.batch_size, args.threads).epoch
     version = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
-    measure.run(version, epoch, args.epochs, (args.batch_size, 3, side, side))
+    measure.run(version, epoch, args.epochs, (args.batch_size, *shape), dtype)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ const MOST_BYTES: u64 = 64 << 20;
 ///
 /// - it recognises the files by at most 64 bytes, and nothing empty;
 /// - `decode` gives the pixels that `info` and the asked rows announce;
+/// - pixels that it finds [in place](ImageCodec::in_place) are those that it decodes;
 /// - any window of rows equals those rows of the whole image, also in a buffer that held another image;
 /// - an empty or cut file is an error, or gives the same pixels when what was cut off held none;
 /// - damaged bytes give errors or pixels, and never a panic.
@@ -31,6 +32,13 @@ pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
         let whole = decode(codec, file, &info, 0..info.height, &mut PixelBuffer::default());
         let whole = whole.unwrap_or_else(|e| panic!("{kind}: does not decode {name}: {e:#}"));
 
+        let in_place = codec.in_place(file).unwrap_or_else(|e| panic!("{kind}: in_place of {name}: {e:#}"));
+        if let Some((found, at)) = in_place {
+            assert!(found == info, "{kind}: {name} is {found:?} in place, {info:?} decoded");
+            let same = file.get(at).is_some_and(|pixels| pixels == &whole[..]);
+            assert!(same, "{kind}: pixels of {name} in place differ from the decoded ones");
+        }
+
         for rows in windows(info.height) {
             let some = decode(codec, file, &info, rows.clone(), &mut used);
             let some = some.unwrap_or_else(|e| panic!("{kind}: rows {rows:?} of {name}: {e:#}"));
@@ -49,6 +57,12 @@ fn check_cut(codec: &dyn ImageCodec, name: &str, file: &[u8], whole: &[u8], used
     let cuts = (0..64).map(|n| file.len() * n / 64).chain((1..=8).map(|n| file.len().saturating_sub(n)));
     for cut in cuts {
         let file = &file[..cut];
+        if let Ok(Some((_, at))) = codec.in_place(file) {
+            assert!(
+                file.get(at).is_some_and(|pixels| pixels == whole),
+                "{kind}: {name} cut after {cut} bytes, in place"
+            );
+        }
         let Ok(info) = codec.info(file) else { continue };
         // A window in the upper half: that a file is bad must not depend on where it is looked at.
         for rows in [0..info.height.div_ceil(2), 0..info.height] {
@@ -75,6 +89,9 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
             }
         }
         let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if let Ok(Some((info, at))) = codec.in_place(&file) {
+                assert!(file.get(at).is_some_and(|pixels| pixels.len() as u64 == info.len_bytes()));
+            }
             let info = codec.info(&file).ok()?;
             let fits = codec.peak_bytes(&file, &info).ok()? <= MOST_BYTES;
             fits.then(|| decode(codec, &file, &info, 0..info.height, used).map(drop))

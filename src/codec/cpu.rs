@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt, unsupported,
 };
@@ -106,14 +108,28 @@ impl CpuWorker {
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
+        let mut size = None;
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
             let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
+            fits_mask(lowered, &pixels.info, &mut size)?;
             let out = rows.row_mut(row);
             self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)?;
             lowered.finish(out, item.rng)?;
         }
         Ok(())
+    }
+}
+
+/// A mask has the size of the images before it: else the same draws would fall on other places.
+pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {
+    let here = [info.width, info.height];
+    match size.replace(here) {
+        Some([w, h]) if lowered.is_mask() && here != [w, h] => {
+            let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
+            Err(corrupt(what).hint("make them the same size, or set on_bad_sample(Skip)"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -123,11 +139,13 @@ pub(super) struct Reader {
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     max_image_bytes: u64,
     buffer: PixelBuffer,
+    /// Planes of an image whose channels are files.
+    stack: Vec<u8>,
 }
 
 impl Reader {
     pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
-        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default() }
+        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
     }
 
     /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
@@ -144,9 +162,19 @@ impl Reader {
                 let start = Instant::now();
                 let read = self.read(file, lowered.row().height, |info| lowered.params(info, rng));
                 *decode += start.elapsed();
-                let (info, params) = read?;
-                let data = &self.buffer.data[..held_bytes(&info, &self.buffer.rows)];
-                Ok((Pixels { info, rows: self.buffer.rows.clone(), data }, params))
+                let (info, params, in_place) = read?;
+                let (rows, data) = match in_place {
+                    Some(at) => (0..info.height, &file[at]),
+                    None => (self.buffer.rows.clone(), &self.buffer.data[..held_bytes(&info, &self.buffer.rows)]),
+                };
+                Ok((Pixels { info, rows, data }, params))
+            }
+            Value::Channels(files) => {
+                let start = Instant::now();
+                let read = self.read_channels(files, lowered.row().height, |info| lowered.params(info, rng));
+                *decode += start.elapsed();
+                let (info, rows, params) = read?;
+                Ok((Pixels { info, rows, data: &self.stack }, params))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
@@ -159,19 +187,26 @@ impl Reader {
         }
     }
 
-    /// Decodes the rows that the parameters read.
+    /// Decodes the rows that the parameters read, unless the file's own bytes will do: then tells where they lie.
     fn read(
         &mut self,
         file: &[u8],
         height: u32,
         params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
-    ) -> Result<(ImageInfo, ResampleParams)> {
+    ) -> Result<(ImageInfo, ResampleParams, Option<Range<usize>>)> {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
         let head = &file[..file.len().min(64)];
         let codec = self.codecs.iter().find(|codec| codec.recognises(head));
         let codec = &**codec.ok_or_else(|| unrecognised(head, &self.codecs))?;
+        if let Some((info, at)) = guard(codec, || codec.in_place(file))? {
+            if file.get(at.clone()).is_none_or(|pixels| pixels.len() as u64 != info.len_bytes()) {
+                let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
+                return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+            }
+            return Ok((info, params(&info)?, Some(at)));
+        }
         let info = guard(codec, || codec.info(file))?;
         let peak = guard(codec, || codec.peak_bytes(file, &info))?.max(info.len_bytes());
         if peak > self.max_image_bytes {
@@ -188,7 +223,57 @@ impl Reader {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
             return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
         }
-        Ok((info, params))
+        Ok((info, params, None))
+    }
+}
+
+impl Reader {
+    /// Decodes the rows that the parameters read, of one file after another, into planes of one image.
+    fn read_channels(
+        &mut self,
+        files: &[Bytes],
+        height: u32,
+        params: impl Fn(&ImageInfo) -> Result<ResampleParams>,
+    ) -> Result<(ImageInfo, Range<u32>, ResampleParams)> {
+        let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
+        let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        let mut first: Option<(ImageInfo, Range<u32>, ResampleParams)> = None;
+        for (n, file) in files.iter().enumerate() {
+            let most = self.max_image_bytes;
+            let (one, params, in_place) = self.read(file, height, |one| {
+                if one.channels != 1 {
+                    let what = format!("{} channels in the file of channel {n}", one.channels);
+                    return Err(unsupported(what).hint("a file for each channel holds one"));
+                }
+                let all = ImageInfo { channels, planar: true, ..*one };
+                if all.len_bytes() > most {
+                    let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
+                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
+                }
+                params(&all)
+            })?;
+            let all = ImageInfo { channels, planar: true, ..one };
+            let needed = params.y.reads(height);
+            match &first {
+                Some((first, ..)) if *first != all => {
+                    let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
+                    return Err(corrupt(format!("channel {n} is of {this}, channel 0 of {that}")));
+                }
+                Some(_) => {}
+                None => first = Some((all, needed.clone(), params)),
+            }
+            let (held, data) = match &in_place {
+                Some(at) => (0..one.height, &file[at.clone()]),
+                None => (self.buffer.rows.clone(), &self.buffer.data[..]),
+            };
+            let row = held_bytes(&one, &(0..1));
+            let from = (needed.start - held.start) as usize * row;
+            stack.extend_from_slice(&data[from..from + needed.len() * row]);
+        }
+        self.stack = stack;
+        first.ok_or_else(|| Error::new(ErrorKind::Internal, "an image of no files"))
     }
 }
 
@@ -241,7 +326,7 @@ mod tests {
     };
 
     fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
-        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default() }
+        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
     }
 
     /// Copies `rows` of the image, all columns.
@@ -305,7 +390,7 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, params) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
+        let (info, params, _) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 

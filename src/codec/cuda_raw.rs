@@ -18,7 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker, cpu::Reader};
+use super::{
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
+    cpu::{Reader, fits_mask},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -205,9 +208,11 @@ impl RawWorker {
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
+        let mut size = None;
         for (field, (value, rows)) in sample.values.iter().zip(rows).enumerate() {
             let Some(lowered) = &self.programs[field] else { continue };
             let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
+            fits_mask(lowered, &pixels.info, &mut size)?;
             let spec = lowered.row();
             let cols = params.x.reads(spec.width);
             let held = Held { info: pixels.info, rows: params.y.reads(spec.height), cols };

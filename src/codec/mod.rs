@@ -28,6 +28,8 @@ mod nvjpeg;
 mod png;
 #[cfg(any(feature = "bmp", feature = "png", feature = "webp"))]
 mod still;
+#[cfg(feature = "tiff")]
+mod tiff;
 #[cfg(feature = "webp")]
 mod webp;
 
@@ -215,6 +217,11 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     fn peak_bytes(&self, _bytes: &[u8], info: &ImageInfo) -> Result<u64> {
         Ok(info.len_bytes())
     }
+    /// Where the pixels of the whole image lie in the file, when they lie there just as [`decode`](Self::decode) would give
+    /// them: then they are read in place, without a copy, and nothing else is called. `None`: they have to be decoded.
+    fn in_place(&self, _bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {
+        Ok(None)
+    }
     /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
     /// `info.planar`. `info` is what [`info`](Self::info) said of the same bytes.
     fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
@@ -265,6 +272,7 @@ codecs! {
     "png" png Png
     "webp" webp Webp
     "bmp" bmp Bmp
+    "tiff" tiff Tiff
 }
 
 /// An error for damaged data.
@@ -278,7 +286,7 @@ fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
 }
 
 /// The words of a library about a file.
-#[cfg(any(feature = "bmp", feature = "jpeg", feature = "png", feature = "webp"))]
+#[cfg(any(feature = "bmp", feature = "jpeg", feature = "png", feature = "tiff", feature = "webp"))]
 fn cause(words: impl AsRef<str>) -> std::io::Error {
     std::io::Error::other(words.as_ref().trim().to_owned())
 }

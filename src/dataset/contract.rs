@@ -124,6 +124,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
     for (field, value) in schema.fields.iter().zip(&sample.values) {
         let fits = match (&field.kind, value) {
             (FieldKind::Image { .. }, Value::Encoded(_)) => true,
+            (FieldKind::Image { channels, .. }, Value::Channels(files)) => files.len() == usize::from(*channels),
             (FieldKind::Image { channels, size, dtype }, Value::Pixels { info, data }) => {
                 // Gray is repeated and alpha dropped; nothing else changes the number of channels.
                 let channels_fit = info.channels == *channels || (*channels == 3 && [1, 4].contains(&info.channels));
@@ -150,6 +151,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
 fn describe(value: &Value) -> String {
     match value {
         Value::Encoded(data) => format!("an image file of {} bytes", data.len()),
+        Value::Channels(files) => format!("{} files of one channel", files.len()),
         Value::Pixels { info, data } => format!("{info:?} in {} bytes", data.len()),
         Value::Label(label) => format!("label {label}"),
         Value::Array(data) => format!("{} bytes of numbers", data.len()),

@@ -1,4 +1,4 @@
-//! Image files, in class folders or not.
+//! Image files, in class folders or not; a file for each channel; masks beside them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,27 +10,37 @@ use futures::{FutureExt, future::BoxFuture};
 use smallvec::smallvec;
 
 use super::{
-    Dataset, Field, Format, OpenOptions, ReadPlan, Sample, Schema, Value, index, labels,
+    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value,
+    channels::{self, Groups},
+    index, labels,
     open::{nothing_to_read, read_beside},
+    tiff::parse_tiff,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     source::{Extent, Object, Source},
+    types::{DType, ImageInfo},
 };
 
 /// What makes a file an image here; in lower case.
-pub(super) const EXTENSIONS: [&str; 5] = [".jpg", ".jpeg", ".png", ".webp", ".bmp"];
+pub(super) const EXTENSIONS: [&str; 7] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"];
 
 /// Folders that hold class folders rather than images of a class.
 const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
 
 pub(super) fn is_image(name: &str) -> bool {
-    EXTENSIONS.iter().any(|extension| {
-        let start = name.len().checked_sub(extension.len());
-        start.and_then(|s| name.get(s..)).is_some_and(|end| end.eq_ignore_ascii_case(extension))
-    })
+    EXTENSIONS.iter().any(|extension| has_extension(name, extension))
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    let start = name.len().checked_sub(extension.len());
+    start.and_then(|s| name.get(s..)).is_some_and(|end| end.eq_ignore_ascii_case(extension))
+}
+
+fn is_tiff(name: &str) -> bool {
+    [".tif", ".tiff"].iter().any(|extension| has_extension(name, extension))
 }
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.
@@ -70,15 +80,24 @@ impl Format for Folder {
             }
             let mut files = Files::of_images(source, &objects);
             drop(objects);
+            let groups = channels::group(files.iter(), options.channels.as_deref());
+            let groups = groups.map_err(|e| e.at_object(files.source.url()))?;
+            let names: Vec<&str> = match &groups {
+                Some(groups) => groups.names.iter().map(String::as_str).collect(),
+                None => files.iter().collect(),
+            };
             let (labels, classes) = match labels {
                 Some((table, object)) => {
-                    let labels = table.labels_of(files.iter()).map_err(|e| e.at_object(object))?;
+                    let labels = table.labels_of(names.iter().copied()).map_err(|e| e.at_object(object))?;
                     (Some(labels), table.classes)
                 }
-                None => files.classes(options.classes.clone())?,
+                None => classes_of(&names, &files.source, options.classes.clone())?,
             };
+            drop(names);
             files.tighten();
-            Ok(Arc::new(FolderDataset::new(files, labels, classes)) as Arc<dyn Dataset>)
+            let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
+            let fields = image_fields(&files, groups.as_ref()).await?;
+            Ok(Arc::new(FolderDataset::new(files, groups, labels, classes, fields)) as Arc<dyn Dataset>)
         }
         .boxed()
     }
@@ -189,61 +208,139 @@ impl Files {
         &self.text[start as usize..self.ends[i] as usize]
     }
 
-    fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+    fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         (0..self.len()).map(|i| self.name(i))
     }
+}
 
-    /// Labels from the first folder of each name, and the class names; neither for a flat folder.
-    #[expect(clippy::type_complexity, reason = "both or neither")]
-    fn classes(&self, given: Option<Arc<[String]>>) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
-        let top = |name: &str| name.split_once('/').map(|(top, _)| top.to_owned());
-        let mut found = BTreeSet::new();
-        let (mut flat, mut shallow) = (None, false);
-        for name in self.iter() {
-            match name.split_once('/') {
-                // Looked up before it is copied: a thousand classes, a million files.
-                Some((top, rest)) => {
-                    shallow |= !rest.contains('/');
-                    if !found.contains(top) {
-                        found.insert(top.to_owned());
-                    }
+/// Labels from the first folder of each name, and the class names; neither for a flat folder.
+#[expect(clippy::type_complexity, reason = "both or neither")]
+pub(super) fn classes_of(
+    names: &[&str],
+    source: &Source,
+    given: Option<Arc<[String]>>,
+) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+    let top = |name: &str| name.split_once('/').map(|(top, _)| top.to_owned());
+    let mut found = BTreeSet::new();
+    let (mut flat, mut shallow) = (None, false);
+    for &name in names {
+        match name.split_once('/') {
+            // Looked up before it is copied: a thousand classes, a million files.
+            Some((top, rest)) => {
+                shallow |= !rest.contains('/');
+                if !found.contains(top) {
+                    found.insert(top.to_owned());
                 }
-                None => flat = flat.or(Some(name)),
             }
+            None => flat = flat.or(Some(name)),
         }
-        if found.is_empty() {
-            return Ok((None, given));
-        }
-        if let Some(stray) = flat {
-            return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
-                .at_object(self.source.url())
-                .hint("move them into folders, or give labels for all"));
-        }
-        if !shallow && found.iter().all(|top| SPLITS.contains(&top.to_ascii_lowercase().as_str())) {
-            let splits = found.into_iter().collect::<Vec<_>>();
-            return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
-                .at_object(self.source.url())
-                .hint(format!("open {}, or set split(\"{}\")", self.source.display_name(&splits[0]), splits[0])));
-        }
-        let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
-        let index = labels::index_of(&classes)?;
-        if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {
-            let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
-            return Err(Error::config(what)
-                .at_object(self.source.display_name(unknown))
-                .hint("open it with the classes that it has, or remove the folder"));
-        }
-        let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
-        let labels = self.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
-        drop(index);
-        Ok((Some(labels), Some(classes)))
     }
+    if found.is_empty() {
+        return Ok((None, given));
+    }
+    if let Some(stray) = flat {
+        return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
+            .at_object(source.url())
+            .hint("move them into folders, or give labels for all"));
+    }
+    if !shallow && found.iter().all(|top| SPLITS.contains(&top.to_ascii_lowercase().as_str())) {
+        let splits = found.into_iter().collect::<Vec<_>>();
+        return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
+            .at_object(source.url())
+            .hint(format!("open {}, or set split(\"{}\")", source.display_name(&splits[0]), splits[0])));
+    }
+    let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
+    let index = labels::index_of(&classes)?;
+    if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {
+        let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
+        return Err(Error::config(what)
+            .at_object(source.display_name(unknown))
+            .hint("open it with the classes that it has, or remove the folder"));
+    }
+    let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
+    let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
+    drop(index);
+    Ok((Some(labels), Some(classes)))
+}
+
+/// Files of a record, where there are several.
+#[derive(Debug)]
+struct Several {
+    per: usize,
+    /// The first of them are channels of the image; a mask may follow.
+    channels: usize,
+    order: Vec<u32>,
+}
+
+/// What the headers say of the images and masks: how many channels, which type, and the size where it is one for all
+/// that were looked at (the first, the middle and the last record). Only TIFFs are asked: all else becomes RGB.
+async fn image_fields(files: &Files, groups: Option<&Several>) -> Result<Vec<Field>> {
+    let (per, channels) = groups.map_or((1, 1), |g| (g.per, g.channels));
+    let records = groups.map_or(files.len(), |g| g.order.len() / g.per);
+    let file = |record: usize, n: usize| groups.map_or(record, |g| g.order[record * g.per + n] as usize);
+    let all_tiff = |n: usize| (0..records).all(|record| is_tiff(files.name(file(record, n))));
+    let image = match all_tiff(0) {
+        true => {
+            let ImageInfo { height, width, channels: in_file, dtype, .. } =
+                probe(files, records, |r| file(r, 0)).await?;
+            if channels > 1 && in_file != 1 {
+                let name = files.source.display_name(files.name(file(0, 0)));
+                let what = format!("{in_file} channels in a file that should hold one");
+                return Err(Error::config(what).at_object(name).hint("leave the pattern of channels out"));
+            }
+            let channels = if channels > 1 { channels as u8 } else { in_file };
+            FieldKind::Image { channels, size: (height > 0).then_some((height, width)), dtype: Some(dtype) }
+        }
+        false if channels > 1 => FieldKind::Image { channels: channels as u8, size: None, dtype: None },
+        false => Field::image().kind,
+    };
+    let mut fields = vec![Field::new("image", image)];
+    if per > channels {
+        let mask = match all_tiff(channels) {
+            true => {
+                let found = probe(files, records, |r| file(r, channels)).await?;
+                let size = (found.height > 0).then_some((found.height, found.width));
+                FieldKind::Image { channels: found.channels, size, dtype: Some(found.dtype) }
+            }
+            false => FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) },
+        };
+        fields.push(Field::mask("mask", mask));
+    }
+    Ok(fields)
+}
+
+/// What the first, the middle and the last file say; height and width are 0 where they differ.
+async fn probe(files: &Files, records: usize, file: impl Fn(usize) -> usize) -> Result<ImageInfo> {
+    let mut found: Result<ImageInfo> = Err(Error::new(ErrorKind::NotFound, "no images"));
+    let mut looked = BTreeSet::new();
+    for record in [0, records / 2, records.saturating_sub(1)] {
+        let i = file(record);
+        if !looked.insert(i) {
+            continue;
+        }
+        let extent = Extent::whole(&files.source, files.name(i), files.sizes[i]).with_etag(files.tags.get(i));
+        let info = match extent.read().await {
+            Ok(bytes) => parse_tiff(&bytes).map(|tiff| tiff.info),
+            Err(error) => Err(error),
+        };
+        let info = info.map_err(|e| e.at_object(files.source.display_name(files.name(i))));
+        found = match (found, info) {
+            (Ok(a), Ok(b)) if (a.height, a.width) != (b.height, b.width) => Ok(ImageInfo { height: 0, width: 0, ..a }),
+            (Ok(a), _) => Ok(a),
+            // A damaged file is a bad sample when its turn comes; another one tells what the rest is.
+            (Err(_), Ok(b)) => Ok(b),
+            (Err(first), Err(error)) => Err(if looked.len() == 1 { error } else { first }),
+        };
+    }
+    found
 }
 
 /// See [`Folder`].
 #[derive(Debug)]
 struct FolderDataset {
     files: Files,
+    /// `None`: each file is a record.
+    several: Option<Several>,
     labels: Option<Vec<i64>>,
     schema: Schema,
     largest: u64,
@@ -251,22 +348,52 @@ struct FolderDataset {
 }
 
 impl FolderDataset {
-    fn new(files: Files, labels: Option<Vec<i64>>, classes: Option<Arc<[String]>>) -> Self {
-        let mut fields = vec![Field::image()];
+    fn new(
+        files: Files,
+        several: Option<Several>,
+        labels: Option<Vec<i64>>,
+        classes: Option<Arc<[String]>>,
+        mut fields: Vec<Field>,
+    ) -> Self {
         fields.extend(labels.is_some().then(Field::label));
-        let mut print = Fingerprint::of("folder").number(files.len() as u64);
-        for (name, size) in files.iter().zip(&files.sizes) {
-            print = print.text(name).number(*size);
-        }
-        let largest = files.sizes.iter().copied().max().unwrap_or(0);
         let schema = Schema::new(fields).with_classes(classes);
-        Self { files, labels, schema, largest, fingerprint: print.finish() }
+        let mut data = Self { files, several, labels, schema, largest: 0, fingerprint: Fingerprint(0) };
+        let mut print = Fingerprint::of("folder").number(data.records() as u64);
+        if let Some(several) = &data.several {
+            print = print.number(several.per as u64);
+        }
+        for record in 0..data.records() {
+            let mut bytes = 0u64;
+            for i in data.files_of(record) {
+                print = print.text(data.files.name(i)).number(data.files.sizes[i]);
+                bytes = bytes.saturating_add(data.files.sizes[i]);
+            }
+            data.largest = data.largest.max(bytes);
+        }
+        data.fingerprint = print.finish();
+        data
+    }
+
+    fn records(&self) -> usize {
+        self.several.as_ref().map_or(self.files.len(), |several| several.order.len() / several.per)
+    }
+
+    /// Indices of a record's files.
+    fn files_of(&self, record: usize) -> impl Iterator<Item = usize> {
+        let one = self.several.is_none().then_some(record);
+        let many = self.several.as_ref().map(|several| &several.order[record * several.per..][..several.per]);
+        one.into_iter().chain(many.into_iter().flatten().map(|i| *i as usize))
+    }
+
+    fn extent(&self, i: usize) -> Extent {
+        let extent = Extent::whole(&self.files.source, self.files.name(i), self.files.sizes[i]);
+        extent.with_etag(self.files.tags.get(i))
     }
 }
 
 impl Dataset for FolderDataset {
     fn len(&self) -> u64 {
-        self.files.len() as u64
+        self.records() as u64
     }
 
     fn schema(&self) -> &Schema {
@@ -278,26 +405,35 @@ impl Dataset for FolderDataset {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let i = index(record, self.files.len())?;
-        let extent = Extent::whole(&self.files.source, self.files.name(i), self.files.sizes[i]);
-        Ok(ReadPlan::one(extent.with_etag(self.files.tags.get(i))))
+        let record = index(record, self.records())?;
+        Ok(match &self.several {
+            None => ReadPlan::one(self.extent(record)),
+            Some(_) => ReadPlan::new(self.files_of(record).map(|i| self.extent(i))),
+        })
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let i = index(record, self.files.len())?;
-        let [image] = bytes else {
-            let what = format!("{} buffers where the plan has one", bytes.len());
+        let i = index(record, self.records())?;
+        let (per, channels) = self.several.as_ref().map_or((1, 1), |several| (several.per, several.channels));
+        if bytes.len() != per {
+            let what = format!("{} buffers where the plan has {per}", bytes.len());
             return Err(Error::new(ErrorKind::Internal, what).at_record(record));
+        }
+        let (image, mask) = bytes.split_at(channels);
+        let image = match image {
+            [file] => Value::Encoded(file.clone()),
+            files => Value::Channels(files.into()),
         };
-        let mut values = smallvec![Value::Encoded(image.clone())];
+        let mut values = smallvec![image];
+        values.extend(mask.iter().cloned().map(Value::Encoded));
         values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
         Ok(Sample { values })
     }
 
     fn object(&self, record: u64) -> String {
-        match index(record, self.files.len()) {
-            Ok(i) => self.files.source.display_name(self.files.name(i)),
-            Err(_) => self.files.source.url().to_owned(),
+        match index(record, self.records()).map(|record| self.files_of(record).next()) {
+            Ok(Some(i)) => self.files.source.display_name(self.files.name(i)),
+            _ => self.files.source.url().to_owned(),
         }
     }
 
@@ -311,7 +447,8 @@ impl Dataset for FolderDataset {
 
     fn resident_bytes(&self) -> u64 {
         let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
-        (self.files.text.len() + self.files.len() * 16 + self.files.tags.bytes() + labels) as u64
+        let order = self.several.as_ref().map_or(0, |several| several.order.len() * 4);
+        (self.files.text.len() + self.files.len() * 16 + self.files.tags.bytes() + labels + order) as u64
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -335,6 +472,11 @@ mod tests {
         Files::of_images(source, &objects(names))
     }
 
+    #[expect(clippy::type_complexity, reason = "both or neither")]
+    fn classes(files: &Files) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+        classes_of(&files.iter().collect::<Vec<_>>(), &files.source, None)
+    }
+
     #[test]
     fn extensions_count_in_any_case_and_others_do_not() {
         for name in ["a.jpg", "a/b.JPEG", "x.Png", "x.webp", "x.bmp", "ü.jpg", ".jpg"] {
@@ -349,7 +491,7 @@ mod tests {
     fn classes_are_sorted_folder_names_even_where_names_sort_otherwise() {
         // `-` sorts before `/`: the records of `a-b` come first, its class does not.
         let files = files(&["a/1.jpg", "a-b/1.jpg", "a/deep/er/2.jpg", "c/readme.txt"]);
-        let (labels, classes) = files.classes(None).unwrap();
+        let (labels, classes) = classes(&files).unwrap();
         assert_eq!(&classes.unwrap()[..], ["a", "a-b"]);
         assert_eq!(files.iter().collect::<Vec<_>>(), ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
         assert_eq!(labels.unwrap(), [1, 0, 0]);
@@ -359,17 +501,17 @@ mod tests {
     fn caltech_labels_are_the_folder_number_less_one() {
         let names: Vec<String> = (1..=257).map(|n| format!("{n:03}.thing-{}/{n:03}_0001.jpg", n % 7)).collect();
         let files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let (labels, _) = files.classes(None).unwrap();
+        let (labels, _) = classes(&files).unwrap();
         assert_eq!(labels.unwrap(), (0..257).collect::<Vec<i64>>());
     }
 
     #[test]
     fn a_folder_of_splits_is_not_taken_for_classes() {
-        let error = files(&["train/cat/1.jpg", "val/cat/1.jpg"]).classes(None).unwrap_err();
+        let error = classes(&files(&["train/cat/1.jpg", "val/cat/1.jpg"])).unwrap_err();
         assert!(error.to_string().contains("split(\"train\")"), "{error}");
         // A class may well be called train.
-        assert!(files(&["train/1.jpg", "test/1.jpg"]).classes(None).is_ok());
-        assert!(files(&["train/a/1.jpg", "bus/a/1.jpg"]).classes(None).is_ok());
+        assert!(classes(&files(&["train/1.jpg", "test/1.jpg"])).is_ok());
+        assert!(classes(&files(&["train/a/1.jpg", "bus/a/1.jpg"])).is_ok());
     }
 
     #[test]
@@ -396,7 +538,7 @@ mod tests {
         let mut files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
         files.tighten();
         let letters: usize = names.iter().map(String::len).sum();
-        let data = FolderDataset::new(files, Some(vec![0; 10_000]), None);
+        let data = FolderDataset::new(files, None, Some(vec![0; 10_000]), None, vec![Field::image()]);
         assert_eq!(data.resident_bytes() as usize, letters + 10_000 * 24);
         assert_eq!(data.files.text.capacity(), letters);
     }

@@ -17,6 +17,8 @@
 //! [`dataset_contract`]. Outside this crate, [`Open::add_format`] takes it.
 #![forbid(unsafe_code)]
 
+mod arrays;
+mod channels;
 mod cifar;
 mod concat;
 mod contract;
@@ -26,6 +28,7 @@ mod memory;
 mod open;
 mod subset;
 mod synthetic;
+pub(crate) mod tiff;
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -60,7 +63,7 @@ macro_rules! formats {
 }
 
 // The narrower names first: a folder of CIFAR files may hold a picture as well.
-formats! { Cifar::Ten, Cifar::Hundred, folder::Folder }
+formats! { Cifar::Ten, Cifar::Hundred, folder::Folder, arrays::Arrays }
 
 /// Records that can be read in any order.
 ///
@@ -149,13 +152,22 @@ pub struct Field {
     pub name: String,
     /// What it holds.
     pub kind: FieldKind,
+    /// Whether it is an image of labels: it takes the geometry of the transform, with the draws of the record's other
+    /// images, but each value stays as it is, for nothing is blended, scaled or blanked.
+    pub mask: bool,
 }
 
 impl Field {
     /// A field of any kind.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: FieldKind) -> Self {
-        Self { name: name.into(), kind }
+        Self { name: name.into(), kind, mask: false }
+    }
+
+    /// An image of labels.
+    #[must_use]
+    pub fn mask(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { mask: true, ..Self::new(name, kind) }
     }
 
     /// Encoded images of any size, decoded to RGB, named `image`.
@@ -244,6 +256,8 @@ impl Sample {
 pub enum Value {
     /// An image file; its kind is told by its first bytes.
     Encoded(Bytes),
+    /// An image file of one channel for each channel of the image, all of one size and type.
+    Channels(Arc<[Bytes]>),
     /// Pixels, ready to resample.
     Pixels {
         /// Their shape.

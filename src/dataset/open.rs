@@ -26,8 +26,15 @@ use crate::{
 /// |---|---|
 /// | `data_batch_*.bin`, `test_batch.bin` | CIFAR-10, binary version |
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
-/// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, in any case) | images in class folders; labels count the sorted folder names |
+/// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`, in any case) | images in class folders; labels count the sorted folder names |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
+/// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
+/// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
+/// | several `.npy`, in class folders or not | a record each, with one field `array` |
+/// | any images, with [`Open::channels`] | images of several files, one for each channel |
+///
+/// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
+/// that differs is a bad sample.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -56,6 +63,8 @@ pub struct OpenOptions {
     pub classes: Option<Arc<[String]>>,
     /// `train`, `test`, …, when a source holds several.
     pub split: Option<String>,
+    /// How the files of an image's channels are named.
+    pub channels: Option<String>,
     /// Folder of the manifests of buckets.
     pub manifests: Option<PathBuf>,
 }
@@ -107,6 +116,23 @@ impl Open {
         self
     }
 
+    /// Puts the files of an image's channels together, by a pattern of their names: `{name}_{channel}.tif`.
+    ///
+    /// What stands for `{name}` (and the folders above it) names the record, what stands for `{channel}` the channel.
+    /// Channels come in the order of their names, numbers by their size; or in the order that the pattern says:
+    /// `{name}_{channel:dapi,gfp}.tif` takes these two. With folders in the pattern, `{name}/{channel}.tif`, each folder
+    /// is a record. A record that lacks a channel is an error that names the file.
+    ///
+    /// ```
+    /// # async fn wells() -> infeed::Result<()> {
+    /// let wells = infeed::open("plates").channels("{name}_{channel:dapi,gfp,rfp}.tif").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn channels(mut self, pattern: impl Into<String>) -> Self {
+        self.options.channels = Some(pattern.into());
+        self
+    }
+
     /// Keeps what listing a bucket found in this folder, where the next opening finds it: names, sizes and ETags of
     /// buckets of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
     /// warning when anything differs.
@@ -128,7 +154,15 @@ impl Open {
         let Self { from, options, extra } = self;
         let source = match from {
             From::Url(url) if url.starts_with("synthetic:") => {
-                if let OpenOptions { format: None, labels: None, classes: None, split: None, manifests: _ } = &options {
+                if let OpenOptions {
+                    format: None,
+                    labels: None,
+                    classes: None,
+                    split: None,
+                    channels: None,
+                    manifests: _,
+                } = &options
+                {
                     return Ok(Arc::new(SyntheticDataset::parse(&url)?));
                 }
                 return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
@@ -146,7 +180,7 @@ impl Open {
             })?,
             None => candidates()
                 .find(|f| f.recognises(&objects))
-                .ok_or_else(|| nothing_to_read(&source, &objects, "images or CIFAR files"))?,
+                .ok_or_else(|| nothing_to_read(&source, &objects, "images, arrays or CIFAR files"))?,
         };
         tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
         format.open(&source, objects, &options).await

@@ -48,7 +48,7 @@ pub(crate) use workers::{READY_BYTES, Workers};
 
 use crate::{
     codec::Decoder,
-    dataset::{Dataset, FieldKind},
+    dataset::{Dataset, Field, FieldKind},
     error::{Error, Result},
     sampler::{LastBatch, LoaderState, Sampler, Schedule, Shard},
     source::Cache,
@@ -176,14 +176,15 @@ impl Setup {
 
 /// Shape and type of the rows that one field gives, and its lowered transform if it is an image.
 pub(crate) fn lower_field(
-    kind: &FieldKind,
+    field: &Field,
     transform: &crate::transform::Transform,
     dtype: DType,
     layout: Layout,
 ) -> Result<(Vec<usize>, DType, Option<Lowered>)> {
-    match kind {
-        FieldKind::Image { .. } => {
-            let lowered = transform.lower(kind, dtype, layout)?;
+    match &field.kind {
+        kind @ FieldKind::Image { .. } => {
+            let lowered =
+                if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
             let row = lowered.row();
             let (h, w, c) = (row.height as usize, row.width as usize, row.channels as usize);
             let shape = match row.layout {
@@ -217,7 +218,7 @@ impl ChunkSize {
     /// A first guess from what the rows and records look like.
     pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows]) -> Self {
         let values: usize = fields.iter().map(|f| f.shape.iter().product::<usize>()).sum();
-        let encoded = |f: &crate::dataset::Field| matches!(f.kind, FieldKind::Image { size: None, .. });
+        let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
         let decodes = dataset.schema().fields.iter().any(encoded);
         // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
         let guess = if decodes { Self::TARGET_NANOS } else { values as u64 * 3 / 10 };

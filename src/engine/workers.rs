@@ -74,7 +74,11 @@ impl Task {
 
     fn encoded_bytes(&self) -> u64 {
         let values = self.samples.iter().flat_map(|item| item.sample.iter()).flat_map(|sample| &sample.values);
-        let bytes = |value: &Value| if let Value::Encoded(bytes) = value { bytes.len() as u64 } else { 0 };
+        let bytes = |value: &Value| match value {
+            Value::Encoded(bytes) => bytes.len() as u64,
+            Value::Channels(files) => files.iter().map(|file| file.len() as u64).sum(),
+            _ => 0,
+        };
         values.map(bytes).sum()
     }
 }
@@ -539,7 +543,7 @@ impl Thread {
         for extent in &plan.extents {
             let opened = {
                 let _open = gate.pass()?;
-                extent.source.open_inline(&extent.name, extent.range.clone())
+                extent.open_inline()
             };
             let buffer = match opened.and_then(|opened| {
                 let mut buffer = buffers.take();
@@ -653,7 +657,7 @@ fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,
-            Value::Encoded(_) | Value::Pixels { .. } => continue,
+            Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. } => continue,
         };
         let place = rows.row_mut(row);
         if place.len() != bytes.len() {

@@ -273,7 +273,7 @@ impl LoaderBuilder {
         for field in &dataset.schema().fields {
             let named = |e: Error| e.at_object(format!("field {}", field.name));
             let (shape, dtype, program) =
-                engine::lower_field(&field.kind, &config.transform, config.dtype, config.layout).map_err(named)?;
+                engine::lower_field(field, &config.transform, config.dtype, config.layout).map_err(named)?;
             fields.push((field.name.clone(), shape, dtype));
             programs.push(program);
         }

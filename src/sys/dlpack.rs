@@ -190,10 +190,17 @@ const fn to_dlpack(dtype: DType) -> DLDataType {
     match dtype {
         DType::U8 => DLDataType::U8,
         DType::U16 => DLDataType::U16,
+        DType::I16 => DLDataType::I16,
         DType::F16 => DLDataType::F16,
         DType::Bf16 => DLDataType::BF16,
         DType::F32 => DLDataType::F32,
         DType::I64 => DLDataType::I64,
+        DType::Bool => DLDataType::BOOL,
+        DType::I8 => DLDataType::I8,
+        DType::I32 => DLDataType::I32,
+        DType::U32 => DLDataType::U32,
+        DType::U64 => DLDataType::U64,
+        DType::F64 => DLDataType::F64,
     }
 }
 
@@ -210,10 +217,9 @@ impl View {
                     .hint("copy the tensor to the host or to a CUDA device first"));
             }
         };
-        let types = [DType::U8, DType::U16, DType::F16, DType::Bf16, DType::F32, DType::I64];
-        let dtype = types.into_iter().find(|&dtype| to_dlpack(dtype) == tensor.dtype()).ok_or_else(|| {
+        let dtype = DType::ALL.into_iter().find(|&dtype| to_dlpack(dtype) == tensor.dtype()).ok_or_else(|| {
             refused(format!("its values are {}", name(tensor.dtype())))
-                .hint("convert it to u8, u16, f16, bf16, f32 or i64 first")
+                .hint("convert it to a whole or floating-point type of 8 to 64 bits first")
         })?;
         // Not negative: checked above.
         let shape: Vec<usize> = tensor.shape().iter().map(|&axis| axis as usize).collect();
@@ -441,13 +447,20 @@ mod tests {
     const ABIS: [DlpackAbi; 2] = [DlpackAbi::Versioned, DlpackAbi::Legacy];
 
     /// Kind and bits, as the header numbers them.
-    const TYPES: [(DType, u8, u8); 6] = [
+    const TYPES: [(DType, u8, u8); 13] = [
         (DType::U8, 1, 8),
         (DType::U16, 1, 16),
         (DType::F16, 2, 16),
         (DType::Bf16, 4, 16),
         (DType::F32, 2, 32),
         (DType::I64, 0, 64),
+        (DType::I16, 0, 16),
+        (DType::Bool, 6, 8),
+        (DType::I8, 0, 8),
+        (DType::I32, 0, 32),
+        (DType::U32, 1, 32),
+        (DType::U64, 1, 64),
+        (DType::F64, 2, 64),
     ];
 
     #[test]
@@ -560,8 +573,8 @@ mod tests {
     fn what_cannot_be_said_is_refused_in_words_and_given_back() {
         type Case = (fn(&mut Lent), &'static str);
         let cases: [Case; 14] = [
-            (|lent| lent.managed.tensor.bits = 64, "its values are f64; convert it"),
-            (|lent| (lent.managed.tensor.code, lent.managed.tensor.bits) = (6, 8), "its values are bool 8"),
+            (|lent| lent.managed.tensor.bits = 128, "its values are f128; convert it"),
+            (|lent| (lent.managed.tensor.code, lent.managed.tensor.bits) = (5, 64), "its values are complex 64"),
             (|lent| lent.managed.tensor.lanes = 4, "f32 in vectors of 4"),
             (|lent| lent.managed.tensor.code = 12, "DLPack's type 12 with 32 bits"),
             (|lent| lent.strides.swap(1, 2), "[12, 1, 4] is not row-major; make it contiguous"),

@@ -34,6 +34,9 @@ struct Shared {
     /// For u8, u16 and f32 pixels.
     tables: [ChannelTable; 3],
     has_custom: bool,
+    /// What the dataset says of its pixels.
+    declared: Option<DType>,
+    mask: bool,
 }
 
 impl Transform {
@@ -46,16 +49,46 @@ impl Transform {
     /// `Config`, naming the step, when the steps can't be folded to one resample, leave the output size open, or do not
     /// fit the field's channels or `dtype`.
     pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
-        let FieldKind::Image { channels, size, .. } = field else {
-            return Err(Error::config("a transform needs an image field").hint("name the field that holds the images"));
-        };
+        let Images { channels, size, dtype: declared } = image_field(field)?;
         if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
             return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
         }
-        let mut plan = Plan::new(u32::from(*channels), *size);
+        let mut plan = Plan::new(channels, size);
         for op in self.ops() {
             plan.add(op, dtype)?;
         }
+        let row = self.row(&plan, dtype, layout)?;
+        // The largest value of each source type, and of an image in 0..1.
+        let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, dtype));
+        let (ops, has_custom) = (self.ops().to_vec(), plan.custom.is_some());
+        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom, declared, mask: false }) })
+    }
+
+    /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
+    /// the nearest pixel, unchanged. What lies outside is 0. Steps that work on values do nothing.
+    ///
+    /// Rows are `u8` where the masks are, or may be; `f32`, which holds every whole number up to 2^24, where they are
+    /// `u16` or `f32`.
+    ///
+    /// # Errors
+    /// As [`lower`](Self::lower), but for steps that work on values.
+    pub fn lower_mask(&self, field: &FieldKind, layout: Layout) -> Result<Lowered> {
+        let Images { channels, size, dtype: declared } = image_field(field)?;
+        let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
+        let mut plan = Plan::new(channels, size);
+        for op in self.ops().iter().filter(|op| op.is_geometric()) {
+            plan.add(op, dtype)?;
+        }
+        let row = self.row(&plan, dtype, layout)?;
+        let all = |value: f32| vec![value; row.channels as usize];
+        let table = ChannelTable { scale: all(1.0), bias: all(0.0), fill: all(0.0), cutout: all(0.0) };
+        let (ops, tables) = (self.ops().to_vec(), [table.clone(), table.clone(), table]);
+        // Where nobody says, rows hold bytes: what does not fit them is refused by record.
+        let declared = declared.or(Some(DType::U8));
+        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom: false, declared, mask: true }) })
+    }
+
+    fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
         let Some([height, width]) = plan.size else {
             let last = self.ops().last().map_or("no step", Op::name);
             return Err(Error::config(format!("the rows have no fixed size after {last}: images differ in size"))
@@ -64,11 +97,21 @@ impl Transform {
         if plan.channels == 0 || height == 0 || width == 0 {
             return Err(Error::config("the images have no pixels").hint("look at the dataset's schema"));
         }
-        let row = RowSpec { height, width, channels: plan.channels, dtype, layout };
-        // The largest value of each source type, and of an image in 0..1.
-        let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, dtype));
-        let (ops, has_custom) = (self.ops().to_vec(), plan.custom.is_some());
-        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom }) })
+        Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
+    }
+}
+
+/// What the dataset says of its images.
+struct Images {
+    channels: u32,
+    size: Option<(u32, u32)>,
+    dtype: Option<DType>,
+}
+
+fn image_field(field: &FieldKind) -> Result<Images> {
+    match *field {
+        FieldKind::Image { channels, size, dtype } => Ok(Images { channels: u32::from(channels), size, dtype }),
+        _ => Err(Error::config("a transform needs an image field").hint("name the field that holds the images")),
     }
 }
 
@@ -294,6 +337,12 @@ impl Lowered {
         self.shared.has_custom
     }
 
+    /// Whether rows hold labels, which are not blended.
+    #[must_use]
+    pub fn is_mask(&self) -> bool {
+        self.shared.mask
+    }
+
     /// The block for one sample: draws, rounding of sizes, bounds. Depends on the image's shape only, so it is known
     /// before decoding; [`Axis::reads`](crate::sys::kernels::Axis::reads) then tells which rows are needed.
     ///
@@ -314,6 +363,11 @@ impl Lowered {
         }
         if channel_source(u32::from(info.channels), row.channels, 0).is_none() {
             let what = format!("image of {} channels where rows have {}", info.channels, row.channels);
+            return Err(bad(what, "convert the image, or put it into a dataset of its own".into()));
+        }
+
+        if let Some(declared) = self.shared.declared.filter(|declared| *declared != info.dtype) {
+            let what = format!("pixels of {} where the dataset's are {declared}", info.dtype);
             return Err(bad(what, "convert the image, or put it into a dataset of its own".into()));
         }
 
@@ -388,8 +442,8 @@ impl Lowered {
             return Err(bad(what, format!("rows are {}x{}: add a resize or a crop", row.height, row.width)));
         }
         // An empty rectangle that was mirrored is empty still.
-        let cutout = cutout.map(|edge| edge as u32);
-        Ok(ResampleParams { y: y.axis(), x: x.axis(), cutout, nearest: 0 })
+        let cutout = if self.shared.mask { [0; 4] } else { cutout.map(|edge| edge as u32) };
+        Ok(ResampleParams { y: y.axis(), x: x.axis(), cutout, nearest: u32::from(self.shared.mask) })
     }
 
     /// Runs the custom steps on a finished row.

@@ -107,6 +107,14 @@ impl Op {
             Self::Custom(custom) => &custom.name,
         }
     }
+
+    /// Whether it says where pixels come from, rather than what becomes of their values.
+    pub(super) const fn is_geometric(&self) -> bool {
+        !matches!(
+            self,
+            Self::Normalize { .. } | Self::ToFloat | Self::GrayToRgb | Self::Cutout { .. } | Self::Custom(_)
+        )
+    }
 }
 
 const fn scale() -> (f64, f64) {

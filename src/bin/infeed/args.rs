@@ -63,7 +63,27 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
     #[command(flatten)]
+    pub open: OpenArgs,
+    #[command(flatten)]
     pub loader: LoaderArgs,
+}
+
+/// What the names of a dataset's files do not say.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct OpenArgs {
+    /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
+    /// {name}_{channel:dapi,gfp}.tif
+    #[arg(long, value_name = "PATTERN")]
+    pub channels: Option<String>,
+}
+
+impl OpenArgs {
+    pub(crate) fn apply(&self, open: infeed::dataset::Open) -> infeed::dataset::Open {
+        match &self.channels {
+            Some(pattern) => open.channels(pattern),
+            None => open,
+        }
+    }
 }
 
 /// Options of the loader; each has an equivalent in the config file and overrides it.
@@ -77,7 +97,7 @@ pub(crate) struct LoaderArgs {
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
     /// imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, none, or a JSON file
-    /// [default: imagenet-train; cifar-train where all records are 32x32]
+    /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
     #[arg(long, value_name = "NAME|FILE.json")]
     pub transform: Option<String>,
     /// Element type of images [default: f32]
@@ -144,6 +164,14 @@ pub(crate) struct InspectArgs {
     /// How many of the first records to show
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub records: u64,
+    #[command(flatten)]
+    pub open: OpenArgs,
+    /// Mean and deviation of each channel, ready for a transform, over all records or --count of them
+    #[arg(long)]
+    pub stats: bool,
+    /// Records of --stats, evenly spread [default: all]
+    #[arg(long, value_name = "N", requires = "stats", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
     /// Write a contact sheet of transformed samples
     #[arg(long, value_name = "FILE.png")]
     pub sheet: Option<PathBuf>,
@@ -184,12 +212,77 @@ pub(crate) struct SynthArgs {
     /// Records to make (CIFAR: to train with; a fifth as many to test with come on top)
     #[arg(long, value_name = "N")]
     pub count: u64,
-    /// Classes [default: 1000 for imagenet, 257 for caltech, at most one a record]
+    /// Classes [default: 1000 for imagenet, 257 for caltech, 10 for tiff, at most one a record]
     #[arg(long, value_name = "K")]
     pub classes: Option<u64>,
     /// Decides every byte
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    #[command(flatten)]
+    pub tiff: TiffArgs,
+}
+
+/// What images of `synth tiff` are like.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "TIFF")]
+pub(crate) struct TiffArgs {
+    /// Channels [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub channels: Option<u32>,
+    /// Height and width in pixels [default: 50x50]
+    #[arg(long, value_name = "HxW")]
+    pub size: Option<Sides>,
+    /// Type of the values [default: u8]
+    #[arg(long, value_name = "TYPE")]
+    pub pixels: Option<PixelsArg>,
+    /// Where channels are [default: interleaved]
+    #[arg(long, value_name = "HOW")]
+    pub planes: Option<TiffLayout>,
+}
+
+impl TiffArgs {
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let Self { channels, size, pixels, planes } = self;
+        let given = [
+            (channels.is_some(), "--channels"),
+            (size.is_some(), "--size"),
+            (pixels.is_some(), "--pixels"),
+            (planes.is_some(), "--planes"),
+        ];
+        given.into_iter().find_map(|(is, name)| is.then_some(name))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TiffLayout {
+    /// Pixels one after another, each with all its channels
+    Interleaved,
+    /// One plane after another, in one page
+    Planar,
+    /// One page for each channel
+    Pages,
+    /// One file for each channel: NAME_1.tif, NAME_2.tif, …
+    Files,
+}
+
+/// Height and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sides {
+    pub height: u32,
+    pub width: u32,
+}
+
+impl FromStr for Sides {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let side = |text: &str| text.parse().ok().filter(|side| (1..=32_768).contains(side));
+        let sides = text.split_once('x').and_then(|(height, width)| Some((side(height)?, side(width)?)));
+        sides
+            .map(|(height, width)| Self { height, width })
+            .ok_or_else(|| "write it as 50x50, sides of 1 to 32768".into())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -202,6 +295,8 @@ pub(crate) enum SynthKind {
     Cifar10,
     /// The official binary files, 100 classes in 20 groups
     Cifar100,
+    /// Class folders of small images of many channels
+    Tiff,
 }
 
 /// A clap-parsed copy of a library enum: the library does not know clap.
@@ -222,6 +317,10 @@ macro_rules! value_enum {
 value_enum!(
     /// `--dtype`
     DTypeArg => DType { F32 => Self::F32, F16 => Self::F16, Bf16 => Self::Bf16, U8 => Self::U8 }
+);
+value_enum!(
+    /// `--pixels`
+    PixelsArg => DType { U8 => Self::U8, U16 => Self::U16, F32 => Self::F32 }
 );
 value_enum!(
     /// `--layout`

@@ -12,7 +12,7 @@ use std::{
 use clap::Parser;
 
 use crate::{
-    args::{self, Cli, RunArgs, SynthKind},
+    args::{self, Cli, RunArgs, SynthKind, TiffArgs},
     failure::Failure,
     out::Out,
     report::RunReport,
@@ -37,7 +37,12 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let mut out = Out::new(None);
     let (folder, photos) = Folder::with(&mut out)?;
     let cifar = folder.join("cifar10");
-    synth::make(synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1 }, &cifar, &mut out)?;
+    synth::make(
+        synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1 },
+        &TiffArgs::default(),
+        &cifar,
+        &mut out,
+    )?;
     out.line(format_args!(
         "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
         units::count(photos.files),
@@ -140,7 +145,7 @@ impl Folder {
         let plan = synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1 };
         let make = |parent: &Path, out: &mut Out| {
             let folder = Self::new(parent)?;
-            let made = synth::make(plan, &folder.join("photos"), out)?;
+            let made = synth::make(plan, &TiffArgs::default(), &folder.join("photos"), out)?;
             Ok((folder, made))
         };
         match make(Path::new("/dev/shm"), out) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use infeed::{
-    Dataset, Devices, Error, SampleRng,
+    Dataset, Devices, Error, ImageInfo, SampleRng,
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, Value},
     source::{Connection, Source},
@@ -12,12 +12,14 @@ use infeed::{
 use serde::Serialize;
 
 use crate::{
-    args::InspectArgs,
+    args::{InspectArgs, OpenArgs},
     failure::Failure,
     gpu::{self, FreeMemory},
     options,
     out::{self, JsonTarget, Out},
-    report, sheet, units,
+    report, sheet,
+    stats::{self, FieldStats},
+    units,
 };
 
 /// Records looked at for sizes: enough for a median, read in a fraction of a second.
@@ -52,6 +54,9 @@ struct DatasetFindings {
     fingerprint: String,
     sizes: Option<Sizes>,
     first_records: Vec<Record>,
+    /// With --stats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stats: Vec<FieldStats>,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,10 +118,14 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     }
     let mut findings = Findings { version: 1, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
-        let (dataset, connection) = open(url).await?;
+        let (dataset, connection) = open(url, &args.open).await?;
         let mut found = look(url, &dataset, args.records).await;
         found.connection = connection;
         found.print(&out, &dataset)?;
+        if args.stats {
+            found.stats = stats::of(&dataset, args.count).await?;
+            found.stats.iter().try_for_each(|stats| stats.print(&out))?;
+        }
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
             let name = args.transform.as_deref().unwrap_or_else(|| options::default_transform(&*dataset));
@@ -128,12 +137,12 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 }
 
 /// Keeps the source in sight, which a dataset does not show.
-async fn open(url: &str) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
+async fn open(url: &str, options: &OpenArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
     if url.starts_with("synthetic:") {
-        return Ok((infeed::open(url).await?, None));
+        return Ok((options.apply(infeed::open(url)).await?, None));
     }
     let source = Source::parse(url)?;
-    let dataset = infeed::dataset::open_source(source.clone()).await?;
+    let dataset = options.apply(infeed::dataset::open_source(source.clone())).await?;
     Ok((dataset, source.connection()))
 }
 
@@ -159,6 +168,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
         fingerprint: dataset.fingerprint().to_string(),
         sizes: Sizes::of(&sampled),
         first_records,
+        stats: Vec::new(),
     }
 }
 
@@ -185,7 +195,7 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.labels.insert(field.name.clone(), *label);
                 continue;
             }
-            Value::Encoded(bytes) => {
+            Value::Encoded(bytes) if !field.mask => {
                 let head = &bytes[..bytes.len().min(64)];
                 let Some(codec) = codecs.iter().find(|codec| codec.recognises(head)) else {
                     let what =
@@ -194,6 +204,18 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 };
                 found.kind = Some(codec.name().to_owned());
                 codec.info(bytes)?
+            }
+            // The first stands for all.
+            Value::Channels(files) => {
+                let Some(codec) = files.first().and_then(|file| {
+                    let head = &file[..file.len().min(64)];
+                    codecs.iter().find(|codec| codec.recognises(head))
+                }) else {
+                    return Err(Error::corrupt("no decoder knows this kind of file"));
+                };
+                found.kind = Some(codec.name().to_owned());
+                let info = codec.info(&files[0])?;
+                ImageInfo { channels: u8::try_from(files.len()).unwrap_or(u8::MAX), ..info }
             }
             Value::Pixels { info, data } => {
                 if plan.extents.is_empty() {
@@ -215,7 +237,9 @@ impl FieldFindings {
             FieldKind::Image { channels, size, dtype } => {
                 let size = size.map_or("any size".into(), |(height, width)| format!("{height}x{width}"));
                 let dtype = dtype.map_or(String::new(), |dtype| format!(", {dtype}"));
-                ("image", format!("image, {channels} channels, {size}{dtype}"))
+                let (kind, channel) =
+                    (if field.mask { "mask" } else { "image" }, if *channels == 1 { "channel" } else { "channels" });
+                (kind, format!("{kind}, {channels} {channel}, {size}{dtype}"))
             }
             FieldKind::Label => ("label", "class index, i64".into()),
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),

@@ -15,6 +15,7 @@ mod sheet;
 mod signals;
 mod stage;
 mod state;
+mod stats;
 mod synth;
 mod units;
 

@@ -86,16 +86,19 @@ fn set_auto<T>(setting: &mut Option<T>, arg: Option<Auto<T>>) {
     }
 }
 
-/// Photographs of any size need a crop to fit a batch; CIFAR's little pictures have a recipe of their own.
+/// Photographs of any size need a crop to fit a batch; CIFAR's little pictures have a recipe of their own, and images of
+/// other channels than three.
 pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
-    let sizes = dataset.schema().fields.iter().filter_map(|field| match &field.kind {
-        FieldKind::Image { size, .. } => Some(*size),
+    let images = dataset.schema().fields.iter().filter_map(|field| match &field.kind {
+        FieldKind::Image { channels, size, .. } if !field.mask => Some((*channels, *size)),
         _ => None,
     });
-    let sizes: Vec<_> = sizes.collect();
-    match sizes[..] {
+    let images: Vec<_> = images.collect();
+    match images[..] {
         [] => "none",
-        [Some((32, 32))] => "cifar-train",
+        // Means of colours say nothing about other channels.
+        _ if images.iter().any(|(channels, _)| *channels != 3) => "cells",
+        [(_, Some((32, 32)))] => "cifar-train",
         _ => "imagenet-train",
     }
 }

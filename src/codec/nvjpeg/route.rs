@@ -107,7 +107,8 @@ pub(super) fn kind(header: &Header<'_>) -> Option<u8> {
 
 /// The file, when it is the sample's only image.
 pub(super) fn file_of(sample: &Sample) -> Option<&[u8]> {
-    let mut images = sample.values.iter().filter(|value| matches!(value, Value::Encoded(_) | Value::Pixels { .. }));
+    let is_image = |value: &&Value| matches!(value, Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. });
+    let mut images = sample.values.iter().filter(is_image);
     match (images.next(), images.next()) {
         (Some(Value::Encoded(file)), None) => Some(file),
         _ => None,

@@ -50,6 +50,8 @@ at_each_level! {
     fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
     /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
     fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
+    /// `out[c * plane + i]` = `src[i * channels + c]`.
+    fn split[L: Load](src: &[L::Raw], channels: usize, plane: usize, out: &mut [f32]) = split_loop;
     /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.
     ///
     /// `row` ends with zeros for as many taps as the table's stride. `exact`: no pixel beyond an output's own taps is read.
@@ -65,7 +67,7 @@ at_each_level! {
 }
 
 /// Columns of one vertical block: four AVX-512 registers, enough to hide the latency of a fused product.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 #[inline(always)]
 fn vertical_loop<L: Load>(src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) {
@@ -109,6 +111,36 @@ fn vertical_block<L: Load, const N: usize>(
         at += pitch;
     }
     *out.first_chunk_mut().expect("blocks end within the row") = sums;
+}
+
+#[inline(always)]
+fn split_loop<L: Load>(src: &[L::Raw], channels: usize, plane: usize, out: &mut [f32]) {
+    macro_rules! by_channels {
+        ($($n:literal)*) => {
+            match channels {
+                $($n => split_fixed::<L, $n>(src, plane, out),)*
+                _ => {
+                    for (c, out) in out.chunks_mut(plane).take(channels).enumerate() {
+                        for (value, pixel) in out.iter_mut().zip(src.chunks_exact(channels)) {
+                            *value = L::f32(pixel[c]);
+                        }
+                    }
+                }
+            }
+        };
+    }
+    by_channels!(1 2 3 4 5 6 7 8 9)
+}
+
+/// Channel after channel, so that each is stored in whole vectors.
+#[inline(always)]
+fn split_fixed<L: Load, const N: usize>(src: &[L::Raw], plane: usize, out: &mut [f32]) {
+    let pixels = src.as_chunks::<N>().0;
+    for (c, out) in out.chunks_mut(plane).take(N).enumerate() {
+        for (value, pixel) in out.iter_mut().zip(pixels) {
+            *value = L::f32(pixel[c]);
+        }
+    }
 }
 
 #[inline(always)]

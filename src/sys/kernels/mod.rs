@@ -17,6 +17,7 @@ mod convert;
 pub mod device;
 mod lanes;
 mod resample;
+mod stretch;
 mod taps;
 
 use std::ops::Range;

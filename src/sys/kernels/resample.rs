@@ -3,18 +3,20 @@
 pub use super::lanes::Level;
 use super::{
     Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
-    convert::{Load, Store, is_loaded, is_stored, with_load, with_store},
+    convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
+    stretch::{self, SPARE, Stretch},
     taps::Taps,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::Layout,
+    types::{DType, Layout},
 };
 
 /// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.
 ///
-/// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes.
+/// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes. For planes that are
+/// made larger also the source as f32, which is then smaller than the output would be.
 #[derive(Debug, Default)]
 pub struct Resampler {
     level: Level,
@@ -34,6 +36,11 @@ pub struct Resampler {
     aligned: [Vec<u64>; 2],
     /// Source channel of each output channel.
     channels: Vec<usize>,
+    /// For images that are made larger, with all their rows: those of the channels one after another.
+    stretch: Stretch,
+    lines: Vec<f32>,
+    /// Finished rows on their way past the caches.
+    stage: Vec<u64>,
 }
 
 impl Resampler {
@@ -59,6 +66,9 @@ impl Resampler {
         4 * (floats + words)
             + 8 * (self.spare.capacity() + self.aligned[0].capacity() + self.aligned[1].capacity())
             + size_of::<usize>() * self.channels.capacity()
+            + 4 * self.lines.capacity()
+            + 8 * self.stage.capacity()
+            + self.stretch.held_bytes()
     }
 
     /// Writes the row that `params` describes into `out`, every byte of it.
@@ -125,6 +135,8 @@ impl Resampler {
         if params.nearest == 0 && params.x.is_shift() && params.y.is_shift() {
             if image.pixel == 1 && row.layout == Layout::Nchw {
                 self.shift::<L, S>(image, params, table, row, out);
+            } else if self.moves_pixels(image, params, table, row) {
+                self.shift_pixels::<L, S>(image, params, table, row, out);
             } else {
                 self.pick::<L, S>(image, params, table, row, out);
             }
@@ -134,6 +146,48 @@ impl Resampler {
             self.filter::<L, S>(image, params, table, row, out);
         }
         cut_out::<S>(&params.cutout, table, row, out);
+    }
+
+    /// Whether interleaved pixels stay whole: the same channels in and out, all with the same arithmetic, in order.
+    fn moves_pixels<L: Load>(
+        &self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+    ) -> bool {
+        let same = |values: &[f32]| values.iter().all(|value| value.to_bits() == values[0].to_bits());
+        row.layout == Layout::Nhwc
+            && image.pixel == row.channels as usize
+            && params.x.flip == 0
+            // Windows of wider rows are still whole numbers.
+            && (params.x.start.abs() + row.width as f32) * (row.channels as f32) < 8_388_608.0
+            && same(&table.scale)
+            && same(&table.bias)
+            && same(&table.fill)
+    }
+
+    /// Interleaved pixels that stay whole are a plane of wider rows.
+    fn shift_pixels<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let wider = |axis: &Axis, by: u32| Axis {
+            start: axis.start * by as f32,
+            low: axis.low.saturating_mul(by),
+            high: axis.high.saturating_mul(by),
+            from: axis.from * by,
+            to: axis.to * by,
+            ..*axis
+        };
+        let params = ResampleParams { x: wider(&params.x, row.channels), ..*params };
+        let image = Image { width: image.width * image.pixel, channels: 1, pixel: 1, ..*image };
+        let row = RowSpec { width: row.width * row.channels, channels: 1, layout: Layout::Nchw, ..*row };
+        self.shift::<L, S>(&image, &params, table, &row, out);
     }
 
     /// No scaling, source and output both planes: rows are moved as they are.
@@ -156,6 +210,20 @@ impl Resampler {
             flip: [y.flip != 0, x.flip != 0],
             width,
         };
+        if size_of::<L::Raw>() == 1
+            && row.dtype == DType::U8
+            && table.scale.iter().all(|s| *s == 1.0)
+            && table.bias.iter().all(|b| *b == 0.0)
+        {
+            return self.copy(
+                image,
+                &by,
+                height,
+                table,
+                bytemuck::cast_slice(image.values),
+                bytemuck::cast_slice_mut(out),
+            );
+        }
         self.spare.resize(width, 0);
         let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
         for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
@@ -163,6 +231,40 @@ impl Resampler {
             let origin = (self.channels[c] * image.plane) as isize - (image.first_row * image.width) as isize;
             let source = Plane { values: image.values, origin, width: image.width };
             lanes::shift::<L, S>(self.level, &source, &by, &value, spare, plane);
+        }
+    }
+
+    /// [`shift`](Self::shift) of bytes that stay what they are.
+    fn copy<L: Load>(
+        &self,
+        image: &Image<'_, L>,
+        by: &Move,
+        height: usize,
+        table: &ChannelTable,
+        values: &[u8],
+        out: &mut [u8],
+    ) {
+        let Move { start, from, to, flip, width } = by;
+        for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
+            let fill = convert::U8::of(table.fill[c]);
+            for (stored, row) in plane.chunks_exact_mut(*width).enumerate() {
+                let o = if flip[0] { height - 1 - stored } else { stored };
+                if o < from[0] || o >= to[0] || from[1] >= to[1] {
+                    row.fill(fill);
+                    continue;
+                }
+                let y = (o as isize + start[0]) as usize;
+                let at = image.at(self.channels[c], y) + (from[1] as isize + start[1]) as usize;
+                let pixels = &values[at..at + (to[1] - from[1])];
+                let (left, right) = if flip[1] { (width - to[1], width - from[1]) } else { (from[1], to[1]) };
+                row[..left].fill(fill);
+                row[right..].fill(fill);
+                let row = &mut row[left..right];
+                row.copy_from_slice(pixels);
+                if flip[1] {
+                    row.reverse();
+                }
+            }
         }
     }
 
@@ -210,6 +312,9 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
+        if row.layout == Layout::Nchw && self.stretch.prepare(self.level, params, row) {
+            return self.enlarge::<L, S>(image, params, table, row, out);
+        }
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
         lanes::build(self.level, &mut self.x, &params.x, row.width, false);
         lanes::build(self.level, &mut self.y, &params.y, row.height, false);
@@ -282,6 +387,91 @@ impl Resampler {
         }
     }
 }
+
+impl Resampler {
+    /// [`filter`](Self::filter) into planes that are larger than the source: the source is converted and taken apart once,
+    /// for each of its rows serves several of the output.
+    fn enlarge<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height) = (row.width as usize, row.height as usize);
+        let (rows, columns) = (params.y.reads(row.height), params.x.reads(row.width));
+        let (top, left, columns) = (rows.start as usize, columns.start as usize, columns.len());
+        // Whole blocks of the vertical pass, one plane after another: a plane then stays in the first cache.
+        let pitch = columns.next_multiple_of(lanes::BLOCK);
+        let plane = rows.len() * pitch;
+        self.lines.resize(image.channels * plane, 0.0);
+        for (n, y) in rows.enumerate() {
+            if image.pixel == 1 {
+                for c in 0..image.channels {
+                    let values = &image.values[image.at(c, y as usize) + left..][..columns];
+                    lanes::split::<L>(self.level, values, 1, plane, &mut self.lines[c * plane + n * pitch..]);
+                }
+            } else {
+                let values = &image.values[image.at(0, y as usize) + left * image.pixel..][..columns * image.pixel];
+                lanes::split::<L>(self.level, values, image.pixel, plane, &mut self.lines[n * pitch..]);
+            }
+        }
+        let Stretch { x, y, .. } = &self.stretch;
+        self.row.clear();
+        self.row.resize(pitch + SPARE, 0.0);
+        self.line.resize(x.outputs(), 0.0);
+        // Rows that no cache holds are put together in one, and leave it past the others.
+        let streams = row.len_bytes() >= STREAMED;
+        self.stage.resize(if streams { (BAND * width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
+        for (c, &from) in self.channels.iter().enumerate() {
+            let (scale, bias, fill) = (table.scale[c], table.bias[c], S::of(table.fill[c]));
+            let out = &mut out[c * height * width..][..height * width];
+            for (band, out) in out.chunks_mut(BAND * width).enumerate() {
+                let stage = bytemuck::cast_slice_mut(&mut self.stage);
+                let made = if streams { &mut stage[..out.len()] } else { &mut *out };
+                for (stored, made) in (band * BAND..).zip(made.chunks_exact_mut(width)) {
+                    let Some(tap) = stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) else {
+                        made.fill(fill);
+                        continue;
+                    };
+                    let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
+                    let start = from * plane + (y.first[tap] as usize - top) * pitch;
+                    lanes::vertical::<convert::F32>(
+                        self.level,
+                        &self.lines,
+                        start,
+                        pitch,
+                        weights,
+                        &mut self.row[..pitch],
+                    );
+                    made[..x.from].fill(fill);
+                    made[x.to..].fill(fill);
+                    let made = &mut made[x.from..x.to];
+                    match bytemuck::try_cast_slice_mut(made) {
+                        Ok(made) if row.dtype == DType::F32 => self.stretch.row(&self.row, scale, bias, made),
+                        _ => {
+                            self.stretch.row(&self.row, 1.0, 0.0, &mut self.line);
+                            lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, made);
+                        }
+                    }
+                }
+                if streams {
+                    stretch::stream(bytemuck::cast_slice(&stage[..out.len()]), bytemuck::cast_slice_mut(out));
+                }
+            }
+        }
+        if streams {
+            stretch::streamed();
+        }
+    }
+}
+
+/// Bytes of a row from which on it is written past the caches: they do not hold it until somebody reads it, and writing
+/// through them costs reading it first.
+const STREAMED: usize = 256 << 10;
+/// Rows that are put together before: 16 of 224 f32 values are 14 KB.
+const BAND: usize = 16;
 
 /// Decoded pixels as typed values.
 #[derive(Debug)]

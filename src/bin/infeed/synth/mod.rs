@@ -6,6 +6,7 @@
 mod cifar;
 mod folder;
 mod picture;
+mod tiff;
 
 use std::{
     fs,
@@ -20,7 +21,7 @@ use std::{
 };
 
 use crate::{
-    args::{SynthArgs, SynthKind},
+    args::{SynthArgs, SynthKind, TiffArgs},
     failure::Failure,
     out::Out,
     units,
@@ -54,7 +55,7 @@ pub(crate) fn command(args: &SynthArgs) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
     let mut out = Out::new(None);
     let start = Instant::now();
-    let made = make(plan, &args.dir, &mut out)?;
+    let made = make(plan, &args.tiff, &args.dir, &mut out)?;
     let seconds = start.elapsed().as_secs_f64();
     out.line(format_args!(
         "{}: {} records of {} classes, {} files, {} (seed {}) in {}",
@@ -76,7 +77,13 @@ impl Plan {
             SynthKind::Caltech => (257, 257),
             SynthKind::Cifar10 => (10, 10),
             SynthKind::Cifar100 => (100, 100),
+            SynthKind::Tiff => (10, 1000),
         };
+        if args.kind != SynthKind::Tiff
+            && let Some(option) = args.tiff.given()
+        {
+            return usage(format!("{option}: for tiff alone; the other kinds are as the real data are"));
+        }
         let fixed = matches!(args.kind, SynthKind::Cifar10 | SynthKind::Cifar100);
         match args.classes {
             Some(n) if fixed && n != default => {
@@ -96,7 +103,8 @@ impl Plan {
 }
 
 /// Makes the files of `plan` in `dir`, which must be new or empty: data of two runs mixed would be a nasty surprise.
-pub(crate) fn make(plan: Plan, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
+pub(crate) fn make(plan: Plan, tiff: &TiffArgs, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
+    let shape = tiff::Shape::new(tiff)?;
     fs::create_dir_all(dir).map_err(|error| Failure::file("cannot make folder", dir, error))?;
     let mut entries = fs::read_dir(dir).map_err(|error| Failure::file("cannot list", dir, error))?;
     if entries.next().is_some() {
@@ -106,6 +114,7 @@ pub(crate) fn make(plan: Plan, dir: &Path, out: &mut Out) -> Result<Made, Failur
     match plan.kind {
         SynthKind::Imagenet | SynthKind::Caltech => write_all(&folder::Folder::new(plan), dir, out),
         SynthKind::Cifar10 | SynthKind::Cifar100 => write_all(&cifar::Cifar::new(plan), dir, out),
+        SynthKind::Tiff => write_all(&tiff::Tiffs::new(plan, shape), dir, out),
     }
 }
 

@@ -1,0 +1,247 @@
+//! The horizontal pass of images that are made wider, one plane at a time.
+//!
+//! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, twice,
+//! for the two taps that each output has. Sums are those of the general pass, bit by bit.
+
+use super::{
+    Axis, ResampleParams, RowSpec,
+    lanes::{self, Level},
+    taps::Taps,
+};
+
+/// Values behind the last one that a run of outputs may load.
+pub(super) const SPARE: usize = 16;
+
+/// How runs of outputs read a row. Kept from image to image: images of one size share it.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    of: Option<(Axis, Axis, u32, u32)>,
+    fits: bool,
+    /// Outputs of a run: 16, 8, or none.
+    width: usize,
+    pub(super) x: Taps,
+    pub(super) y: Taps,
+    /// First source pixel and first output of each run.
+    runs: Vec<(u32, u32)>,
+    /// For each output of each run: first source pixel less the run's, weights of the two taps, -1 where there are two.
+    index: Vec<i32>,
+    near: Vec<f32>,
+    far: Vec<f32>,
+    two: Vec<i32>,
+}
+
+/// Outputs of a run; 0: the machine has no such registers.
+fn lanes_at(level: Level) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if level == Level::Best && std::arch::is_x86_feature_detected!("avx512f") {
+            return 16;
+        }
+        let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+        if level != Level::Portable && avx2 {
+            return 8;
+        }
+    }
+    let _ = level;
+    0
+}
+
+impl Stretch {
+    pub(super) fn held_bytes(&self) -> usize {
+        let taps = |taps: &Taps| taps.first.capacity() + taps.count.capacity() + taps.weights.capacity();
+        4 * (taps(&self.x) + taps(&self.y) + 2 * self.runs.capacity())
+            + 4 * (self.index.capacity() + self.near.capacity() + self.far.capacity() + self.two.capacity())
+    }
+
+    /// Makes the tables for `params`; says whether [`row`](Self::row) can serve them.
+    pub(super) fn prepare(&mut self, level: Level, params: &ResampleParams, row: &RowSpec) -> bool {
+        // The second: sources are no taller than rows, which bounds the scratch memory for all of them.
+        if params.x.step >= 1.0 || params.y.step > 1.0 {
+            return false;
+        }
+        let of = (params.x, params.y, row.width, row.height);
+        if self.of == Some(of) {
+            return self.fits;
+        }
+        lanes::build(level, &mut self.x, &params.x, row.width, false);
+        lanes::build(level, &mut self.y, &params.y, row.height, false);
+        let left = params.x.reads(row.width).start;
+        self.x.first.iter_mut().for_each(|first| *first -= left);
+        self.width = lanes_at(level);
+        self.fits = self.make_runs(self.width);
+        self.of = Some(of);
+        self.fits
+    }
+
+    fn make_runs(&mut self, width: usize) -> bool {
+        let Self { x, runs, index, near, far, two, .. } = self;
+        runs.clear();
+        index.clear();
+        near.clear();
+        far.clear();
+        two.clear();
+        let n = x.outputs();
+        if width == 0 || n < width || x.most > 2 {
+            return false;
+        }
+        // The last run overlaps the one before it and writes the same values again.
+        let starts = (0..n / width).map(|run| run * width).chain((n % width > 0).then_some(n - width));
+        for start in starts {
+            let outputs = start..start + width;
+            let base = x.first[outputs.clone()].iter().copied().min().unwrap_or(0);
+            runs.push((base, start as u32));
+            for o in outputs {
+                let at = x.first[o] - base;
+                if at as usize + 1 >= width {
+                    return false;
+                }
+                let weights = &x.weights[o * x.stride..];
+                index.push(at as i32);
+                near.push(weights[0]);
+                far.push(if x.count[o] > 1 { weights[1] } else { 0.0 });
+                two.push(if x.count[o] > 1 { -1 } else { 0 });
+            }
+        }
+        true
+    }
+
+    /// `out[o]` = the weighted sum of output `o`'s taps in `src`, times `scale`, plus `bias`.
+    ///
+    /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes.
+    pub(super) fn row(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        match self.width {
+            // SAFETY: `prepare` found AVX-512F on this machine.
+            16 => unsafe { self.row_avx512(src, scale, bias, out) },
+            // SAFETY: `prepare` found AVX2 and FMA on this machine.
+            8 => unsafe { self.row_avx2(src, scale, bias, out) },
+            _ => {}
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (src, scale, bias, out);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn row_avx512(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+        use std::arch::x86_64::{
+            __m512i, _mm512_add_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask3_fmadd_ps,
+            _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+            _mm512_test_epi32_mask,
+        };
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn whole(values: &[i32; 16]) -> __m512i {
+            // SAFETY: sixteen values of four bytes.
+            unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+        }
+        let (scale, bias, one) = (_mm512_set1_ps(scale), _mm512_set1_ps(bias), _mm512_set1_epi32(1));
+        let tables = self.index.as_chunks::<16>().0.iter().zip(self.two.as_chunks::<16>().0);
+        let weights = self.near.as_chunks::<16>().0.iter().zip(self.far.as_chunks::<16>().0);
+        for (((index, two), (near, far)), &(base, start)) in tables.zip(weights).zip(&self.runs) {
+            let pixels: &[f32; 16] = src[base as usize..].first_chunk().expect("rows end with spare values");
+            let stored: &mut [f32; 16] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
+            // SAFETY: sixteen values.
+            let pixels = unsafe { _mm512_loadu_ps(pixels.as_ptr()) };
+            // SAFETY: sixteen values.
+            let near = unsafe { _mm512_loadu_ps(near.as_ptr()) };
+            // SAFETY: sixteen values.
+            let far = unsafe { _mm512_loadu_ps(far.as_ptr()) };
+            let (index, two) = (whole(index), whole(two));
+            let sum = _mm512_fmadd_ps(near, _mm512_permutexvar_ps(index, pixels), _mm512_setzero_ps());
+            let right = _mm512_permutexvar_ps(_mm512_add_epi32(index, one), pixels);
+            // Where there is one tap, its neighbour is not touched: it may be infinite.
+            let sum = _mm512_mask3_fmadd_ps(far, right, sum, _mm512_test_epi32_mask(two, two));
+            let value = _mm512_fmadd_ps(sum, scale, bias);
+            // SAFETY: sixteen values.
+            unsafe { _mm512_storeu_ps(stored.as_mut_ptr(), value) };
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn row_avx2(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+        use std::arch::x86_64::{
+            __m256i, _mm256_add_epi32, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+            _mm256_loadu_si256, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+            _mm256_storeu_ps,
+        };
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn whole(values: &[i32; 8]) -> __m256i {
+            // SAFETY: eight values of four bytes.
+            unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+        }
+        let (scale, bias, one) = (_mm256_set1_ps(scale), _mm256_set1_ps(bias), _mm256_set1_epi32(1));
+        let tables = self.index.as_chunks::<8>().0.iter().zip(self.two.as_chunks::<8>().0);
+        let weights = self.near.as_chunks::<8>().0.iter().zip(self.far.as_chunks::<8>().0);
+        for (((index, two), (near, far)), &(base, start)) in tables.zip(weights).zip(&self.runs) {
+            let pixels: &[f32; 8] = src[base as usize..].first_chunk().expect("rows end with spare values");
+            let stored: &mut [f32; 8] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
+            // SAFETY: eight values.
+            let pixels = unsafe { _mm256_loadu_ps(pixels.as_ptr()) };
+            // SAFETY: eight values.
+            let near = unsafe { _mm256_loadu_ps(near.as_ptr()) };
+            // SAFETY: eight values.
+            let far = unsafe { _mm256_loadu_ps(far.as_ptr()) };
+            let (index, two) = (whole(index), _mm256_castsi256_ps(whole(two)));
+            let sum = _mm256_fmadd_ps(near, _mm256_permutevar8x32_ps(pixels, index), _mm256_setzero_ps());
+            let right = _mm256_permutevar8x32_ps(pixels, _mm256_add_epi32(index, one));
+            // Where there is one tap, its neighbour does not count: it may be infinite.
+            let sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(far, right, sum), two);
+            let value = _mm256_fmadd_ps(sum, scale, bias);
+            // SAFETY: eight values.
+            unsafe { _mm256_storeu_ps(stored.as_mut_ptr(), value) };
+        }
+    }
+}
+
+/// Copies `from` to `to`, as long, past the caches. [`streamed`] must follow before another thread may look.
+pub(super) fn stream(from: &[u8], to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let head = to.as_ptr().align_offset(64).min(to.len());
+        let (first, to) = to.split_at_mut(head);
+        let (start, from) = from.split_at(head);
+        first.copy_from_slice(start);
+        // Whole lines, and not the beginning of one: half a line is written out with a read.
+        let (to, rest) = to.split_at_mut(to.len() / 64 * 64);
+        let (from, end) = from.split_at(to.len());
+        for (to, from) in to.as_chunks_mut::<16>().0.iter_mut().zip(from.as_chunks::<16>().0) {
+            // SAFETY: sixteen bytes; SSE2 is part of every x86-64.
+            let value = unsafe { _mm_loadu_si128(from.as_ptr().cast::<__m128i>()) };
+            // SAFETY: sixteen bytes, aligned: the head was cut so that the first are.
+            unsafe { _mm_stream_si128(to.as_mut_ptr().cast::<__m128i>(), value) };
+        }
+        rest.copy_from_slice(end);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    to.copy_from_slice(from);
+}
+
+/// Orders what was [`stream`]ed before everything that this thread stores later, such as the release of a lock.
+pub(super) fn streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streaming_copies_every_byte_wherever_it_begins() {
+        let from: Vec<u8> = (0..500).map(|i| (i * 7) as u8).collect();
+        for (start, len) in (0..70).flat_map(|start| [0, 1, 63, 64, 200, 400].map(|len| (start, len))) {
+            let mut to = vec![0xaa; 500];
+            stream(&from[start / 2..][..len], &mut to[start..start + len]);
+            streamed();
+            assert_eq!(to[start..start + len], from[start / 2..][..len]);
+            assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xaa));
+        }
+    }
+}
