@@ -45,7 +45,7 @@ macro_rules! elements {
         $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
     };
 }
-elements! { u8 => U8, u16 => U16, f16 => F16, bf16 => Bf16, f32 => F32, i64 => I64 }
+elements! { u8 => U8, u16 => U16, i16 => I16, f16 => F16, bf16 => Bf16, f32 => F32, i64 => I64 }
 
 impl Tensor {
     /// A tensor over finished rows.

@@ -28,6 +28,7 @@ mod nvjpeg;
 mod png;
 #[cfg(any(feature = "bmp", feature = "png", feature = "webp"))]
 mod still;
+mod volume;
 #[cfg(feature = "webp")]
 mod webp;
 
@@ -37,6 +38,7 @@ use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, tim
 pub use self::cuda_raw::CudaRaw;
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
+pub(crate) use self::volume::write_volume;
 pub use self::{contract::codec_contract, cpu::Cpu};
 
 use crate::{

@@ -19,18 +19,21 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     ChunkSize,
     assembly::Assembly,
+    assets,
     kept::Piece,
     run::{Gate, RunShared},
 };
 use crate::{
-    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
-    dataset::{Dataset, Sample, Value},
+    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
+    dataset::{Dataset, ReadPlan, Sample, Value},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::Stage,
     sys::rows::Rows,
     transform::Lowered,
@@ -452,36 +455,44 @@ impl Thread {
         }
         let began = Instant::now();
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
+        // Shared parts and volumes keep clocks of their own.
+        let mut elsewhere = Duration::ZERO;
         let mut fetched = fetched.into_iter();
         for i in 0..count {
             let record = assembly.plan.records[first + i];
             let rng = assembly.plan.rng(first + i);
-            let sample = match fetched.next() {
+            let own = match fetched.next() {
                 Some(pieces) => {
                     let Some(bytes) = pieces.map(|pieces| self.collect(&run, pieces, buffers)).transpose() else {
                         let _ = ticket.redeem();
                         return None;
                     };
-                    bytes.and_then(|bytes| bytes).and_then(|bytes| {
-                        let plan = self.dataset.plan(record, rng)?;
-                        self.dataset.parse(record, &plan, &bytes)
-                    })
+                    bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
                 }
                 None => {
-                    let Some(sample) = self.read(record, rng, &run.gate, buffers, &mut read) else {
+                    let Some(own) = self.read(record, rng, &run.gate, buffers, &mut read) else {
                         // The stream is gone: its batch needs no error.
                         let _ = ticket.redeem();
                         return None;
                     };
-                    sample
+                    own
                 }
             };
-            let sample = sample.and_then(|sample| place_plain_fields(&sample, i, &mut rows).map(|()| sample));
+            let paused = Instant::now();
+            let Some(sample) = own.map(|(plan, bytes)| self.parse(&run, record, &plan, bytes)).transpose() else {
+                let _ = ticket.redeem();
+                return None;
+            };
+            let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
+                place_fields(&mut sample, &run, rng, i, &mut rows)?;
+                Ok(sample)
+            });
+            elsewhere += paused.elapsed();
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
         if read > 0 {
-            run.recorder.busy(Stage::Fetch, began.elapsed(), count as u64, read);
+            run.recorder.busy(Stage::Fetch, began.elapsed().saturating_sub(elsewhere), count as u64, read);
         }
         Some((Job { tag, items, rows }, ticket, encoded))
     }
@@ -522,20 +533,37 @@ impl Thread {
         self.queue.push_ready(tasks);
     }
 
-    /// Reads a record on this thread. `None`: the stream is gone and nothing was read.
+    /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
+    fn parse(
+        &self,
+        run: &Arc<RunShared>,
+        record: u64,
+        plan: &ReadPlan,
+        mut bytes: SmallVec<[Bytes; 1]>,
+    ) -> Option<Result<Sample>> {
+        if !plan.shared.is_empty() {
+            match assets::take(run, &*self.dataset, plan)? {
+                Ok(parts) => bytes.extend(parts),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(self.dataset.parse(record, plan, &bytes))
+    }
+
+    /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
     fn read(
         &self,
         record: u64,
-        rng: crate::random::SampleRng,
+        rng: SampleRng,
         gate: &Gate,
         buffers: &mut Buffers,
         read: &mut u64,
-    ) -> Option<Result<Sample>> {
+    ) -> Option<Result<(ReadPlan, SmallVec<[Bytes; 1]>)>> {
         let plan = match self.dataset.plan(record, rng) {
             Ok(plan) => plan,
             Err(error) => return Some(Err(error)),
         };
-        let mut bytes: smallvec::SmallVec<[Bytes; 1]> = smallvec::SmallVec::new();
+        let mut bytes = SmallVec::new();
         for extent in &plan.extents {
             let opened = {
                 let _open = gate.pass()?;
@@ -551,7 +579,7 @@ impl Thread {
             *read += buffer.len() as u64;
             bytes.push(buffers.lend(buffer));
         }
-        Some(self.dataset.parse(record, &plan, &bytes))
+        Some(Ok((plan, bytes)))
     }
 
     /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
@@ -560,8 +588,8 @@ impl Thread {
         run: &Arc<RunShared>,
         pieces: Vec<Piece>,
         buffers: &mut Buffers,
-    ) -> Option<Result<smallvec::SmallVec<[Bytes; 1]>>> {
-        let mut all = smallvec::SmallVec::new();
+    ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
+        let mut all = SmallVec::new();
         for piece in pieces {
             let bytes = match piece {
                 Piece::Bytes(bytes) => bytes,
@@ -647,12 +675,21 @@ impl Thread {
     }
 }
 
-/// Writes labels and arrays of one sample; images are the decoder's.
-fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<()> {
-    for (value, rows) in sample.values.iter().zip(rows) {
+/// Writes volumes, labels and arrays of one sample; images are the decoder's.
+fn place_fields(sample: &mut Sample, run: &RunShared, rng: SampleRng, row: usize, rows: &mut [Rows]) -> Result<()> {
+    for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(&run.setup.fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,
+            Value::Volume(volume) => {
+                let began = Instant::now();
+                write_volume(volume, field.volume.as_ref(), rng, rows.row_mut(row))?;
+                // Given back at once: others may wait for the room.
+                volume.channels.clear();
+                volume.foreground = Bytes::new();
+                run.recorder.busy(Stage::Transform, began.elapsed(), 0, 0);
+                continue;
+            }
             Value::Encoded(_) | Value::Pixels { .. } => continue,
         };
         let place = rows.row_mut(row);

@@ -190,6 +190,7 @@ const fn to_dlpack(dtype: DType) -> DLDataType {
     match dtype {
         DType::U8 => DLDataType::U8,
         DType::U16 => DLDataType::U16,
+        DType::I16 => DLDataType::I16,
         DType::F16 => DLDataType::F16,
         DType::Bf16 => DLDataType::BF16,
         DType::F32 => DLDataType::F32,

@@ -162,6 +162,11 @@ impl<'a> Plan<'a> {
                 self.cutout = Some(self.normalized.is_some());
             }
             Op::Custom(_) => self.custom = Some(name),
+            volumetric => {
+                debug_assert!(volumetric.is_volumetric());
+                return Err(Error::config(format!("{name} is for volumes, not for images"))
+                    .hint("use the steps for images, such as random_crop and horizontal_flip"));
+            }
         }
         Ok(())
     }
@@ -381,6 +386,8 @@ impl Lowered {
                     cutout = [top, bottom, left, right];
                 }
                 Op::Normalize { .. } | Op::ToFloat | Op::GrayToRgb | Op::Custom(_) => {}
+                // Refused in `lower`.
+                _ => {}
             }
         }
         if (y.len, x.len) != (i64::from(row.height), i64::from(row.width)) {

@@ -18,10 +18,12 @@ pub mod device;
 mod lanes;
 mod resample;
 mod taps;
+mod volume;
 
 use std::ops::Range;
 
 pub use resample::{Level, Resampler};
+pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};
 
 use crate::types::{DType, ImageInfo, Layout};
 
