@@ -30,3 +30,5 @@ mod s3;
 mod sampling;
 mod stage;
 mod support;
+#[cfg(feature = "volumes")]
+mod volumes;

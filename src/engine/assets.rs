@@ -170,8 +170,7 @@ impl Assets {
                         for need in &missing {
                             state.parts.insert(need.key, Part::Making);
                         }
-                        let lent: Vec<Option<Bytes>> =
-                            needs.iter().map(|need| state.lend(shared, need.key)).collect();
+                        let lent: Vec<Option<Bytes>> = needs.iter().map(|need| state.lend(shared, need.key)).collect();
                         break (Promise { shared, left: missing }, lent, dropped);
                     }
                 }
@@ -225,7 +224,8 @@ pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan)
         let mut remote = coming.remove(&part.key).unwrap_or_default().into_iter();
         let mut encoded = Vec::with_capacity(part.extents.len());
         for extent in &part.extents {
-            let bytes = if extent.source.reads_inline() { read_here(run, extent)? } else { wait(run, &remote.next()?)? };
+            let bytes =
+                if extent.source.reads_inline() { read_here(run, extent)? } else { wait(run, &remote.next()?)? };
             match bytes {
                 Ok(bytes) => encoded.push(bytes),
                 Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
@@ -234,7 +234,8 @@ pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan)
         let read = Instant::now();
         let len = encoded.iter().map(|bytes| bytes.len() as u64).sum();
         run.recorder.busy(Stage::Fetch, read - began, 1, len);
-        let data = dataset.decode_shared(part.key, &encoded).map(|data| data.slice(..data.len().min(part.bytes as usize)));
+        let data =
+            dataset.decode_shared(part.key, &encoded).map(|data| data.slice(..data.len().min(part.bytes as usize)));
         run.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
         Some(data)
     };
@@ -279,7 +280,14 @@ fn wait(run: &RunShared, answer: &mpsc::Receiver<Result<Bytes>>) -> Option<Resul
 impl fmt::Debug for Assets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
-        write!(f, "Assets({} parts, {} of {} bytes, {} at most)", state.parts.len(), state.used, self.shared.reserve, state.most)
+        write!(
+            f,
+            "Assets({} parts, {} of {} bytes, {} at most)",
+            state.parts.len(),
+            state.used,
+            self.shared.reserve,
+            state.most
+        )
     }
 }
 

@@ -35,6 +35,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
+    source::InlineRead,
     sys::rows::Rows,
     transform::Lowered,
 };
@@ -564,18 +565,30 @@ impl Thread {
             Err(error) => return Some(Err(error)),
         };
         let mut bytes = SmallVec::new();
+        let mut file: Option<InlineRead> = None;
         for extent in &plan.extents {
-            let opened = {
-                let _open = gate.pass()?;
-                extent.source.open_inline(&extent.name, extent.range.clone())
+            let mut buffer = buffers.take();
+            let done = match file.as_mut().and_then(|file| file.read_other(extent, &mut buffer)) {
+                Some(done) => done,
+                None => {
+                    let opened = {
+                        let _open = gate.pass()?;
+                        extent.source.open_inline(&extent.name, extent.range.clone())
+                    };
+                    opened.and_then(|mut opened| {
+                        if plan.extents.len() > 1
+                            && let Some(done) = opened.read_other(extent, &mut buffer)
+                        {
+                            file = Some(opened);
+                            return done;
+                        }
+                        opened.read_into(&mut buffer)
+                    })
+                }
             };
-            let buffer = match opened.and_then(|opened| {
-                let mut buffer = buffers.take();
-                opened.read_into(&mut buffer).map(|()| buffer)
-            }) {
-                Ok(buffer) => buffer,
-                Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
-            };
+            if let Err(error) = done {
+                return Some(Err(error.at_stage(Stage::Fetch)));
+            }
             *read += buffer.len() as u64;
             bytes.push(buffers.lend(buffer));
         }

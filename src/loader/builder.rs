@@ -340,7 +340,14 @@ impl LoaderBuilder {
                     Some(pool) if *image => (pool, None),
                     upload => (on_host(), upload),
                 };
-                FieldRows { name: name.clone(), shape: shape.clone(), dtype: *dtype, pool, upload, volume: Option::clone(volume) }
+                FieldRows {
+                    name: name.clone(),
+                    shape: shape.clone(),
+                    dtype: *dtype,
+                    pool,
+                    upload,
+                    volume: Option::clone(volume),
+                }
             };
             fields.iter().zip(image_fields.iter().zip(&volumes)).map(make).collect()
         };
@@ -477,9 +484,8 @@ fn check(config: &LoaderConfig) -> Result<()> {
         return zero("max_image_bytes");
     }
     if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
-        return Err(
-            Error::config(format!("dtype {} is no type for images", config.dtype)).hint("use f32, f16, bf16, u8, or for volumes i16")
-        );
+        return Err(Error::config(format!("dtype {} is no type for images", config.dtype))
+            .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     Ok(())
 }

@@ -69,7 +69,11 @@ impl Needs {
                     mib(self.batch),
                     mib(self.scratch),
                     mib(self.reads + self.window),
-                    if self.shared > 0 { format!(", {} for a patient's volumes", mib(self.shared)) } else { String::new() }
+                    if self.shared > 0 {
+                        format!(", {} for a patient's volumes", mib(self.shared))
+                    } else {
+                        String::new()
+                    }
                 );
                 return Err(Error::config(what).hint("raise memory_budget or lower batch_size or workers"));
             }
@@ -85,7 +89,8 @@ impl Needs {
                     return Err(Error::config(what).hint("lower batch_size or workers"));
                 }
                 let rows = self.batch.saturating_mul(wanted as u64 + 1);
-                let comfortable = [rows, self.reads, window, scratch, self.all_shared].into_iter().fold(0, u64::saturating_add);
+                let comfortable =
+                    [rows, self.reads, window, scratch, self.all_shared].into_iter().fold(0, u64::saturating_add);
                 // A quarter of the machine leaves room for the trainer and the page cache.
                 comfortable.min(machine / 4).max(least)
             }
@@ -97,7 +102,8 @@ impl Needs {
             *room -= taken;
             taken
         };
-        let mut shares = Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared };
+        let mut shares =
+            Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared };
         shares.scratch += take(&mut room, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {

@@ -15,9 +15,7 @@ use half::{bf16, f16};
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{
-        Axis, ChannelTable, Intensity, Pixels, ResampleParams, RowSpec, VolumeAxis, channel_source,
-    },
+    sys::kernels::{Axis, ChannelTable, Intensity, Pixels, ResampleParams, RowSpec, VolumeAxis, channel_source},
     types::{DType, Layout},
 };
 

@@ -222,8 +222,9 @@ impl LoweredVolume {
     /// # Errors
     /// `Unsupported` for a volume that the steps can't take. Names neither record nor object; the caller does.
     pub fn axes(&self, shape: [usize; 3], foreground: &Foreground<'_>, rng: SampleRng) -> Result<[VolumeAxis; 3]> {
-        let bad =
-            |what: String, hint: &'static str| Error::new(ErrorKind::Unsupported, what).hint(hint).at_stage(Stage::Transform);
+        let bad = |what: String, hint: &'static str| {
+            Error::new(ErrorKind::Unsupported, what).hint(hint).at_stage(Stage::Transform)
+        };
         let mut axes = [0, 1, 2].map(|axis| VolumeAxis::whole(axis, shape[axis]));
         for (index, op) in self.shared.ops.iter().enumerate() {
             let mut draws = rng.op(index as u32);
@@ -272,7 +273,9 @@ impl LoweredVolume {
                         let (len, spare) = (*len as usize, axis.len as i64 - i64::from(*len));
                         let at = match point {
                             // The output of the point, in the middle as far as the volume goes.
-                            Some(point) => ((point[axis.from] as i64 - axis.start) * axis.step - len as i64 / 2).clamp(0, spare),
+                            Some(point) => {
+                                ((point[axis.from] as i64 - axis.start) * axis.step - len as i64 / 2).clamp(0, spare)
+                            }
                             None => draws.below(spare as u64 + 1) as i64,
                         };
                         cut(axis, at, len);
@@ -284,7 +287,10 @@ impl LoweredVolume {
         let made = [axes[0].len, axes[1].len, axes[2].len];
         let rows = self.shared.size.map(|n| n as usize);
         if made != rows {
-            return Err(bad(format!("a volume of {shape:?} makes a row of {made:?}, rows are {rows:?}"), "add patch or pad_or_crop"));
+            return Err(bad(
+                format!("a volume of {shape:?} makes a row of {made:?}, rows are {rows:?}"),
+                "add patch or pad_or_crop",
+            ));
         }
         Ok(axes)
     }

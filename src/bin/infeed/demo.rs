@@ -37,7 +37,11 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let mut out = Out::new(None);
     let (folder, photos) = Folder::with(&mut out)?;
     let cifar = folder.join("cifar10");
-    synth::make(synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1 }, &cifar, &mut out)?;
+    synth::make(
+        synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1, side: 144, raw: false },
+        &cifar,
+        &mut out,
+    )?;
     out.line(format_args!(
         "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
         units::count(photos.files),
@@ -137,7 +141,8 @@ struct Folder {
 impl Folder {
     /// In the RAM disk where there is one with room, else in the temp folder; with the photographs in it.
     fn with(out: &mut Out) -> Result<(Self, synth::Made), Failure> {
-        let plan = synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1 };
+        let plan =
+            synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1, side: 144, raw: false };
         let make = |parent: &Path, out: &mut Out| {
             let folder = Self::new(parent)?;
             let made = synth::make(plan, &folder.join("photos"), out)?;

@@ -63,7 +63,8 @@ fn ends(found: usize, wanted: usize) -> Error {
 
 /// Without the header and the lines to skip.
 fn start(header: &VolumeHeader, file: &Bytes, skip: u64) -> Result<Bytes> {
-    let skip = usize::try_from(skip).ok().filter(|skip| *skip <= file.len()).ok_or_else(|| ends(0, header.len_bytes()))?;
+    let skip =
+        usize::try_from(skip).ok().filter(|skip| *skip <= file.len()).ok_or_else(|| ends(0, header.len_bytes()))?;
     let mut data = file.slice(skip..);
     for _ in 0..header.line_skip {
         let mut rest = &data[..];
@@ -88,7 +89,9 @@ fn raw(header: &VolumeHeader, data: &Bytes, len: usize) -> Result<Bytes> {
 /// Unpacks `len` bytes behind those to skip, and no more: a file that holds more is damaged, or a bomb.
 fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: usize, out: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| {
-        Error::corrupt("damaged compressed voxels").hint("fetch the object again or set on_bad_sample(Skip)").with_source(e)
+        Error::corrupt("damaged compressed voxels")
+            .hint("fetch the object again or set on_bad_sample(Skip)")
+            .with_source(e)
     };
     let skip = header.byte_skip.unwrap_or(0);
     let skipped = std::io::copy(&mut reader.by_ref().take(skip), &mut std::io::sink()).map_err(failed)?;
@@ -146,9 +149,10 @@ fn hex(header: &VolumeHeader, data: &[u8], len: usize, out: &mut Vec<u8>) -> Res
     let mut high = None;
     let before = out.len();
     for digit in digits {
-        let value = (*digit as char).to_digit(16).ok_or_else(|| {
-            Error::corrupt(format!("`{}` is no hexadecimal digit", (*digit as char).escape_default()))
-        })? as u8;
+        let value = (*digit as char)
+            .to_digit(16)
+            .ok_or_else(|| Error::corrupt(format!("`{}` is no hexadecimal digit", (*digit as char).escape_default())))?
+            as u8;
         match high.take() {
             None if out.len() - before == len => {
                 return Err(Error::corrupt(format!("there are more than the {len} bytes that the header says")));

@@ -101,8 +101,10 @@ impl VolumeHeader {
         };
         match holds {
             true => Ok(()),
-            false => Err(Error::corrupt(format!("the header says {bytes} bytes of voxels, the file has {encoded} bytes"))
-                .hint("it is cut or of another kind; fetch it again")),
+            false => {
+                Err(Error::corrupt(format!("the header says {bytes} bytes of voxels, the file has {encoded} bytes"))
+                    .hint("it is cut or of another kind; fetch it again"))
+            }
         }
     }
 

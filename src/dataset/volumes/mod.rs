@@ -20,11 +20,7 @@ mod nrrd;
 use std::{collections::BTreeMap, io::Read, ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use futures::{
-    FutureExt, StreamExt, TryStreamExt,
-    future::BoxFuture,
-    stream,
-};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use smallvec::SmallVec;
 
 use self::{
@@ -33,8 +29,7 @@ use self::{
 };
 use super::{
     Dataset, Field, FieldKind, Format, Narrow, OpenOptions, ReadPlan, Sample, Schema, SharedBytes, SharedRead, Value,
-    Volume, VolumeChannel, no_such_record,
-    open::nothing_to_read,
+    Volume, VolumeChannel, no_such_record, open::nothing_to_read,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -169,7 +164,10 @@ async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Res
         for (patient, files) in files.chunks(each).enumerate() {
             let own: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
             if own != channels {
-                let what = format!("patient `{}` has {own} channels of `{}`, others {channels}", patients[patient], field.name);
+                let what = format!(
+                    "patient `{}` has {own} channels of `{}`, others {channels}",
+                    patients[patient], field.name
+                );
                 return Err(Error::new(ErrorKind::Unsupported, what).at_object(files[range.start].name.clone()));
             }
         }
@@ -209,10 +207,7 @@ async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Res
 }
 
 /// The fields that were asked for; else each file of the patients is a field.
-fn choose_fields(
-    found: &BTreeMap<&str, BTreeMap<&str, usize>>,
-    options: &OpenOptions,
-) -> Result<Vec<FieldFiles>> {
+fn choose_fields(found: &BTreeMap<&str, BTreeMap<&str, usize>>, options: &OpenOptions) -> Result<Vec<FieldFiles>> {
     let fields: Vec<FieldFiles> = if options.fields.is_empty() {
         let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().copied()).collect();
         names.sort_unstable();
@@ -292,7 +287,8 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
         let bytes = head.read().await.map_err(named)?;
         let found = if lower.ends_with(".nii.gz") {
             let mut header = Vec::new();
-            let read = flate2::bufread::MultiGzDecoder::new(&bytes[..]).take(nifti::LEN as u64).read_to_end(&mut header);
+            let read =
+                flate2::bufread::MultiGzDecoder::new(&bytes[..]).take(nifti::LEN as u64).read_to_end(&mut header);
             let read = read.map_err(|e| Error::corrupt("damaged gzip").with_source(e));
             // What was unpacked before the piece ended will do.
             let parsed = nifti::parse_nifti(&header, Coding::Gzip);
@@ -349,7 +345,10 @@ fn beside(folder: &str, name: &str) -> Option<String> {
 impl Inner {
     fn patient(&self, record: u64) -> Result<usize> {
         let patient = record / self.samples;
-        usize::try_from(patient).ok().filter(|p| *p < self.patients.len()).ok_or_else(|| no_such_record(record, self.len()))
+        usize::try_from(patient)
+            .ok()
+            .filter(|p| *p < self.patients.len())
+            .ok_or_else(|| no_such_record(record, self.len()))
     }
 
     fn len(&self) -> u64 {
@@ -489,7 +488,8 @@ impl Dataset for VolumesDataset {
                 };
                 (0..header.channels).map(one).collect()
             } else {
-                let voxels = shared.next().filter(|voxels| voxels.len() >= header.len_bytes()).ok_or_else(|| short(file))?;
+                let voxels =
+                    shared.next().filter(|voxels| voxels.len() >= header.len_bytes()).ok_or_else(|| short(file))?;
                 if inner.foreground_file() == Some(index) {
                     foreground = voxels.slice(header.len_bytes()..);
                 }
@@ -518,9 +518,10 @@ impl Dataset for VolumesDataset {
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
         let inner = &*self.inner;
-        let file = usize::try_from(key).ok().and_then(|key| inner.files.get(key)).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, format!("the dataset has no file {key}"))
-        })?;
+        let file = usize::try_from(key)
+            .ok()
+            .and_then(|key| inner.files.get(key))
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no file {key}")))?;
         let named = |e: Error| e.at_stage(Stage::Decode).at_object(file.name.clone());
         let voxels = decode::decode_volume(&file.header, bytes).map_err(named)?;
         let index = key as usize % inner.each;

@@ -28,8 +28,10 @@ pub(super) struct Pattern {
 impl Pattern {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let refused = || {
-            Error::config(format!("the pattern `{text}` does not hold {{patient}} and {{field}} once each, with text between"))
-                .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz")
+            Error::config(format!(
+                "the pattern `{text}` does not hold {{patient}} and {{field}} once each, with text between"
+            ))
+            .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz")
         };
         let (patient, field) = (text.find("{patient}"), text.find("{field}"));
         let (Some(patient), Some(field)) = (patient, field) else { return Err(refused()) };
@@ -63,7 +65,8 @@ pub(super) fn group<'a>(
     pattern: Option<&str>,
 ) -> Result<BTreeMap<&'a str, BTreeMap<&'a str, usize>>> {
     let in_folders = names.clone().filter(|name| stem(name).is_some()).any(|name| name.contains('/'));
-    let pattern = Pattern::parse(pattern.unwrap_or(if in_folders { "{patient}/{field}" } else { "{patient}_{field}" }))?;
+    let pattern =
+        Pattern::parse(pattern.unwrap_or(if in_folders { "{patient}/{field}" } else { "{patient}_{field}" }))?;
     let mut patients: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for (index, name) in names.enumerate() {
         let Some((patient, field)) = pattern.split(name) else { continue };

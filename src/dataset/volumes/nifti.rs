@@ -75,11 +75,8 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         return Err(Error::corrupt(format!("the header says that voxels begin at byte {offset}")));
     }
     let spacing = [3, 2, 1].map(|i| float(76 + 4 * i, 104 + 8 * i).abs() as f32);
-    let (qform, sform) = if two {
-        (raw.i32(344), raw.i32(348))
-    } else {
-        (i32::from(raw.i16(252)), i32::from(raw.i16(254)))
-    };
+    let (qform, sform) =
+        if two { (raw.i32(344), raw.i32(348)) } else { (i32::from(raw.i16(252)), i32::from(raw.i16(254))) };
     let origin = [2usize, 1, 0].map(|row| {
         if sform > 0 {
             float(280 + 16 * row + 12, 400 + 32 * row + 24) as f32

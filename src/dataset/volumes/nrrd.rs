@@ -308,7 +308,12 @@ fn voxel_type(name: &str) -> Result<VoxelType> {
         "ushort" | "unsigned short" | "unsigned short int" | "uint16" | "uint16_t" => VoxelType::U16,
         "int" | "signed int" | "int32" | "int32_t" => VoxelType::I32,
         "uint" | "unsigned int" | "uint32" | "uint32_t" => VoxelType::U32,
-        "longlong" | "long long" | "long long int" | "signed long long" | "signed long long int" | "int64"
+        "longlong"
+        | "long long"
+        | "long long int"
+        | "signed long long"
+        | "signed long long int"
+        | "int64"
         | "int64_t" => VoxelType::I64,
         "ulonglong" | "unsigned long long" | "unsigned long long int" | "uint64" | "uint64_t" => VoxelType::U64,
         "float" => VoxelType::F32,
@@ -381,7 +386,8 @@ mod tests {
 
     #[test]
     fn data_files_of_every_kind() {
-        let of = |rest: &str| parse(&format!("NRRD0005\ntype: uint8\nencoding: raw\ndimension: 3\nsizes: 4 4 6\n{rest}"));
+        let of =
+            |rest: &str| parse(&format!("NRRD0005\ntype: uint8\nencoding: raw\ndimension: 3\nsizes: 4 4 6\n{rest}"));
         let names = |rest: &str| match of(rest).unwrap().data {
             DataFiles::Detached(names) => names,
             DataFiles::Attached(_) => panic!("attached"),
@@ -413,7 +419,10 @@ mod tests {
         says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 0\nencoding: raw\n\n", "size of 0");
         says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: -4\nencoding: raw\n\n", "not understood");
         let huge = "18446744073709551615";
-        says(&format!("NRRD0004\ntype: double\ndimension: 2\nsizes: {huge} {huge}\nencoding: raw\nendian: big\n\n"), "memory");
+        says(
+            &format!("NRRD0004\ntype: double\ndimension: 2\nsizes: {huge} {huge}\nencoding: raw\nendian: big\n\n"),
+            "memory",
+        );
         says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 4\nencoding: gzip\nbyte skip: -1\n\n", "not raw");
         says("NRRD0004\nbyte skip: -2\n", "not understood");
         says("NRRD0004\nencoding: zstd\n", "encoding \"zstd\"");

@@ -1,4 +1,4 @@
-use futures::executor::block_on;
+use futures::{FutureExt, executor::block_on};
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::*;
@@ -7,7 +7,8 @@ use crate::dataset::{concat, dataset_contract, open_source, subset};
 fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());
     for (name, bytes) in files {
-        block_on(store.put(&Path::parse(name).unwrap(), bytes.clone().into())).unwrap();
+        // Not `block_on`: tests call this inside one.
+        store.put(&Path::parse(name).unwrap(), bytes.clone().into()).now_or_never().unwrap().unwrap();
     }
     let store: Arc<dyn ObjectStore> = store;
     Source::from_store(store, Path::default(), "test://").inline()
@@ -16,7 +17,10 @@ fn store(files: &[(&str, Vec<u8>)]) -> Source {
 /// A raw NRRD of this type whose voxels count up.
 fn nrrd(dtype: &str, sizes: [usize; 3], size: usize, first: u8) -> Vec<u8> {
     let [x, y, z] = sizes;
-    let mut file = format!("NRRD0004\ntype: {dtype}\ndimension: 3\nsizes: {x} {y} {z}\nspacings: 1 2 3\nendian: little\nencoding: raw\n\n").into_bytes();
+    let mut file = format!(
+        "NRRD0004\ntype: {dtype}\ndimension: 3\nsizes: {x} {y} {z}\nspacings: 1 2 3\nendian: little\nencoding: raw\n\n"
+    )
+    .into_bytes();
     file.extend((0..x * y * z * size).map(|i| first.wrapping_add(i as u8)));
     file
 }
@@ -60,7 +64,8 @@ fn patients_keep_the_contract_whole_and_narrowed() {
     }));
     files.push(("p2/pet.nii", files.last().unwrap().1.clone()));
     block_on(async {
-        let open = open_source(store(&files)).samples_per_patient(3).field("image", ["ct", "pet"]).field("mask", ["mask"]);
+        let open =
+            open_source(store(&files)).samples_per_patient(3).field("image", ["ct", "pet"]).field("mask", ["mask"]);
         let dataset = open.await.unwrap();
         assert_eq!((dataset.len(), &*dataset.groups().unwrap()), (6, &[0, 3][..]));
         let kinds: Vec<_> = dataset.schema().fields.iter().map(|f| (&*f.name, f.kind.clone())).collect();
@@ -86,12 +91,9 @@ fn a_box_of_a_raw_file_reads_little_more_than_itself() {
     // 3 x 4 x 5 of 40 x 50 x 60: lines. 20 x 20 x 44: planes of 20 lines. All of a plane: one range.
     let header = |sizes: [usize; 3]| nrrd::parse_nrrd(&nrrd("int16", sizes, 0, 0), true).unwrap().unwrap();
     let wide = header([60, 50, 40]);
-    for (window, reads) in [
-        ([1..4, 2..6, 3..8], 12),
-        ([0..20, 10..30, 10..54], 20),
-        ([5..9, 0..50, 0..60], 1),
-        ([5..9, 2..48, 3..58], 1),
-    ] {
+    for (window, reads) in
+        [([1..4, 2..6, 3..8], 12), ([0..20, 10..30, 10..54], 20), ([5..9, 0..50, 0..60], 1), ([5..9, 2..48, 3..58], 1)]
+    {
         let Cover { ranges, .. } = cover(&wide, 100, &window, false);
         assert_eq!(ranges.len(), reads, "{window:?}");
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
@@ -127,7 +129,10 @@ fn what_does_not_fit_together_is_refused() {
         let error = refused(files, |open| open);
         assert!(error.contains(what), "{error}");
     };
-    says(&with(("p1/mask.nrrd", nrrd("uint8", [6, 5, 3], 1, 0))), "patient `p1` has files of [4, 5, 6] and [3, 5, 6] voxels");
+    says(
+        &with(("p1/mask.nrrd", nrrd("uint8", [6, 5, 3], 1, 0))),
+        "patient `p1` has files of [4, 5, 6] and [3, 5, 6] voxels",
+    );
     says(&with(("p1/mask.nrrd", nrrd("float", [6, 5, 4], 4, 0))), "labels are whole numbers");
     says(&with(("p1/mask.nrrd", b"NRRD0004\n".to_vec())), "test:///p1/mask.nrrd");
     says(&with(("p1/mask.nrrd", b"P6".to_vec())), "no NRRD");
@@ -170,10 +175,19 @@ fn masks_take_the_smallest_type_that_holds_their_labels() {
         (["ushort", "int8"], DType::I64),
         (["uint8", "int64"], DType::I64),
     ] {
-        let size = |t: &str| if t.ends_with("64") { 8 } else if t == "ushort" || t.ends_with("16") { 2 } else { 1 };
+        let size = |t: &str| {
+            if t.ends_with("64") {
+                8
+            } else if t == "ushort" || t.ends_with("16") {
+                2
+            } else {
+                1
+            }
+        };
         let files = types.map(|t| nrrd(t, [2, 2, 2], size(t), 0));
         let [a, b] = files;
-        let dataset = block_on(async { open_source(store(&[("p1_mask.nrrd", a), ("p2_mask.nrrd", b)])).await }).unwrap();
+        let dataset =
+            block_on(async { open_source(store(&[("p1_mask.nrrd", a), ("p2_mask.nrrd", b)])).await }).unwrap();
         let FieldKind::Volume { mask, .. } = dataset.schema().fields[0].kind else { panic!("{types:?}") };
         assert_eq!(mask, Some(expected), "{types:?}");
     }

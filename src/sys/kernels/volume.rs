@@ -303,7 +303,11 @@ impl<'a> Sink<'a> {
     fn flush(&mut self) {
         let end = self.at + self.filled;
         let (out, block) = (&mut self.out[self.at..end], &self.block.0[..self.filled]);
-        if self.past_caches { store_past_caches(block, out) } else { out.copy_from_slice(block) }
+        if self.past_caches {
+            store_past_caches(block, out)
+        } else {
+            out.copy_from_slice(block)
+        }
         (self.at, self.filled) = (end, 0);
     }
 
@@ -379,10 +383,9 @@ fn converter(src: VoxelType, dtype: DType, mask: bool, intensity: &Intensity, le
     use VoxelType as V;
     if mask {
         return match (src, dtype) {
-            (V::U8, DType::U8)
-            | (V::U16, DType::U16)
-            | (V::I16, DType::I16)
-            | (V::I64 | V::U64, DType::I64) => Some(copy_of(src.size())),
+            (V::U8, DType::U8) | (V::U16, DType::U16) | (V::I16, DType::I16) | (V::I64 | V::U64, DType::I64) => {
+                Some(copy_of(src.size()))
+            }
             (V::U8, DType::U16) => Some(widen::<u8, u16>),
             (V::U8, DType::I16) => Some(widen::<u8, i16>),
             (V::U8, DType::I64) => Some(widen::<u8, i64>),
