@@ -54,7 +54,7 @@
 //! # Features
 //!
 //! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "s3", "volumes"]`; libraries take `default-features = false` and pick.
-//! `cuda` looks for a GPU at run time and needs nothing at build time.
+//! `volumes` reads NRRD and NIfTI. `cuda` looks for a GPU at run time and needs nothing at build time.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

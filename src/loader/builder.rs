@@ -307,7 +307,9 @@ impl LoaderBuilder {
             // One record's more: the last is made beside all others.
             all_shared: dataset.shared_bytes().all.saturating_add(dataset.shared_bytes().one),
         };
-        let longest_row = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
+        // Volumes are no work of the decoder.
+        let decoded = fields.iter().zip(&volumes).filter(|(_, volume)| volume.is_none()).map(|(field, _)| field);
+        let longest_row = decoded.map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
         let codecs: Arc<[_]> = codecs.into_iter().chain(built_in_codecs()).collect();
         // On a GPU every field ends there, and how far to run ahead is decided there.
         let device_batch = bytes_where(true).saturating_add(if place.is_device() { bytes_where(false) } else { 0 });

@@ -5,6 +5,9 @@
 //!  list of ops    once: shape, tables, checks             once per sample: window, flips         one pass over the pixels
 //! ```
 //!
+//! Volumes have steps of their own, from [`Transform::flip_axis`] to [`Transform::clamp`]: they fold to an index for each axis
+//! and one line of arithmetic, and make one pass on the host.
+//!
 //! Crop and resize choose a window, a flip the order of storing, normalise a scale and a bias per channel: a whole
 //! chain folds to **one** resample, so pixels are touched once. Three things that surprise:
 //!

@@ -137,6 +137,9 @@ impl Voxels<'_> {
     /// Whether each voxel lies within its piece.
     #[must_use]
     pub fn is_sound(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
         let cut = self.cut();
         let pieces = self.shape[..cut].iter().try_fold(1usize, |n, len| n.checked_mul(*len));
         let last = |axis: usize| self.shape[axis].checked_sub(1)?.checked_mul(self.pitch[axis]);
