@@ -4,7 +4,7 @@
 //! `mask.nrrd` (or `.nii.gz`). Without a folder it makes four small patients of its own.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use futures::StreamExt;
 use infeed::{
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .rot90([Axis::Y, Axis::X], 0.5)
         .window(-1000.0, 1000.0);
     // A patient's samples come near each other, so that few volumes are in memory at a time.
-    let loader = Loader::builder(dataset.clone())
+    let loader = Loader::builder(Arc::clone(&dataset))
         .batch_size(4)
         .order(Order::Blocks { seed: 42, window: 12, lanes: None })
         .transform(transform)
