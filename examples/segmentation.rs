@@ -80,8 +80,7 @@ fn make_patient(folder: &Path) -> std::io::Result<()> {
     let noise = |v: i32| (v.wrapping_mul(1_103_515_245) >> 16) % 50;
     let ct = voxels.clone().flat_map(|v| ((if inside(v) { 60 } else { -800 } + noise(v)) as i16).to_le_bytes());
     write("ct.nrrd", "int16", ct.collect())?;
-    let pet =
-        voxels.clone().flat_map(|v| ((if inside(v) { 9.0 } else { 0.5 } + noise(v) as f32 / 100.0).to_le_bytes()));
+    let pet = voxels.clone().flat_map(|v| (if inside(v) { 9.0 } else { 0.5 } + noise(v) as f32 / 100.0).to_le_bytes());
     write("pet.nrrd", "float", pet.collect())?;
     write("mask.nrrd", "uint8", voxels.map(|v| u8::from(inside(v))).collect())
 }

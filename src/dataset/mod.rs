@@ -336,7 +336,7 @@ pub enum Value {
         data: Bytes,
     },
     /// A volume or the box of it that is needed.
-    Volume(Volume),
+    Volume(Box<Volume>),
     /// A class index.
     Label(i64),
     /// Numbers of the field's type and shape.

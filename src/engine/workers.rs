@@ -341,6 +341,8 @@ struct InWork {
     untried: ClassSet,
     /// Time spent on it before it was submitted.
     prepared: Duration,
+    /// The part of it that made rows of volumes.
+    placed: Duration,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -418,12 +420,12 @@ impl Thread {
                     run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
                     tag += 1;
                     let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
-                    if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
+                    if let Some((job, ticket, encoded, placed)) = self.prepare(task, tag, buffers) {
                         if fresh && self.decoder.classes().len() > 1 {
                             self.deal(job, ticket, encoded);
                             continue;
                         }
-                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), encoded });
+                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), placed, encoded });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -445,19 +447,19 @@ impl Thread {
         task: Task,
         tag: u64,
         buffers: &mut Buffers,
-    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>)> {
+    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>, Duration)> {
         let count = task.len();
         let Task { assembly, first, mut rows, fetched, samples, encoded, .. } = task;
         let run = Arc::clone(&assembly.run);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
         if !samples.is_empty() {
-            return Some((Job { tag, items: samples, rows }, ticket, encoded));
+            return Some((Job { tag, items: samples, rows }, ticket, encoded, Duration::ZERO));
         }
         let began = Instant::now();
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
         // Shared parts and volumes keep clocks of their own.
-        let mut elsewhere = Duration::ZERO;
+        let (mut elsewhere, mut placed) = (Duration::ZERO, Duration::ZERO);
         let mut fetched = fetched.into_iter();
         for i in 0..count {
             let record = assembly.plan.records[first + i];
@@ -485,7 +487,7 @@ impl Thread {
                 return None;
             };
             let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
-                place_fields(&mut sample, &run, rng, i, &mut rows)?;
+                placed += place_fields(&mut sample, &run, rng, i, &mut rows)?;
                 Ok(sample)
             });
             elsewhere += paused.elapsed();
@@ -495,7 +497,7 @@ impl Thread {
         if read > 0 {
             run.recorder.busy(Stage::Fetch, began.elapsed().saturating_sub(elsewhere), count as u64, read);
         }
-        Some((Job { tag, items, rows }, ticket, encoded))
+        Some((Job { tag, items, rows }, ticket, encoded, placed))
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
@@ -624,7 +626,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, untried, prepared, encoded, .. } = work;
+        let InWork { ticket, untried, prepared, placed, encoded, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -639,7 +641,7 @@ impl Thread {
         if decode > Duration::ZERO {
             recorder.busy(Stage::Decode, decode, count as u64, 0);
         }
-        recorder.busy(Stage::Transform, transform, count as u64, out as u64);
+        recorder.busy(Stage::Transform, transform + placed, count as u64, out as u64);
         recorder.device(device);
         if self.decoder.classes()[self.class].reads {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
@@ -688,8 +690,15 @@ impl Thread {
     }
 }
 
-/// Writes volumes, labels and arrays of one sample; images are the decoder's.
-fn place_fields(sample: &mut Sample, run: &RunShared, rng: SampleRng, row: usize, rows: &mut [Rows]) -> Result<()> {
+/// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
+fn place_fields(
+    sample: &mut Sample,
+    run: &RunShared,
+    rng: SampleRng,
+    row: usize,
+    rows: &mut [Rows],
+) -> Result<Duration> {
+    let mut took = Duration::ZERO;
     for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(&run.setup.fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
@@ -700,7 +709,7 @@ fn place_fields(sample: &mut Sample, run: &RunShared, rng: SampleRng, row: usize
                 // Given back at once: others may wait for the room.
                 volume.channels.clear();
                 volume.foreground = Bytes::new();
-                run.recorder.busy(Stage::Transform, began.elapsed(), 0, 0);
+                took += began.elapsed();
                 continue;
             }
             Value::Encoded(_) | Value::Pixels { .. } => continue,
@@ -712,7 +721,7 @@ fn place_fields(sample: &mut Sample, run: &RunShared, rng: SampleRng, row: usize
         }
         place.copy_from_slice(bytes);
     }
-    Ok(())
+    Ok(took)
 }
 
 /// Read buffers of one thread. `Bytes` are lent out of a buffer; once they are dropped, its memory serves again.

@@ -171,20 +171,6 @@ impl Op {
             Self::Custom(custom) => &custom.name,
         }
     }
-
-    /// Whether it is for volumes only.
-    pub(super) const fn is_volumetric(&self) -> bool {
-        matches!(
-            self,
-            Self::FlipAxis { .. }
-                | Self::Rot90 { .. }
-                | Self::PadOrCrop { .. }
-                | Self::Patch { .. }
-                | Self::Window { .. }
-                | Self::Scale { .. }
-                | Self::Clamp { .. }
-        )
-    }
 }
 
 /// An axis of a volume. `z` is the slowest in memory, `x` the fastest.

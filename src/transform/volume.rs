@@ -229,11 +229,7 @@ impl LoweredVolume {
         for (index, op) in self.shared.ops.iter().enumerate() {
             let mut draws = rng.op(index as u32);
             match op {
-                Op::FlipAxis { axis, p } => {
-                    if draws.chance(*p) {
-                        mirror(&mut axes[axis.index()]);
-                    }
-                }
+                Op::FlipAxis { axis, p } if draws.chance(*p) => mirror(&mut axes[axis.index()]),
                 Op::Rot90 { plane, p } => {
                     let [a, b] = plane.map(Axis::index);
                     let turns = if draws.chance(*p) { 1 + draws.below(3) } else { 0 };

@@ -78,8 +78,10 @@ impl VolumeHeader {
 
     /// Refuses sizes that no address holds, and no voxels.
     pub(super) fn check(self) -> Result<Self> {
-        let parts = self.shape.iter().chain([&self.channels]);
-        let bytes = parts.fold(Some(self.dtype.size() as u64), |n, len| n?.checked_mul(*len as u64));
+        let [depth, height, width] = self.shape;
+        let bytes = [depth, height, width, self.channels]
+            .iter()
+            .try_fold(self.dtype.size() as u64, |n, len| n.checked_mul(*len as u64));
         match bytes.filter(|bytes| *bytes <= isize::MAX as u64 / 2) {
             Some(0) => Err(Error::corrupt("the header says a size of 0")),
             Some(_) => Ok(self),

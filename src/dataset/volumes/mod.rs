@@ -507,7 +507,7 @@ impl Dataset for VolumesDataset {
         let mut sample = Sample::new([]);
         for part in &inner.parts {
             let channels = channels[part.files.clone()].iter().flatten().cloned().collect();
-            sample.values.push(Value::Volume(Volume { shape, channels, foreground: foreground.clone() }));
+            sample.values.push(Value::Volume(Box::new(Volume { shape, channels, foreground: foreground.clone() })));
         }
         for numbers in [files[0].header.spacing, files[0].header.origin] {
             sample.values.push(Value::Array(Bytes::copy_from_slice(bytemuck::bytes_of(&numbers))));

@@ -240,7 +240,9 @@ impl Fields {
                 // By default each of several files is a slice of the slowest axis.
                 let subdim = files.subdim.unwrap_or(if files.many { dimension.max(2) - 1 } else { dimension });
                 let slices = match subdim {
-                    n if n == dimension => Some(files.names.len() as u64).filter(|n| *n > 0 && slowest % n == 0),
+                    n if n == dimension => {
+                        Some(files.names.len() as u64).filter(|n| *n > 0 && slowest.is_multiple_of(*n))
+                    }
                     n if n > 0 && n < dimension => self.sizes[n..].iter().try_fold(1u64, |all, n| all.checked_mul(*n)),
                     _ => None,
                 };

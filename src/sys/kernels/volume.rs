@@ -372,6 +372,7 @@ loads! { I8: i8, true; I16: i16, true; I32: i32, true; U32: u32, true; I64: i64,
 impl Store for I16 {
     type Raw = i16;
     #[inline(always)]
+    #[expect(clippy::manual_clamp, reason = "as for u8: comparisons that vectorise, whatever NaN is")]
     fn of(value: f32) -> i16 {
         // As for u8: the addition rounds. 1.5 * 2^23 keeps negative numbers above 2^23.
         const WHOLE: f32 = 12_582_912.0;
