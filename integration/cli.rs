@@ -482,6 +482,32 @@ fn what_synth_makes_is_recognised() {
 }
 
 #[test]
+fn volumes_run_from_one_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (packed, raw, patch) = (at("packed"), at("raw"), at("patch.json"));
+    ok(&["synth", "nrrd", &packed, "--count", "2", "--side", "24", "--seed", "5"]);
+    ok(&["synth", "nrrd", &raw, "--count", "2", "--side", "24", "--seed", "5", "--raw"]);
+    fs::write(&patch, r#"[{"op": "patch", "size": 10, "foreground": 0.5}, {"op": "flip_axis", "axis": "x"}]"#).unwrap();
+    let shown = ok(&["inspect", &packed, "--field", "image=ct+pet", "--field", "mask=mask+mask2"]);
+    for part in ["volume, 2 channels, 24x24x24", "mask, u8, 2 channels", "2: patient000, patient001", "volume 24x24x24"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let options = ["--field", "image=ct+pet", "--field", "mask", "--samples-per-patient", "6", "--batch-size", "4"];
+    let sum = |url: &str, workers: &str| {
+        checksum(&[&[url], &options[..], &["--transform", &patch, "--workers", workers, "--shuffle", "1"]].concat())
+    };
+    // Neither workers nor how the files are packed change a byte.
+    assert_eq!(sum(&packed, "1"), sum(&packed, "3"));
+    assert_eq!(sum(&packed, "2"), sum(&raw, "2"));
+    let whole = report(&[&[&*packed], &options[..], &["--dtype", "i16"]].concat());
+    assert_eq!((whole["samples"].as_u64(), whole["format"].as_str()), (Some(12), Some("volumes")));
+    let usage = run(&["run", &packed, "--field", "=ct"]);
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
 fn inspect_writes_a_contact_sheet() {
     let dir = tempfile::tempdir().unwrap();
     let sheet = dir.path().join("sheet.png");

@@ -32,3 +32,5 @@ mod sampling;
 mod stage;
 mod support;
 mod tiff;
+#[cfg(feature = "volumes")]
+mod volumes;

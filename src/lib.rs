@@ -53,8 +53,9 @@
 //!
 //! # Features
 //!
-//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3"]`; libraries take `default-features = false` and pick.
-//! `cuda` looks for a GPU at run time and needs nothing at build time.
+//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3", "volumes"]`; libraries take
+//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI. `cuda` looks for a GPU at run time and needs nothing
+//! at build time.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -91,7 +92,7 @@ pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
 pub use sys::dlpack::{Dlpack, DlpackAbi};
 pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
-pub use types::{DType, Device, ImageInfo, Layout};
+pub use types::{DType, Device, ImageInfo, Layout, VoxelType};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

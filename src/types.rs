@@ -93,6 +93,65 @@ impl fmt::Display for DType {
     }
 }
 
+/// Type of the voxels of a volume as they lie in a file. Finished rows have a [`DType`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum VoxelType {
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    I64,
+    U64,
+    F32,
+    F64,
+}
+
+impl VoxelType {
+    /// Bytes of one voxel.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    /// The smallest type of a row that holds every value of this integer type (`u64`: up to 2^63); `None` for
+    /// fractions.
+    #[must_use]
+    pub const fn whole(self) -> Option<DType> {
+        match self {
+            Self::U8 => Some(DType::U8),
+            Self::U16 => Some(DType::U16),
+            Self::I8 | Self::I16 => Some(DType::I16),
+            Self::I32 | Self::U32 | Self::I64 | Self::U64 => Some(DType::I64),
+            Self::F32 | Self::F64 => None,
+        }
+    }
+}
+
+impl fmt::Display for VoxelType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::I16 => "i16",
+            Self::U16 => "u16",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+            Self::I64 => "i64",
+            Self::U64 => "u64",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        })
+    }
+}
+
 /// Order of the axes of an image batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

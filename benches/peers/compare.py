@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -38,6 +38,7 @@ class Workload:
     # Of the batches.
     dtype: str = "f32"
     layout: str = "nchw"
+    options: tuple = ()
 
     @property
     def images_per_epoch(self):
@@ -58,6 +59,8 @@ class Contestant:
 
 def contestants(args, workload):
     found = [Contestant("infeed", infeed_command(args, workload), read_infeed)]
+    if workload.name in ("volumes", "patches"):
+        return found + volume_peers(args, workload)
     common = [
         workload.name,
         str(workload.folder),
@@ -88,6 +91,30 @@ def contestants(args, workload):
     return found
 
 
+def volume_peers(args, workload):
+    command = [
+        str(HERE / "peer_volumes.py"),
+        workload.name,
+        str(workload.folder),
+        *("--batch-size", str(workload.batch_size)),
+        *("--epochs", str(workload.epochs)),
+        *("--threads", str(args.cores)),
+    ]
+    found = []
+    if args.python_dali:
+        dali = [args.python_dali, *command, "--variant", "dali"]
+        found.append(Contestant("DALI, volumes in memory", dali, read_peer))
+    if args.python_torch:
+        # Reading files for each sample takes a minute an epoch of 1,000: one epoch tells.
+        once = [word if word != str(workload.epochs) else "1" for word in command]
+        one = lambda line, workload: read_peer(line, replace(workload, epochs=1))
+        files = [args.python_torch, *once, "--variant", "torch-files"]
+        found.append(Contestant("torch DataLoader + pynrrd", files, one))
+        cache = [args.python_torch, *command, "--variant", "torch-cache"]
+        found.append(Contestant("the same, each worker keeps patients", cache, read_peer))
+    return found
+
+
 def infeed_command(args, workload):
     return [
         args.infeed,
@@ -97,6 +124,7 @@ def infeed_command(args, workload):
         *("--dtype", workload.dtype, "--layout", workload.layout, "--device", "cpu"),
         *("--workers", str(args.cores), "--shuffle", "1", "--last-batch", "drop"),
         *("--rank", "0", "--world-size", "1"),
+        *workload.options,
         # The peers' warm-up epoch is one of ours too: both sides stream the same number.
         *("--epochs", str(1 + workload.epochs), "--log-every", "1000000", "--json", "-"),
     ]
@@ -220,6 +248,29 @@ def cells(args):
         **common,
     )
     return [read, resized]
+
+
+def stage_volumes(args, root, patch=None):
+    """Patients of CT, PET and two masks, 144x144x144, compressed; 15 samples of each."""
+    folder = root / "patients"
+    if not folder.exists():
+        subprocess.run([args.infeed, "synth", "nrrd", folder, "--count", str(args.patients)], check=True, stdout=sys.stderr)
+    steps = root / f"{'patch' if patch else 'whole'}.json"
+    steps.write_text(json.dumps([{"op": "patch", "size": patch}] if patch else []))
+    return Workload(
+        name="patches" if patch else "volumes",
+        title=f"CT and PET as two channels, two masks; {f'random patches of {patch}' if patch else 'whole volumes'}",
+        transform=str(steps),
+        batch_size=4,
+        epochs=args.volume_epochs,
+        folder=folder,
+        records=args.patients * 15,
+        options=("--field", "image=ct+pet", "--field", "mask=mask+mask2", "--samples-per-patient", "15"),
+    )
+
+
+def stage_patches(args, root):
+    return stage_volumes(args, root, patch=96)
 
 
 # Measuring.
@@ -388,6 +439,9 @@ def parse():
     parser.add_argument("--photos", help="class folders of JPEGs")
     parser.add_argument("--cifar", help="folder of CIFAR-10's binary version")
     parser.add_argument("--cells", help="folder that `infeed synth tiff` made, on the RAM disk")
+    parser.add_argument("--volumes", action="store_true", help="patients that infeed makes up, whole and in patches")
+    parser.add_argument("--patients", type=int, default=8, help="of volumes (default: 8)")
+    parser.add_argument("--volume-epochs", type=int, default=20, help="of volumes, after one to warm up (default: 20)")
     parser.add_argument("--python-dali", help="interpreter that can import nvidia.dali")
     parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision; for --cells tifffile")
     parser.add_argument("--rounds", type=int, default=5)
@@ -399,9 +453,9 @@ def parse():
     parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
     parser.add_argument("--out", default="results.json", help="every raw figure (default: results.json)")
     args = parser.parse_args()
-    if not (args.photos or args.cifar or args.cells):
-        parser.error("nothing to load: give --photos, --cifar or --cells")
-    if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cells_epochs, args.cores) < 1:
+    if not (args.photos or args.cifar or args.cells or args.volumes):
+        parser.error("nothing to load: give --photos, --cifar, --cells or --volumes")
+    if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cells_epochs, args.volume_epochs, args.cores) < 1:
         parser.error("rounds, records, epochs and cores are 1 or more")
     args.infeed = shutil.which(args.infeed) or parser.error(f"--infeed {args.infeed}: no such program")
     for name in ("python_dali", "python_torch"):
@@ -430,7 +484,12 @@ def main():
         "workloads": {},
     }
     with tempfile.TemporaryDirectory(prefix="infeed-peers-", dir=args.ram_disk) as root:
-        stages = [(args.photos, stage_photos), (args.cifar, stage_cifar)]
+        stages = [
+            (args.photos, stage_photos),
+            (args.cifar, stage_cifar),
+            (args.volumes, stage_volumes),
+            (args.volumes, stage_patches),
+        ]
         workloads = [stage(args, Path(root)) for given, stage in stages if given]
         for workload in workloads + (cells(args) if args.cells else []):
 

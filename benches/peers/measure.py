@@ -18,7 +18,7 @@ CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("workload", choices=("photos", "cifar", "cells", "cells-read"))
+    parser.add_argument("workload", choices=("photos", "cifar", "cells", "cells-read", "volumes", "patches"))
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--epochs", type=int, required=True, help="after one to warm up")

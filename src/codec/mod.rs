@@ -30,6 +30,7 @@ mod png;
 mod still;
 #[cfg(feature = "tiff")]
 mod tiff;
+mod volume;
 #[cfg(feature = "webp")]
 mod webp;
 
@@ -39,6 +40,7 @@ use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, tim
 pub use self::cuda_raw::CudaRaw;
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
+pub(crate) use self::volume::write_volume;
 pub use self::{contract::codec_contract, cpu::Cpu};
 
 use crate::{

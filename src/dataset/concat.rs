@@ -4,7 +4,7 @@ use std::{fmt::Write, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Dataset, ReadPlan, Sample, Schema, no_such_record};
+use super::{Dataset, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -31,7 +31,10 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
         let end = ends.last().copied().unwrap_or(0u64).checked_add(part.len());
         ends.push(end.ok_or_else(|| Error::config("more than 2^64 records"))?);
     }
-    Ok(Arc::new(Concat { parts, ends }))
+    let mut schema = first.schema().clone();
+    // The parts count their own patients.
+    schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));
+    Ok(Arc::new(Concat { parts, ends, schema }))
 }
 
 /// What differs, in words.
@@ -63,6 +66,7 @@ struct Concat {
     parts: Vec<Arc<dyn Dataset>>,
     /// Records in each part and those before.
     ends: Vec<u64>,
+    schema: Schema,
 }
 
 impl Concat {
@@ -80,7 +84,7 @@ impl Dataset for Concat {
     }
 
     fn schema(&self) -> &Schema {
-        self.parts[0].schema()
+        &self.schema
     }
 
     fn format(&self) -> &str {
@@ -90,12 +94,37 @@ impl Dataset for Concat {
 
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
         let (part, child) = self.child(record)?;
-        part.plan(child, rng).map_err(|e| e.rename_record(record))
+        let mut plan = part.plan(child, rng).map_err(|e| e.rename_record(record))?;
+        let at = self.ends.partition_point(|end| *end <= record) as u64;
+        // Each part numbers its shared ones from 0.
+        for shared in &mut plan.shared {
+            shared.key = shared.key * self.parts.len() as u64 + at;
+        }
+        Ok(plan)
     }
 
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let (part, child) = self.child(record)?;
         part.parse(child, plan, bytes).map_err(|e| e.rename_record(record))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let parts = self.parts.len() as u64;
+        self.parts[(key % parts) as usize].decode_shared(key / parts, bytes)
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        let parts = self.parts.iter().map(|part| part.shared_bytes());
+        parts.fold(SharedBytes::default(), |sum, part| SharedBytes {
+            one: sum.one.max(part.one),
+            all: sum.all.saturating_add(part.all),
+        })
+    }
+
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let narrow = |part: &Arc<dyn Dataset>| part.narrowed(to).unwrap_or_else(|| Arc::clone(part));
+        let parts = self.parts.iter().map(narrow).collect();
+        Some(Arc::new(Self { parts, ends: self.ends.clone(), schema: self.schema.clone() }))
     }
 
     fn object(&self, record: u64) -> String {

@@ -69,6 +69,7 @@ fn check_schema(fields: &[Field]) -> Result<()> {
         ensure(!name.is_empty() && names.insert(name), || format!("two fields are called `{name}`, or one nothing"))?;
         let sound = match &field.kind {
             FieldKind::Image { channels, size, .. } => *channels > 0 && size.is_none_or(|(h, w)| h > 0 && w > 0),
+            FieldKind::Volume { channels, size, .. } => *channels > 0 && size.is_none_or(|size| !size.contains(&0)),
             FieldKind::Label => true,
             FieldKind::Array { shape, .. } => shape.iter().all(|n| *n > 0),
         };
@@ -100,6 +101,20 @@ async fn check_record(dataset: &dyn Dataset, record: u64) -> Result<()> {
     for extent in &plan.extents {
         bytes.push(extent.read().await?);
     }
+    for shared in &plan.shared {
+        let mut encoded = Vec::with_capacity(shared.extents.len());
+        for extent in &shared.extents {
+            encoded.push(extent.read().await?);
+        }
+        let decoded = calm("decode_shared", || dataset.decode_shared(shared.key, &encoded))??;
+        let (len, most) = (decoded.len() as u64, shared.bytes);
+        ensure(len <= most, || format!("a shared part has {len} bytes, the plan says {most}"))?;
+        bytes.push(decoded);
+        let cut: Vec<Bytes> = encoded.iter().map(|b| b.slice(..b.len() / 2)).collect();
+        for damaged in [&cut[..], &[]] {
+            let _ = calm("decode_shared of damaged bytes", || dataset.decode_shared(shared.key, damaged))?;
+        }
+    }
     let sample = calm("parse", || dataset.parse(record, &plan, &bytes))??;
     check_sample(dataset, &sample)?;
     let cut: Vec<Bytes> = bytes.iter().map(|b| b.slice(..b.len() / 2)).collect();
@@ -114,7 +129,11 @@ fn same_plan(a: &ReadPlan, b: &ReadPlan) -> bool {
     let same = |a: &Extent, b: &Extent| {
         (a.source.url(), &a.name, &a.range, a.size, &a.etag) == (b.source.url(), &b.name, &b.range, b.size, &b.etag)
     };
-    a.extents.len() == b.extents.len() && a.extents.iter().zip(&b.extents).all(|(a, b)| same(a, b))
+    let parts = |plan: &ReadPlan| plan.shared.iter().map(|s| (s.key, s.bytes, s.extents.len())).collect::<Vec<_>>();
+    a.extents.len() == b.extents.len()
+        && a.extents.iter().zip(&b.extents).all(|(a, b)| same(a, b))
+        && parts(a) == parts(b)
+        && a.window == b.window
 }
 
 fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
@@ -132,6 +151,11 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
                     && channels_fit
                     && size.is_none_or(|size| size == (info.height, info.width))
                     && dtype.is_none_or(|dtype| dtype == info.dtype)
+            }
+            (FieldKind::Volume { channels, size, .. }, Value::Volume(volume)) => {
+                volume.is_sound()
+                    && volume.channels.len() == *channels as usize
+                    && size.is_none_or(|size| size.map(|n| n as usize) == volume.shape)
             }
             (FieldKind::Label, Value::Label(label)) => {
                 let below = |n: usize| usize::try_from(*label).is_ok_and(|l| l < n);
@@ -153,6 +177,7 @@ fn describe(value: &Value) -> String {
         Value::Encoded(data) => format!("an image file of {} bytes", data.len()),
         Value::Channels(files) => format!("{} files of one channel", files.len()),
         Value::Pixels { info, data } => format!("{info:?} in {} bytes", data.len()),
+        Value::Volume(volume) => format!("a volume of {:?} with {} channels", volume.shape, volume.channels.len()),
         Value::Label(label) => format!("label {label}"),
         Value::Array(data) => format!("{} bytes of numbers", data.len()),
     }

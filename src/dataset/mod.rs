@@ -29,8 +29,11 @@ mod open;
 mod subset;
 mod synthetic;
 pub(crate) mod tiff;
+mod volume;
+#[cfg(feature = "volumes")]
+mod volumes;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -43,6 +46,9 @@ pub use memory::{MemoryBuilder, MemoryDataset};
 pub use open::{Open, OpenOptions, open, open_source};
 pub use subset::{Records, split, subset};
 pub use synthetic::SyntheticDataset;
+pub use volume::{Narrow, Volume, VolumeChannel};
+#[cfg(feature = "volumes")]
+pub use volumes::{Volumes, fuzz};
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -53,17 +59,24 @@ use crate::{
 };
 
 macro_rules! formats {
-    ($($format:expr),+ $(,)?) => {
+    ($($(#[$when:meta])? $format:path),+ $(,)?) => {
         /// The formats that [`open()`] tries, in this order.
         #[must_use]
         pub fn formats() -> &'static [&'static dyn Format] {
-            &[$(&$format),+]
+            &[$($(#[$when])? &$format),+]
         }
     };
 }
 
 // The narrower names first: a folder of CIFAR files may hold a picture as well.
-formats! { Cifar::Ten, Cifar::Hundred, folder::Folder, arrays::Arrays }
+formats! {
+    Cifar::Ten,
+    Cifar::Hundred,
+    #[cfg(feature = "volumes")]
+    Volumes,
+    folder::Folder,
+    arrays::Arrays,
+}
 
 /// Records that can be read in any order.
 ///
@@ -81,8 +94,24 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn format(&self) -> &str;
     /// Which bytes hold `record`. Empty for records that the dataset holds in memory.
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan>;
-    /// Cuts the bytes of the plan's extents (same order) into fields, in the schema's order. Slices, no copies.
+    /// Cuts the bytes of the plan's extents (same order), and behind them those of its shared parts, decoded, into
+    /// fields, in the schema's order. Slices, no copies.
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
+    /// Decodes a shared part out of the bytes of its extents: done once for all records that use it, as long as the
+    /// loader's memory holds it. At most [`SharedRead::bytes`] long.
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let _ = bytes;
+        Err(Error::new(ErrorKind::Internal, format!("the dataset shares no part {key}")))
+    }
+    /// What shared parts take.
+    fn shared_bytes(&self) -> SharedBytes {
+        SharedBytes::default()
+    }
+    /// The same records for a loader that uses only a box of each volume: its plans may read less. `None`: no less.
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let _ = to;
+        None
+    }
     /// Name of the object that holds `record`, for messages.
     fn object(&self, record: u64) -> String;
     /// The most bytes that one record's plan reads.
@@ -127,13 +156,21 @@ pub struct Schema {
     pub fields: Vec<Field>,
     /// Class names; a label is an index into them.
     pub classes: Option<Arc<[String]>>,
+    /// Names that other index fields count, such as those of patients.
+    pub names: Vec<(String, Arc<[String]>)>,
 }
 
 impl Schema {
     /// A schema without class names.
     #[must_use]
     pub const fn new(fields: Vec<Field>) -> Self {
-        Self { fields, classes: None }
+        Self { fields, classes: None, names: Vec::new() }
+    }
+
+    /// What the values of an index field are called: `names_of("patient")`.
+    #[must_use]
+    pub fn names_of(&self, field: &str) -> Option<&[String]> {
+        self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
     }
 
     /// The same with class names, if there are any.
@@ -196,6 +233,15 @@ pub enum FieldKind {
         /// Element type of the pixels where it is known ahead.
         dtype: Option<DType>,
     },
+    /// A volume: `[channels, depth, height, width]`, made on the host.
+    Volume {
+        /// Channels of the tensor.
+        channels: u32,
+        /// Depth, height and width where all records share them.
+        size: Option<[u32; 3]>,
+        /// Labels, kept as they are in this type; `None`: intensities.
+        mask: Option<DType>,
+    },
     /// A class index, `i64`.
     Label,
     /// Fixed-shape numbers, copied as they are.
@@ -213,19 +259,58 @@ pub enum FieldKind {
 pub struct ReadPlan {
     /// Reads, in the order in which `parse` wants their bytes.
     pub extents: SmallVec<[Extent; 1]>,
+    /// Parts that other records use too.
+    pub shared: Vec<SharedRead>,
+    /// The box of the volume that is read, when it is not all of it.
+    pub window: Option<[Range<usize>; 3]>,
+}
+
+/// A part that is read and decoded once for several records, such as a compressed volume.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SharedRead {
+    /// The same for the same part, in all plans of the dataset.
+    pub key: u64,
+    /// Reads, in the order in which [`Dataset::decode_shared`] wants their bytes.
+    pub extents: SmallVec<[Extent; 1]>,
+    /// Bytes of the part when it is decoded, at most.
+    pub bytes: u64,
+}
+
+impl SharedRead {
+    /// A part of at most `bytes` when decoded.
+    #[must_use]
+    pub fn new(key: u64, extents: impl IntoIterator<Item = Extent>, bytes: u64) -> Self {
+        Self { key, extents: extents.into_iter().collect(), bytes }
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub fn encoded(&self) -> u64 {
+        self.extents.iter().map(Extent::len).sum()
+    }
+}
+
+/// What the shared parts of a dataset take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedBytes {
+    /// Those of one record at most, encoded and decoded: the loader's least.
+    pub one: u64,
+    /// All, decoded: more is of no use.
+    pub all: u64,
 }
 
 impl ReadPlan {
     /// A plan that reads these extents, in the order in which `parse` wants their bytes.
     #[must_use]
     pub fn new(extents: impl IntoIterator<Item = Extent>) -> Self {
-        Self { extents: extents.into_iter().collect() }
+        Self { extents: extents.into_iter().collect(), ..Self::default() }
     }
 
     /// A plan that reads one extent.
     #[must_use]
     pub fn one(extent: Extent) -> Self {
-        Self { extents: SmallVec::from_buf([extent]) }
+        Self { extents: SmallVec::from_buf([extent]), ..Self::default() }
     }
 
     /// Bytes to read.
@@ -265,6 +350,8 @@ pub enum Value {
         /// `info.len_bytes()` bytes in the machine's order.
         data: Bytes,
     },
+    /// A volume or the box of it that is needed.
+    Volume(Box<Volume>),
     /// A class index.
     Label(i64),
     /// Numbers of the field's type and shape.

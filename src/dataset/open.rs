@@ -27,6 +27,7 @@ use crate::{
 /// | `data_batch_*.bin`, `test_batch.bin` | CIFAR-10, binary version |
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
 /// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`, in any case) | images in class folders; labels count the sorted folder names |
+/// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
 /// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
@@ -52,7 +53,7 @@ pub fn open_source(source: Source) -> Open {
 }
 
 /// What [`open`] may be told. A [`Format`] reads from it what concerns it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Name of the format, when names do not tell.
@@ -67,6 +68,12 @@ pub struct OpenOptions {
     pub channels: Option<String>,
     /// Folder of the manifests of buckets.
     pub manifests: Option<PathBuf>,
+    /// Which file of volumes is which field of which patient: `{patient}/{field}.nrrd`.
+    pub pattern: Option<String>,
+    /// Records of each patient.
+    pub samples: Option<u64>,
+    /// Fields of volumes, each with the files that are its channels.
+    pub fields: Vec<(String, Vec<String>)>,
 }
 
 /// A dataset about to be opened; `.await` opens it. See [`open`].
@@ -85,7 +92,7 @@ enum From {
 }
 
 impl Open {
-    /// Names the format (`folder`, `cifar10`, `cifar100`, or one of your own) instead of recognising it.
+    /// Names the format (`folder`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising it.
     pub fn format(mut self, name: impl Into<String>) -> Self {
         self.options.format = Some(name.into());
         self
@@ -133,6 +140,28 @@ impl Open {
         self
     }
 
+    /// Tells which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
+    /// `images/{field}/{patient}.nii.gz`. Default: `{patient}/{field}` for files in folders, `{patient}_{field}` for
+    /// others. The ending counts for nothing.
+    pub fn pattern(mut self, pattern: impl Into<String>) -> Self {
+        self.options.pattern = Some(pattern.into());
+        self
+    }
+
+    /// Records of each patient, each with draws of its own. Default 1.
+    pub fn samples_per_patient(mut self, samples: u64) -> Self {
+        self.options.samples = Some(samples);
+        self
+    }
+
+    /// Adds a field of volumes, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
+    /// file of the patients is a field. What begins with `mask`, `label` or `seg` is a mask: only moved, never blended
+    /// or scaled, in the smallest of u8, u16, i16 and i64 that holds its labels.
+    pub fn field<F: Into<String>>(mut self, name: impl Into<String>, files: impl IntoIterator<Item = F>) -> Self {
+        self.options.fields.push((name.into(), files.into_iter().map(Into::into).collect()));
+        self
+    }
+
     /// Keeps what listing a bucket found in this folder, where the next opening finds it: names, sizes and ETags of
     /// buckets of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
     /// warning when anything differs.
@@ -154,15 +183,8 @@ impl Open {
         let Self { from, options, extra } = self;
         let source = match from {
             From::Url(url) if url.starts_with("synthetic:") => {
-                if let OpenOptions {
-                    format: None,
-                    labels: None,
-                    classes: None,
-                    split: None,
-                    channels: None,
-                    manifests: _,
-                } = &options
-                {
+                let plain = OpenOptions { manifests: options.manifests.clone(), ..OpenOptions::default() };
+                if options == plain {
                     return Ok(Arc::new(SyntheticDataset::parse(&url)?));
                 }
                 return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
@@ -180,7 +202,7 @@ impl Open {
             })?,
             None => candidates()
                 .find(|f| f.recognises(&objects))
-                .ok_or_else(|| nothing_to_read(&source, &objects, "images, arrays or CIFAR files"))?,
+                .ok_or_else(|| nothing_to_read(&source, &objects, "images, arrays, volumes or CIFAR files"))?,
         };
         tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
         format.open(&source, objects, &options).await

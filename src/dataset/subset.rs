@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Dataset, ReadPlan, Sample, Schema, no_such_record};
+use super::{Dataset, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -158,6 +158,19 @@ impl Dataset for Subset {
 
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         self.inner.parse(self.child(record)?, plan, bytes).map_err(|e| e.rename_record(record))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.inner.decode_shared(key, bytes)
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.inner.shared_bytes()
+    }
+
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let (inner, records) = (self.inner.narrowed(to)?, self.records.clone());
+        Some(Arc::new(Self { inner, records, groups: self.groups.clone(), fingerprint: self.fingerprint }))
     }
 
     fn object(&self, record: u64) -> String {

@@ -87,7 +87,7 @@ impl Fetcher {
             rows: Arc::clone(rows),
             encoded: Arc::new(Semaphore::new(encoded_units as usize)),
             encoded_units,
-            reader: Reader::new(limits.requests, run.requests.clone()),
+            reader: run.reader.clone(),
             batches: 0,
             turn,
             tasks: JoinSet::new(),

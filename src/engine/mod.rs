@@ -18,6 +18,7 @@
 //! - *seats*: batches announced to the stream and not yet polled;
 //! - *rows*: batches that own memory for their rows, from the first job to the poll that hands them over;
 //! - *encoded*: bytes read from a remote store and not yet decoded, in units of 64 KiB;
+//! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`assets.rs`);
 //! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store.
 //!
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
@@ -30,6 +31,7 @@
 
 mod admit;
 mod assembly;
+mod assets;
 mod batch;
 mod fetch;
 mod io;
@@ -40,6 +42,7 @@ mod workers;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+pub(crate) use assets::Assets;
 pub use batch::Batch;
 pub use io::Engine;
 pub(crate) use io::off_thread;
@@ -54,7 +57,7 @@ use crate::{
     source::Cache,
     sys::rows::{Pool, Rows},
     tensor::Tensor,
-    transform::Lowered,
+    transform::{Lowered, LoweredVolume},
     types::{DType, Layout},
 };
 
@@ -72,6 +75,8 @@ pub(crate) struct Setup {
     pub(crate) engine: Engine,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,
+    /// Parts that records share, for all streams.
+    pub(crate) assets: Assets,
 }
 
 /// Which record comes when, and the state that says so.
@@ -113,6 +118,8 @@ pub(crate) struct FieldRows {
     pub(crate) pool: Pool,
     /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
     pub(crate) upload: Option<Pool>,
+    /// How rows of volumes are made, by the thread that reads them.
+    pub(crate) volume: Option<LoweredVolume>,
 }
 
 /// Memory for the rows of a batch.
@@ -174,14 +181,26 @@ impl Setup {
     }
 }
 
-/// Shape and type of the rows that one field gives, and its lowered transform if it is an image.
+/// Shape and type of the rows that one field gives, and how they are made.
+#[derive(Debug)]
+pub(crate) struct LoweredField {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    /// Of an image.
+    pub(crate) image: Option<Lowered>,
+    /// Of a volume.
+    pub(crate) volume: Option<LoweredVolume>,
+}
+
+/// Fits the transform to one field.
 pub(crate) fn lower_field(
     field: &Field,
     transform: &crate::transform::Transform,
     dtype: DType,
     layout: Layout,
-) -> Result<(Vec<usize>, DType, Option<Lowered>)> {
-    match &field.kind {
+) -> Result<LoweredField> {
+    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None };
+    Ok(match &field.kind {
         kind @ FieldKind::Image { .. } => {
             let lowered =
                 if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
@@ -191,11 +210,15 @@ pub(crate) fn lower_field(
                 Layout::Nchw => vec![c, h, w],
                 Layout::Nhwc => vec![h, w, c],
             };
-            Ok((shape, row.dtype, Some(lowered)))
+            LoweredField { image: Some(lowered.clone()), ..plain(shape, row.dtype) }
         }
-        FieldKind::Label => Ok((Vec::new(), DType::I64, None)),
-        FieldKind::Array { dtype, shape } => Ok((shape.clone(), *dtype, None)),
-    }
+        kind @ FieldKind::Volume { .. } => {
+            let lowered = transform.lower_volume(kind, dtype)?;
+            LoweredField { volume: Some(lowered.clone()), ..plain(lowered.shape().to_vec(), lowered.dtype()) }
+        }
+        FieldKind::Label => plain(Vec::new(), DType::I64),
+        FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
+    })
 }
 
 /// Records in a job, so that one takes about a millisecond.

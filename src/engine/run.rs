@@ -22,6 +22,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage},
     sampler::Sampler,
+    source::Reader,
 };
 
 /// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
@@ -56,6 +57,8 @@ pub(super) struct RunShared {
     pub(super) recorder: Recorder,
     /// What the requests to remote stores did.
     pub(super) requests: RequestRecorder,
+    /// Reads within the stream's limit.
+    pub(super) reader: Reader,
     /// What the cache did.
     pub(super) cached: CacheRecorder,
     /// Says when a record comes again.
@@ -90,11 +93,13 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn start(setup: &Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
+        let requests = RequestRecorder::default();
         let shared = Arc::new(RunShared {
             setup: Arc::clone(setup),
             gate: Gate::default(),
             recorder: Recorder::default(),
-            requests: RequestRecorder::default(),
+            reader: Reader::new(setup.limits.requests, requests.clone()),
+            requests,
             cached: CacheRecorder::default(),
             sampler: Arc::clone(&order.sampler),
             started: Instant::now(),

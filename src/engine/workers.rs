@@ -19,19 +19,23 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     ChunkSize,
     assembly::Assembly,
+    assets,
     kept::Piece,
     run::{Gate, RunShared},
 };
 use crate::{
-    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
-    dataset::{Dataset, Sample, Value},
+    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
+    dataset::{Dataset, ReadPlan, Sample, Value},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::Stage,
+    source::InlineRead,
     sys::rows::Rows,
     transform::Lowered,
 };
@@ -341,6 +345,8 @@ struct InWork {
     untried: ClassSet,
     /// Time spent on it before it was submitted.
     prepared: Duration,
+    /// The part of it that made rows of volumes.
+    placed: Duration,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -418,12 +424,12 @@ impl Thread {
                     run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
                     tag += 1;
                     let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
-                    if let Some((job, ticket, encoded)) = self.prepare(task, tag, buffers) {
+                    if let Some((job, ticket, encoded, placed)) = self.prepare(task, tag, buffers) {
                         if fresh && self.decoder.classes().len() > 1 {
                             self.deal(job, ticket, encoded);
                             continue;
                         }
-                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), encoded });
+                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), placed, encoded });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -445,49 +451,57 @@ impl Thread {
         task: Task,
         tag: u64,
         buffers: &mut Buffers,
-    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>)> {
+    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>, Duration)> {
         let count = task.len();
         let Task { assembly, first, mut rows, fetched, samples, encoded, .. } = task;
         let run = Arc::clone(&assembly.run);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
         if !samples.is_empty() {
-            return Some((Job { tag, items: samples, rows }, ticket, encoded));
+            return Some((Job { tag, items: samples, rows }, ticket, encoded, Duration::ZERO));
         }
         let began = Instant::now();
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
+        // Shared parts and volumes keep clocks of their own.
+        let (mut elsewhere, mut placed) = (Duration::ZERO, Duration::ZERO);
         let mut fetched = fetched.into_iter();
         for i in 0..count {
             let record = assembly.plan.records[first + i];
             let rng = assembly.plan.rng(first + i);
-            let sample = match fetched.next() {
+            let own = match fetched.next() {
                 Some(pieces) => {
                     let Some(bytes) = pieces.map(|pieces| self.collect(&run, pieces, buffers)).transpose() else {
                         let _ = ticket.redeem();
                         return None;
                     };
-                    bytes.and_then(|bytes| bytes).and_then(|bytes| {
-                        let plan = self.dataset.plan(record, rng)?;
-                        self.dataset.parse(record, &plan, &bytes)
-                    })
+                    bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
                 }
                 None => {
-                    let Some(sample) = self.read(record, rng, &run.gate, buffers, &mut read) else {
+                    let Some(own) = self.read(record, rng, &run.gate, buffers, &mut read) else {
                         // The stream is gone: its batch needs no error.
                         let _ = ticket.redeem();
                         return None;
                     };
-                    sample
+                    own
                 }
             };
-            let sample = sample.and_then(|sample| place_plain_fields(&sample, i, &mut rows).map(|()| sample));
+            let paused = Instant::now();
+            let Some(sample) = own.map(|(plan, bytes)| self.parse(&run, record, &plan, bytes)).transpose() else {
+                let _ = ticket.redeem();
+                return None;
+            };
+            let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
+                placed += place_fields(&mut sample, &run, rng, i, &mut rows)?;
+                Ok(sample)
+            });
+            elsewhere += paused.elapsed();
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
         if read > 0 {
-            run.recorder.busy(Stage::Fetch, began.elapsed(), count as u64, read);
+            run.recorder.busy(Stage::Fetch, began.elapsed().saturating_sub(elsewhere), count as u64, read);
         }
-        Some((Job { tag, items, rows }, ticket, encoded))
+        Some((Job { tag, items, rows }, ticket, encoded, placed))
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
@@ -526,36 +540,69 @@ impl Thread {
         self.queue.push_ready(tasks);
     }
 
-    /// Reads a record on this thread. `None`: the stream is gone and nothing was read.
+    /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
+    fn parse(
+        &self,
+        run: &Arc<RunShared>,
+        record: u64,
+        plan: &ReadPlan,
+        mut bytes: SmallVec<[Bytes; 1]>,
+    ) -> Option<Result<Sample>> {
+        if !plan.shared.is_empty() {
+            match assets::take(run, &*self.dataset, plan)? {
+                Ok(parts) => bytes.extend(parts),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(self.dataset.parse(record, plan, &bytes))
+    }
+
+    /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
     fn read(
         &self,
         record: u64,
-        rng: crate::random::SampleRng,
+        rng: SampleRng,
         gate: &Gate,
         buffers: &mut Buffers,
         read: &mut u64,
-    ) -> Option<Result<Sample>> {
+    ) -> Option<Result<(ReadPlan, SmallVec<[Bytes; 1]>)>> {
         let plan = match self.dataset.plan(record, rng) {
             Ok(plan) => plan,
             Err(error) => return Some(Err(error)),
         };
-        let mut bytes: smallvec::SmallVec<[Bytes; 1]> = smallvec::SmallVec::new();
+        let mut bytes = SmallVec::new();
+        let mut file: Option<InlineRead> = None;
         for extent in &plan.extents {
-            let opened = {
+            let mut buffer = buffers.take();
+            let other = {
                 let _open = gate.pass()?;
-                extent.open_inline()
+                file.as_mut().and_then(|file| file.read_other(extent, &mut buffer))
             };
-            let buffer = match opened.and_then(|opened| {
-                let mut buffer = buffers.take();
-                opened.read_into(&mut buffer).map(|()| buffer)
-            }) {
-                Ok(buffer) => buffer,
-                Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+            let done = match other {
+                Some(done) => done,
+                None => {
+                    let opened = {
+                        let _open = gate.pass()?;
+                        extent.open_inline()
+                    };
+                    opened.and_then(|mut opened| {
+                        if plan.extents.len() > 1
+                            && let Some(done) = opened.read_other(extent, &mut buffer)
+                        {
+                            file = Some(opened);
+                            return done;
+                        }
+                        opened.read_into(&mut buffer)
+                    })
+                }
             };
+            if let Err(error) = done {
+                return Some(Err(error.at_stage(Stage::Fetch)));
+            }
             *read += buffer.len() as u64;
             bytes.push(buffers.lend(buffer));
         }
-        Some(self.dataset.parse(record, &plan, &bytes))
+        Some(Ok((plan, bytes)))
     }
 
     /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
@@ -564,8 +611,8 @@ impl Thread {
         run: &Arc<RunShared>,
         pieces: Vec<Piece>,
         buffers: &mut Buffers,
-    ) -> Option<Result<smallvec::SmallVec<[Bytes; 1]>>> {
-        let mut all = smallvec::SmallVec::new();
+    ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
+        let mut all = SmallVec::new();
         for piece in pieces {
             let bytes = match piece {
                 Piece::Bytes(bytes) => bytes,
@@ -587,7 +634,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, untried, prepared, encoded, .. } = work;
+        let InWork { ticket, untried, prepared, placed, encoded, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -602,7 +649,7 @@ impl Thread {
         if decode > Duration::ZERO {
             recorder.busy(Stage::Decode, decode, count as u64, 0);
         }
-        recorder.busy(Stage::Transform, transform, count as u64, out as u64);
+        recorder.busy(Stage::Transform, transform + placed, count as u64, out as u64);
         recorder.device(device);
         if self.decoder.classes()[self.class].reads {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
@@ -651,12 +698,28 @@ impl Thread {
     }
 }
 
-/// Writes labels and arrays of one sample; images are the decoder's.
-fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<()> {
-    for (value, rows) in sample.values.iter().zip(rows) {
+/// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
+fn place_fields(
+    sample: &mut Sample,
+    run: &RunShared,
+    rng: SampleRng,
+    row: usize,
+    rows: &mut [Rows],
+) -> Result<Duration> {
+    let mut took = Duration::ZERO;
+    for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(&run.setup.fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,
+            Value::Volume(volume) => {
+                let began = Instant::now();
+                write_volume(volume, field.volume.as_ref(), rng, rows.row_mut(row))?;
+                // Given back at once: others may wait for the room.
+                volume.channels.clear();
+                volume.foreground = Bytes::new();
+                took += began.elapsed();
+                continue;
+            }
             Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. } => continue,
         };
         let place = rows.row_mut(row);
@@ -666,7 +729,7 @@ fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<
         }
         place.copy_from_slice(bytes);
     }
-    Ok(())
+    Ok(took)
 }
 
 /// Read buffers of one thread. `Bytes` are lent out of a buffer; once they are dropped, its memory serves again.

@@ -1,6 +1,6 @@
 //! Settings, checked together by `build()`.
 
-use std::{num::NonZeroUsize, sync::Arc, thread};
+use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
 
 use super::{
     Loader, LoaderConfig, OnBadSample,
@@ -9,13 +9,14 @@ use super::{
 };
 use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
-    dataset::{Dataset, FieldKind},
-    engine::{self, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
+    dataset::{Dataset, FieldKind, Narrow},
+    engine::{self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
     source::{Cache, CacheSpec},
     sys::rows::Pool,
-    transform::Transform,
+    transform::{Foreground, LoweredVolume, Transform},
     types::{DType, Device, Layout},
 };
 
@@ -101,7 +102,7 @@ impl LoaderBuilder {
         self
     }
 
-    /// Element type of image fields: `f32` (default), `f16`, `bf16`, `u8`.
+    /// Element type of image fields: `f32` (default), `f16`, `bf16`, `u8`; of volumes also `i16`. Masks keep their own.
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.config.dtype = dtype;
         self
@@ -158,7 +159,7 @@ impl LoaderBuilder {
     }
 
     /// Host memory in bytes: rows of batches not yet handed over, and one more for the batch that comes back; scratch of
-    /// the decoders; encoded bytes. Default: what the settings can use, at most a quarter of the machine.
+    /// the decoders; encoded bytes; what records share, such as decoded volumes. Default: what the settings can use, at most a quarter of the machine.
     ///
     /// A batch that was handed over is the trainer's. Not counted: the dataset's own tables
     /// ([`Dataset::resident_bytes`] and names), code, and stacks. A second stream of one loader at the same time has
@@ -268,15 +269,20 @@ impl LoaderBuilder {
             None => ordering(config.order, &*dataset, seed, u64::from(config.shard.world()))?,
         };
 
-        let mut programs = Vec::new();
+        let (mut programs, mut volumes) = (Vec::new(), Vec::new());
         let mut fields = Vec::new();
         for field in &dataset.schema().fields {
             let named = |e: Error| e.at_object(format!("field {}", field.name));
-            let (shape, dtype, program) =
-                engine::lower_field(field, &config.transform, config.dtype, config.layout).map_err(named)?;
-            fields.push((field.name.clone(), shape, dtype));
-            programs.push(program);
+            let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout).map_err(named)?;
+            fields.push((field.name.clone(), lowered.shape, lowered.dtype));
+            programs.push(lowered.image);
+            volumes.push(lowered.volume);
         }
+        let boxes = volumes.iter().flatten().next().map(|volume| Arc::new(Boxes::new(volume, &config.transform)));
+        let dataset = match boxes.map(|boxes| dataset.narrowed(&(boxes as Arc<dyn Narrow>))) {
+            Some(Some(narrowed)) => narrowed,
+            _ => dataset,
+        };
 
         let place = Place::find(&config, decoder.as_ref())?;
         let image_fields: Vec<bool> = programs.iter().map(Option::is_some).collect();
@@ -296,8 +302,13 @@ impl LoaderBuilder {
             },
             window: if dataset.needs_fetch() { dataset.largest_read().next_multiple_of(64 << 10) } else { 0 },
             scratch: 0,
+            shared: dataset.shared_bytes().one,
+            // One record's more: the last is made beside all others.
+            all_shared: dataset.shared_bytes().all.saturating_add(dataset.shared_bytes().one),
         };
-        let longest_row = fields.iter().map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
+        // Volumes are no work of the decoder.
+        let decoded = fields.iter().zip(&volumes).filter(|(_, volume)| volume.is_none()).map(|(field, _)| field);
+        let longest_row = decoded.map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
         let codecs: Arc<[_]> = codecs.into_iter().chain(built_in_codecs()).collect();
         // On a GPU every field ends there, and how far to run ahead is decided there.
         let device_batch = bytes_where(true).saturating_add(if place.is_device() { bytes_where(false) } else { 0 });
@@ -322,7 +333,7 @@ impl LoaderBuilder {
 
         let mut prefetch = shares.prefetch;
         let make_fields = |prefetch: usize| -> Vec<FieldRows> {
-            let make = |((name, shape, dtype), image): (&(String, Vec<usize>, DType), &bool)| {
+            let make = |((name, shape, dtype), (image, volume)): (&(String, Vec<usize>, DType), (&bool, &_))| {
                 let len = FieldRows::row_bytes(shape, *dtype) * config.batch_size;
                 let on_host = || Pool::new(len, prefetch + 1);
                 let on_device = place.context().map(|context| Pool::on_device(context, len, prefetch + 1));
@@ -330,9 +341,16 @@ impl LoaderBuilder {
                     Some(pool) if *image => (pool, None),
                     upload => (on_host(), upload),
                 };
-                FieldRows { name: name.clone(), shape: shape.clone(), dtype: *dtype, pool, upload }
+                FieldRows {
+                    name: name.clone(),
+                    shape: shape.clone(),
+                    dtype: *dtype,
+                    pool,
+                    upload,
+                    volume: Option::clone(volume),
+                }
             };
-            fields.iter().zip(&image_fields).map(make).collect()
+            fields.iter().zip(image_fields.iter().zip(&volumes)).map(make).collect()
         };
         let mut rows = make_fields(prefetch);
         if place.is_device() {
@@ -385,10 +403,38 @@ impl LoaderBuilder {
             workers: workers_started,
             engine,
             cache,
+            assets: Assets::new(shares.shared),
             dataset,
         };
         tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
         Ok(Loader { setup: Arc::new(setup), order, own_sampler, config: Arc::new(config) })
+    }
+}
+
+/// The boxes of volumes that a transform uses. Fields of one record move together, so one speaks for all.
+#[derive(Debug)]
+struct Boxes {
+    volume: LoweredVolume,
+    foreground: bool,
+}
+
+impl Boxes {
+    fn new(volume: &LoweredVolume, transform: &Transform) -> Self {
+        Self { volume: volume.clone(), foreground: transform.wants_foreground() }
+    }
+}
+
+impl Narrow for Boxes {
+    fn reads(&self, shape: [usize; 3], rng: SampleRng) -> Result<[Range<usize>; 3]> {
+        Ok(LoweredVolume::reads(&self.volume.axes(shape, &Foreground::default(), rng)?))
+    }
+
+    fn most(&self) -> u64 {
+        self.volume.shape()[1..].iter().map(|n| *n as u64).product()
+    }
+
+    fn wants_foreground(&self) -> bool {
+        self.foreground
     }
 }
 
@@ -438,10 +484,9 @@ fn check(config: &LoaderConfig) -> Result<()> {
     if config.max_image_bytes == Some(0) {
         return zero("max_image_bytes");
     }
-    if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8) {
-        return Err(
-            Error::config(format!("dtype {} is no type for images", config.dtype)).hint("use f32, f16, bf16 or u8")
-        );
+    if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
+        return Err(Error::config(format!("dtype {} is no type for images", config.dtype))
+            .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     Ok(())
 }

@@ -18,6 +18,10 @@ pub(super) struct Needs {
     pub(super) window: u64,
     /// Scratch of the decoders, all threads, for the smallest useful image.
     pub(super) scratch: u64,
+    /// Parts that records share, such as decoded volumes: those of one record.
+    pub(super) shared: u64,
+    /// All of them.
+    pub(super) all_shared: u64,
 }
 
 /// How the budget is divided. All in bytes but the number of batches.
@@ -30,13 +34,15 @@ pub(super) struct Shares {
     pub(super) window: u64,
     /// Scratch of the decoders, all threads.
     pub(super) scratch: u64,
+    /// Parts that records share.
+    pub(super) shared: u64,
 }
 
 impl Needs {
     /// Below this nothing works: one batch in work beside the one that the trainer gives back, and one image decoded
     /// by each thread.
     pub(super) fn least(&self) -> u64 {
-        let parts = [self.batch, self.batch, self.reads, self.window, self.scratch];
+        let parts = [self.batch, self.batch, self.reads, self.window, self.scratch, self.shared];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
@@ -57,12 +63,17 @@ impl Needs {
         let budget = match budget {
             Some(budget) if budget < least => {
                 let what = format!(
-                    "memory_budget is {}, the least that works is {} (2 batches of {}, {} for decoding, {} for reading)",
+                    "memory_budget is {}, the least that works is {} (2 batches of {}, {} for decoding, {} for reading{})",
                     mib(budget),
                     mib(least),
                     mib(self.batch),
                     mib(self.scratch),
-                    mib(self.reads + self.window)
+                    mib(self.reads + self.window),
+                    if self.shared > 0 {
+                        format!(", {} for a patient's volumes", mib(self.shared))
+                    } else {
+                        String::new()
+                    }
                 );
                 return Err(Error::config(what).hint("raise memory_budget or lower batch_size or workers"));
             }
@@ -78,7 +89,8 @@ impl Needs {
                     return Err(Error::config(what).hint("lower batch_size or workers"));
                 }
                 let rows = self.batch.saturating_mul(wanted as u64 + 1);
-                let comfortable = [rows, self.reads, window, scratch].into_iter().fold(0, u64::saturating_add);
+                let comfortable =
+                    [rows, self.reads, window, scratch, self.all_shared].into_iter().fold(0, u64::saturating_add);
                 // A quarter of the machine leaves room for the trainer and the page cache.
                 comfortable.min(machine / 4).max(least)
             }
@@ -90,13 +102,17 @@ impl Needs {
             *room -= taken;
             taken
         };
-        let mut shares = Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch };
+        let mut shares =
+            Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared };
         shares.scratch += take(&mut room, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {
             // 16 MiB keep a few dozen requests of photographs in flight.
             shares.window += take(&mut room, window.min(16 << 20));
         }
+        // A part that is made again costs more than a batch less ahead; two more keep the workers busy.
+        let more = self.all_shared.saturating_sub(self.shared).min(room.saturating_sub(self.batch.saturating_mul(2)));
+        shares.shared += take(&mut room, more);
         let more_batches = (wanted as u64 - 1).min(room / self.batch.max(1));
         take(&mut room, more_batches * self.batch);
         shares.prefetch += more_batches as usize;
@@ -195,16 +211,17 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const NEEDS: Needs = Needs { batch: 10 * MIB, reads: 8 * MIB, window: 0, scratch: 8 * MIB };
+    const NEEDS: Needs =
+        Needs { batch: 10 * MIB, reads: 8 * MIB, window: 0, scratch: 8 * MIB, shared: 0, all_shared: 0 };
 
     #[test]
     fn shares_stay_within_the_budget() {
-        for window in [0, MIB] {
-            let needs = Needs { window, ..NEEDS };
+        for (window, shared) in [(0, 0), (MIB, 0), (0, 3 * MIB)] {
+            let needs = Needs { window, shared, all_shared: shared * 50, ..NEEDS };
             for budget in (40 * MIB..2000 * MIB).step_by(7 * MIB as usize) {
                 for prefetch in [None, Some(1), Some(4), Some(100)] {
                     let s = needs.divide(Some(budget), prefetch, [96 * MIB, 512 * MIB], 256 * MIB).unwrap();
-                    let used = (s.prefetch as u64 + 1) * needs.batch + needs.reads + s.window + s.scratch;
+                    let used = (s.prefetch as u64 + 1) * needs.batch + needs.reads + s.window + s.scratch + s.shared;
                     assert!(used <= budget, "{used} > {budget}: {s:?}");
                     assert!(s.prefetch >= 1 && prefetch.is_none_or(|p| s.prefetch <= p));
                 }

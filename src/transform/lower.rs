@@ -205,6 +205,16 @@ impl<'a> Plan<'a> {
                 self.cutout = Some(self.normalized.is_some());
             }
             Op::Custom(_) => self.custom = Some(name),
+            Op::FlipAxis { .. }
+            | Op::Rot90 { .. }
+            | Op::PadOrCrop { .. }
+            | Op::Patch { .. }
+            | Op::Window { .. }
+            | Op::Scale { .. }
+            | Op::Clamp { .. } => {
+                return Err(Error::config(format!("{name} is for volumes, not for images"))
+                    .hint("use the steps for images, such as random_crop and horizontal_flip"));
+            }
         }
         Ok(())
     }
@@ -435,6 +445,14 @@ impl Lowered {
                     cutout = [top, bottom, left, right];
                 }
                 Op::Normalize { .. } | Op::ToFloat | Op::GrayToRgb | Op::Custom(_) => {}
+                // For volumes: refused in `lower`.
+                Op::FlipAxis { .. }
+                | Op::Rot90 { .. }
+                | Op::PadOrCrop { .. }
+                | Op::Patch { .. }
+                | Op::Window { .. }
+                | Op::Scale { .. }
+                | Op::Clamp { .. } => {}
             }
         }
         if (y.len, x.len) != (i64::from(row.height), i64::from(row.width)) {

@@ -5,6 +5,9 @@
 //!  list of ops    once: shape, tables, checks             once per sample: window, flips         one pass over the pixels
 //! ```
 //!
+//! Volumes have steps of their own, from [`Transform::flip_axis`] to [`Transform::clamp`]: they fold to an index for each axis
+//! and one line of arithmetic, and make one pass on the host.
+//!
 //! Crop and resize choose a window, a flip the order of storing, normalise a scale and a bias per channel: a whole
 //! chain folds to **one** resample, so pixels are touched once. Three things that surprise:
 //!
@@ -21,13 +24,15 @@ mod lower;
 mod op;
 mod presets;
 pub mod reference;
+mod volume;
 
 use std::{fmt, sync::Arc};
 
 pub use lower::Lowered;
-pub use op::{Custom, Op, RowView};
+pub use op::{Axis, Custom, Op, RowView};
 pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS};
 use serde::{Deserialize, Serialize};
+pub use volume::{Foreground, LoweredVolume};
 
 use crate::{
     error::{Error, Result},
@@ -146,6 +151,48 @@ impl Transform {
     /// [`normalize`](Self::normalize), black before it.
     pub fn cutout(self, size: u32) -> Self {
         self.push(Op::Cutout { size })
+    }
+
+    /// Mirrors an axis of a volume with probability `p`. This and the steps below are for volumes, and only they; image
+    /// and masks of a record are moved alike, and values of masks are never changed.
+    pub fn flip_axis(self, axis: Axis, p: f32) -> Self {
+        self.push(Op::FlipAxis { axis, p })
+    }
+
+    /// Turns a plane of a volume by one, two or three quarters (drawn evenly) with probability `p`, from the first
+    /// axis to the second as `torch.rot90` does. Its sides must be equal.
+    pub fn rot90(self, plane: [Axis; 2], p: f32) -> Self {
+        self.push(Op::Rot90 { plane, p })
+    }
+
+    /// Brings a volume to a size, depth, height, width: cuts around the middle, or puts it there with `value` outside
+    /// (0 in masks). Where one voxel is odd, it is cut off or added behind.
+    pub fn pad_or_crop(self, size: [u32; 3], value: f32) -> Self {
+        self.push(Op::PadOrCrop { size, value })
+    }
+
+    /// Cuts a box of this depth, height and width out of a volume at a random place: with probability `foreground`
+    /// around a voxel that is not 0 in the record's first mask, as far as the volume goes; else anywhere inside.
+    ///
+    /// Of raw files only the box is read. A smaller volume is a bad sample: put [`pad_or_crop`](Self::pad_or_crop)
+    /// before it where that may be.
+    pub fn patch(self, size: [u32; 3], foreground: f32) -> Self {
+        self.push(Op::Patch { size, foreground })
+    }
+
+    /// Maps intensities `low..high` of a volume to 0..1, and what lies beyond to 0 and 1.
+    pub fn window(self, low: f32, high: f32) -> Self {
+        self.push(Op::Window { low, high })
+    }
+
+    /// Multiplies intensities of a volume, then adds.
+    pub fn scale(self, scale: f32, bias: f32) -> Self {
+        self.push(Op::Scale { scale, bias })
+    }
+
+    /// Bounds intensities of a volume.
+    pub fn clamp(self, low: f32, high: f32) -> Self {
+        self.push(Op::Clamp { low, high })
     }
 
     /// Runs your own function on the finished row, on the decoding thread (CPU only). It must come last.

@@ -83,6 +83,63 @@ pub enum Op {
         /// Side of the square.
         size: u32,
     },
+    /// See [`Transform::flip_axis`](super::Transform::flip_axis).
+    FlipAxis {
+        /// Which one.
+        axis: Axis,
+        /// Probability.
+        #[serde(default = "half")]
+        p: f32,
+    },
+    /// See [`Transform::rot90`](super::Transform::rot90).
+    Rot90 {
+        /// The axes that are turned, from the first to the second.
+        #[serde(default = "plane")]
+        plane: [Axis; 2],
+        /// Probability.
+        #[serde(default = "half")]
+        p: f32,
+    },
+    /// See [`Transform::pad_or_crop`](super::Transform::pad_or_crop).
+    PadOrCrop {
+        /// Depth, height, width.
+        #[serde(deserialize_with = "one_or_three")]
+        size: [u32; 3],
+        /// What stands outside the volume.
+        #[serde(default)]
+        value: f32,
+    },
+    /// See [`Transform::patch`](super::Transform::patch).
+    Patch {
+        /// Depth, height, width.
+        #[serde(deserialize_with = "one_or_three")]
+        size: [u32; 3],
+        /// Probability of a centre in the foreground.
+        #[serde(default)]
+        foreground: f32,
+    },
+    /// See [`Transform::window`](super::Transform::window).
+    Window {
+        /// Becomes 0.
+        low: f32,
+        /// Becomes 1.
+        high: f32,
+    },
+    /// See [`Transform::scale`](super::Transform::scale).
+    Scale {
+        /// Factor.
+        scale: f32,
+        /// Added.
+        #[serde(default)]
+        bias: f32,
+    },
+    /// See [`Transform::clamp`](super::Transform::clamp).
+    Clamp {
+        /// The least.
+        low: f32,
+        /// The most.
+        high: f32,
+    },
     /// See [`Transform::custom`](super::Transform::custom). Not in JSON.
     #[serde(skip)]
     Custom(Custom),
@@ -104,6 +161,13 @@ impl Op {
             Self::ToFloat => "to_float",
             Self::GrayToRgb => "gray_to_rgb",
             Self::Cutout { .. } => "cutout",
+            Self::FlipAxis { .. } => "flip_axis",
+            Self::Rot90 { .. } => "rot90",
+            Self::PadOrCrop { .. } => "pad_or_crop",
+            Self::Patch { .. } => "patch",
+            Self::Window { .. } => "window",
+            Self::Scale { .. } => "scale",
+            Self::Clamp { .. } => "clamp",
             Self::Custom(custom) => &custom.name,
         }
     }
@@ -115,6 +179,41 @@ impl Op {
             Self::Normalize { .. } | Self::ToFloat | Self::GrayToRgb | Self::Cutout { .. } | Self::Custom(_)
         )
     }
+}
+
+/// An axis of a volume. `z` is the slowest in memory, `x` the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Depth: slices.
+    Z,
+    /// Height: lines of a slice.
+    Y,
+    /// Width: voxels of a line.
+    X,
+}
+
+impl Axis {
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+const fn plane() -> [Axis; 2] {
+    [Axis::Y, Axis::X]
+}
+
+fn one_or_three<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<[u32; 3], D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size is a number or [depth, height, width]")]
+    enum Size {
+        Cube(u32),
+        All([u32; 3]),
+    }
+    Ok(match Size::deserialize(deserializer)? {
+        Size::Cube(side) => [side; 3],
+        Size::All(all) => all,
+    })
 }
 
 const fn scale() -> (f64, f64) {

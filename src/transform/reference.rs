@@ -15,7 +15,7 @@ use half::{bf16, f16};
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
+    sys::kernels::{Axis, ChannelTable, Intensity, Pixels, ResampleParams, RowSpec, VolumeAxis, channel_source},
     types::{DType, Layout},
 };
 
@@ -59,6 +59,58 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
         }
     }
     Ok(out)
+}
+
+/// Makes the row of one channel of a volume that `axes` describe, as `write_volume` does. `voxel` gives the voxel at
+/// depth, height, width of the volume; of a mask, it is a whole number.
+///
+/// Output `o` of an axis shows voxel `start + step * o` of the axis `from` when that is in `low..high`; when all three
+/// do, the value is `clamp(fma(voxel, scale, bias), low, high)`, rounded to the nearest (ties to even), saturated; else
+/// it is `fill`. Without arithmetic and with the same type, bits are copied.
+#[must_use]
+pub fn volume(
+    voxel: impl Fn([usize; 3]) -> f64,
+    axes: &[VolumeAxis; 3],
+    intensity: &Intensity,
+    mask: bool,
+    dtype: DType,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    for z in 0..axes[0].len {
+        for y in 0..axes[1].len {
+            for x in 0..axes[2].len {
+                let mut at = [0; 3];
+                let mut shown = true;
+                for (axis, o) in axes.iter().zip([z, y, x]) {
+                    let v = axis.start + axis.step * o as i64;
+                    shown &= axis.low <= v && v < axis.high;
+                    at[axis.from] = v as usize;
+                }
+                if mask {
+                    let label = if shown { voxel(at) as i64 } else { 0 };
+                    out.extend_from_slice(&label.to_le_bytes()[..dtype.size()]);
+                    continue;
+                }
+                let value = match shown {
+                    true => {
+                        let value = (voxel(at) as f32).mul_add(intensity.scale, intensity.bias);
+                        if value.is_nan() { value } else { value.max(intensity.low).min(intensity.high) }
+                    }
+                    false => intensity.fill,
+                };
+                match dtype {
+                    DType::U8 => out.push(value.clamp(0.0, 255.0).round_ties_even() as u8),
+                    DType::I16 => {
+                        out.extend_from_slice(&(value.clamp(-32768.0, 32767.0).round_ties_even() as i16).to_ne_bytes());
+                    }
+                    DType::F16 => out.extend_from_slice(&f16::from_f32(value).to_ne_bytes()),
+                    DType::Bf16 => out.extend_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+                    _ => out.extend_from_slice(&value.to_ne_bytes()),
+                }
+            }
+        }
+    }
+    out
 }
 
 /// Source pixels and weights of the output stored at `stored`; `None` outside the image.

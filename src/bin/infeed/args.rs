@@ -63,26 +63,54 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
     #[command(flatten)]
-    pub open: OpenArgs,
+    pub dataset: DatasetArgs,
     #[command(flatten)]
     pub loader: LoaderArgs,
 }
 
-/// What the names of a dataset's files do not say.
+/// What is said of a dataset beside its url.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct OpenArgs {
+#[command(next_help_heading = "Dataset")]
+pub(crate) struct DatasetArgs {
     /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
     /// {name}_{channel:dapi,gfp}.tif
     #[arg(long, value_name = "PATTERN")]
     pub channels: Option<String>,
+    /// Volumes: which file is which field of which patient, like {patient}_{field}.nrrd
+    /// [default: {patient}/{field}; without folders {patient}_{field}]
+    #[arg(long, value_name = "PATTERN")]
+    pub pattern: Option<String>,
+    /// Volumes: a field and the files that are its channels, like image=ct+pet; several times
+    /// [default: each file is a field; mask, label and seg begin the names of masks]
+    #[arg(long = "field", value_name = "NAME=FILE[+FILE]", value_parser = parse_field)]
+    pub fields: Vec<(String, Vec<String>)>,
+    /// Volumes: records of each patient [default: 1]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples_per_patient: Option<u64>,
 }
 
-impl OpenArgs {
-    pub(crate) fn apply(&self, open: infeed::dataset::Open) -> infeed::dataset::Open {
-        match &self.channels {
-            Some(pattern) => open.channels(pattern),
-            None => open,
+impl DatasetArgs {
+    /// The same for the library.
+    pub(crate) fn apply(&self, mut open: infeed::Open) -> infeed::Open {
+        if let Some(channels) = &self.channels {
+            open = open.channels(channels);
         }
+        if let Some(pattern) = &self.pattern {
+            open = open.pattern(pattern);
+        }
+        if let Some(samples) = self.samples_per_patient {
+            open = open.samples_per_patient(samples);
+        }
+        self.fields.iter().fold(open, |open, (name, files)| open.field(name, files))
+    }
+}
+
+fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, files) = text.split_once('=').unwrap_or((text, text));
+    let files: Vec<String> = files.split('+').map(str::to_owned).collect();
+    match name.is_empty() || files.iter().any(String::is_empty) {
+        true => Err("write it like image=ct+pet".into()),
+        false => Ok((name.into(), files)),
     }
 }
 
@@ -164,8 +192,6 @@ pub(crate) struct InspectArgs {
     /// How many of the first records to show
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub records: u64,
-    #[command(flatten)]
-    pub open: OpenArgs,
     /// Mean and deviation of each channel, ready for a transform, over all records or --count of them
     #[arg(long)]
     pub stats: bool,
@@ -184,6 +210,8 @@ pub(crate) struct InspectArgs {
     /// Write all figures as JSON; with - to stdout, and the tables to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
+    #[command(flatten)]
+    pub dataset: DatasetArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -209,12 +237,18 @@ pub(crate) struct SynthArgs {
     pub kind: SynthKind,
     /// Where: a new or empty folder
     pub dir: PathBuf,
-    /// Records to make (CIFAR: to train with; a fifth as many to test with come on top)
+    /// Records or patients to make (CIFAR: to train with; a fifth as many to test with come on top)
     #[arg(long, value_name = "N")]
     pub count: u64,
     /// Classes [default: 1000 for imagenet, 257 for caltech, 10 for tiff, at most one a record]
     #[arg(long, value_name = "K")]
     pub classes: Option<u64>,
+    /// Volumes: voxels along each axis [default: 144]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub side: Option<u32>,
+    /// Volumes: leave them uncompressed
+    #[arg(long)]
+    pub raw: bool,
     /// Decides every byte
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -297,6 +331,8 @@ pub(crate) enum SynthKind {
     Cifar100,
     /// Class folders of small images of many channels
     Tiff,
+    /// Patients with CT, PET and two masks, 144x144x144
+    Nrrd,
 }
 
 /// A clap-parsed copy of a library enum: the library does not know clap.
@@ -316,7 +352,7 @@ macro_rules! value_enum {
 
 value_enum!(
     /// `--dtype`
-    DTypeArg => DType { F32 => Self::F32, F16 => Self::F16, Bf16 => Self::Bf16, U8 => Self::U8 }
+    DTypeArg => DType { F32 => Self::F32, F16 => Self::F16, Bf16 => Self::Bf16, U8 => Self::U8, I16 => Self::I16 }
 );
 value_enum!(
     /// `--pixels`

@@ -38,7 +38,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let (folder, photos) = Folder::with(&mut out)?;
     let cifar = folder.join("cifar10");
     synth::make(
-        synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1 },
+        synth::Plan { kind: SynthKind::Cifar10, count: CIFAR, classes: 10, seed: 1, side: 144, raw: false },
         &TiffArgs::default(),
         &cifar,
         &mut out,
@@ -142,7 +142,8 @@ struct Folder {
 impl Folder {
     /// In the RAM disk where there is one with room, else in the temp folder; with the photographs in it.
     fn with(out: &mut Out) -> Result<(Self, synth::Made), Failure> {
-        let plan = synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1 };
+        let plan =
+            synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1, side: 144, raw: false };
         let make = |parent: &Path, out: &mut Out| {
             let folder = Self::new(parent)?;
             let made = synth::make(plan, &TiffArgs::default(), &folder.join("photos"), out)?;

@@ -12,7 +12,7 @@ use infeed::{
 use serde::Serialize;
 
 use crate::{
-    args::{InspectArgs, OpenArgs},
+    args::{DatasetArgs, InspectArgs},
     failure::Failure,
     gpu::{self, FreeMemory},
     options,
@@ -118,7 +118,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     }
     let mut findings = Findings { version: 1, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
-        let (dataset, connection) = open(url, &args.open).await?;
+        let (dataset, connection) = open(url, &args.dataset).await?;
         let mut found = look(url, &dataset, args.records).await;
         found.connection = connection;
         found.print(&out, &dataset)?;
@@ -137,12 +137,12 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 }
 
 /// Keeps the source in sight, which a dataset does not show.
-async fn open(url: &str, options: &OpenArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
+async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
     if url.starts_with("synthetic:") {
-        return Ok((options.apply(infeed::open(url)).await?, None));
+        return Ok((args.apply(infeed::open(url)).await?, None));
     }
     let source = Source::parse(url)?;
-    let dataset = options.apply(infeed::dataset::open_source(source.clone())).await?;
+    let dataset = args.apply(infeed::dataset::open_source(source.clone())).await?;
     Ok((dataset, source.connection()))
 }
 
@@ -156,7 +156,12 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     };
     let first_records = read((0..first.min(dataset.len())).collect()).await;
     let step = dataset.len().div_ceil(SAMPLED).max(1);
-    let sampled = read((0..dataset.len()).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect()).await;
+    // A volume takes long to read; its shape is in the schema, or among the first records.
+    let volumes = schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Volume { .. }));
+    let sampled = read(
+        (0..if volumes { 0 } else { dataset.len() }).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect(),
+    )
+    .await;
     DatasetFindings {
         url: url.to_owned(),
         connection: None,
@@ -188,6 +193,14 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
         bytes.push(extent.read().await?);
     }
     found.bytes = bytes.iter().map(|part| part.len() as u64).sum();
+    for shared in &plan.shared {
+        let mut encoded = Vec::new();
+        for extent in &shared.extents {
+            encoded.push(extent.read().await?);
+        }
+        found.bytes += shared.encoded();
+        bytes.push(dataset.decode_shared(shared.key, &encoded)?);
+    }
     let sample = dataset.parse(found.record, &plan, &bytes)?;
     for (field, value) in dataset.schema().fields.iter().zip(&sample.values) {
         let info = match value {
@@ -224,6 +237,11 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.kind = Some("pixels".into());
                 *info
             }
+            Value::Volume(volume) => {
+                let [depth, height, width] = volume.shape;
+                found.kind.get_or_insert_with(|| format!("volume {width}x{height}x{depth}"));
+                continue;
+            }
             _ => continue,
         };
         (found.height, found.width, found.channels) = (Some(info.height), Some(info.width), Some(info.channels));
@@ -240,6 +258,11 @@ impl FieldFindings {
                 let (kind, channel) =
                     (if field.mask { "mask" } else { "image" }, if *channels == 1 { "channel" } else { "channels" });
                 (kind, format!("{kind}, {channels} {channel}, {size}{dtype}"))
+            }
+            FieldKind::Volume { channels, size, mask } => {
+                let size = size.map_or("any shape".into(), |[z, y, x]| format!("{x}x{y}x{z}"));
+                let kind = mask.map_or("volume".into(), |dtype| format!("mask, {dtype}"));
+                ("volume", format!("{kind}, {channels} channels, {size} (x, y, z)"))
             }
             FieldKind::Label => ("label", "class index, i64".into()),
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
@@ -291,6 +314,11 @@ impl DatasetFindings {
                 "classes",
                 &format!("{}: {}{more}", units::count(classes as u64), self.class_names.join(", ")),
             ]);
+        }
+        for (field, names) in &dataset.schema().names {
+            let more = if names.len() > CLASSES { ", …" } else { "" };
+            let first: Vec<_> = names.iter().take(CLASSES).map(String::as_str).collect();
+            table.add_row([format!("names of {field}"), format!("{}: {}{more}", names.len(), first.join(", "))]);
         }
         for field in &self.fields {
             table.add_row([format!("field {}", field.name), field.describe.clone()]);

@@ -43,7 +43,7 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
 /// Opens, builds, streams; gives the figures.
 pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let dataset = args.open.apply(infeed::open(&args.url)).await?;
+    let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();

@@ -19,10 +19,12 @@ mod lanes;
 mod resample;
 mod stretch;
 mod taps;
+mod volume;
 
 use std::ops::Range;
 
 pub use resample::{Level, Resampler};
+pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};
 
 use crate::types::{DType, ImageInfo, Layout};
 

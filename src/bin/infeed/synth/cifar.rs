@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn cifar(kind: SynthKind, count: u64) -> Cifar {
-        Cifar::new(Plan { kind, count, classes: 10, seed: 3 })
+        Cifar::new(Plan { kind, count, classes: 10, seed: 3, side: 144, raw: false })
     }
 
     #[test]

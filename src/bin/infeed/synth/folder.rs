@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn folder(kind: SynthKind) -> Folder {
-        Folder::new(Plan { kind, count: 2000, classes: 10, seed: 1 })
+        Folder::new(Plan { kind, count: 2000, classes: 10, seed: 1, side: 144, raw: false })
     }
 
     #[test]

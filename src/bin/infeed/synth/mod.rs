@@ -5,6 +5,7 @@
 
 mod cifar;
 mod folder;
+mod nrrd;
 mod picture;
 mod tiff;
 
@@ -34,6 +35,9 @@ pub(crate) struct Plan {
     pub count: u64,
     pub classes: u64,
     pub seed: u64,
+    /// Of volumes: voxels along each axis, and whether they are left uncompressed.
+    pub side: u32,
+    pub raw: bool,
 }
 
 /// What was made.
@@ -58,10 +62,13 @@ pub(crate) fn command(args: &SynthArgs) -> Result<(), Failure> {
     let made = make(plan, &args.tiff, &args.dir, &mut out)?;
     let seconds = start.elapsed().as_secs_f64();
     out.line(format_args!(
-        "{}: {} records of {} classes, {} files, {} (seed {}) in {}",
+        "{}: {}, {} files, {} (seed {}) in {}",
         args.dir.display(),
-        units::count(plan.count),
-        plan.classes,
+        match plan.kind {
+            SynthKind::Nrrd =>
+                format!("{} patients of {side}x{side}x{side}", units::count(plan.count), side = plan.side),
+            _ => format!("{} records of {} classes", units::count(plan.count), plan.classes),
+        },
         units::count(made.files),
         units::size(made.bytes),
         plan.seed,
@@ -78,11 +85,15 @@ impl Plan {
             SynthKind::Cifar10 => (10, 10),
             SynthKind::Cifar100 => (100, 100),
             SynthKind::Tiff => (10, 1000),
+            SynthKind::Nrrd => (1, 1),
         };
         if args.kind != SynthKind::Tiff
             && let Some(option) = args.tiff.given()
         {
             return usage(format!("{option}: for tiff alone; the other kinds are as the real data are"));
+        }
+        if args.kind != SynthKind::Nrrd && (args.raw || args.side.is_some()) {
+            return usage("--raw and --side are for nrrd".into());
         }
         let fixed = matches!(args.kind, SynthKind::Cifar10 | SynthKind::Cifar100);
         match args.classes {
@@ -98,7 +109,14 @@ impl Plan {
         let wanted = args.classes.unwrap_or(default);
         // An empty class folder would be no class to a reader.
         let classes = if fixed { wanted } else { wanted.min(args.count) };
-        Ok(Self { kind: args.kind, count: args.count, classes, seed: args.seed })
+        Ok(Self {
+            kind: args.kind,
+            count: args.count,
+            classes,
+            seed: args.seed,
+            side: args.side.unwrap_or(144),
+            raw: args.raw,
+        })
     }
 }
 
@@ -113,6 +131,7 @@ pub(crate) fn make(plan: Plan, tiff: &TiffArgs, dir: &Path, out: &mut Out) -> Re
     }
     match plan.kind {
         SynthKind::Imagenet | SynthKind::Caltech => write_all(&folder::Folder::new(plan), dir, out),
+        SynthKind::Nrrd => write_all(&nrrd::Nrrd::new(plan), dir, out),
         SynthKind::Cifar10 | SynthKind::Cifar100 => write_all(&cifar::Cifar::new(plan), dir, out),
         SynthKind::Tiff => write_all(&tiff::Tiffs::new(plan, shape), dir, out),
     }

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_layout_is_read_back_with_the_same_pixels() {
-        let plan = Plan { kind: SynthKind::Tiff, count: 3, classes: 2, seed: 7 };
+        let plan = Plan { kind: SynthKind::Tiff, count: 3, classes: 2, seed: 7, side: 144, raw: false };
         for dtype in [DType::U8, DType::U16, DType::F32] {
             let shape = |layout| Shape { height: 9, width: 7, channels: 4, dtype, layout };
             let planar = Tiffs::new(plan, shape(TiffLayout::Planar));

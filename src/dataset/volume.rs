@@ -1,0 +1,72 @@
+//! A volume as a dataset hands it over: voxels as they lie, and what they mean.
+
+use std::{fmt::Debug, ops::Range};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{error::Result, random::SampleRng, sys::kernels::Voxels, types::VoxelType};
+
+/// A volume, or a box of one, of one or several channels.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Depth, height, width of the whole volume.
+    pub shape: [usize; 3],
+    /// One or more, each with all or some of the voxels.
+    pub channels: SmallVec<[VolumeChannel; 2]>,
+    /// Voxels to centre patches on, the same for all fields of a record: `(z * height + y) * width + x` as `u64` in
+    /// little-endian bytes, ascending. Empty when there are none or nobody asked.
+    pub foreground: Bytes,
+}
+
+impl Volume {
+    /// Whether all voxels that the channels speak of are there.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let inside = |channel: &VolumeChannel| {
+            let ends = channel.begin.iter().zip(channel.shape).map(|(begin, len)| begin.checked_add(len));
+            ends.zip(self.shape).all(|(end, len)| end.is_some_and(|end| end <= len))
+        };
+        self.channels.iter().all(|channel| inside(channel) && channel.voxels().is_sound())
+    }
+}
+
+/// One channel of a [`Volume`].
+#[derive(Clone, Debug)]
+pub struct VolumeChannel {
+    /// Type of the voxels, in the machine's byte order; they need not be aligned.
+    pub dtype: VoxelType,
+    /// A voxel means `voxel * slope + intercept`. Masks do without.
+    pub slope: f64,
+    /// See `slope`.
+    pub intercept: f64,
+    /// The voxel that the box begins with.
+    pub begin: [usize; 3],
+    /// Depth, height, width of the box.
+    pub shape: [usize; 3],
+    /// The voxels in one piece, in a piece for each plane, or in one for each line.
+    pub pieces: SmallVec<[Bytes; 1]>,
+    /// Bytes from a voxel to the next along each axis, within a piece.
+    pub pitch: [usize; 3],
+    /// Bytes before the first voxel of each piece.
+    pub skip: usize,
+}
+
+impl VolumeChannel {
+    /// The channel as kernels take it.
+    #[must_use]
+    pub fn voxels(&self) -> Voxels<'_> {
+        let Self { dtype, begin, shape, pitch, skip, .. } = *self;
+        Voxels { dtype, begin, shape, pieces: &self.pieces, pitch, skip }
+    }
+}
+
+/// Says which box of a volume a loader uses, so that a dataset can read less.
+pub trait Narrow: Debug + Send + Sync {
+    /// The box for one sample of a volume of this shape.
+    fn reads(&self, shape: [usize; 3], rng: SampleRng) -> Result<[Range<usize>; 3]>;
+    /// Voxels of the largest box.
+    fn most(&self) -> u64;
+    /// Whether boxes depend on the foreground of a mask: then nobody knows them before the mask was read.
+    fn wants_foreground(&self) -> bool;
+}

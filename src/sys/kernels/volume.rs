@@ -1,0 +1,508 @@
+//! The one pass from a volume to a row: moved, turned, padded, scaled and stored.
+//!
+//! ```text
+//! outputs (z, y) ─▶ a run of voxels along x, whole planes or the volume where nothing breaks it
+//!                     └ convert: load, fma, clamp, round ─▶ 4 KiB block in L1 ─▶ stored past the caches
+//! ```
+//!
+//! The meaning is `transform::reference::volume`. Each voxel that is needed is read once, each output written once.
+
+use bytemuck::Pod;
+use bytes::Bytes;
+use multiversion::multiversion;
+
+use super::{
+    Level,
+    convert::{Bf16, F16, F32, Load, Store, U8, U16},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::{DType, VoxelType},
+};
+
+/// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeAxis {
+    /// Which axis of the volume: 0 depth, 1 height, 2 width. Each is named once.
+    pub from: usize,
+    /// The voxel of output 0; may lie outside the volume.
+    pub start: i64,
+    /// 1 or -1.
+    pub step: i64,
+    /// Outputs.
+    pub len: usize,
+    /// First voxel that is shown; the ones before it are fill.
+    pub low: i64,
+    /// End of the voxels that are shown.
+    pub high: i64,
+}
+
+impl VolumeAxis {
+    /// An axis as it is.
+    #[must_use]
+    pub const fn whole(from: usize, len: usize) -> Self {
+        Self { from, start: 0, step: 1, len, low: 0, high: len as i64 }
+    }
+
+    /// The voxel of an output, whether it is shown or not.
+    #[must_use]
+    pub const fn at(&self, output: usize) -> i64 {
+        self.start + self.step * output as i64
+    }
+
+    /// The voxel of an output, if it is shown.
+    #[must_use]
+    pub fn voxel(&self, output: usize) -> Option<usize> {
+        let at = self.at(output);
+        (self.low..self.high).contains(&at).then_some(at as usize)
+    }
+
+    /// Outputs that show voxels.
+    #[must_use]
+    pub fn shown(&self) -> std::ops::Range<usize> {
+        let (a, b) = if self.step > 0 {
+            (self.low - self.start, self.high - self.start)
+        } else {
+            (self.start - self.high + 1, self.start - self.low + 1)
+        };
+        let cut = |o: i64| o.clamp(0, self.len as i64) as usize;
+        cut(a)..cut(b).max(cut(a))
+    }
+
+    /// Voxels that are shown.
+    #[must_use]
+    pub fn reads(&self) -> std::ops::Range<usize> {
+        let shown = self.shown();
+        if shown.is_empty() {
+            return 0..0;
+        }
+        let (a, b) = (self.at(shown.start) as usize, self.at(shown.end - 1) as usize);
+        a.min(b)..a.max(b) + 1
+    }
+}
+
+/// Arithmetic of a row: `clamp(fma(value, scale, bias), low, high)`. NaN stays NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Intensity {
+    /// Factor.
+    pub scale: f32,
+    /// Added.
+    pub bias: f32,
+    /// The least value that comes out.
+    pub low: f32,
+    /// The most.
+    pub high: f32,
+    /// Value outside the volume, in output units.
+    pub fill: f32,
+}
+
+impl Intensity {
+    /// Values as they are, 0 outside.
+    pub const NONE: Self = Self { scale: 1.0, bias: 0.0, low: f32::NEG_INFINITY, high: f32::INFINITY, fill: 0.0 };
+
+    /// Whether values stay as they are.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        Self { fill: 0.0, ..*self } == Self::NONE
+    }
+}
+
+/// Voxels of one channel: a box of the volume, in one piece, a piece for each plane, or one for each of its lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Voxels<'a> {
+    /// Their type, in the machine's byte order, aligned or not.
+    pub dtype: VoxelType,
+    /// The voxel of the volume that the box begins with.
+    pub begin: [usize; 3],
+    /// Depth, height, width of the box.
+    pub shape: [usize; 3],
+    /// Where they lie.
+    pub pieces: &'a [Bytes],
+    /// Bytes from a voxel to the next along each axis, within a piece.
+    pub pitch: [usize; 3],
+    /// Bytes before the first voxel of each piece.
+    pub skip: usize,
+}
+
+impl Voxels<'_> {
+    /// Axes that are cut into pieces.
+    fn cut(&self) -> usize {
+        match self.pieces.len() {
+            1 => 0,
+            n if n == self.shape[0] => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether each voxel lies within its piece.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
+        let cut = self.cut();
+        let pieces = self.shape[..cut].iter().try_fold(1usize, |n, len| n.checked_mul(*len));
+        let last = |axis: usize| self.shape[axis].checked_sub(1)?.checked_mul(self.pitch[axis]);
+        let end = (cut..3).try_fold(self.skip.checked_add(self.dtype.size()), |end, axis| {
+            Some(end.and_then(|end| end.checked_add(last(axis)?)))
+        });
+        let Some(Some(end)) = end else { return false };
+        pieces == Some(self.pieces.len()) && self.pieces.iter().all(|piece| piece.len() >= end)
+    }
+
+    /// The piece of a voxel of the volume, and where in it.
+    fn place(&self, cut: usize, at: [usize; 3]) -> (&[u8], usize) {
+        let at = [at[0] - self.begin[0], at[1] - self.begin[1], at[2] - self.begin[2]];
+        let piece = match cut {
+            0 => 0,
+            1 => at[0],
+            _ => at[0] * self.shape[1] + at[1],
+        };
+        let offset = (cut..3).map(|axis| at[axis] * self.pitch[axis]).sum::<usize>();
+        (&self.pieces[piece], self.skip + offset)
+    }
+}
+
+/// Writes a row of one channel: `axes` are those of depth, height and width, `out` is `[depth, height, width]` of
+/// `dtype`. `mask`: whole numbers are kept as they are.
+///
+/// # Errors
+/// `Internal` when the voxels held are not those that the axes show, or a type can't be.
+pub fn write_volume(
+    src: &Voxels<'_>,
+    axes: &[VolumeAxis; 3],
+    intensity: &Intensity,
+    mask: bool,
+    dtype: DType,
+    level: Level,
+    out: &mut [u8],
+) -> Result<()> {
+    let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).hint("please report this");
+    let convert = converter(src.dtype, dtype, mask, intensity, level)
+        .ok_or_else(|| wrong("a row of a type that its voxels can't have"))?;
+    let [az, ay, ax] = axes;
+    let outputs = [az, ay, ax].iter().try_fold(dtype.size(), |n, axis| n.checked_mul(axis.len));
+    let held = |axis: &VolumeAxis| {
+        let (reads, begin, len) = (axis.reads(), src.begin[axis.from], src.shape[axis.from]);
+        reads.is_empty() || (reads.start >= begin && reads.end <= begin + len)
+    };
+    let froms = axes.iter().fold(0, |set, axis| set | 1usize << axis.from.min(3));
+    if froms != 7 || outputs != Some(out.len()) || !src.is_sound() {
+        return Err(wrong("a volume does not fit its row"));
+    }
+    // Nothing is read when one axis shows nothing.
+    let empty = axes.iter().any(|axis| axis.shown().is_empty());
+    if !empty && !axes.iter().all(held) {
+        return Err(wrong("voxels that a row shows were not read"));
+    }
+    let mut fill = [0; 8];
+    fill_bytes(dtype, if mask { 0.0 } else { intensity.fill }, &mut fill[..dtype.size()]);
+    let mut sink = Sink::new(out, dtype.size(), fill);
+    if empty {
+        let rest = az.len * ay.len * ax.len;
+        sink.fill(rest);
+        return sink.end();
+    }
+
+    let (cut, size) = (src.cut(), src.dtype.size());
+    let along = ax.from;
+    // Neighbours along x of the row are this far apart; in pieces they are not one run.
+    let runs = cut <= along;
+    let plain = |axis: &VolumeAxis, from| axis.from == from && axis.step == 1 && axis.shown() == (0..axis.len);
+    let join_y = plain(ax, 2) && plain(ay, 1) && cut <= 1 && src.pitch[2] == size && src.pitch[1] == ax.len * size;
+    let join_z = join_y && plain(az, 0) && cut == 0 && src.pitch[0] == ay.len * src.pitch[1];
+    let shown = if join_y { 0..ax.len * ay.len * if join_z { az.len } else { 1 } } else { ax.shown() };
+    let width = if join_y { shown.end } else { ax.len };
+    let reverse = ax.step < 0;
+    for z in 0..if join_z { 1 } else { az.len } {
+        for y in 0..if join_y { 1 } else { ay.len } {
+            let (Some(vz), Some(vy)) = (az.voxel(z), ay.voxel(y)) else {
+                sink.fill(width);
+                continue;
+            };
+            let voxel = |x: usize| {
+                let mut at = [0; 3];
+                (at[az.from], at[ay.from], at[along]) = (vz, vy, ax.at(x) as usize);
+                at
+            };
+            sink.fill(shown.start);
+            let mut x = shown.start;
+            while x < shown.end {
+                let n = (shown.end - x).min(sink.room());
+                if runs && src.pitch[along] == size {
+                    // The first in memory is the last of a mirrored run.
+                    let (piece, at) = src.place(cut, voxel(if reverse { x + n - 1 } else { x }));
+                    convert(&piece[at..at + n * size], reverse, intensity, sink.take(n));
+                    x += n;
+                } else {
+                    let n = n.min(GATHER);
+                    let mut line = [0; GATHER * 8];
+                    for (i, value) in line.chunks_exact_mut(size).take(n).enumerate() {
+                        let (piece, at) = src.place(cut, voxel(x + i));
+                        value.copy_from_slice(&piece[at..at + size]);
+                    }
+                    convert(&line[..n * size], false, intensity, sink.take(n));
+                    x += n;
+                }
+            }
+            sink.fill(width - shown.end);
+        }
+    }
+    sink.end()
+}
+
+/// Voxels that are gathered at a time when they are no neighbours in memory.
+const GATHER: usize = 256;
+/// Bytes of a block: an eighth of the smallest first-level cache in use.
+const BLOCK: usize = 4096;
+/// Rows of at least so many bytes go past the caches: they would drive out what is still to be read, and each line
+/// would be fetched before it is overwritten.
+const PAST_CACHES: usize = 256 << 10;
+
+#[repr(align(64))]
+struct Block([u8; BLOCK]);
+
+/// Finished values on their way to the row.
+struct Sink<'a> {
+    out: &'a mut [u8],
+    at: usize,
+    block: Block,
+    filled: usize,
+    size: usize,
+    fill: [u8; 8],
+    past_caches: bool,
+}
+
+impl<'a> Sink<'a> {
+    fn new(out: &'a mut [u8], size: usize, fill: [u8; 8]) -> Self {
+        let past_caches = out.len() >= PAST_CACHES;
+        Self { out, at: 0, block: Block([0; BLOCK]), filled: 0, size, fill, past_caches }
+    }
+
+    /// Values that fit the block; never 0.
+    fn room(&mut self) -> usize {
+        if self.filled == BLOCK {
+            self.flush();
+        }
+        (BLOCK - self.filled) / self.size
+    }
+
+    /// Room for values, at most [`room`](Self::room).
+    fn take(&mut self, n: usize) -> &mut [u8] {
+        let start = self.filled;
+        self.filled += n * self.size;
+        &mut self.block.0[start..self.filled]
+    }
+
+    fn fill(&mut self, mut n: usize) {
+        let (size, fill) = (self.size, self.fill);
+        while n > 0 {
+            let some = n.min(self.room());
+            self.take(some).chunks_exact_mut(size).for_each(|value| value.copy_from_slice(&fill[..size]));
+            n -= some;
+        }
+    }
+
+    fn flush(&mut self) {
+        let end = self.at + self.filled;
+        let (out, block) = (&mut self.out[self.at..end], &self.block.0[..self.filled]);
+        if self.past_caches {
+            store_past_caches(block, out)
+        } else {
+            out.copy_from_slice(block)
+        }
+        (self.at, self.filled) = (end, 0);
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.flush();
+        #[cfg(target_arch = "x86_64")]
+        if self.past_caches {
+            // SAFETY: every x86-64 has SSE.
+            unsafe { std::arch::x86_64::_mm_sfence() };
+        }
+        debug_assert_eq!(self.at, self.out.len());
+        Ok(())
+    }
+}
+
+/// Copies without bringing `out` into the caches. Other threads see it after a fence.
+fn store_past_caches(block: &[u8], out: &mut [u8]) {
+    assert_eq!(block.len(), out.len(), "as many bytes");
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let head = out.as_ptr().align_offset(16).min(out.len());
+        let (first, out) = out.split_at_mut(head);
+        let (start, block) = block.split_at(head);
+        first.copy_from_slice(start);
+        let (lanes, rest) = block.as_chunks::<16>();
+        let (out, tail) = out.split_at_mut(lanes.len() * 16);
+        for (lane, out) in lanes.iter().zip(out.as_chunks_mut::<16>().0) {
+            // SAFETY: 16 bytes are there, and the load takes any alignment.
+            let lane = unsafe { _mm_loadu_si128(lane.as_ptr().cast::<__m128i>()) };
+            // SAFETY: 16 bytes are there, aligned to 16: `head` went up to a multiple and each is 16 further.
+            unsafe { _mm_stream_si128(out.as_mut_ptr().cast::<__m128i>(), lane) };
+        }
+        tail.copy_from_slice(rest);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    out.copy_from_slice(block);
+}
+
+/// Converts a run of voxels, mirrored or not.
+type Convert = fn(&[u8], bool, &Intensity, &mut [u8]);
+
+macro_rules! loads {
+    ($($name:ident: $raw:ty, $finite:literal;)*) => {$(
+        #[derive(Debug)]
+        struct $name;
+        impl Load for $name {
+            type Raw = $raw;
+            const FINITE: bool = $finite;
+            #[inline(always)]
+            fn f32(raw: $raw) -> f32 {
+                raw as f32
+            }
+        }
+    )*};
+}
+loads! { I8: i8, true; I16: i16, true; I32: i32, true; U32: u32, true; I64: i64, true; U64: u64, true; F64: f64, false; }
+
+impl Store for I16 {
+    type Raw = i16;
+    #[inline(always)]
+    #[expect(clippy::manual_clamp, reason = "as for u8: comparisons that vectorise, whatever NaN is")]
+    fn of(value: f32) -> i16 {
+        // As for u8: the addition rounds. 1.5 * 2^23 keeps negative numbers above 2^23.
+        const WHOLE: f32 = 12_582_912.0;
+        let bound = value.max(-32_768.0).min(32_767.0);
+        // NaN became the least value above; it is 0, as everywhere.
+        let bound = if value.is_nan() { 0.0 } else { bound };
+        (bound + WHOLE).to_bits() as i16
+    }
+}
+
+fn converter(src: VoxelType, dtype: DType, mask: bool, intensity: &Intensity, level: Level) -> Option<Convert> {
+    use VoxelType as V;
+    if mask {
+        return match (src, dtype) {
+            (V::U8, DType::U8) | (V::U16, DType::U16) | (V::I16, DType::I16) | (V::I64 | V::U64, DType::I64) => {
+                Some(copy_of(src.size()))
+            }
+            (V::U8, DType::U16) => Some(widen::<u8, u16>),
+            (V::U8, DType::I16) => Some(widen::<u8, i16>),
+            (V::U8, DType::I64) => Some(widen::<u8, i64>),
+            (V::I8, DType::I16) => Some(widen::<i8, i16>),
+            (V::I8, DType::I64) => Some(widen::<i8, i64>),
+            (V::U16, DType::I64) => Some(widen::<u16, i64>),
+            (V::I16, DType::I64) => Some(widen::<i16, i64>),
+            (V::I32, DType::I64) => Some(widen::<i32, i64>),
+            (V::U32, DType::I64) => Some(widen::<u32, i64>),
+            _ => None,
+        };
+    }
+    if intensity.is_none() && matches!((src, dtype), (V::U8, DType::U8) | (V::I16, DType::I16) | (V::F32, DType::F32)) {
+        return Some(copy_of(src.size()));
+    }
+    macro_rules! stored {
+        ($L:ty) => {
+            match dtype {
+                DType::U8 => Some(convert_at::<$L, U8>(level)),
+                DType::I16 => Some(convert_at::<$L, I16>(level)),
+                DType::F16 => Some(convert_at::<$L, F16>(level)),
+                DType::Bf16 => Some(convert_at::<$L, Bf16>(level)),
+                DType::F32 => Some(convert_at::<$L, F32>(level)),
+                _ => None,
+            }
+        };
+    }
+    match src {
+        V::I8 => stored!(I8),
+        V::U8 => stored!(U8),
+        V::I16 => stored!(I16),
+        V::U16 => stored!(U16),
+        V::I32 => stored!(I32),
+        V::U32 => stored!(U32),
+        V::I64 => stored!(I64),
+        V::U64 => stored!(U64),
+        V::F32 => stored!(F32),
+        V::F64 => stored!(F64),
+    }
+}
+
+fn copy_of(size: usize) -> Convert {
+    match size {
+        1 => copy::<1>,
+        2 => copy::<2>,
+        4 => copy::<4>,
+        _ => copy::<8>,
+    }
+}
+
+fn copy<const N: usize>(src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
+    if reverse {
+        let (from, to) = (src.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
+        from.iter().rev().zip(to).for_each(|(value, out)| *out = *value);
+    } else {
+        out.copy_from_slice(src);
+    }
+}
+
+fn widen<A: Pod, B: Pod + From<A>>(src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
+    let out: &mut [B] = bytemuck::cast_slice_mut(out);
+    let values = src.chunks_exact(size_of::<A>()).map(|value| B::from(bytemuck::pod_read_unaligned::<A>(value)));
+    if reverse {
+        values.rev().zip(out).for_each(|(value, out)| *out = value);
+    } else {
+        values.zip(out).for_each(|(value, out)| *out = value);
+    }
+}
+
+fn convert_at<L: Load, S: Store>(level: Level) -> Convert {
+    match level {
+        Level::Portable => convert_loop::<L, S>,
+        Level::Best | Level::Avx2 => convert_best::<L, S>,
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn convert_best<L: Load, S: Store>(src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) {
+    convert_loop::<L, S>(src, reverse, intensity, out);
+}
+
+#[inline(always)]
+fn convert_loop<L: Load, S: Store>(src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) {
+    let out: &mut [S::Raw] = bytemuck::cast_slice_mut(out);
+    let n = out.len();
+    assert_eq!(src.len(), n * size_of::<L::Raw>(), "a voxel for each output");
+    let &Intensity { scale, bias, low, high, .. } = intensity;
+    let first = src.as_ptr().cast::<L::Raw>();
+    let value = |i: usize| {
+        // SAFETY: `i` is below `n`, and so many voxels are in `src`.
+        let at = unsafe { first.add(i) };
+        // SAFETY: inside `src`; the read takes any alignment, and any bits are a value.
+        let raw = unsafe { at.read_unaligned() };
+        let value = L::f32(raw).mul_add(scale, bias);
+        // Comparisons, so that NaN stays.
+        let value = if value < low { low } else { value };
+        if value > high { high } else { value }
+    };
+    if reverse {
+        out.iter_mut().enumerate().for_each(|(i, out)| *out = S::of(value(n - 1 - i)));
+    } else {
+        out.iter_mut().enumerate().for_each(|(i, out)| *out = S::of(value(i)));
+    }
+}
+
+fn fill_bytes(dtype: DType, value: f32, out: &mut [u8]) {
+    match dtype {
+        DType::U8 => out.copy_from_slice(&U8::of(value).to_ne_bytes()),
+        DType::I16 => out.copy_from_slice(&I16::of(value).to_ne_bytes()),
+        DType::F16 => out.copy_from_slice(&F16::of(value).to_ne_bytes()),
+        DType::Bf16 => out.copy_from_slice(&Bf16::of(value).to_ne_bytes()),
+        DType::F32 => out.copy_from_slice(&F32::of(value).to_ne_bytes()),
+        // Masks are filled with 0, which all types share; rows have no other types.
+        _ => {}
+    }
+}
