@@ -4,6 +4,7 @@
 //!
 //! TIFF 6.0 (Adobe, 1992) and BigTIFF (8-byte offsets). Nothing is allocated by what a header claims: lists of strips
 //! stay in the file and are read one entry at a time, and they must lie within the file.
+#![cfg_attr(not(feature = "tiff"), allow(dead_code, reason = "without the codec only shape and type are asked for"))]
 
 use smallvec::SmallVec;
 
