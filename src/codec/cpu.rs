@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt, unsupported,
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Window, Worker, corrupt, unsupported,
 };
 use crate::{
     dataset::Value,
@@ -18,11 +18,11 @@ use crate::{
     random::SampleRng,
     report::Stage,
     sys::{
-        kernels::{Pixels, ResampleParams, Resampler},
+        kernels::{Pixels, Planes, ResampleParams, Resampler, RowSpec},
         rows::Rows,
     },
     transform::Lowered,
-    types::{Device, ImageInfo},
+    types::{DType, Device, ImageInfo},
 };
 
 /// Decodes and resamples on CPU threads. One class, `cpu`.
@@ -108,9 +108,16 @@ impl CpuWorker {
         }
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
-            let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
-            let out = rows.row_mut(row);
-            self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)?;
+            let (image, params) = self.reader.image(value, lowered, item.rng, decode)?;
+            let (out, spec) = (rows.row_mut(row), lowered.row());
+            match image {
+                Image::Pixels(pixels) => {
+                    self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), spec, out)?;
+                }
+                Image::Planes(planes) => {
+                    self.resampler.run_planes(&planes, &params, lowered.table(DType::U8), spec, out)?;
+                }
+            }
             lowered.finish(out, item.rng)?;
         }
         Ok(())
@@ -132,6 +139,7 @@ impl Reader {
 
     /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
     /// time of decoding to `decode`.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(super) fn pixels<'a>(
         &'a mut self,
         value: &'a Value,
@@ -139,31 +147,63 @@ impl Reader {
         rng: SampleRng,
         decode: &mut Duration,
     ) -> Result<(Pixels<'a>, ResampleParams)> {
+        match self.read(value, lowered, rng, decode, false)? {
+            (Image::Pixels(pixels), params) => Ok((pixels, params)),
+            (Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
+        }
+    }
+
+    /// The same, as whatever its codec likes best to give.
+    fn image<'a>(
+        &'a mut self,
+        value: &'a Value,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+    ) -> Result<(Image<'a>, ResampleParams)> {
+        self.read(value, lowered, rng, decode, true)
+    }
+
+    fn read<'a>(
+        &'a mut self,
+        value: &'a Value,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+        planes: bool,
+    ) -> Result<(Image<'a>, ResampleParams)> {
         match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.read(file, lowered.row().height, |info| lowered.params(info, rng));
+                let read = self.decode(file, lowered.row(), planes, |info| lowered.params(info, rng));
                 *decode += start.elapsed();
                 let (info, params) = read?;
-                let data = &self.buffer.data[..held_bytes(&info, &self.buffer.rows)];
-                Ok((Pixels { info, rows: self.buffer.rows.clone(), data }, params))
+                Ok((self.held(info), params))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
                 let params = lowered.params(info, rng)?;
-                Ok((Pixels { info: *info, rows: 0..info.height, data }, params))
+                Ok((Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params))
             }
             _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
         }
     }
 
-    /// Decodes the rows that the parameters read.
-    fn read(
+    /// What the buffer holds.
+    fn held(&self, info: ImageInfo) -> Image<'_> {
+        let PixelBuffer { rows, data, .. } = &self.buffer;
+        let pixels = || Pixels { info, rows: rows.clone(), data: &data[..held_bytes(&info, rows)] };
+        self.buffer.planes(&info).map_or_else(|| Image::Pixels(pixels()), Image::Planes)
+    }
+
+    /// Decodes what the parameters read.
+    fn decode(
         &mut self,
         file: &[u8],
-        height: u32,
+        row: &RowSpec,
+        planes: bool,
         params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
     ) -> Result<(ImageInfo, ResampleParams)> {
         if file.is_empty() {
@@ -181,8 +221,18 @@ impl Reader {
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
         let params = params(&info)?;
-        let needed = params.y.reads(height);
-        guard(codec, || codec.decode(file, &info, needed.clone(), &mut self.buffer))?;
+        let needed = params.y.reads(row.height);
+        // Masks take single pixels, not what colours and their neighbours have in common.
+        if planes && params.nearest == 0 {
+            let window = Window::of_params(&params, row);
+            guard(codec, || codec.window(file, &info, &window, &mut self.buffer))?;
+        } else {
+            guard(codec, || codec.decode(file, &info, needed.clone(), &mut self.buffer))?;
+        }
+        if self.buffer.planes(&info).is_some() {
+            // The kernel looks whether they are enough.
+            return Ok((info, params));
+        }
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
         if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
@@ -190,6 +240,13 @@ impl Reader {
         }
         Ok((info, params))
     }
+}
+
+/// A decoded image, or the part of it that is needed.
+#[derive(Debug)]
+enum Image<'a> {
+    Pixels(Pixels<'a>),
+    Planes(Planes<'a>),
 }
 
 /// Calls a codec. One that panics on bad data costs a sample, not the run.
@@ -263,8 +320,12 @@ mod tests {
         }
     }
 
+    /// A row as large as any image here.
+    const WHOLE: RowSpec =
+        RowSpec { height: u32::MAX, width: u32::MAX, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
+
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
-        reader.read(file, u32::MAX, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
+        reader.decode(file, &WHOLE, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
     }
 
     fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
@@ -305,7 +366,8 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, params) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
+        let (info, params) =
+            reader.decode(&file, &RowSpec { height: 2, ..WHOLE }, false, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
@@ -399,9 +461,10 @@ mod tests {
 
     #[cfg(feature = "jpeg")]
     #[test]
-    fn the_rows_of_files_equal_those_of_their_pixels() {
+    fn the_rows_of_files_look_like_those_of_their_pixels() {
         let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
-        let pixels: Vec<u8> = (0..90 * 70 * 3).map(|n| (n * n / 31 % 251) as u8).collect();
+        let wave = |n: u32, c: u32| (128.0 + 90.0 * (f64::from(n * (c + 2)) / 60.0).sin()) as u8;
+        let pixels: Vec<u8> = (0..90 * 70).flat_map(|n| [0, 1, 2].map(|c| wave(n / 70 + n % 70, c))).collect();
         let mut file = Vec::new();
         jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 70, 90, jpeg_encoder::ColorType::Rgb).unwrap();
         let mut reader = reader(codecs(), 1 << 20);
@@ -413,7 +476,12 @@ mod tests {
         let files = run(&cpu, &lowered, vec![Value::Encoded(file.into()); 50]);
         let images = run(&cpu, &lowered, vec![whole; 50]);
         assert!(files.outcomes.iter().chain(&images.outcomes).all(|o| matches!(o, Outcome::Done)));
-        assert!(files.job.rows[0].bytes() == images.job.rows[0].bytes(), "needed rows only, the same result");
+        let values = |done: &Finished| bytemuck::pod_collect_to_vec::<u8, f32>(done.job.rows[0].bytes());
+        let apart: Vec<f32> = values(&files).iter().zip(&values(&images)).map(|(a, b)| (a - b).abs()).collect();
+        let (mean, most) =
+            (apart.iter().sum::<f32>() / apart.len() as f32, apart.iter().fold(0.0f32, |a, b| a.max(*b)));
+        // Planes are resampled before they become RGB, pixels are whole numbers first.
+        assert!(mean < 0.5 && most < 6.0 && mean > 0.0, "{mean} {most}");
         assert!(files.decode > Duration::ZERO && images.decode == Duration::ZERO);
         assert!(files.transform > Duration::ZERO && images.transform > Duration::ZERO);
     }
@@ -476,7 +544,8 @@ mod tests {
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
         let (kind, text) = message(&mut all, &jpeg);
         assert_eq!(kind, ErrorKind::OutOfMemory);
-        let bytes = 1_200_000_000 + jpeg.len();
+        // Planes beside the pixels, and the scan without stuffing.
+        let bytes = 2 * 1_200_000_000 + 3 * jpeg.len();
         assert_eq!(
             text,
             format!(
