@@ -453,15 +453,15 @@ fn bad_jpegs_are_told_apart() {
             ErrorKind::Corrupt,
             "JPEG has damaged tables (FF DB at byte ",
         ),
-        ("truncated", &file[..half], ErrorKind::Corrupt, "JPEG ends after 32 of 64 rows ("),
+        ("truncated", &file[..half], ErrorKind::Corrupt, "JPEG ends after 24 of 64 rows ("),
         (
             "truncated, end marker put back",
             &[&file[..half], &[0xff, 0xd9]].concat(),
             ErrorKind::Corrupt,
-            "JPEG is damaged after 32 of 64 rows",
+            "JPEG is damaged after 24 of 64 rows",
         ),
         ("truncated header", &file[..100], ErrorKind::Corrupt, "JPEG ends after 100 bytes, inside its header"),
-        ("damaged", &damaged, ErrorKind::Corrupt, "JPEG is damaged after 32 of 64 rows"),
+        ("damaged", &damaged, ErrorKind::Corrupt, "JPEG is damaged after 24 of 64 rows"),
         (
             "truncated progressive",
             &progressive[..progressive.len() - 20],

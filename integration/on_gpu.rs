@@ -33,7 +33,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use crate::{
     device::{GPU, Trainer, agree, images, loader, pictures},
     mock::ok,
-    nvjpeg::{CPU, HARDWARE, HYBRID, Watched, dataset, options, rows},
+    nvjpeg::{CPU, HARDWARE, HYBRID, JpegPixels, Watched, dataset, options, rows},
     support::{
         mock::{Mock, on_mock},
         skipped,
