@@ -130,7 +130,7 @@ impl Grid {
         let frame = &header.frame;
         let size = [u32::from(frame.height), u32::from(frame.width)];
         let mut parts = SmallVec::<[Part; 3]>::new();
-        let (mut y, mut x) = (usize::MAX..0, usize::MAX..0);
+        let mut needs = [[usize::MAX, 0]; 2];
         for (component, &step) in frame.components.iter().zip(steps) {
             // Colour comes in fewer values: they are kept until there are as few of them as of brightness.
             let shrink = (window.scale / step[1]).max(1);
@@ -146,9 +146,12 @@ impl Grid {
             };
             let rows = needed(&window.rows, &window.within[0], plane.step[0], down);
             let cols = needed(&window.cols, &window.within[1], plane.step[1], across);
-            (y, x) = (y.start.min(rows.start)..y.end.max(rows.end), x.start.min(cols.start)..x.end.max(cols.end));
+            for ([start, end], part) in needs.iter_mut().zip([rows, cols]) {
+                (*start, *end) = ((*start).min(part.start), (*end).max(part.end));
+            }
             parts.push(Part { down, across, step, side, plane });
         }
+        let [y, x] = needs.map(|[start, end]| start..end);
         let mut grid = Self { parts, y, x, size };
         let units = grid.units();
         grid.y = grid.y.start.min(units[0] - 1)..grid.y.end.clamp(1, units[0]);

@@ -50,7 +50,8 @@ fn pixels_are_those_of_zune() {
     for ((n, (height, width)), sampling) in sizes.into_iter().enumerate().flat_map(|s| SAMPLINGS.map(|f| (s, f))) {
         let quality = [15, 50, 75, 98][n % 4];
         let file = file(height, width, quality, sampling, |encoder| {
-            encoder.set_optimized_huffman_tables(n % 3 == 0);
+            // Not both: this encoder counts the codes of an image without restarts.
+            encoder.set_optimized_huffman_tables(n % 5 > 1 && n % 3 == 0);
             if n % 5 < 2 {
                 encoder.set_restart_interval(1 + n as u16 % 7);
             }

@@ -59,7 +59,7 @@ fn widen(level: Level, src: &Planes<'_>, n: usize, plane: &Plane, y: u32, out: &
     let [down, across] = plane.step;
     let [height, width] = [src.info.height.div_ceil(down), src.info.width.div_ceil(across)];
     let near = y / down;
-    let far = if y % 2 == 0 { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
+    let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
     let row = |y: u32| &src.row(n, y)[..width as usize];
     // libjpeg's conditions.
     match (down, across) {
