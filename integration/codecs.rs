@@ -73,7 +73,7 @@ const SAMPLINGS: [(&str, SamplingFactor); 4] = [
     ("4:2:0", SamplingFactor::F_2_2),
 ];
 
-/// The encoder at hand makes these in several scans only: all right when progressive.
+/// The encoder at hand makes these in several scans, a component each.
 const RARE_SAMPLINGS: [(&str, SamplingFactor); 4] = [
     ("4:1:1", SamplingFactor::F_4_1),
     ("4:1:0", SamplingFactor::F_4_2),
@@ -280,8 +280,9 @@ fn lossless_files_give_their_pixels() {
 
 #[test]
 fn jpegs_of_all_samplings_look_like_their_pixels() {
-    let usual = SAMPLINGS.into_iter().flat_map(|case| [(case, false), (case, true)]);
-    for ((name, sampling), progressive) in usual.chain(RARE_SAMPLINGS.map(|case| (case, true))) {
+    for ((name, sampling), progressive) in
+        SAMPLINGS.into_iter().chain(RARE_SAMPLINGS).flat_map(|case| [(case, false), (case, true)])
+    {
         for (height, width) in [(64, 96), (61, 89), (19, 17), (9, 33), (40, 7), (2, 1)] {
             let pixels = colours(height, width, 3);
             let file = Made { progressive, ..Made::new(height, width, sampling) }.encode(&pixels);
@@ -384,11 +385,17 @@ fn a_cut_decode_equals_the_rows_of_the_whole_one() {
 }
 
 #[test]
-fn a_cut_decode_stops_early() {
+fn a_decode_ends_with_the_rows_that_are_needed() {
     let file = Made::new(320, 64, SamplingFactor::F_2_2).noisy();
+    let mut damaged = file.clone();
+    let half = file.len() / 2;
+    damaged[half..half + 64].copy_from_slice(&[0xff, 0].repeat(32));
     let mut out = PixelBuffer::default();
-    Jpeg.decode(&file, &Jpeg.info(&file).unwrap(), 0..31, &mut out).unwrap();
-    assert_eq!(out.rows, 0..48, "31 rows, 2 of margin, rounded up to MCU rows of 16");
+    let info = Jpeg.info(&file).unwrap();
+    Jpeg.decode(&damaged, &info, 33..64, &mut out).unwrap();
+    assert_eq!(out.rows, 33..64);
+    assert!(out.data[..31 * 64 * 3] == jpeg(&file)[33 * 64 * 3..64 * 64 * 3]);
+    assert!(decode(&Jpeg, &damaged, None).is_err());
 }
 
 #[test]
@@ -428,17 +435,33 @@ fn bad_jpegs_are_told_apart() {
     damaged[half..half + 64].copy_from_slice(&[0xff, 0].repeat(32));
     let progressive = Made { progressive: true, ..Made::new(64, 96, SamplingFactor::F_1_1) }.noisy();
     let scans = Made::new(64, 96, SamplingFactor::F_4_1).noisy();
-    let cases: [(&str, &[u8], ErrorKind, &str); 14] = [
-        ("several scans", &scans, ErrorKind::Unsupported, "sequential JPEG with several scans"),
-        ("truncated", &file[..half], ErrorKind::Corrupt, "JPEG ends after 32 of 64 rows ("),
+    let second = 2 + scans.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
+    let cases: [(&str, &[u8], ErrorKind, &str); 19] = [
+        (
+            "a scan missing",
+            &[&scans[..second - 2], &[0xff, 0xd9]].concat(),
+            ErrorKind::Corrupt,
+            "JPEG lacks a scan: its end marker is at byte",
+        ),
+        ("cut between scans", &scans[..second - 2], ErrorKind::Corrupt, "before its last scan"),
+        ("cut in the last scan", &scans[..scans.len() - 60], ErrorKind::Corrupt, "JPEG ends after "),
+        ("a Huffman table less", &at(0xc4, 1, &[0xfe]), ErrorKind::Corrupt, "JPEG lacks Huffman table "),
+        ("a Huffman table too full", &at(0xc4, 5, &[9]), ErrorKind::Corrupt, "JPEG has damaged tables (FF C4 at byte "),
+        (
+            "a short quantisation table",
+            &at(0xdb, 4, &[0x10]),
+            ErrorKind::Corrupt,
+            "JPEG has damaged tables (FF DB at byte ",
+        ),
+        ("truncated", &file[..half], ErrorKind::Corrupt, "JPEG ends after 24 of 64 rows ("),
         (
             "truncated, end marker put back",
             &[&file[..half], &[0xff, 0xd9]].concat(),
             ErrorKind::Corrupt,
-            "JPEG is damaged after 32 of 64 rows",
+            "JPEG is damaged after 24 of 64 rows",
         ),
         ("truncated header", &file[..100], ErrorKind::Corrupt, "JPEG ends after 100 bytes, inside its header"),
-        ("damaged", &damaged, ErrorKind::Corrupt, "JPEG is damaged after 32 of 64 rows"),
+        ("damaged", &damaged, ErrorKind::Corrupt, "JPEG is damaged after 24 of 64 rows"),
         (
             "truncated progressive",
             &progressive[..progressive.len() - 20],

@@ -3,15 +3,17 @@
 
 use std::{
     num::NonZeroUsize,
+    ops::Range,
     sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
 use infeed::{
-    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
+    DType, Device, ErrorKind, ImageInfo, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng,
+    Transform,
     codec::{
         Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, Job, Jpeg, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
-        Split, Wait, Worker, codecs,
+        PixelBuffer, Split, Wait, Worker, codecs,
     },
     dataset::{Dataset, FieldKind, MemoryDataset, Sample},
     sys::{
@@ -224,8 +226,30 @@ pub(crate) fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
     Ok(rows)
 }
 
+/// [`Jpeg`] that gives pixels, as a GPU takes them, where the CPU's resampling takes planes.
+#[derive(Debug)]
+pub(crate) struct JpegPixels;
+
+impl ImageCodec for JpegPixels {
+    fn name(&self) -> &'static str {
+        "jpeg"
+    }
+    fn recognises(&self, head: &[u8]) -> bool {
+        Jpeg.recognises(head)
+    }
+    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
+        Jpeg.info(bytes)
+    }
+    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
+        Jpeg.peak_bytes(bytes, info)
+    }
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        Jpeg.decode(bytes, info, rows, out)
+    }
+}
+
 fn on_cpu(loader: LoaderBuilder) -> Vec<Vec<u8>> {
-    rows(&loader.device(Device::Cpu).workers(1).build_blocking().unwrap()).unwrap()
+    rows(&loader.device(Device::Cpu).codec(Arc::new(JpegPixels)).workers(1).build_blocking().unwrap()).unwrap()
 }
 
 fn on_gpu(loader: LoaderBuilder, decoder: &Arc<Watched>) -> Result<Vec<Vec<u8>>> {
