@@ -64,7 +64,7 @@ pub struct VolumeHeader {
 }
 
 impl VolumeHeader {
-    /// Number of voxels, all channels. Checked by [`check`](Self::check) to fit.
+    /// Number of voxels, all channels. Checked, when the header was read, to fit.
     #[must_use]
     pub const fn voxels(&self) -> usize {
         self.shape[0] * self.shape[1] * self.shape[2] * self.channels
