@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
-    dataset::{Dataset, Sample, Value},
+    dataset::{Dataset, Field, FieldKind, Sample, Value},
     error::{Error, ErrorKind, Result},
     report::Stage,
     sys::rows::Rows,
@@ -476,7 +476,8 @@ impl Thread {
                     sample
                 }
             };
-            let sample = sample.and_then(|sample| place_plain_fields(&sample, i, &mut rows).map(|()| sample));
+            let fields = &self.dataset.schema().fields;
+            let sample = sample.and_then(|sample| place_plain_fields(fields, &sample, i, &mut rows).map(|()| sample));
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
@@ -604,6 +605,12 @@ impl Thread {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
             self.chunk.learn(prepared + decode + transform, count);
         }
+        if assembly.run.setup.fields.iter().any(|field| field.most.is_some()) {
+            let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
+            let values =
+                done.map(|(i, (item, _))| (first + i, item.sample.as_ref().map_or_else(|_| vec![], own_bytes)));
+            assembly.keep(values);
+        }
         let mut failed = Vec::new();
         let mut elsewhere = Vec::new();
         for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
@@ -647,12 +654,26 @@ impl Thread {
     }
 }
 
+/// The values of the fields of bytes, in memory of their own: a key must not keep the buffer of the image beside it.
+fn own_bytes(sample: &Sample) -> Vec<Bytes> {
+    let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
+    let values = sample.values.iter();
+    values.filter_map(|value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None }).collect()
+}
+
 /// Writes labels and arrays of one sample; images are the decoder's.
-fn place_plain_fields(sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<()> {
-    for (value, rows) in sample.values.iter().zip(rows) {
+fn place_plain_fields(fields: &[Field], sample: &Sample, row: usize, rows: &mut [Rows]) -> Result<()> {
+    for ((field, value), rows) in fields.iter().zip(&sample.values).zip(rows) {
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,
+            Value::Bytes(data) => match field.kind {
+                FieldKind::Bytes { most } if data.len() <= most => continue,
+                _ => {
+                    let what = format!("{} bytes of `{}`, which is {:?}", data.len(), field.name, field.kind);
+                    return Err(Error::corrupt(what).at_stage(Stage::Parse));
+                }
+            },
             Value::Encoded(_) | Value::Pixels { .. } => continue,
         };
         let place = rows.row_mut(row);
