@@ -13,6 +13,7 @@ mod datasets;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
 mod errors;
+mod fields;
 mod kernels;
 mod ladder;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -22,11 +23,13 @@ mod nvjpeg;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod on_gpu;
 mod order;
+mod prepare;
 mod pressure;
 mod requests;
 mod resume;
 #[cfg(feature = "s3")]
 mod s3;
 mod sampling;
+mod shards;
 mod stage;
 mod support;

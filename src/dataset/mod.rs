@@ -22,10 +22,15 @@ mod concat;
 mod contract;
 mod folder;
 mod labels;
+mod mds;
 mod memory;
+pub(crate) mod npy;
 mod open;
+mod pattern;
 mod subset;
 mod synthetic;
+pub(crate) mod tar;
+mod tfrecord;
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -60,7 +65,7 @@ macro_rules! formats {
 }
 
 // The narrower names first: a folder of CIFAR files may hold a picture as well.
-formats! { Cifar::Ten, Cifar::Hundred, folder::Folder }
+formats! { Cifar::Ten, Cifar::Hundred, mds::Mds, folder::Folder, tar::Tar, tfrecord::TfRecord }
 
 /// Records that can be read in any order.
 ///
@@ -169,6 +174,12 @@ impl Field {
     pub fn label() -> Self {
         Self::new("label", FieldKind::Label)
     }
+
+    /// Text, JSON or other bytes, up to `most` in a record.
+    #[must_use]
+    pub fn bytes(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Bytes { most })
+    }
 }
 
 /// What a field holds.
@@ -192,6 +203,12 @@ pub enum FieldKind {
         dtype: DType,
         /// Shape of one record.
         shape: Vec<usize>,
+    },
+    /// Bytes of another length in each record: text, JSON, keys. No tensor: [`Batch::bytes`](crate::Batch::bytes) gives
+    /// them.
+    Bytes {
+        /// The most in one record. The memory budget counts so much for each row of a batch.
+        most: usize,
     },
 }
 
@@ -255,6 +272,8 @@ pub enum Value {
     Label(i64),
     /// Numbers of the field's type and shape.
     Array(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
 }
 
 /// What every dataset says to a record that it does not have.
