@@ -65,6 +65,8 @@ mod engine;
 mod error;
 mod fingerprint;
 mod loader;
+#[cfg(feature = "prepare")]
+pub mod prepare;
 mod random;
 mod report;
 pub mod sampler;
