@@ -92,7 +92,7 @@ fn bytes_count_in_the_memory_budget() {
     let build = |budget| builder(Arc::clone(&dataset)).batch_size(2).memory_budget(budget).build_blocking();
     let error = build(3 << 20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("2 batches of 3 MiB"), "{error}");
+    assert!(error.to_string().contains("2 batches of 2049 KiB"), "{error}");
     let batches = drain(build(64 << 20).unwrap().epoch(0)).unwrap();
     assert_eq!(batches[0].bytes("blob").unwrap()[0].len(), most);
 }
