@@ -16,6 +16,7 @@ use infeed::{
     open,
     prepare::{Prepare, Prepared, Size, Store},
 };
+use object_store::ObjectStoreExt;
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, builder, drain};
@@ -204,4 +205,26 @@ fn what_cannot_be_prepared_is_refused() {
     prepared(out.path(), |p| p).unwrap();
     let error = prepared(out.path(), |p| p.quality(50)).unwrap_err();
     assert!(error.to_string().contains("shards of another dataset, or of other settings"), "{error}");
+}
+
+#[test]
+fn a_store_gets_the_bytes_of_a_folder() {
+    let out = TempDir::new().unwrap();
+    let store = Source::memory("prepare-test");
+    // Above 16 MiB an object is sent in parts.
+    let dataset = opened("synthetic://?count=250&height=160&width=160&classes=3");
+    let prepare = |url: String| wait(Prepare::new(Arc::clone(&dataset), url).parts(NonZeroU64::new(1).unwrap()).run());
+    let local = prepare(out.path().display().to_string()).unwrap();
+    let remote = prepare("memory://prepare-test/x/y".into()).unwrap();
+    assert_eq!(local, remote);
+    assert!(local.bytes_written > 17 << 20, "{local:?}");
+    for (name, bytes) in files(out.path()) {
+        let path = object_store::path::Path::from(format!("x/y/{name}"));
+        let stored = wait(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+        assert!(stored == bytes, "{name} differs");
+    }
+    assert_eq!(prepare("memory://prepare-test/x/y".into()).unwrap().found, 1, "it is not made again");
+    let dataset = opened("memory://prepare-test/x/y");
+    wait(dataset_contract(&*dataset)).unwrap();
+    assert_eq!(dataset.len(), 250);
 }

@@ -526,7 +526,7 @@ mod tests {
 
     fn example(i: u8) -> Vec<u8> {
         let entries = [
-            entry("image/encoded", 1, &field(1, &vec![i; 200])),
+            entry("image/encoded", 1, &field(1, &[i; 200])),
             entry("image/class/label", 3, &field(1, &[i])),
             entry("image/object/box", 2, &field(1, &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat())),
             entry("image/filename", 1, &field(1, format!("{i}.jpg").as_bytes())),

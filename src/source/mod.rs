@@ -45,6 +45,7 @@ pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
 pub(crate) use requests::Reader;
+#[cfg(feature = "prepare")]
 pub(crate) use write::Writer as ObjectWriter;
 
 use self::requests::Requests;

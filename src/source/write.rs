@@ -69,6 +69,7 @@ impl Source {
     }
 
     /// Begins an object; it appears with [`Writer::finish`], and not at all without.
+    #[cfg(feature = "prepare")]
     pub(crate) fn writer(&self, name: &str) -> Result<Writer> {
         self.write_aside(name, "")
     }
