@@ -9,8 +9,8 @@
 //! an index that does not fit its tar is found out. What the extensions mean, [`open()`](super::open()) tells.
 //!
 //! Where the places of members come from, the first that is there: `shards.infeed` beside the shards; `NAME.infeed`, or
-//! `NAME.idx` of DALI's `wds2idx`, beside `NAME.tar`; what an earlier opening kept ([`Open::manifests`]
-//! (super::Open::manifests)); a pass over the headers, which is kept (beside local shards, else there).
+//! `NAME.idx` of DALI's `wds2idx`, beside `NAME.tar`; what an earlier opening kept in the folder of
+//! [`Open::manifests`](super::Open::manifests); a pass over the headers, which is kept (beside local shards, else there).
 
 mod header;
 mod shard;
