@@ -11,7 +11,7 @@ use std::{
 };
 
 use infeed::{
-    Dataset, ErrorKind, Result, Shard, Transform,
+    Dataset, ErrorKind, Result, Shard, Source, Transform,
     dataset::dataset_contract,
     open,
     prepare::{Prepare, Prepared, Size, Store},
