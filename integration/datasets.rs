@@ -235,10 +235,10 @@ fn what_is_not_there_is_named() {
     let gone = dir.path().join("trian");
     fails(open(gone.to_str().unwrap()), ErrorKind::NotFound, &["no such file or folder", "trian", "exists"]);
     fails(at(&dir), ErrorKind::NotFound, &["there are no files", dir.path().to_str().unwrap()]);
-    for name in ["a.txt", "b.txt", "c.tar", "README"] {
+    for name in ["a.txt", "b.txt", "c.zip", "README"] {
         write(dir.path(), name, b"x");
     }
-    let says = ["no images or CIFAR files", "2 .txt, 1 .tar, 1 without extension", ".jpg, .jpeg, .png, .webp, .bmp"];
+    let says = ["no images or CIFAR files", "2 .txt, 1 .zip, 1 without extension", ".jpg, .jpeg, .png, .webp, .bmp"];
     fails(at(&dir), ErrorKind::NotFound, &says);
     fails(at(&dir).format("folder"), ErrorKind::NotFound, &["no images: there are only 2 .txt"]);
     fails(at(&dir).format("cifar10"), ErrorKind::NotFound, &["no CIFAR files"]);

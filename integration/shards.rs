@@ -216,9 +216,11 @@ fn what_is_wrong_with_a_shard_is_told() {
     };
     let files = samples(20, 3);
     let whole = pack(&files);
-    let error = a(&whole[..700]);
-    assert!(error.contains("`d/00020.png` ends after 188 of") && error.contains("a-1.tar @ 0..700"), "{error}");
-    let next = 512 + files[0].1.len().next_multiple_of(512);
+    let picture = files[0].1.len();
+    let error = a(&whole[..512 + picture - 5]);
+    let says = format!("`d/00020.png` ends after {} of {picture} bytes", picture - 5);
+    assert!(error.contains(&says) && error.contains("a-1.tar @ 0.."), "{error}");
+    let next = 512 + picture.next_multiple_of(512);
     let error = a(&whole[..next + 100]);
     assert!(error.contains("100 bytes where a header of 512 belongs"), "{error}");
     let mut broken = whole.clone();

@@ -3,7 +3,7 @@
 //! Read are ustar, GNU (long names, sizes in base 256), pax (path and size) and the old form before them; links, folders
 //! and devices are told apart from files and passed over.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Bytes of a block: headers are one, contents are padded to whole ones.
 pub(crate) const BLOCK: u64 = 512;
@@ -135,7 +135,7 @@ pub(super) fn parse_pax(mut bytes: &[u8]) -> Result<Pax> {
 pub(crate) fn header(name: &str, size: u64) -> Result<[u8; BLOCK as usize]> {
     if name.len() > 100 || size >= 1 << 33 {
         let what = format!("a member of {size} bytes called `{name}` does not fit a tar header");
-        return Err(Error::new(ErrorKind::Config, what).hint("names have 100 bytes at most, members 8 GiB"));
+        return Err(Error::config(what).hint("names have 100 bytes at most, members 8 GiB"));
     }
     let mut block = [0; BLOCK as usize];
     block[..name.len()].copy_from_slice(name.as_bytes());
