@@ -238,11 +238,16 @@ fn what_is_not_there_is_named() {
     for name in ["a.txt", "b.txt", "c.zip", "README"] {
         write(dir.path(), name, b"x");
     }
-    let says = ["no images or CIFAR files", "2 .txt, 1 .zip, 1 without extension", ".jpg, .jpeg, .png, .webp, .bmp"];
+    let says =
+        ["no images, shards or CIFAR files", "2 .txt, 1 .zip, 1 without extension", ".jpg, .jpeg, .png, .webp, .bmp"];
     fails(at(&dir), ErrorKind::NotFound, &says);
     fails(at(&dir).format("folder"), ErrorKind::NotFound, &["no images: there are only 2 .txt"]);
     fails(at(&dir).format("cifar10"), ErrorKind::NotFound, &["no CIFAR files"]);
-    fails(at(&dir).format("imagenet"), ErrorKind::Config, &["unknown format `imagenet`", "cifar10, cifar100, folder"]);
+    fails(
+        at(&dir).format("imagenet"),
+        ErrorKind::Config,
+        &["unknown format `imagenet`", "cifar10, cifar100, mds, folder, tar, tfrecord"],
+    );
     fails(open("s4://bucket/train"), ErrorKind::Config, &["unknown scheme `s4://`", "s3://", "synthetic://"]);
     fails(open("memory://no-such-store"), ErrorKind::NotFound, &["no in-memory store named \"no-such-store\""]);
 }
