@@ -41,8 +41,8 @@ const UNIT: u64 = 64 << 10;
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
 /// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which
-/// then came after 1.4 s instead of 0.3 s; with 3, decoding lagged behind on 2 cores while the window filled
-/// (benches/tail.rs).
+/// then came after 1.3 to 2.1 s in some cold rounds, 0.2 to 0.8 s with this (benches/tail.rs, dev build, other work on the
+/// machine). 2 rather than 3 is a choice: the runs that compared them were too disturbed to tell.
 pub(super) const RAMP: usize = 2;
 
 /// Batches that may be asked for at the start: two, or 256 records where batches are small.
