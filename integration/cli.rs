@@ -89,7 +89,7 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn help_lists_what_there_is() {
     insta::assert_snapshot!("help", ok(&["--help"]));
-    for command in ["run", "inspect", "stage", "synth"] {
+    for command in ["run", "inspect", "stage", "prepare", "synth"] {
         insta::assert_snapshot!(format!("help_{command}"), ok(&[command, "--help"]));
     }
 }

@@ -235,12 +235,12 @@ fn what_is_not_there_is_named() {
     let gone = dir.path().join("trian");
     fails(open(gone.to_str().unwrap()), ErrorKind::NotFound, &["no such file or folder", "trian", "exists"]);
     fails(at(&dir), ErrorKind::NotFound, &["there are no files", dir.path().to_str().unwrap()]);
-    for name in ["a.txt", "b.txt", "c.tar", "README"] {
+    for name in ["a.txt", "b.txt", "c.zip", "README"] {
         write(dir.path(), name, b"x");
     }
     let says = [
-        "no images, arrays, volumes or CIFAR files",
-        "2 .txt, 1 .tar, 1 without extension",
+        "no images, arrays, volumes, shards or CIFAR files",
+        "2 .txt, 1 .zip, 1 without extension",
         ".jpg, .jpeg, .png, .webp, .bmp",
     ];
     fails(at(&dir), ErrorKind::NotFound, &says);
@@ -249,7 +249,7 @@ fn what_is_not_there_is_named() {
     fails(
         at(&dir).format("imagenet"),
         ErrorKind::Config,
-        &["unknown format `imagenet`", "cifar10, cifar100, volumes, folder"],
+        &["unknown format `imagenet`", "cifar10, cifar100, volumes, mds, folder, arrays, tar, tfrecord"],
     );
     fails(open("s4://bucket/train"), ErrorKind::Config, &["unknown scheme `s4://`", "s3://", "synthetic://"]);
     fails(open("memory://no-such-store"), ErrorKind::NotFound, &["no in-memory store named \"no-such-store\""]);

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Rooms from the ground up. A room imports rooms of lower floors: nothing beside it, nothing above.
-const LADDER: [&[&str]; 9] = [
+const LADDER: [&[&str]; 10] = [
     &["types", "report", "fingerprint", "random"],
     &["error"],
     &["sys"],
@@ -19,7 +19,9 @@ const LADDER: [&[&str]; 9] = [
     &["dataset", "sampler", "transform"],
     &["codec"],
     &["engine"],
-    &["loader", "prepare"],
+    &["loader"],
+    // What it writes comes out of a loader.
+    &["prepare"],
 ];
 
 /// Words that a room may use of its neighbour: (room, neighbour, words).

@@ -14,6 +14,7 @@ mod datasets;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
 mod errors;
+mod fields;
 mod kernels;
 mod ladder;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -23,12 +24,14 @@ mod nvjpeg;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod on_gpu;
 mod order;
+mod prepare;
 mod pressure;
 mod requests;
 mod resume;
 #[cfg(feature = "s3")]
 mod s3;
 mod sampling;
+mod shards;
 mod stage;
 mod support;
 mod tiff;

@@ -54,7 +54,7 @@
 //! # Features
 //!
 //! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3", "volumes"]`; libraries take
-//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI. `cuda` looks for a GPU at run time and needs nothing
+//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI, `prepare` writes shards. `cuda` looks for a GPU at run time and needs nothing
 //! at build time.
 
 #![deny(unsafe_code)]
@@ -66,6 +66,8 @@ mod engine;
 mod error;
 mod fingerprint;
 mod loader;
+#[cfg(feature = "prepare")]
+pub mod prepare;
 mod random;
 mod report;
 pub mod sampler;

@@ -41,6 +41,8 @@ pub enum Stage {
     Transfer,
     /// Handing batches to the trainer.
     Yield,
+    /// Writing what was prepared.
+    Write,
 }
 
 impl Stage {
@@ -59,6 +61,7 @@ impl Stage {
             Self::Transform => "transform",
             Self::Transfer => "transfer",
             Self::Yield => "yield",
+            Self::Write => "write",
         }
     }
 }

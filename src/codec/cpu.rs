@@ -133,6 +133,47 @@ pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[
     }
 }
 
+/// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
+#[cfg(feature = "prepare")]
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    reader: Reader,
+    resampler: Resampler,
+}
+
+#[cfg(feature = "prepare")]
+impl Renderer {
+    pub(crate) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        Self { reader: Reader::new(codecs, max_image_bytes), resampler: Resampler::new() }
+    }
+
+    /// Size of an image, by its header.
+    pub(crate) fn info(&self, value: &Value) -> Result<ImageInfo> {
+        match value {
+            Value::Pixels { info, .. } => Ok(*info),
+            Value::Encoded(file) if file.is_empty() => Err(corrupt("file is empty")),
+            Value::Encoded(file) => {
+                let codec = codec_of(&self.reader.codecs, file)?;
+                guard(codec, || codec.info(file))
+            }
+            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        }
+    }
+
+    /// Name of the codec that reads the file.
+    pub(crate) fn kind(&self, file: &[u8]) -> Result<&'static str> {
+        codec_of(&self.reader.codecs, file).map(ImageCodec::name)
+    }
+
+    /// Decodes and resamples an image into `out`, one row of `lowered`.
+    pub(crate) fn render(&mut self, value: &Value, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
+        // What is prepared is the same in every epoch.
+        let rng = SampleRng::new(0, 0, 0);
+        let (pixels, params) = self.reader.pixels(value, lowered, rng, &mut Duration::default())?;
+        self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)
+    }
+}
+
 /// Finds the codec for a file and fills the buffer.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -197,9 +238,7 @@ impl Reader {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
-        let head = &file[..file.len().min(64)];
-        let codec = self.codecs.iter().find(|codec| codec.recognises(head));
-        let codec = &**codec.ok_or_else(|| unrecognised(head, &self.codecs))?;
+        let codec = codec_of(&self.codecs, file)?;
         if let Some((info, at)) = guard(codec, || codec.in_place(file))? {
             if file.get(at.clone()).is_none_or(|pixels| pixels.len() as u64 != info.len_bytes()) {
                 let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
@@ -275,6 +314,13 @@ impl Reader {
         self.stack = stack;
         first.ok_or_else(|| Error::new(ErrorKind::Internal, "an image of no files"))
     }
+}
+
+/// The codec that reads the file.
+fn codec_of<'a>(codecs: &'a [Arc<dyn ImageCodec>], file: &[u8]) -> Result<&'a dyn ImageCodec> {
+    let head = &file[..file.len().min(64)];
+    let codec = codecs.iter().find(|codec| codec.recognises(head));
+    codec.map(|codec| &**codec).ok_or_else(|| unrecognised(head, codecs))
 }
 
 /// Calls a codec. One that panics on bad data costs a sample, not the run.

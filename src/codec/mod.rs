@@ -36,6 +36,8 @@ mod webp;
 
 use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, time::Duration};
 
+#[cfg(feature = "prepare")]
+pub(crate) use self::cpu::Renderer;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]

@@ -24,7 +24,10 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     source::{Extent, Object, Source},
+    types::DType,
 };
+#[cfg(feature = "prepare")]
+pub(crate) use header::npy_header;
 pub(crate) use header::{Array, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
 
 /// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
@@ -108,7 +111,7 @@ async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Byt
 }
 
 /// An npy header that begins at `at`, with its data's range in the object.
-async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Result<Array> {
+pub(super) async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Result<Array> {
     let mut len = HEAD;
     loop {
         let head = read(source, object, at..at.saturating_add(len).min(end)).await?;
@@ -235,6 +238,19 @@ impl Columns {
     }
 }
 
+/// Type, shape and numbers of a whole `.npy` file: a slice of it, turned round where this machine's order is another.
+pub(super) fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
+    let cut = |needed: u64| {
+        Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
+            .hint("fetch the file again, or save it again")
+    };
+    let Array { dtype, shape, data, swapped } = parse_npy(file)?.map_err(cut)?;
+    let range = usize::try_from(data.start).ok().zip(usize::try_from(data.end).ok());
+    let range = range.filter(|(start, end)| start <= end && *end <= file.len());
+    let (start, end) = range.ok_or_else(|| cut(data.end))?;
+    Ok((dtype, shape, in_order(&file.slice(start..end), swapped.then_some(dtype.size()))))
+}
+
 /// The same numbers in the machine's order.
 fn in_order(bytes: &Bytes, swap: Option<usize>) -> Bytes {
     match swap {
@@ -350,18 +366,12 @@ impl Dataset for Files {
         let [file] = bytes else {
             return Err(Error::new(ErrorKind::Internal, "a record is one file").at_record(record));
         };
-        let cut = || Error::corrupt(format!("an array file of {} bytes, cut", file.len())).at_record(record);
-        let array = parse_npy(file)?.map_err(|_| cut())?;
-        let Array { dtype, shape, data, swapped } = &array;
-        if (dtype, shape) != (&self.first.dtype, &self.first.shape) {
+        let (dtype, shape, data) = npy_of(file).map_err(|e| e.at_record(record))?;
+        if (dtype, &shape) != (self.first.dtype, &self.first.shape) {
             let Array { dtype: first, shape: of, .. } = &self.first;
             let what = format!("an array {shape:?} of {dtype} where the first is {of:?} of {first}");
             return Err(Error::corrupt(what).at_record(record).hint("save arrays of one shape and type"));
         }
-        let range = usize::try_from(data.start).ok().zip(usize::try_from(data.end).ok());
-        let range = range.filter(|(start, end)| start <= end && *end <= file.len());
-        let (start, end) = range.ok_or_else(cut)?;
-        let data = in_order(&file.slice(start..end), swapped.then_some(dtype.size()));
         let mut values = smallvec![Value::Array(data)];
         values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
         Ok(Sample { values })

@@ -234,6 +234,12 @@ pub(super) fn group<'a>(names: impl Iterator<Item = &'a str> + Clone, pattern: O
     if pairs { groups.with_masks(&below(MASKS)).map(Some) } else { Ok(Some(groups)) }
 }
 
+/// Masks by their names: `mask`, `mask2`, `label`, `labels`, `seg`, `segmentation`, …
+pub(super) fn looks_like_mask(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["mask", "label", "seg"].iter().any(|word| name.starts_with(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

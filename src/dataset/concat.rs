@@ -4,7 +4,7 @@ use std::{fmt::Write, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Dataset, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
+use super::{Dataset, FieldKind, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -26,12 +26,19 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
             return Err(Error::config(format!("dataset {i} does not fit dataset 0: {difference}")));
         }
     }
+    let mut schema = first.schema().clone();
+    for part in &parts[1..] {
+        for (field, other) in schema.fields.iter_mut().zip(&part.schema().fields) {
+            if let (FieldKind::Bytes { most }, FieldKind::Bytes { most: other }) = (&mut field.kind, &other.kind) {
+                *most = (*most).max(*other);
+            }
+        }
+    }
     let mut ends = Vec::with_capacity(parts.len());
     for part in &parts {
         let end = ends.last().copied().unwrap_or(0u64).checked_add(part.len());
         ends.push(end.ok_or_else(|| Error::config("more than 2^64 records"))?);
     }
-    let mut schema = first.schema().clone();
     // The parts count their own patients.
     schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));
     Ok(Arc::new(Concat { parts, ends, schema }))
@@ -43,7 +50,12 @@ fn difference(a: &Schema, b: &Schema) -> Option<String> {
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
     }
-    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| a.kind != b.kind) {
+    // Bytes of any length are of one kind, whatever the longest is.
+    let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
+        (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) => true,
+        _ => a == b,
+    };
+    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(&a.kind, &b.kind)) {
         return Some(format!("`{}` is {:?}, not {:?}", a.name, b.kind, a.kind));
     }
     match (&a.classes, &b.classes) {

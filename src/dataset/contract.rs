@@ -72,6 +72,7 @@ fn check_schema(fields: &[Field]) -> Result<()> {
             FieldKind::Volume { channels, size, .. } => *channels > 0 && size.is_none_or(|size| !size.contains(&0)),
             FieldKind::Label => true,
             FieldKind::Array { shape, .. } => shape.iter().all(|n| *n > 0),
+            FieldKind::Bytes { .. } => true,
         };
         ensure(sound, || format!("`{name}` has a size of 0"))?;
     }
@@ -165,6 +166,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => {
                 data.len() == shape.iter().product::<usize>() * dtype.size()
             }
+            (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
             _ => false,
         };
         ensure(fits, || format!("`{}` is {:?}, parse gives {}", field.name, field.kind, describe(value)))?;
@@ -180,6 +182,7 @@ fn describe(value: &Value) -> String {
         Value::Volume(volume) => format!("a volume of {:?} with {} channels", volume.shape, volume.channels.len()),
         Value::Label(label) => format!("label {label}"),
         Value::Array(data) => format!("{} bytes of numbers", data.len()),
+        Value::Bytes(data) => format!("{} bytes", data.len()),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
 pub(super) const EXTENSIONS: [&str; 7] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"];
 
 /// Folders that hold class folders rather than images of a class.
-const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
+pub(super) const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
 
 pub(super) fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))

@@ -52,6 +52,7 @@ enum Column {
         each: usize,
         data: Bytes,
     },
+    Bytes(Vec<Bytes>),
 }
 
 impl std::fmt::Debug for Column {
@@ -61,6 +62,7 @@ impl std::fmt::Debug for Column {
             Self::Encoded(files) => write!(f, "{} image files", files.len()),
             Self::Labels(labels) => write!(f, "{} labels", labels.len()),
             Self::Array { each, data } => write!(f, "{} bytes, {each} a record", data.len()),
+            Self::Bytes(values) => write!(f, "{} values", values.len()),
         }
     }
 }
@@ -72,13 +74,14 @@ impl Column {
             Self::Encoded(files) => files.len(),
             Self::Labels(labels) => labels.len(),
             Self::Array { each, data } => data.len() / each,
+            Self::Bytes(values) => values.len(),
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Pixels { data, .. } | Self::Array { data, .. } => data.len(),
-            Self::Encoded(files) => files.iter().map(Bytes::len).sum(),
+            Self::Encoded(files) | Self::Bytes(files) => files.iter().map(Bytes::len).sum(),
             Self::Labels(labels) => labels.len() * 8,
         }
     }
@@ -93,6 +96,7 @@ impl Column {
             Self::Encoded(files) => Value::Encoded(files[i].clone()),
             Self::Labels(labels) => Value::Label(labels[i]),
             Self::Array { each, data } => Value::Array(data.slice(i * each..(i + 1) * each)),
+            Self::Bytes(values) => Value::Bytes(values[i].clone()),
         }
     }
 }
@@ -187,6 +191,12 @@ impl MemoryBuilder {
             None => Err(Error::config(format!("the shape {shape:?} is too large")).at_object(name.clone())),
         };
         self.column(Field::new(name, FieldKind::Array { dtype, shape }), column)
+    }
+
+    /// Adds text, JSON or other bytes, of any length in each record.
+    pub fn bytes(self, name: impl Into<String>, values: Vec<Bytes>) -> Self {
+        let most = values.iter().map(Bytes::len).max().unwrap_or(0);
+        self.column(Field::bytes(name, most), Ok(Column::Bytes(values)))
     }
 
     /// Names the classes; labels are indices into them.

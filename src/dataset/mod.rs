@@ -17,17 +17,21 @@
 //! [`dataset_contract`]. Outside this crate, [`Open::add_format`] takes it.
 #![forbid(unsafe_code)]
 
-mod arrays;
+pub(crate) mod arrays;
 mod channels;
 mod cifar;
 mod concat;
 mod contract;
 mod folder;
 mod labels;
+mod mds;
 mod memory;
 mod open;
+mod pattern;
 mod subset;
 mod synthetic;
+pub(crate) mod tar;
+mod tfrecord;
 pub(crate) mod tiff;
 mod volume;
 #[cfg(feature = "volumes")]
@@ -74,8 +78,11 @@ formats! {
     Cifar::Hundred,
     #[cfg(feature = "volumes")]
     Volumes,
+    mds::Mds,
     folder::Folder,
     arrays::Arrays,
+    tar::Tar,
+    tfrecord::TfRecord,
 }
 
 /// Records that can be read in any order.
@@ -218,6 +225,12 @@ impl Field {
     pub fn label() -> Self {
         Self::new("label", FieldKind::Label)
     }
+
+    /// Text, JSON or other bytes, up to `most` in a record.
+    #[must_use]
+    pub fn bytes(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Bytes { most })
+    }
 }
 
 /// What a field holds.
@@ -250,6 +263,12 @@ pub enum FieldKind {
         dtype: DType,
         /// Shape of one record.
         shape: Vec<usize>,
+    },
+    /// Bytes of another length in each record: text, JSON, keys. No tensor: [`Batch::bytes`](crate::Batch::bytes) gives
+    /// them.
+    Bytes {
+        /// The most in one record. The memory budget counts so much for each row of a batch.
+        most: usize,
     },
 }
 
@@ -356,6 +375,8 @@ pub enum Value {
     Label(i64),
     /// Numbers of the field's type and shape.
     Array(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
 }
 
 /// What every dataset says to a record that it does not have.

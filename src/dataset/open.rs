@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 
-use super::{Dataset, Format, SyntheticDataset, formats};
+use super::{Dataset, Format, SyntheticDataset, concat, formats, pattern};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -36,6 +36,21 @@ use crate::{
 ///
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
 /// that differs is a bad sample.
+/// | `….tar` | tar shards as WebDataset makes them, see below |
+/// | `index.json`, `shard.00000.mds` | MDS shards of MosaicML's streaming: jpeg, png, int, str, json, bytes, ndarray |
+/// | `….tfrecord`, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
+///
+/// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
+/// them, which follow one another as [`concat()`](super::concat()) puts them.
+///
+/// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
+/// images are `image`, `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
+/// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`, and images whose
+/// field begins with `mask`, `label` or `seg` are masks ([`Field::mask`](super::Field::mask)). The field `key` is the
+/// name they share. Other extensions are read when [`Open::columns`] names them. Every sample has every field, or opening
+/// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may
+/// share keys. Compressed tars are not read: `infeed stage` unpacks them. The places of all members are in memory, 16 bytes
+/// each beside the keys.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -74,6 +89,8 @@ pub struct OpenOptions {
     pub samples: Option<u64>,
     /// Fields of volumes, each with the files that are its channels.
     pub fields: Vec<(String, Vec<String>)>,
+    /// The fields to read, of records that have others too.
+    pub columns: Option<Vec<String>>,
 }
 
 /// A dataset about to be opened; `.await` opens it. See [`open`].
@@ -173,6 +190,14 @@ impl Open {
         self
     }
 
+    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord), which may hold more than is needed:
+    /// `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
+    /// here. A name that is not there is an error that lists those that are.
+    pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.options.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Tries a format of your own before those of [`formats`].
     pub fn add_format(mut self, format: impl Format) -> Self {
         self.extra.push(Arc::new(format));
@@ -189,24 +214,44 @@ impl Open {
                 }
                 return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
             }
+            // A path counts as it stands, when it is there.
+            From::Url(url) if pattern::is_pattern(&url) && !Path::new(&url).exists() => {
+                let mut parts = Vec::new();
+                for (folder, names) in pattern::parse(&url)? {
+                    let source = Source::parse(&folder)?;
+                    source.connect().await?;
+                    let objects = named(&source, names, options.manifests.as_deref()).await?;
+                    parts.push(open_objects(&source, objects, &options, &extra).await?);
+                }
+                return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
+            }
             From::Url(url) => Source::parse(&url)?,
             From::Source(source) => source,
         };
         source.connect().await?;
         let (source, objects) = list(source, options.manifests.as_deref()).await?;
-        let candidates = || extra.iter().map(|f| &**f).chain(formats().iter().copied());
-        let format = match &options.format {
-            Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
-                let known: Vec<_> = candidates().map(Format::name).collect();
-                Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
-            })?,
-            None => candidates()
-                .find(|f| f.recognises(&objects))
-                .ok_or_else(|| nothing_to_read(&source, &objects, "images, arrays, volumes or CIFAR files"))?,
-        };
-        tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
-        format.open(&source, objects, &options).await
+        open_objects(&source, objects, &options, &extra).await
     }
+}
+
+async fn open_objects(
+    source: &Source,
+    objects: Vec<Object>,
+    options: &OpenOptions,
+    extra: &[Arc<dyn Format>],
+) -> Result<Arc<dyn Dataset>> {
+    let candidates = || extra.iter().map(|f| &**f).chain(formats().iter().copied());
+    let format = match &options.format {
+        Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
+            let known: Vec<_> = candidates().map(Format::name).collect();
+            Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
+        })?,
+        None => candidates()
+            .find(|f| f.recognises(&objects))
+            .ok_or_else(|| nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files"))?,
+    };
+    tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
+    format.open(source, objects, options).await
 }
 
 impl IntoFuture for Open {
@@ -228,6 +273,25 @@ async fn list(source: Source, manifests: Option<&Path>) -> Result<(Source, Vec<O
         return Ok((source, objects));
     }
     Ok((source, objects))
+}
+
+/// The objects with these names, and what tells of them.
+async fn named(source: &Source, names: Vec<String>, manifests: Option<&Path>) -> Result<Vec<Object>> {
+    let mut objects = source.objects(manifests).await?;
+    let count = names.len();
+    let mut missing: BTreeMap<String, ()> = names.into_iter().map(|name| (name, ())).collect();
+    if missing.len() < count {
+        return Err(Error::config("the pattern names an object twice").at_object(source.url()));
+    }
+    let tells = |name: &str| !name.contains('/') && (name.ends_with(".infeed") || name.ends_with(".idx"));
+    objects.retain(|object| missing.remove(&object.name).is_some() || tells(&object.name));
+    if let Some((first, ())) = missing.first_key_value() {
+        let what = format!("{} of the {count} objects that are named do not exist", missing.len());
+        return Err(Error::new(ErrorKind::NotFound, what)
+            .at_object(source.display_name(first))
+            .hint("check both ends of the range in the url"));
+    }
+    Ok(objects)
 }
 
 /// Says what was looked for and what there is instead.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -31,6 +32,8 @@ struct State {
     parts: Vec<(usize, Vec<Rows>)>,
     /// Rows that can't be used.
     failed: Vec<(usize, Error)>,
+    /// For each field of bytes its values, one for each row.
+    bytes: Vec<Vec<Bytes>>,
     /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
     out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
     /// Where small fields of a batch on a GPU are copied to.
@@ -46,8 +49,20 @@ impl Assembly {
         uploads: Vec<Option<Rows>>,
     ) -> Arc<Self> {
         let missing = plan.records.len();
-        let state = State { missing, parts: Vec::new(), failed: Vec::new(), out: Some((seat, rows)), uploads };
+        let of_bytes = run.setup.fields.iter().filter(|field| field.most.is_some());
+        let bytes = of_bytes.map(|_| vec![Bytes::new(); missing]).collect();
+        let state = State { missing, parts: Vec::new(), failed: Vec::new(), bytes, out: Some((seat, rows)), uploads };
         Arc::new(Self { run: Arc::clone(run), plan, state: Mutex::new(state) })
+    }
+
+    /// Takes the values that fields of bytes have in some rows; before the rows themselves.
+    pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Vec<Bytes>)>) {
+        let mut state = self.lock();
+        for (row, values) in values {
+            for (field, value) in state.bytes.iter_mut().zip(values) {
+                field[row] = value;
+            }
+        }
     }
 
     /// Takes rows `first..` back, with the errors of those that failed (row of the batch, error). The call that brings
@@ -63,10 +78,11 @@ impl Assembly {
                 return;
             }
             let (parts, failed) = (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed));
-            (parts, failed, std::mem::take(&mut state.uploads), state.out.take())
+            let bytes = std::mem::take(&mut state.bytes);
+            (parts, failed, bytes, std::mem::take(&mut state.uploads), state.out.take())
         };
-        let (parts, failed, uploads, Some((seat, permit))) = whole else { return };
-        let result = self.seal(parts, failed, uploads);
+        let (parts, failed, bytes, uploads, Some((seat, permit))) = whole else { return };
+        let result = self.seal(parts, failed, bytes, uploads);
         // A dropped stream no longer wants it.
         let _ = seat.send(Sealed { result, _permit: permit });
     }
@@ -88,6 +104,7 @@ impl Assembly {
         &self,
         mut parts: Vec<(usize, Vec<Rows>)>,
         mut failed: Vec<(usize, Error)>,
+        mut bytes: Vec<Vec<Bytes>>,
         uploads: Vec<Option<Rows>>,
     ) -> Result<Batch> {
         let setup: &Setup = &self.run.setup;
@@ -127,6 +144,7 @@ impl Assembly {
                 BadRows::Substitute => {
                     for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
+                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
                         records[to] = records[from];
                     }
                 }
@@ -137,9 +155,11 @@ impl Assembly {
                     let (moves, left) = compact(valid, &bad);
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
+                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
                     fields.iter_mut().try_for_each(|field| field.clear_from(left))?;
+                    bytes.iter_mut().for_each(|field| field[left..].fill(Bytes::new()));
                     records.truncate(left);
                     positions.truncate(left);
                     valid = left;
@@ -150,9 +170,13 @@ impl Assembly {
         let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
             field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
         };
-        let tensors = setup.fields.iter().zip(fields).zip(uploads).map(seal).collect::<Result<_>>()?;
+        let (of_bytes, tensors): (Vec<_>, Vec<_>) =
+            setup.fields.iter().zip(fields).zip(uploads).partition(|((field, _), _)| field.most.is_some());
+        let bytes = of_bytes.into_iter().zip(bytes).map(|(((field, _), _), bytes)| (field.name.clone(), bytes));
+        let tensors = tensors.into_iter().map(seal).collect::<Result<_>>()?;
         Ok(Batch {
             fields: tensors,
+            bytes: bytes.collect(),
             records,
             positions,
             rows,

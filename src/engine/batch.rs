@@ -2,16 +2,19 @@
 
 use std::ops::Index;
 
+use bytes::Bytes;
+
 use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///
-/// Every field has [`len`](Self::len) rows. `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`. The first
+/// Every field has [`len`](Self::len) rows: a tensor, or [`bytes`](Self::bytes). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`. The first
 /// [`valid`](Self::valid) rows are samples; the rest is padding: copies of records with `LastBatch::Pad`, zeros where
 /// bad samples were skipped.
 #[derive(Debug)]
 pub struct Batch {
     pub(super) fields: Vec<(String, Tensor)>,
+    pub(super) bytes: Vec<(String, Vec<Bytes>)>,
     pub(super) records: Vec<u64>,
     pub(super) positions: Vec<u64>,
     pub(super) rows: usize,
@@ -35,7 +38,19 @@ impl Batch {
         Some(self.fields.swap_remove(at).1)
     }
 
-    /// All fields by name, in the schema's order.
+    /// The values of a field of bytes ([`FieldKind::Bytes`](crate::dataset::FieldKind::Bytes): text, JSON, keys), one for
+    /// each row; empty where a skipped sample left its row empty.
+    #[must_use]
+    pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
+        self.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
+    }
+
+    /// All fields of bytes by name, in the schema's order.
+    pub fn byte_fields(&self) -> impl Iterator<Item = (&str, &[Bytes])> {
+        self.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
+    }
+
+    /// All tensors by name, in the schema's order.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }

@@ -49,6 +49,9 @@ pub(super) const RAMP: usize = 2;
 pub(super) fn first_batches(batch_size: NonZeroUsize) -> usize {
     256_usize.div_ceil(batch_size.get()).max(2)
 }
+/// Records that follow one another in an object are read together up to this: from 8 MiB on a request's latency no longer
+/// counts.
+const TOGETHER: u64 = 8 << 20;
 
 /// The remote reads of one stream.
 pub(super) struct Fetcher {
@@ -121,7 +124,9 @@ impl Fetcher {
             let (mut chunk_plans, mut bytes) = (Vec::new(), 0);
             while let Some(next) = plans.peek() {
                 let more = next.as_ref().map_or(0, ReadPlan::len_bytes);
-                if chunk_plans.len() == chunk || (!chunk_plans.is_empty() && bytes + more > most) {
+                let full =
+                    chunk_plans.len() >= chunk && (bytes + more > TOGETHER || !follows(chunk_plans.last(), next));
+                if full || (!chunk_plans.is_empty() && bytes + more > most) {
                     break;
                 }
                 bytes += more;
@@ -151,6 +156,14 @@ impl Fetcher {
     pub(super) async fn finish(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
+}
+
+/// Whether a record lies right behind another.
+fn follows(last: Option<&Result<ReadPlan>>, next: &Result<ReadPlan>) -> bool {
+    let (Some(Ok(last)), Ok(next)) = (last, next) else { return false };
+    let (Some(last), Some(next)) = (last.extents.last(), next.extents.first()) else { return false };
+    let gap = next.range.start.checked_sub(last.range.end);
+    gap.is_some_and(|gap| gap <= UNIT) && last.source.identity() == next.source.identity() && last.name == next.name
 }
 
 fn units(bytes: u64) -> u32 {
@@ -328,13 +341,19 @@ async fn place(
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
     while let Some(Fetched { first, bytes, permit }) = next {
-        let range = first..first + bytes.len();
-        let take = |field: &mut Vec<Option<Rows>>| {
-            let rows = field[range.clone()].iter_mut().filter_map(Option::take);
-            rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
-        };
-        let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-        run.setup.workers.submit(Task::new(&assembly, first, part).fetched(bytes, permit));
+        // What was read together is decoded by as many threads as there are.
+        let (mut first, mut bytes) = (first, bytes.into_iter());
+        while bytes.len() > 0 {
+            let bytes: Vec<_> = bytes.by_ref().take(run.setup.workers.chunk(count)).collect();
+            let range = first..first + bytes.len();
+            let take = |field: &mut Vec<Option<Rows>>| {
+                let rows = field[range.clone()].iter_mut().filter_map(Option::take);
+                rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
+            };
+            let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
+            run.setup.workers.submit(Task::new(&assembly, first, part).fetched(bytes, Arc::clone(&permit)));
+            first = range.end;
+        }
         next = arrivals.recv().await;
     }
 }

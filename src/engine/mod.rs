@@ -114,6 +114,8 @@ pub(crate) struct FieldRows {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
+    /// Of a field of bytes: the most in a row. It has no tensor, and no memory of its own in `pool`.
+    pub(crate) most: Option<usize>,
     /// Rows that the workers write.
     pub(crate) pool: Pool,
     /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
@@ -218,6 +220,8 @@ pub(crate) fn lower_field(
         }
         FieldKind::Label => plain(Vec::new(), DType::I64),
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
+        // Rows without width: its values travel with the samples.
+        FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
     })
 }
 

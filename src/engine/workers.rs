@@ -655,6 +655,12 @@ impl Thread {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
             self.chunk.learn(prepared + decode + transform, count);
         }
+        if assembly.run.setup.fields.iter().any(|field| field.most.is_some()) {
+            let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
+            let values =
+                done.map(|(i, (item, _))| (first + i, item.sample.as_ref().map_or_else(|_| vec![], own_bytes)));
+            assembly.keep(values);
+        }
         let mut failed = Vec::new();
         let mut elsewhere = Vec::new();
         for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
@@ -698,6 +704,13 @@ impl Thread {
     }
 }
 
+/// The values of the fields of bytes, in memory of their own: a key must not keep the buffer of the image beside it.
+fn own_bytes(sample: &Sample) -> Vec<Bytes> {
+    let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
+    let values = sample.values.iter();
+    values.filter_map(|value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None }).collect()
+}
+
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 fn place_fields(
     sample: &mut Sample,
@@ -711,6 +724,18 @@ fn place_fields(
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,
+            // It rides with the sample: there is no row to write.
+            Value::Bytes(data) => match field.most {
+                Some(most) if data.len() <= most => continue,
+                Some(most) => {
+                    let what = format!("{} bytes of `{}`, which has {most} at most", data.len(), field.name);
+                    return Err(Error::corrupt(what).at_stage(Stage::Parse));
+                }
+                None => {
+                    let what = format!("bytes in `{}`, a field of another kind", field.name);
+                    return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse));
+                }
+            },
             Value::Volume(volume) => {
                 let began = Instant::now();
                 write_volume(volume, field.volume.as_ref(), rng, rows.row_mut(row))?;

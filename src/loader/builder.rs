@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
-    dataset::{Dataset, FieldKind, Narrow},
+    dataset::{Dataset, Field, FieldKind, Narrow},
     engine::{self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -293,8 +293,11 @@ impl LoaderBuilder {
         };
         // One thread reads a record, or a few small ones, at a time.
         let reads_inline = !dataset.needs_fetch() && dataset.largest_read() > 0;
+        // Of fields of bytes: in host memory wherever the tensors are.
+        let most = |field: &Field| if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
+        let of_bytes: u64 = dataset.schema().fields.iter().filter_map(most).map(|most| most as u64).sum();
         let needs = Needs {
-            batch: bytes_where(false),
+            batch: bytes_where(false).saturating_add(of_bytes.saturating_mul(config.batch_size as u64)),
             reads: if reads_inline {
                 dataset.largest_read().max(engine::READ_BYTES).saturating_mul(workers.get() as u64)
             } else {
@@ -333,10 +336,13 @@ impl LoaderBuilder {
 
         let mut prefetch = shares.prefetch;
         let make_fields = |prefetch: usize| -> Vec<FieldRows> {
-            let make = |((name, shape, dtype), (image, volume)): (&(String, Vec<usize>, DType), (&bool, &_))| {
+            type Made<'a> = ((&'a (String, Vec<usize>, DType), &'a Field), (&'a bool, &'a Option<LoweredVolume>));
+            let make = |(((name, shape, dtype), field), (image, volume)): Made<'_>| {
                 let len = FieldRows::row_bytes(shape, *dtype) * config.batch_size;
+                let most = most(field);
                 let on_host = || Pool::new(len, prefetch + 1);
-                let on_device = place.context().map(|context| Pool::on_device(context, len, prefetch + 1));
+                let context = place.context().filter(|_| most.is_none());
+                let on_device = context.map(|context| Pool::on_device(context, len, prefetch + 1));
                 let (pool, upload) = match on_device {
                     Some(pool) if *image => (pool, None),
                     upload => (on_host(), upload),
@@ -345,12 +351,13 @@ impl LoaderBuilder {
                     name: name.clone(),
                     shape: shape.clone(),
                     dtype: *dtype,
+                    most,
                     pool,
                     upload,
                     volume: Option::clone(volume),
                 }
             };
-            fields.iter().zip(image_fields.iter().zip(&volumes)).map(make).collect()
+            fields.iter().zip(&dataset.schema().fields).zip(image_fields.iter().zip(&volumes)).map(make).collect()
         };
         let mut rows = make_fields(prefetch);
         if place.is_device() {

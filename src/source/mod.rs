@@ -30,6 +30,7 @@ mod parse;
 mod read;
 mod requests;
 mod walk;
+mod write;
 
 use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
 
@@ -44,6 +45,8 @@ pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
 pub(crate) use requests::Reader;
+#[cfg(feature = "prepare")]
+pub(crate) use write::Writer as ObjectWriter;
 
 use self::requests::Requests;
 use crate::error::Result;
@@ -266,6 +269,11 @@ impl Source {
         }
     }
 
+    /// The local folder that this source is, if it is one.
+    pub(crate) fn folder(&self) -> Option<&std::path::Path> {
+        self.0.folder.as_deref()
+    }
+
     /// The part of this source below the folder `name`.
     pub fn child(&self, name: &str) -> Result<Self> {
         let prefix = self.path(name)?;
@@ -366,6 +374,40 @@ impl Source {
     pub fn open_inline(&self, name: &str, range: Range<u64>) -> Result<InlineRead> {
         self.begin_inline(name, range, None)
     }
+}
+
+/// Where what was found out about a place is kept: in `chosen`, or where the variables say; `None` for nowhere, which is
+/// so for stores of the caller too, as nobody can tell them apart.
+pub(crate) fn manifest_file(source: &Source, chosen: Option<&std::path::Path>, kind: &str) -> Option<PathBuf> {
+    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let dir = match (chosen, var("INFEED_MANIFEST_DIR")) {
+        (Some(chosen), _) => chosen.to_owned(),
+        (None, _) if source.store().is_empty() && source.folder().is_none() => return None,
+        (None, Some(dir)) if dir == "off" => return None,
+        (None, Some(dir)) => dir.into(),
+        (None, None) => {
+            let home = || var("HOME").map(|home| PathBuf::from(home).join(".cache"));
+            var("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("infeed")
+        }
+    };
+    let place = crate::fingerprint::Fingerprint::of("place").text(source.store()).text(source.url());
+    let place = source.folder().map_or(place.finish(), |folder| {
+        crate::fingerprint::Fingerprint::of("folder").bytes(folder.as_os_str().as_encoded_bytes()).finish()
+    });
+    Some(dir.join(format!("{place}.{kind}")))
+}
+
+/// Writes a file aside and renames it, so that a crash leaves the old one and two jobs do not mix.
+pub(crate) fn keep_file(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::fs;
+    fs::create_dir_all(file.parent().unwrap_or(std::path::Path::new(".")))?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+    let aside = file.with_extension(format!("{}-{now}.tmp", std::process::id()));
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
 }
 
 impl fmt::Debug for Source {

@@ -1,6 +1,6 @@
 //! Arguments as typed. Values are parsed here; whether they fit together is for the commands to say.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use infeed::{CacheSpec, DType, Device, Layout, codec::Split, sampler::LastBatch};
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Copy a dataset to a local folder or RAM disk: verified, resumable, within a bound
     Stage(StageArgs),
+    /// Resize, encode and pack a dataset into tar shards ahead of time: resumable, on all cores and ranks
+    Prepare(PrepareArgs),
     /// Generate data with the statistics of the real thing
     Synth(SynthArgs),
     /// Remove the demo's folder when the demo is gone, however it ended
@@ -84,6 +86,9 @@ pub(crate) struct DatasetArgs {
     /// [default: each file is a field; mask, label and seg begin the names of masks]
     #[arg(long = "field", value_name = "NAME=FILE[+FILE]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
+    /// Shards (tar, MDS, TFRecord): read these fields alone, like image,label
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub columns: Vec<String>,
     /// Volumes: records of each patient [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
@@ -97,6 +102,9 @@ impl DatasetArgs {
         }
         if let Some(pattern) = &self.pattern {
             open = open.pattern(pattern);
+        }
+        if !self.columns.is_empty() {
+            open = open.columns(&self.columns);
         }
         if let Some(samples) = self.samples_per_patient {
             open = open.samples_per_patient(samples);
@@ -232,6 +240,72 @@ pub(crate) struct StageArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct PrepareArgs {
+    /// Dataset to read
+    pub url: String,
+    /// Where to: a folder, made when it is not there, or a bucket and prefix; work that broke off goes on
+    pub out: String,
+    /// Resize so that the shorter side has N pixels; smaller images stay as they are
+    #[arg(long, value_name = "N", conflicts_with = "resize")]
+    pub shorter: Option<u32>,
+    /// Resize to exactly this size
+    #[arg(long, value_name = "HxW")]
+    pub resize: Option<Pair>,
+    /// Store JPEG of this quality, 1 to 100 [default: as they are; 90 where resized]
+    #[arg(long, value_name = "Q", conflicts_with = "raw")]
+    pub quality: Option<u8>,
+    /// Put a restart marker behind each row of blocks of the JPEGs that are encoded
+    #[arg(long, conflicts_with = "raw")]
+    pub restart_markers: bool,
+    /// Store pixels: ten times the space, no decoding
+    #[arg(long)]
+    pub raw: bool,
+    /// Pack in a random order with this seed
+    #[arg(long, value_name = "SEED")]
+    pub shuffle: Option<u64>,
+    /// Bytes of the source in a shard
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", conflicts_with = "parts")]
+    pub shard_size: Bytes,
+    /// Make N shards of equal numbers of records
+    #[arg(long, value_name = "N")]
+    pub parts: Option<NonZeroU64>,
+    /// Begin the shards' names with this
+    #[arg(long, value_name = "NAME", default_value = "shard")]
+    pub name: String,
+    /// This process among --world-size [default: from the launcher's environment]
+    #[arg(long, value_name = "R", requires = "world_size")]
+    pub rank: Option<u32>,
+    /// Processes that share the work [default: from the launcher's environment]
+    #[arg(long, value_name = "W", requires = "rank")]
+    pub world_size: Option<u32>,
+    /// Threads that decode and encode [default: auto, one for each core]
+    #[arg(long, value_name = "auto|N")]
+    pub workers: Option<Auto<usize>>,
+    /// Leave out images that can't be decoded, this many at most
+    #[arg(long, value_name = "N")]
+    pub skip_bad: Option<u64>,
+    /// Write all figures as JSON; with - to stdout, and the words to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+    #[command(flatten)]
+    pub dataset: DatasetArgs,
+}
+
+/// `HxW`, or one number for a square.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair(pub u32, pub u32);
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (height, width) = text.split_once('x').unwrap_or((text, text));
+        let number = |text: &str| text.parse().map_err(|_| "use height and width, such as 256x256".to_owned());
+        Ok(Self(number(height)?, number(width)?))
+    }
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SynthArgs {
     /// What to make
     pub kind: SynthKind,
@@ -325,6 +399,8 @@ pub(crate) enum SynthKind {
     Imagenet,
     /// 257 class folders of smaller photographs
     Caltech,
+    /// The photographs of imagenet, in tar shards
+    Tar,
     /// The official binary files, 10 classes
     Cifar10,
     /// The official binary files, 100 classes in 20 groups
@@ -457,6 +533,13 @@ mod tests {
         assert_eq!("2GiB".parse::<Auto<Bytes>>(), Ok(Auto(Some(Bytes(2 << 30)))));
         assert!("many".parse::<Auto<usize>>().is_err());
         assert!("-1".parse::<Auto<usize>>().is_err());
+    }
+
+    #[test]
+    fn a_size_is_a_pair_or_a_square() {
+        assert_eq!("256x224".parse(), Ok(Pair(256, 224)));
+        assert_eq!("256".parse(), Ok(Pair(256, 256)));
+        assert!("256x".parse::<Pair>().is_err() && "-1x3".parse::<Pair>().is_err());
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl Checksum {
                 self.add(row_hash(hasher, place, name, tensor.dtype().name(), bytes));
             }
         }
+        for (name, values) in batch.byte_fields() {
+            for (row, value) in values.iter().enumerate().take(batch.valid()) {
+                let place =
+                    Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
+                self.add(row_hash(hasher, place, name, "bytes", value));
+            }
+        }
         Ok(())
     }
 

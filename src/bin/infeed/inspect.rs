@@ -99,6 +99,9 @@ struct Record {
     channels: Option<u8>,
     /// Labels by field name.
     labels: BTreeMap<String, i64>,
+    /// Beginnings of fields of bytes, by field name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    texts: BTreeMap<String, String>,
     error: Option<String>,
 }
 
@@ -208,6 +211,10 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.labels.insert(field.name.clone(), *label);
                 continue;
             }
+            Value::Bytes(bytes) => {
+                found.texts.insert(field.name.clone(), beginning(bytes));
+                continue;
+            }
             Value::Encoded(bytes) if !field.mask => {
                 let head = &bytes[..bytes.len().min(64)];
                 let Some(codec) = codecs.iter().find(|codec| codec.recognises(head)) else {
@@ -249,6 +256,22 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
     Ok(())
 }
 
+/// As much of a text as a line of a table holds; bytes that are no text are escaped.
+fn beginning(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    // Bytes of a character that is cut here are shown as one that can't be read, behind what is shown.
+    let start = &bytes[..bytes.len().min(SHOWN * 4 + 4)];
+    let text: String = start.utf8_chunks().flat_map(|chunk| chunk.valid().chars().chain(invalid(chunk))).collect();
+    fn invalid(chunk: std::str::Utf8Chunk<'_>) -> Option<char> {
+        (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER)
+    }
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 impl FieldFindings {
     fn new(field: &Field) -> Self {
         let (kind, describe) = match &field.kind {
@@ -266,6 +289,9 @@ impl FieldFindings {
             }
             FieldKind::Label => ("label", "class index, i64".into()),
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
+            FieldKind::Bytes { most } => {
+                ("bytes", format!("bytes of any length, {} at most", units::size(*most as u64)))
+            }
             other => ("other", format!("{other:?}")),
         };
         Self { name: field.name.clone(), kind, describe }
@@ -344,7 +370,9 @@ impl DatasetFindings {
             return Ok(());
         }
         let mut table = report::table();
-        table.set_header(["record", "object", "bytes", "kind", "width x height", "label"]);
+        let texts = self.first_records.iter().any(|record| !record.texts.is_empty());
+        let header = ["record", "object", "bytes", "kind", "width x height", "label", "text"];
+        table.set_header(&header[..if texts { 7 } else { 6 }]);
         for record in &self.first_records {
             let size = record.width.zip(record.height).map(|(width, height)| format!("{width}x{height}"));
             let names = dataset.schema().classes.as_deref().unwrap_or_default();
@@ -354,14 +382,20 @@ impl DatasetFindings {
                 None if field == "label" => label.to_string(),
                 None => format!("{field} {label}"),
             });
-            table.add_row([
+            let mut row = vec![
                 record.record.to_string(),
                 record.object.clone(),
                 units::size(record.bytes),
                 record.kind.clone().unwrap_or_default(),
                 size.unwrap_or_default(),
                 labels.collect::<Vec<_>>().join(", "),
-            ]);
+            ];
+            if texts {
+                row.push(
+                    record.texts.iter().map(|(field, text)| format!("{field} {text}")).collect::<Vec<_>>().join(", "),
+                );
+            }
+            table.add_row(row);
         }
         out.line(format_args!("\n{}", table.trim_fmt()))?;
         for record in &self.first_records {

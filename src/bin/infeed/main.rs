@@ -8,6 +8,7 @@ mod gpu;
 mod inspect;
 mod options;
 mod out;
+mod prepare;
 mod process;
 mod report;
 mod run;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(args) => on_runtime(run::command(*args)),
         Command::Inspect(args) => on_runtime(inspect::command(args)),
         Command::Stage(args) => on_runtime(stage::command(args)),
+        Command::Prepare(args) => on_runtime(prepare::command(args)),
         Command::Synth(args) => synth::command(&args),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };

@@ -117,6 +117,43 @@ fn numpy_type(descr: &str) -> Option<(DType, bool)> {
     Some((dtype, swapped && dtype.size() > 1))
 }
 
+/// A header of version 1, padded so that the numbers begin at a multiple of 64, as numpy writes it.
+#[cfg(any(test, feature = "prepare"))]
+pub(crate) fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
+    let kind = match dtype {
+        DType::Bool => "b1",
+        DType::U8 => "u1",
+        DType::I8 => "i1",
+        DType::U16 => "u2",
+        DType::I16 => "i2",
+        DType::U32 => "u4",
+        DType::I32 => "i4",
+        DType::U64 => "u8",
+        DType::I64 => "i8",
+        DType::F16 => "f2",
+        DType::F32 => "f4",
+        DType::F64 => "f8",
+        // Numpy has no name for it: its bytes.
+        DType::Bf16 => "V2",
+    };
+    let order = match dtype.size() {
+        1 => '|',
+        _ if cfg!(target_endian = "big") => '>',
+        _ => '<',
+    };
+    let axes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    let comma = if axes.len() == 1 { "," } else { "" };
+    let dict = format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({}{comma}), }}", axes.join(", "));
+    let length = (10 + dict.len() + 1).next_multiple_of(64) - 10;
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    // At most 64 axes of 20 digits: far below what two bytes count.
+    header.extend_from_slice(&(length as u16).to_le_bytes());
+    header.extend_from_slice(dict.as_bytes());
+    header.resize(10 + length - 1, b' ');
+    header.push(b'\n');
+    header
+}
+
 /// The tensors of a safetensors header, in the order in which they lie; ranges begin behind the header.
 ///
 /// # Errors
@@ -301,6 +338,23 @@ mod tests {
         let scalar = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", &[]);
         assert_eq!(parse_npy(&scalar).unwrap().unwrap().shape, [0usize; 0]);
         assert_eq!(parse_npy(&scalar[..30]).unwrap().unwrap_err(), scalar.len() as u64, "more is needed");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (dtype, shape) in [
+            (DType::U8, vec![4, 5, 3]),
+            (DType::F32, vec![7]),
+            (DType::I64, vec![]),
+            (DType::Bool, vec![2, 2]),
+            (DType::F64, vec![1; MOST_AXES]),
+        ] {
+            let header = npy_header(dtype, &shape);
+            assert_eq!(header.len() % 64, 0);
+            let start = header.len() as u64;
+            let data = start..start + (shape.iter().product::<usize>() * dtype.size()) as u64;
+            assert_eq!(parse_npy(&header).unwrap().unwrap(), Array { dtype, shape, data, swapped: false });
+        }
     }
 
     #[test]

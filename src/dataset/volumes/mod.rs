@@ -25,11 +25,11 @@ use smallvec::SmallVec;
 
 use self::{
     header::{Coding, DataFiles, VolumeHeader, cover},
-    names::{FieldFiles, looks_like_mask},
+    names::FieldFiles,
 };
 use super::{
     Dataset, Field, FieldKind, Format, Narrow, OpenOptions, ReadPlan, Sample, Schema, SharedBytes, SharedRead, Value,
-    Volume, VolumeChannel, no_such_record, open::nothing_to_read,
+    Volume, VolumeChannel, channels::looks_like_mask, no_such_record, open::nothing_to_read,
 };
 use crate::{
     error::{Error, ErrorKind, Result},

@@ -87,12 +87,6 @@ pub(super) struct FieldFiles {
     pub(super) mask: bool,
 }
 
-/// Masks by their names: `mask`, `mask2`, `label`, `labels`, `seg`, `segmentation`, …
-pub(super) fn looks_like_mask(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["mask", "label", "seg"].iter().any(|word| name.starts_with(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

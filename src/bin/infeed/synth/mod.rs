@@ -7,6 +7,7 @@ mod cifar;
 mod folder;
 mod nrrd;
 mod picture;
+mod tar;
 mod tiff;
 
 use std::{
@@ -80,7 +81,7 @@ impl Plan {
     fn new(args: &SynthArgs) -> Result<Self, Failure> {
         let usage = |message: String| Err(Failure::Usage(message));
         let (default, most) = match args.kind {
-            SynthKind::Imagenet => (1000, 1000),
+            SynthKind::Imagenet | SynthKind::Tar => (1000, 1000),
             SynthKind::Caltech => (257, 257),
             SynthKind::Cifar10 => (10, 10),
             SynthKind::Cifar100 => (100, 100),
@@ -132,6 +133,7 @@ pub(crate) fn make(plan: Plan, tiff: &TiffArgs, dir: &Path, out: &mut Out) -> Re
     match plan.kind {
         SynthKind::Imagenet | SynthKind::Caltech => write_all(&folder::Folder::new(plan), dir, out),
         SynthKind::Nrrd => write_all(&nrrd::Nrrd::new(plan), dir, out),
+        SynthKind::Tar => write_all(&tar::Shards::new(plan), dir, out),
         SynthKind::Cifar10 | SynthKind::Cifar100 => write_all(&cifar::Cifar::new(plan), dir, out),
         SynthKind::Tiff => write_all(&tiff::Tiffs::new(plan, shape), dir, out),
     }

@@ -1,0 +1,24 @@
+//! Opens made-up objects as a dataset and reads every record: errors are fine, panics and endless memory are not.
+
+use std::sync::Arc;
+
+use futures::executor::block_on;
+use infeed::{SampleRng, Source, dataset::open_source};
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+/// Opens and reads a source that holds these objects.
+pub fn read_all(objects: &[(&str, &[u8])]) {
+    let store = InMemory::new();
+    for (name, bytes) in objects {
+        block_on(store.put(&Path::from(*name), bytes.to_vec().into())).expect("memory takes all");
+    }
+    let source = Source::from_store(Arc::new(store), Path::default(), "fuzz://");
+    let Ok(dataset) = block_on(open_source(source).into_future()) else { return };
+    for record in 0..dataset.len().min(1000) {
+        let Ok(plan) = dataset.plan(record, SampleRng::new(0, 0, record)) else { continue };
+        let bytes: Result<Vec<_>, _> = plan.extents.iter().map(|extent| block_on(extent.read())).collect();
+        if let Ok(bytes) = bytes {
+            let _ = dataset.parse(record, &plan, &bytes);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Prepared shards: the same bytes however the work was done, and the pictures of the dataset they were made from.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    num::NonZeroU64,
+    path::Path,
+    process::{Command, Output, Stdio},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use infeed::{
+    Dataset, ErrorKind, Result, Shard, Source, Transform,
+    dataset::dataset_contract,
+    open,
+    prepare::{Prepare, Prepared, Size, Store},
+};
+use object_store::ObjectStoreExt;
+use tempfile::TempDir;
+
+use crate::support::{PATIENCE, builder, drain};
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null()).args(args);
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    let output = command(args).output().expect("the binary starts");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// Photographs in class folders, made once.
+fn photos() -> &'static str {
+    static DATA: OnceLock<(TempDir, String)> = OnceLock::new();
+    let (_, path) = DATA.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("photos").display().to_string();
+        run(&["synth", "imagenet", &path, "--count", "40", "--classes", "4", "--seed", "3"]);
+        (dir, path)
+    });
+    path
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn opened(url: &str) -> Arc<dyn Dataset> {
+    wait(open(url).into_future()).unwrap()
+}
+
+/// Prepares the photographs, small, in shards of a few.
+fn prepared(out: &Path, set: impl FnOnce(Prepare<'static>) -> Prepare<'static>) -> Result<Prepared> {
+    let prepare = Prepare::new(opened(photos()), out.display().to_string());
+    wait(set(prepare.size(Size::Exact(32, 40)).shuffle(5).shard_size(600 << 10)).run())
+}
+
+/// All files of a folder, hidden ones too.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+}
+
+fn same(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) {
+    let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(a), names(b));
+    for (name, bytes) in a {
+        assert!(b[name] == *bytes, "{name} differs");
+    }
+}
+
+#[test]
+fn workers_and_ranks_change_no_byte() {
+    let (one, many, ranks) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let done = prepared(one.path(), |p| p.workers(1)).unwrap();
+    assert!(done.complete && done.records == 40 && done.shards > 3, "{done:?}");
+    prepared(many.path(), |p| p.workers(4)).unwrap();
+    same(&files(one.path()), &files(many.path()));
+    for (rank, complete) in [(2, false), (0, false), (1, true)] {
+        let done = prepared(ranks.path(), |p| p.shard(Shard::new(rank, 3).unwrap()).workers(2)).unwrap();
+        assert_eq!(done.complete, complete, "the last rank writes the manifest");
+        assert!(done.own_shards < done.shards);
+    }
+    same(&files(one.path()), &files(ranks.path()));
+    let dataset = opened(one.path().to_str().unwrap());
+    wait(dataset_contract(&*dataset)).unwrap();
+    assert_eq!(dataset.len(), 40);
+    assert_eq!(dataset.schema().classes, opened(photos()).schema().classes, "class names are kept");
+}
+
+#[test]
+fn work_goes_on_where_it_was_broken_off() {
+    let (whole, broken) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let all = prepared(whole.path(), |p| p).unwrap();
+    prepared(broken.path(), |p| p).unwrap();
+    let at = |name: &str| broken.path().join(name);
+    // As kills leave it: a shard without its sidecar, another half-written under its hidden name, no manifest.
+    fs::remove_file(at("shards.infeed")).unwrap();
+    fs::remove_file(at("shard-000001.infeed")).unwrap();
+    for name in ["shard-000002.tar", "shard-000002.infeed"] {
+        fs::remove_file(at(name)).unwrap();
+    }
+    fs::write(at(".shard-000002.tar.part"), b"half").unwrap();
+    // And as a bad disk leaves it.
+    let mut damaged = fs::read(at("shard-000000.tar")).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(at("shard-000000.tar"), damaged).unwrap();
+    let done = prepared(broken.path(), |p| p.workers(3)).unwrap();
+    assert_eq!((done.found, done.complete), (all.shards - 3, true));
+    same(&files(whole.path()), &files(broken.path()));
+    let again = prepared(broken.path(), |p| p).unwrap();
+    assert_eq!((again.found, again.records), (all.shards, 0));
+}
+
+#[test]
+fn a_killed_run_goes_on_and_gives_the_same_bytes() {
+    let (whole, killed) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let arguments = |out: &TempDir| {
+        let words =
+            ["prepare", photos(), out.path().to_str().unwrap(), "--shorter", "200", "--parts", "8", "--workers", "1"];
+        words.map(str::to_owned)
+    };
+    let arguments = |out: &TempDir| arguments(out).to_vec();
+    let words = |out: &TempDir| arguments(out);
+    run(&words(&whole).iter().map(String::as_str).collect::<Vec<_>>());
+    let mut child = command(&words(&killed).iter().map(String::as_str).collect::<Vec<_>>());
+    let mut child = child.stdout(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !killed.path().join("shard-000001.infeed").exists() && child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run(&words(&killed).iter().map(String::as_str).collect::<Vec<_>>());
+    same(&files(whole.path()), &files(killed.path()));
+}
+
+#[test]
+fn shards_kept_as_they_are_hold_the_files_of_the_folder() {
+    let out = TempDir::new().unwrap();
+    let prepare = Prepare::new(opened(photos()), out.path().display().to_string()).parts(NonZeroU64::new(3).unwrap());
+    wait(prepare.run()).unwrap();
+    let rows = |url: &str| {
+        let transform = Transform::new().resize_exact(24, 24);
+        let loader = builder(opened(url)).batch_size(40).transform(transform).build_blocking().unwrap();
+        let batch = drain(loader.epoch(0)).unwrap().remove(0);
+        (batch["image"].bytes().unwrap().to_vec(), batch["label"].to_vec::<i64>().unwrap())
+    };
+    assert!(rows(photos()) == rows(out.path().to_str().unwrap()));
+}
+
+#[test]
+fn raw_pixels_are_those_of_the_resized_picture() {
+    let (raw, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    prepared(raw.path(), |p| p.store(Store::Raw)).unwrap();
+    let pixels = |url: &str, transform: Transform| {
+        let loader = builder(opened(url)).batch_size(40).transform(transform).dtype(infeed::DType::U8);
+        let batch = drain(loader.build_blocking().unwrap().epoch(0)).unwrap().remove(0);
+        let image = &batch["image"];
+        // By key: the shards are in another order.
+        let keys: Vec<usize> = match batch.bytes("key") {
+            Some(keys) => keys.iter().map(|key| str::from_utf8(key).unwrap().parse().unwrap()).collect(),
+            None => (0..40).collect(),
+        };
+        let rows = image.bytes().unwrap().chunks(image.row_bytes()).map(<[u8]>::to_vec);
+        keys.into_iter().zip(rows).collect::<BTreeMap<_, _>>()
+    };
+    let size = || Transform::new().resize_exact(32, 40);
+    let expected = pixels(photos(), size());
+    assert!(pixels(raw.path().to_str().unwrap(), size()) == expected);
+    // Encoded ones are close to them.
+    prepared(out.path(), |p| p.quality(95).restart_markers(true)).unwrap();
+    let shard = fs::read(out.path().join("shard-000000.tar")).unwrap();
+    // 32 rows are four rows of blocks, with three markers between them.
+    let marked = [0xd0, 0xd1, 0xd2].map(|marker| shard.windows(2).any(|w| w == [0xff, marker]));
+    assert_eq!(marked, [true; 3]);
+    let encoded = pixels(out.path().to_str().unwrap(), size());
+    let mut squares = 0.0;
+    for (key, row) in &expected {
+        squares += row.iter().zip(&encoded[key]).map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2)).sum::<f64>();
+    }
+    let psnr = 10.0 * (255.0f64.powi(2) * (40 * 32 * 40 * 3) as f64 / squares).log10();
+    assert!(psnr > 32.0, "{psnr} dB");
+}
+
+#[test]
+fn what_cannot_be_prepared_is_refused() {
+    let out = TempDir::new().unwrap();
+    for set in [
+        (|p: Prepare<'static>| p.quality(0)) as fn(Prepare<'static>) -> Prepare<'static>,
+        |p| p.size(Size::Exact(0, 3)),
+        |p| p.size(Size::Shorter(100_000)),
+        |p| p.shard_size(0),
+        |p| p.name("a/b"),
+        |p| p.workers(0),
+    ] {
+        assert_eq!(prepared(out.path(), set).unwrap_err().kind(), ErrorKind::Config);
+    }
+    prepared(out.path(), |p| p).unwrap();
+    let error = prepared(out.path(), |p| p.quality(50)).unwrap_err();
+    assert!(error.to_string().contains("shards of another dataset, or of other settings"), "{error}");
+}
+
+#[test]
+fn a_store_gets_the_bytes_of_a_folder() {
+    let out = TempDir::new().unwrap();
+    let store = Source::memory("prepare-test");
+    // Above 16 MiB an object is sent in parts.
+    let dataset = opened("synthetic://?count=250&height=160&width=160&classes=3");
+    let prepare = |url: String| wait(Prepare::new(Arc::clone(&dataset), url).parts(NonZeroU64::new(1).unwrap()).run());
+    let local = prepare(out.path().display().to_string()).unwrap();
+    let remote = prepare("memory://prepare-test/x/y".into()).unwrap();
+    assert_eq!(local, remote);
+    assert!(local.bytes_written > 17 << 20, "{local:?}");
+    for (name, bytes) in files(out.path()) {
+        let path = object_store::path::Path::from(format!("x/y/{name}"));
+        let stored = wait(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+        assert!(stored == bytes, "{name} differs");
+    }
+    assert_eq!(prepare("memory://prepare-test/x/y".into()).unwrap().found, 1, "it is not made again");
+    let dataset = opened("memory://prepare-test/x/y");
+    wait(dataset_contract(&*dataset)).unwrap();
+    assert_eq!(dataset.len(), 250);
+}

@@ -1,0 +1,374 @@
+//! Tar shards: the samples are those of the files they were packed from; any record is read alone; what is damaged or told
+//! wrongly is an error that says where.
+
+use std::{fs, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use infeed::{
+    DType, Error, ErrorKind, LastBatch, Order, Result, SampleRng, Transform,
+    dataset::{Dataset, Open, Value, dataset_contract, open, open_source},
+};
+use proptest::prelude::*;
+
+use crate::support::{builder, cases, drain, store::Tracker};
+
+/// Files of a tar, in order.
+type Files = Vec<(String, Vec<u8>)>;
+
+fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        // Long names become members of their own, as GNU tar writes them.
+        tar.append_data(&mut header, name, &bytes[..]).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+/// A picture that tells its number.
+fn picture(i: usize) -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let pixel = image::Rgb([i as u8, (i >> 8) as u8, 7]);
+    image::RgbImage::from_pixel(6 + i as u32 % 3, 5, pixel).write_to(&mut file, image::ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+/// `count` samples: picture, label, JSON of another length each.
+fn samples(first: usize, count: usize) -> Files {
+    (first..first + count)
+        .flat_map(|i| {
+            let json = format!("{{\"n\": {i}, \"x\": \"{}\"}}", "y".repeat(i % 50));
+            [
+                (format!("d/{i:05}.png"), picture(i)),
+                (format!("d/{i:05}.cls"), (i % 10).to_string().into_bytes()),
+                (format!("d/{i:05}.json"), json.into_bytes()),
+            ]
+        })
+        .collect()
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    fs::write(dir.join(name), bytes).unwrap();
+}
+
+/// Shards of 20, 1 and 9 samples.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, first, count) in [("a-0.tar", 0, 20), ("a-1.tar", 20, 1), ("a-2.tar", 21, 9)] {
+        write(dir.path(), name, &pack(&samples(first, count)));
+    }
+    dir
+}
+
+fn at(dir: &tempfile::TempDir) -> Open {
+    open(dir.path().to_str().unwrap())
+}
+
+fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
+    futures::executor::block_on(open.into_future())
+}
+
+fn sound(open: Open) -> Arc<dyn Dataset> {
+    let dataset = opened(open).unwrap();
+    futures::executor::block_on(dataset_contract(&*dataset)).unwrap();
+    dataset
+}
+
+fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
+    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
+    let read: Result<Vec<Bytes>> = plan.extents.iter().map(|e| futures::executor::block_on(e.read())).collect();
+    Ok(dataset.parse(record, &plan, &read?)?.values.into_vec())
+}
+
+fn error_of(dir: &tempfile::TempDir) -> Error {
+    opened(at(dir)).expect_err("bad shards")
+}
+
+fn names(dataset: &dyn Dataset) -> Vec<&str> {
+    dataset.schema().fields.iter().map(|field| field.name.as_str()).collect()
+}
+
+#[test]
+fn samples_are_what_was_packed() {
+    let dir = folder();
+    for round in ["by headers", "by the manifest"] {
+        let dataset = sound(at(&dir));
+        assert_eq!((dataset.format(), dataset.len()), ("tar", 30), "{round}");
+        assert_eq!(names(&*dataset), ["image", "label", "json", "key"]);
+        assert_eq!(&dataset.groups().unwrap()[..], [0, 20, 21]);
+        for record in 0..30 {
+            let i = record as usize;
+            let [Value::Encoded(image), Value::Label(label), Value::Bytes(json), Value::Bytes(key)] =
+                &values(&*dataset, record).unwrap()[..]
+            else {
+                panic!("other fields")
+            };
+            assert_eq!((&image[..], *label), (&picture(i)[..], (i % 10) as i64));
+            assert!(json.starts_with(format!("{{\"n\": {i},").as_bytes()));
+            assert_eq!(key, format!("d/{i:05}").as_bytes());
+        }
+        assert!(dir.path().join("shards.infeed").exists(), "the index is kept");
+        assert!(dataset.object(29).ends_with("a-2.tar"));
+    }
+}
+
+#[test]
+fn patterns_name_some_of_the_shards() {
+    let dir = folder();
+    let at = |pattern: &str| open(format!("{}/{pattern}", dir.path().display()));
+    assert_eq!(sound(at("a-{1..2}.tar")).len(), 10);
+    assert_eq!(sound(at("a-{0,2}.tar")).len(), 29);
+    let twice = format!("{0}/a-1.tar::{0}/a-{{1..2}}.tar", dir.path().display());
+    assert_eq!(sound(open(twice)).len(), 11);
+    let error = opened(at("a-{2..5}.tar")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("3 of the 4 objects") && error.to_string().contains("a-3.tar"), "{error}");
+    assert_eq!(sound(open(dir.path().join("a-2.tar").display().to_string())).len(), 9, "one shard by its name");
+}
+
+#[test]
+fn fields_are_chosen() {
+    let dir = folder();
+    let dataset = sound(at(&dir).columns(["label", "key"]));
+    assert_eq!(names(&*dataset), ["label", "key"]);
+    assert!(dataset.largest_read() < 2000, "pictures are not read: {}", dataset.largest_read());
+    let error = opened(at(&dir).columns(["depth"])).unwrap_err().to_string();
+    assert!(error.contains("no member is a field `depth`") && error.contains("image, json, label, key"), "{error}");
+}
+
+#[test]
+fn arrays_pixels_and_many_extensions_are_fields() {
+    let npy = |shape: &str, descr: &str, bytes: &[u8]| {
+        let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let length = (dict.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], dict.as_bytes(), bytes].concat()
+    };
+    let sample = |i: u8| {
+        let pixels = npy("(2, 1, 3)", "|u1", &[i; 6]);
+        let box_ = npy("(2,)", "<f4", &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat());
+        let list = [
+            ("image.npy", pixels),
+            ("box.npy", box_),
+            ("depth.png", picture(1)),
+            ("x.cls", vec![b'4']),
+            ("mp4", vec![0]),
+        ];
+        list.map(|(extension, bytes)| (format!("{i}.{extension}"), bytes))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let files: Files = (0..3).flat_map(sample).collect();
+    write(dir.path(), "x.tar", &pack(&files));
+    let dataset = sound(at(&dir));
+    assert_eq!(names(&*dataset), ["image", "depth", "x", "box", "key"]);
+    let values = values(&*dataset, 2).unwrap();
+    assert!(
+        matches!(&values[0], Value::Pixels { info, data } if (info.height, info.width) == (2, 1) && data[..] == [2; 6])
+    );
+    assert!(matches!(&values[2], Value::Label(4)));
+    let loader = builder(Arc::clone(&dataset)).batch_size(3).transform(Transform::new().resize_exact(2, 2));
+    let batch = drain(loader.build_blocking().unwrap().epoch(0)).unwrap().remove(0);
+    assert_eq!((batch["box"].shape(), batch["box"].dtype()), (&[3, 2][..], DType::F32));
+    assert_eq!(batch["box"].as_slice::<f32>().unwrap(), [1.5, 0.0, 1.5, 1.0, 1.5, 2.0]);
+    assert_eq!(names(&*sound(at(&dir).columns(["mp4"]))), ["mp4"]);
+
+    let other = npy("(3,)", "<f4", &[0; 12]);
+    write(dir.path(), "y.tar", &pack(&[("9.box.npy".into(), other)]));
+    let dataset = opened(at(&dir).columns(["box"])).unwrap();
+    let error = self::values(&*dataset, 3).unwrap_err().to_string();
+    assert!(error.contains("f32 [3], the first record has f32 [2]"), "{error}");
+}
+
+#[test]
+fn long_names_and_both_kinds_of_headers_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = format!("{}/picture", "folder/".repeat(40));
+    let gnu = pack(&[(format!("{long}1.txt"), b"one".to_vec())]);
+    let mut pax = tar::Builder::new(Vec::new());
+    let name = format!("{long}2.txt");
+    pax.append_pax_extensions([("path", name.as_bytes())]).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_size(3);
+    header.set_path("short.txt").unwrap();
+    header.set_cksum();
+    pax.append(&header, &b"two"[..]).unwrap();
+    write(dir.path(), "a.tar", &gnu);
+    let dataset = sound(at(&dir));
+    assert!(
+        matches!(&values(&*dataset, 0).unwrap()[1], Value::Bytes(key) if key[..] == format!("{long}1").as_bytes()[..])
+    );
+    fs::remove_file(dir.path().join("shards.infeed")).unwrap();
+    write(dir.path(), "a.tar", &pax.into_inner().unwrap());
+    let dataset = sound(at(&dir));
+    assert!(
+        matches!(&values(&*dataset, 0).unwrap()[1], Value::Bytes(key) if key[..] == format!("{long}2").as_bytes()[..])
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_shard_is_told() {
+    let dir = folder();
+    let a = |bytes: &[u8]| {
+        let _ = fs::remove_file(dir.path().join("shards.infeed"));
+        write(dir.path(), "a-1.tar", bytes);
+        error_of(&dir).to_string()
+    };
+    let files = samples(20, 3);
+    let whole = pack(&files);
+    let picture = files[0].1.len();
+    let error = a(&whole[..512 + picture - 5]);
+    let says = format!("`d/00020.png` ends after {} of {picture} bytes", picture - 5);
+    assert!(error.contains(&says) && error.contains("a-1.tar @ 0.."), "{error}");
+    let next = 512 + picture.next_multiple_of(512);
+    let error = a(&whole[..next + 100]);
+    assert!(error.contains("100 bytes where a header of 512 belongs"), "{error}");
+    let mut broken = whole.clone();
+    broken[3] ^= 1;
+    let error = a(&broken);
+    assert!(error.contains("its checksum is wrong") && error.contains("@ 0..512"), "{error}");
+    let twice: Files = files.iter().chain(&files[..1]).cloned().collect();
+    let error = a(&pack(&twice));
+    assert!(error.contains("key `d/00020` comes again after other keys"), "{error}");
+    let doubled: Files = [&files[..1], &files[..1]].concat();
+    let error = a(&pack(&doubled));
+    assert!(error.contains("`d/00020.png` is there twice"), "{error}");
+    let error = a(&pack(&[&files[..2], &files[3..]].concat()));
+    assert!(error.contains("1 of 32 samples have no `json`, the first is key `d/00020`"), "{error}");
+    let error = a(&[0x1f, 0x8b].repeat(1000));
+    assert!(error.contains("gzip"), "{error}");
+}
+
+#[test]
+fn a_tar_without_the_zeros_at_its_end_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = pack(&samples(0, 3));
+    tar.truncate(tar.len() - 1024);
+    while tar.ends_with(&[0; 512]) {
+        tar.truncate(tar.len() - 512);
+    }
+    write(dir.path(), "a.tar", &tar);
+    // Even the padding of the last member may lack.
+    tar.truncate(tar.len() - 1);
+    write(dir.path(), "b.tar", &tar);
+    write(dir.path(), "empty.tar", &[]);
+    assert_eq!(sound(at(&dir)).len(), 6);
+}
+
+#[test]
+fn compressed_tars_are_refused_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "x.tar.gz", b"whatever");
+    let error = error_of(&dir);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("x.tar.gz") && error.to_string().contains("infeed stage"), "{error}");
+}
+
+#[test]
+fn splits_side_by_side_are_not_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "train-0.tar", &pack(&samples(0, 4)));
+    write(dir.path(), "val-0.tar", &pack(&samples(0, 3)));
+    let error = error_of(&dir);
+    assert!(error.to_string().contains("shards of several splits: train, val"), "{error}");
+    assert_eq!(sound(at(&dir).split("val")).len(), 3);
+}
+
+#[test]
+fn a_stale_index_is_found_when_the_record_is_read() {
+    let dir = folder();
+    sound(at(&dir));
+    // Of the same size, with other members in other places.
+    let mut files = samples(0, 20);
+    files.rotate_left(3);
+    let other = pack(&files);
+    assert_eq!(other.len(), fs::read(dir.path().join("a-0.tar")).unwrap().len());
+    write(dir.path(), "a-0.tar", &other);
+    let dataset = opened(at(&dir)).unwrap();
+    let error = values(&*dataset, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(
+        error.to_string().contains("the index does not fit the tar") && error.to_string().contains("a-0.tar @"),
+        "{error}"
+    );
+    // Another size is seen at once, and the shard indexed again.
+    write(dir.path(), "a-0.tar", &pack(&samples(0, 5)));
+    assert_eq!(sound(at(&dir)).len(), 15);
+}
+
+#[test]
+fn an_index_of_dali_is_read_in_place_of_the_headers() {
+    let files: Vec<(String, Bytes)> = vec![
+        ("a.tar".into(), pack(&samples(0, 2)).into()),
+        ("a.idx".into(), "v1.2 1\npng 512 70 d/00000.png cls 1536 1 d/00000.cls\n".into()),
+    ];
+    let tracker = Tracker::holding(files);
+    let dataset = opened(open_source(tracker.source())).unwrap();
+    assert_eq!(dataset.len(), 1, "it is believed");
+    assert!(tracker.names().iter().all(|name| name == "a.idx"), "{:?}", tracker.log_of_requests());
+}
+
+#[test]
+fn a_remote_shard_is_indexed_in_few_requests_and_resumed_without_what_came_before() {
+    let tracker = Tracker::holding((0..4).map(|n| (format!("{n}.tar"), pack(&samples(n * 100, 100)))));
+    let cache = tempfile::tempdir().unwrap();
+    let again = || opened(open_source(tracker.source()).manifests(cache.path())).unwrap();
+    let dataset = again();
+    assert!(tracker.requests() <= 8, "{:?}", tracker.log_of_requests());
+    tracker.reset();
+    assert_eq!(again().fingerprint(), dataset.fingerprint());
+    assert_eq!(tracker.requests(), 0, "the index was kept");
+
+    let transform = Transform::new().resize_exact(4, 4);
+    let loader = builder(dataset).batch_size(10).transform(transform).build_blocking().unwrap();
+    let all = drain(loader.epoch(0)).unwrap();
+    let read: u64 = tracker.log_of_requests().iter().map(|r| r.range.clone().map_or(0, |r| r.end - r.start)).sum();
+    assert!(tracker.requests() <= 44, "neighbours are read together: {}", tracker.requests());
+    tracker.reset();
+    let rest = drain(loader.resume(all[36].state()).unwrap()).unwrap();
+    assert_eq!(rest.len(), 3);
+    for (a, b) in rest.iter().zip(&all[37..]) {
+        assert_eq!(
+            (a.records(), a["image"].bytes(), a.bytes("json")),
+            (b.records(), b["image"].bytes(), b.bytes("json"))
+        );
+    }
+    let log = tracker.log_of_requests();
+    assert!(log.iter().all(|r| r.name == "3.tar" && r.range.as_ref().is_some_and(|r| r.start > 50_000)), "{log:?}");
+    let resumed: u64 = log.iter().map(|r| r.range.clone().map_or(0, |r| r.end - r.start)).sum();
+    assert!(resumed <= read * 30 / 400 * 2, "{resumed} of {read} bytes");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(8, 100)))]
+
+    /// However a set is packed, its pictures are those of the folder.
+    #[test]
+    fn any_packing_gives_the_pictures_of_the_folder(
+        cuts in prop::collection::vec(1usize..12, 1..6), blocks in any::<bool>(), workers in 1usize..4,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = 0;
+        for (n, count) in cuts.iter().enumerate() {
+            write(dir.path(), &format!("s-{n}.tar"), &pack(&samples(first, *count)));
+            first += count;
+        }
+        (0..first).for_each(|i| write(folder.path(), &format!("{i:05}.png"), &picture(i)));
+        let order = if blocks { Order::Blocks { seed: 3, window: 8, lanes: None } } else { Order::Random { seed: 3 } };
+        let pictures = |dir: &tempfile::TempDir| {
+            let loader = builder(opened(at(dir)).unwrap()).batch_size(5).workers(workers).order(order);
+            let loader = loader.last_batch(LastBatch::Partial).transform(Transform::new().resize_exact(3, 3));
+            let batches = drain(loader.build_blocking().unwrap().epoch(0)).unwrap();
+            let mut rows = Vec::new();
+            for batch in batches {
+                let image = &batch["image"];
+                let bytes = image.bytes().unwrap().chunks(image.row_bytes());
+                rows.extend(batch.records().iter().copied().zip(bytes.map(<[u8]>::to_vec)));
+            }
+            rows.sort();
+            rows
+        };
+        prop_assert!(pictures(&dir) == pictures(&folder));
+    }
+}

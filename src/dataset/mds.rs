@@ -1,0 +1,547 @@
+//! MDS shards of MosaicML's streaming: `index.json` and `shard.00000.mds`, ….
+//!
+//! A shard is `u32 samples, u32 offsets[samples + 1], JSON, samples`, little-endian; a sample is a `u32` size for each column
+//! whose size varies, then the columns. The offsets of a shard are read when it is opened, samples by range.
+//!
+//! | encoding | is |
+//! |---|---|
+//! | `jpeg`, `png` | an image, by its first bytes |
+//! | `int`, `int64` of a column `label`, `class`, `cls`, `target` or `y` | a label |
+//! | `int`, `int64`, `uint8`, `uint16`, `float16`, `float32` | one number |
+//! | `ndarray:TYPE:SHAPE` | an array of these types |
+//! | `str`, `json`, `bytes` | bytes |
+//!
+//! Other columns are left out. Compressed shards are refused: nothing within them can be read alone.
+
+use std::{collections::HashMap, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use serde::Deserialize;
+
+use super::{
+    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value, no_such_record,
+    open::nothing_to_read,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    source::{Extent, Object, Source},
+    types::DType,
+};
+
+const INDEX: &str = "index.json";
+/// Shards whose offsets are read at a time.
+const AT_A_TIME: usize = 16;
+
+/// `index.json`, as far as it counts here.
+#[derive(Debug, Deserialize)]
+struct Index {
+    shards: Vec<Listed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    #[serde(default)]
+    format: String,
+    column_names: Vec<String>,
+    column_encodings: Vec<String>,
+    column_sizes: Vec<Option<u32>>,
+    raw_data: File,
+    samples: u32,
+    compression: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct File {
+    basename: String,
+    bytes: u64,
+}
+
+fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("the shard is cut or damaged; fetch it again")
+}
+
+/// What a column is.
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Image,
+    Label,
+    Bytes,
+    Numbers(DType, Vec<usize>),
+}
+
+/// A column of each sample.
+#[derive(Clone, Debug, PartialEq)]
+struct Column {
+    name: String,
+    /// Bytes, when they are the same in each sample.
+    size: Option<u32>,
+    /// Nothing for what is not read.
+    kind: Option<Kind>,
+}
+
+/// What a column of this encoding is; nothing for what is not read here.
+fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
+    let dtype = |name: &str| {
+        Some(match name {
+            "uint8" => DType::U8,
+            "uint16" => DType::U16,
+            "float16" => DType::F16,
+            "float32" => DType::F32,
+            "int" | "int64" => DType::I64,
+            _ => return None,
+        })
+    };
+    match encoding {
+        "jpeg" | "png" => Some(Kind::Image),
+        "str" | "json" | "bytes" => Some(Kind::Bytes),
+        "int" | "int64" if ["label", "class", "cls", "target", "y"].contains(&name) => Some(Kind::Label),
+        _ => match encoding.strip_prefix("ndarray:") {
+            Some(rest) => {
+                let (name, shape) = rest.split_once(':')?;
+                let shape: Option<Vec<usize>> = shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+                Some(Kind::Numbers(dtype(name)?, shape?))
+            }
+            None => Some(Kind::Numbers(dtype(encoding)?, vec![])),
+        },
+    }
+}
+
+/// Offsets of the samples of a shard of `size` bytes from its first bytes, `u32 samples` and so many offsets and one.
+fn parse_offsets(bytes: &[u8], samples: u32, size: u64) -> Result<Vec<u32>> {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
+    let found = words.next().ok_or_else(|| bad("the shard is cut in its first bytes"))?;
+    if found != samples {
+        return Err(bad(format!("the shard holds {found} samples, index.json says {samples}")));
+    }
+    let offsets: Vec<u32> = words.collect();
+    if !rest.is_empty() || offsets.len() as u64 != u64::from(samples) + 1 {
+        return Err(bad("the shard is cut in its offsets"));
+    }
+    let least = bytes.len() as u64;
+    let ascend = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+    let within = offsets.first().is_some_and(|first| u64::from(*first) >= least)
+        && offsets.last().is_some_and(|last| u64::from(*last) <= size);
+    match ascend && within {
+        true => Ok(offsets),
+        false => Err(bad("the offsets of samples do not ascend within the shard")),
+    }
+}
+
+/// Where each column lies in a sample.
+fn parse_sample(bytes: &[u8], sizes: impl Iterator<Item = Option<u32>> + Clone) -> Result<Vec<Range<usize>>> {
+    let cut = || bad("a sample is shorter than its columns");
+    let (mut words, mut at) = (0, 4 * sizes.clone().filter(Option::is_none).count());
+    let places = sizes.map(|size| {
+        let size = match size {
+            Some(size) => size,
+            None => {
+                let word = bytes.get(words..words + 4).and_then(|w| w.first_chunk()).ok_or_else(cut)?;
+                words += 4;
+                u32::from_le_bytes(*word)
+            }
+        };
+        let place = at..at.checked_add(size as usize).ok_or_else(cut)?;
+        at = place.end;
+        (place.end <= bytes.len()).then_some(place).ok_or_else(cut)
+    });
+    let places = places.collect::<Result<Vec<_>>>()?;
+    match at == bytes.len() {
+        true => Ok(places),
+        false => Err(bad(format!("a sample of {} bytes has columns of {at}", bytes.len()))),
+    }
+}
+
+/// The format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mds;
+
+impl Format for Mds {
+    fn name(&self) -> &'static str {
+        "mds"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        let shard = |o: &Object| o.name.ends_with(".mds") || o.name.contains(".mds.");
+        objects.iter().any(shard) && objects.iter().any(|o| o.name == INDEX || o.name.ends_with("/index.json"))
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            if options.labels.is_some() {
+                return Err(Error::config("MDS shards hold their labels themselves").hint("leave out labels"));
+            }
+            let folder = options.split.as_ref().map_or(String::new(), |split| format!("{split}/"));
+            let index = format!("{folder}{INDEX}");
+            let by_name =
+                |name: &str| objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|i| &objects[i]);
+            let Some(index) = by_name(&index) else {
+                let below = objects.iter().filter_map(|o| o.name.strip_suffix("/index.json"));
+                let splits: Vec<_> = below.take(5).collect();
+                return Err(match splits[..] {
+                    [] => nothing_to_read(source, &objects, "index.json of MDS shards"),
+                    _ => Error::config(format!("MDS shards lie in {}", splits.join(", ")))
+                        .at_object(source.url())
+                        .hint(format!("open one of these folders, or set split(\"{}\")", splits[0])),
+                });
+            };
+            let at = |e: Error| e.at_object(source.display_name(&index.name));
+            let bytes = index.extent(source).read().await?;
+            let listed: Index = serde_json::from_slice(&bytes)
+                .map_err(|e| at(bad("index.json is not what MDS shards have").with_source(e)))?;
+            let columns = columns_of(&listed, options).map_err(at)?;
+            let mut reads = Vec::new();
+            for listed in listed.shards.iter().filter(|listed| listed.samples > 0) {
+                let name = format!("{folder}{}", listed.raw_data.basename);
+                let packed = listed.compression.as_deref().filter(|kind| !kind.is_empty());
+                let object = match (by_name(&name), packed) {
+                    (Some(object), _) => object,
+                    (None, Some(kind)) => {
+                        let what = format!("a shard compressed with {kind} can't be read at any place");
+                        return Err(Error::new(ErrorKind::Unsupported, what)
+                            .at_object(source.display_name(&name))
+                            .hint("unpack the shards beside index.json, or write them with compression=None"));
+                    }
+                    (None, None) => {
+                        return Err(Error::new(ErrorKind::NotFound, "a shard that index.json names is not there")
+                            .at_object(source.display_name(&name)));
+                    }
+                };
+                if object.size != listed.raw_data.bytes {
+                    let what = format!("{} bytes, index.json says {}", object.size, listed.raw_data.bytes);
+                    return Err(bad(what).at_object(source.display_name(&name)));
+                }
+                reads.push(read_shard(source, object, listed.samples).boxed());
+            }
+            let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            Ok(Arc::new(MdsDataset::new(source, shards, columns, options)?) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The columns, which are to be those of each shard.
+fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
+    let mut all: Option<Vec<Column>> = None;
+    for listed in &index.shards {
+        let Listed { format, column_names: names, column_encodings: encodings, column_sizes: sizes, .. } = listed;
+        if !["mds", ""].contains(&format.as_str()) {
+            return Err(Error::new(ErrorKind::Unsupported, format!("shards of the format `{format}`"))
+                .hint("write them with MDSWriter"));
+        }
+        if names.len() != encodings.len() || names.len() != sizes.len() {
+            return Err(bad("a shard has not as many column names, encodings and sizes"));
+        }
+        let column = |((name, encoding), size): ((&String, &String), &Option<u32>)| {
+            let wanted = options.columns.as_ref().is_none_or(|fields| fields.contains(name));
+            let kind = kind_of(name, encoding).filter(|_| wanted);
+            if kind.is_none() && wanted {
+                tracing::info!(column = name, encoding, "a column that is left out");
+            }
+            Column { name: name.clone(), size: *size, kind }
+        };
+        let columns: Vec<Column> = names.iter().zip(encodings).zip(sizes).map(column).collect();
+        match &all {
+            None => all = Some(columns),
+            Some(all) if *all == columns => {}
+            Some(_) => {
+                let what = format!("`{}` has other columns than the first shard", listed.raw_data.basename);
+                return Err(Error::new(ErrorKind::Unsupported, what).hint("open the kinds of shards apart"));
+            }
+        }
+    }
+    let columns = all.ok_or_else(|| bad("index.json names no shards"))?;
+    let mut seen = HashMap::new();
+    if let Some(twice) = columns.iter().find(|column| seen.insert(&column.name, ()).is_some()) {
+        return Err(bad(format!("two columns are called `{}`", twice.name)));
+    }
+    match columns.iter().any(|column| column.kind.is_some()) {
+        true => Ok(columns),
+        false => Err(Error::new(ErrorKind::Unsupported, "no column of a kind that is read")
+            .hint("jpeg, png, int, str, json, bytes and ndarray:TYPE:SHAPE are")),
+    }
+}
+
+/// A shard among the others.
+#[derive(Debug)]
+struct Shard {
+    object: Object,
+    name: Arc<str>,
+    offsets: Vec<u32>,
+    /// Records of this shard and those before.
+    end: u64,
+}
+
+async fn read_shard(source: &Source, object: &Object, samples: u32) -> Result<Shard> {
+    let mut extent = object.extent(source);
+    extent.range = 0..(8 + 4 * u64::from(samples)).min(object.size);
+    let bytes = extent.read().await?;
+    let offsets = parse_offsets(&bytes, samples, object.size);
+    let offsets = offsets.map_err(|e| e.at_object(source.display_name(&object.name)).at_range(extent.range))?;
+    Ok(Shard { object: object.clone(), name: object.name.as_str().into(), offsets, end: 0 })
+}
+
+/// See [`Mds`].
+#[derive(Debug)]
+struct MdsDataset {
+    source: Source,
+    shards: Vec<Shard>,
+    columns: Vec<Column>,
+    schema: Schema,
+    largest: u64,
+    fingerprint: Fingerprint,
+}
+
+impl MdsDataset {
+    fn new(source: &Source, mut shards: Vec<Shard>, columns: Vec<Column>, options: &OpenOptions) -> Result<Self> {
+        let (mut end, mut largest) = (0, 0);
+        let mut print = Fingerprint::of("mds").number(shards.len() as u64);
+        for shard in &mut shards {
+            end += shard.offsets.len() as u64 - 1;
+            shard.end = end;
+            largest = shard.offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0).max(largest);
+            print = print.text(&shard.name).number(shard.object.size).number(end);
+        }
+        if end == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "the shards hold no samples").at_object(source.url()));
+        }
+        let field = |column: &Column| {
+            let kind = match column.kind.clone()? {
+                Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Label => FieldKind::Label,
+                Kind::Bytes => FieldKind::Bytes { most: column.size.unwrap_or(largest) as usize },
+                Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
+            };
+            let label = matches!(kind, FieldKind::Label);
+            Some(Field::new(if label { "label" } else { &column.name }, kind))
+        };
+        let fields: Vec<Field> = columns.iter().filter_map(field).collect();
+        let mut seen = std::collections::HashSet::new();
+        if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name.clone())) {
+            return Err(Error::new(ErrorKind::Unsupported, format!("two columns are the field `{}`", twice.name))
+                .at_object(source.url())
+                .hint("name those to read with columns(…)"));
+        }
+        let schema = Schema::new(fields).with_classes(options.classes.clone());
+        let fingerprint = print.finish();
+        Ok(Self { source: source.clone(), shards, columns, schema, largest: largest.into(), fingerprint })
+    }
+
+    /// Shard and range.
+    fn find(&self, record: u64) -> Option<(&Shard, Range<u64>)> {
+        let shard = self.shards.get(self.shards.partition_point(|shard| shard.end <= record))?;
+        let before = shard.end - (shard.offsets.len() as u64 - 1);
+        let i = usize::try_from(record - before).ok()?;
+        Some((shard, shard.offsets[i].into()..shard.offsets[i + 1].into()))
+    }
+
+    fn value(&self, kind: &Kind, data: Bytes) -> Result<Value> {
+        Ok(match kind {
+            Kind::Image => Value::Encoded(data),
+            Kind::Bytes => Value::Bytes(data),
+            Kind::Label => {
+                let label = data[..].try_into().map(i64::from_le_bytes);
+                let label = label.map_err(|_| bad(format!("a label of {} bytes, 8 belong there", data.len())))?;
+                let count = self.schema.classes.as_ref().map(|classes| classes.len());
+                let known = count.is_none_or(|count| usize::try_from(label).is_ok_and(|label| label < count));
+                match known {
+                    true => Value::Label(label),
+                    false => return Err(Error::corrupt(format!("label {label} is not among the classes"))),
+                }
+            }
+            Kind::Numbers(dtype, shape) => {
+                let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
+                match want == Some(data.len()) {
+                    true => Value::Array(data),
+                    false => return Err(bad(format!("{} bytes of {dtype} {shape:?}", data.len()))),
+                }
+            }
+        })
+    }
+}
+
+impl Dataset for MdsDataset {
+    fn len(&self) -> u64 {
+        self.shards.last().map_or(0, |shard| shard.end)
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "mds"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        let (shard, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
+        let whole = Extent::whole(&self.source, Arc::clone(&shard.name), shard.object.size);
+        Ok(ReadPlan::one(Extent { range, ..whole.with_etag(shard.object.etag.as_deref()) }))
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let (shard, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
+        let at = |e: Error| {
+            e.at_stage(Stage::Parse).at_object(self.source.display_name(&shard.name)).at_range(range.clone())
+        };
+        let bytes = bytes.first().ok_or_else(|| at(bad("the sample is cut")))?;
+        let places = parse_sample(bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
+        let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));
+        let value = |(column, kind, place): (&Column, &Kind, Range<usize>)| {
+            let named = |e: Error| at(e.at_object(format!("{}, {}", self.object(record), column.name)));
+            self.value(kind, bytes.slice(place)).map_err(named)
+        };
+        Ok(Sample::new(columns.map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.find(record).map_or_else(|| "mds".to_owned(), |(shard, _)| self.source.display_name(&shard.name))
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.source.reads_inline()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.largest
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.offsets.len() as u64 * 4).sum()
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        Some(self.shards.iter().map(|shard| shard.end - (shard.offsets.len() as u64 - 1)).collect())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dataset::{Open, dataset_contract, open_source};
+
+    /// Image, label, text, two floats and a pickle, as MDSWriter lays them out: columns in the order of their names.
+    const COLUMNS: [(&str, &str, Option<u32>); 5] = [
+        ("box", "ndarray:float32:2", Some(8)),
+        ("class", "int", Some(8)),
+        ("image", "jpeg", None),
+        ("odd", "pkl", None),
+        ("text", "str", None),
+    ];
+
+    fn sample(i: u8) -> Vec<u8> {
+        let (image, odd, text) = (vec![i; 100 + usize::from(i)], vec![1, 2], format!("text {i}"));
+        let sizes = [image.len(), odd.len(), text.len()].map(|n| (n as u32).to_le_bytes()).concat();
+        let floats = [0.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat();
+        [&sizes[..], &floats, &i64::from(i).to_le_bytes(), &image, &odd, text.as_bytes()].concat()
+    }
+
+    fn shard(numbers: Range<u8>) -> Vec<u8> {
+        let samples: Vec<Vec<u8>> = numbers.map(sample).collect();
+        let config = b"{\"version\": 2}";
+        let mut at = (8 + 4 * samples.len() + config.len()) as u32;
+        let mut out = (samples.len() as u32).to_le_bytes().to_vec();
+        for sample in &samples {
+            out.extend_from_slice(&at.to_le_bytes());
+            at += sample.len() as u32;
+        }
+        out.extend_from_slice(&at.to_le_bytes());
+        out.extend_from_slice(config);
+        out.extend(samples.concat());
+        out
+    }
+
+    fn open(shards: &[(Vec<u8>, u32)], change: impl Fn(&mut serde_json::Value)) -> Open {
+        let store = InMemory::new();
+        let put = |name: &str, bytes: Vec<u8>| block_on(store.put(&Path::from(name), bytes.into())).unwrap();
+        let mut listed = Vec::new();
+        for (i, (bytes, samples)) in shards.iter().enumerate() {
+            let name = format!("shard.{i:05}.mds");
+            put(&name, bytes.clone());
+            listed.push(serde_json::json!({
+                "format": "mds", "version": 2, "samples": samples, "compression": null, "zip_data": null,
+                "column_names": COLUMNS.map(|c| c.0), "column_encodings": COLUMNS.map(|c| c.1),
+                "column_sizes": COLUMNS.map(|c| c.2), "raw_data": {"basename": name, "bytes": bytes.len(), "hashes": {}},
+            }));
+        }
+        let mut index = serde_json::json!({"version": 2, "shards": listed});
+        change(&mut index);
+        put("index.json", index.to_string().into());
+        open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"))
+    }
+
+    #[test]
+    fn samples_are_cut_into_columns() {
+        let dataset = block_on(open(&[(shard(0..3), 3), (shard(3..8), 5)], |_| ()).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "mds", &[0, 3][..]));
+        let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["box", "label", "image", "text"]);
+        let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
+        let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
+        let floats = [0.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
+        assert!(matches!(&sample.values[0], Value::Array(values) if values[..] == floats));
+        assert!(matches!(&sample.values[1], Value::Label(5)));
+        assert!(matches!(&sample.values[2], Value::Encoded(image) if image[..] == [5; 105]));
+        assert!(matches!(&sample.values[3], Value::Bytes(text) if text == "text 5"));
+        let some = open(&[(shard(0..3), 3)], |_| ()).columns(["image"]);
+        assert_eq!(block_on(some.into_future()).unwrap().schema().fields.len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let one = shard(0..3);
+        let fails = |bytes: &[u8], samples, change: fn(&mut serde_json::Value)| {
+            block_on(open(&[(bytes.to_vec(), samples)], change).into_future()).unwrap_err().to_string()
+        };
+        assert!(fails(&one, 4, |_| ()).contains("holds 3 samples, index.json says 4"));
+        assert!(fails(&one[..one.len() - 1], 3, |_| ()).contains("do not ascend within"));
+        assert!(fails(&one[..10], 3, |_| ()).contains("cut in its offsets"));
+        assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("index.json says 7"));
+        assert!(fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([])).contains("not as many"));
+        assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not what MDS shards have"));
+        let error = fails(&one, 3, |i| {
+            i["shards"][0]["compression"] = "zstd".into();
+            i["shards"][0]["raw_data"]["basename"] = "gone.mds".into();
+        });
+        assert!(error.contains("compressed with zstd") && error.contains("compression=None"), "{error}");
+        let error = fails(&one, 3, |i| i["shards"][0]["raw_data"]["basename"] = "gone.mds".into());
+        assert!(error.contains("is not there") && error.contains("gone.mds"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_columns_or_an_error(
+            raw in prop::collection::vec(any::<u8>(), 0..80), at in 0usize..150, flip in any::<u8>(), end in 0usize..200,
+        ) {
+            let sizes = || COLUMNS.iter().map(|column| column.2);
+            let mut damaged = sample(9);
+            let at = at.min(damaged.len() - 1);
+            damaged[at] ^= flip;
+            damaged.truncate(end);
+            for bytes in [&raw, &damaged] {
+                if let Ok(places) = parse_sample(bytes, sizes()) {
+                    prop_assert!(places.iter().all(|place| place.start <= place.end && place.end <= bytes.len()));
+                }
+                let _ = parse_offsets(bytes, 3, 1000);
+            }
+        }
+    }
+}

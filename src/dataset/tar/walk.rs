@@ -1,0 +1,139 @@
+//! Indexing a tar by its headers, in one pass.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+};
+
+use bytes::Bytes;
+
+use super::{
+    header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
+    shard::Shard,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    source::{Object, Source},
+};
+
+/// The least that is asked of a remote store at a time: a few headers of small members.
+const WINDOW: u64 = 256 << 10;
+/// With smaller members than `WINDOW`, everything is read in ranges of this size: cheaper than a request for each.
+const SEQUENTIAL: u64 = 8 << 20;
+
+/// Where headers are read from.
+enum Reads<'a> {
+    /// A local file: headers alone, a few microseconds each.
+    File(File),
+    /// A store: ranges of many headers.
+    Store { source: &'a Source, object: &'a Object, start: u64, window: Bytes, members: u64 },
+}
+
+impl Reads<'_> {
+    /// Some bytes, which lie within the object.
+    async fn get(&mut self, at: u64, len: u64) -> Result<Bytes> {
+        match self {
+            Self::File(file) => {
+                let mut bytes = vec![0; len as usize];
+                let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes));
+                let failed = |e: io::Error| match e.kind() {
+                    io::ErrorKind::UnexpectedEof => Error::corrupt("it shrank while it was indexed"),
+                    _ => Error::new(ErrorKind::Io, "reading broke off").with_source(e),
+                };
+                read.map_err(failed)?;
+                Ok(bytes.into())
+            }
+            Self::Store { source, object, start, window, members } => {
+                let held = |start: u64, window: &Bytes| at >= start && at + len <= start + window.len() as u64;
+                if !held(*start, window) {
+                    let stride = at / (*members).max(1);
+                    let ask = if stride < WINDOW { SEQUENTIAL } else { WINDOW };
+                    // The first request tells how large members are.
+                    let ask = if *members < 4 { WINDOW } else { ask };
+                    let mut extent = object.extent(source);
+                    extent.range = at..(at + ask.max(len)).min(object.size);
+                    (*start, *window) = (at, extent.read().await?);
+                }
+                let from = (at - *start) as usize;
+                Ok(window.slice(from..from + len as usize))
+            }
+        }
+    }
+}
+
+/// Finds all samples of a tar.
+pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
+    let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
+    let mut reads = match source.open_file(&object.name) {
+        Some(file) => Reads::File(file.map_err(placed)?),
+        None => Reads::Store { source, object, start: 0, window: Bytes::new(), members: 0 },
+    };
+    let mut shard = Shard::of(object);
+    walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
+    shard.check_keys().map_err(placed)?;
+    shard.tighten();
+    Ok(shard)
+}
+
+async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Result<()> {
+    let cut = |what: String| Error::corrupt(what).hint("the tar is cut; fetch it again");
+    let (mut at, mut count) = (0u64, 0u64);
+    // What a header before said of the next member.
+    let (mut long_name, mut long_size): (Option<Vec<u8>>, Option<u64>) = (None, None);
+    while at < size {
+        if size - at < BLOCK {
+            let what = format!("{} bytes where a header of 512 belongs", size - at);
+            return Err(cut(what).at_range(at..size));
+        }
+        let block = reads.get(at, BLOCK).await?;
+        let header = parse_header(&block).map_err(|e| e.at_range(at..at + BLOCK))?;
+        let Some(Header { name, size: stated, kind }) = header else { return Ok(()) };
+        let content = at + BLOCK;
+        let length = if kind == Kind::File { long_size.take().unwrap_or(stated) } else { stated };
+        let end = content.checked_add(length).filter(|end| *end <= size);
+        let Some(end) = end else {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let what = format!("`{name}` ends after {} of {length} bytes", size - content);
+            return Err(cut(what).at_range(at..size));
+        };
+        match kind {
+            Kind::LongName | Kind::Pax if length > LONGEST_EXTRA => {
+                return Err(Error::corrupt(format!("{length} bytes for the name of a member")).at_range(at..end));
+            }
+            Kind::LongName => {
+                let bytes = reads.get(content, length).await?;
+                long_name = Some(bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
+            }
+            Kind::Pax => {
+                let pax = parse_pax(&reads.get(content, length).await?).map_err(|e| e.at_range(at..end))?;
+                if pax.sparse {
+                    return Err(sparse(at, end));
+                }
+                (long_name, long_size) = (pax.path.or(long_name), pax.size.or(long_size));
+            }
+            Kind::Sparse => return Err(sparse(at, end)),
+            Kind::File => {
+                let name = long_name.take().unwrap_or(name);
+                let name = String::from_utf8(name).map_err(|e| {
+                    let name = String::from_utf8_lossy(e.as_bytes()).into_owned();
+                    Error::new(ErrorKind::Unsupported, format!("the name `{name}` is not Unicode")).at_range(at..end)
+                })?;
+                shard.add(&name, content, length, None)?;
+                count += 1;
+                if let Reads::Store { members, .. } = reads {
+                    *members = count;
+                }
+            }
+            Kind::Other => (long_name, long_size) = (None, None),
+        }
+        // Padding may lack at the very end, as the zeros that end a tar may.
+        at = padded(end);
+    }
+    Ok(())
+}
+
+fn sparse(at: u64, end: u64) -> Error {
+    let what = "a sparse file, whose bytes do not lie as they are";
+    Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without --sparse")
+}

@@ -1,0 +1,522 @@
+//! Ahead of time: a dataset read once, its images resized and encoded again, packed into shards that are read faster.
+//!
+//! ```text
+//! dataset ─ order ─▶ cut into shards by the sizes of the source ─▶ this rank's ─▶ Loader ─▶ Pack (on the decoding threads:
+//! decode, resize, encode, one piece of tar a record) ─▶ in order ─▶ shard-000017.tar + shard-000017.infeed … shards.infeed
+//! ```
+//!
+//! ```no_run
+//! # async fn f() -> infeed::Result<()> {
+//! use infeed::prepare::{Prepare, Size};
+//! let dataset = infeed::open("s3://photos/caltech256").await?;
+//! let done = Prepare::new(dataset, "/data/caltech-256px").size(Size::Exact(256, 256)).quality(90).shuffle(7).run().await?;
+//! println!("{} records in {} shards", done.records, done.shards);
+//! # Ok(()) }
+//! ```
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **Where a shard ends is decided by the sizes of the source**, before anything is encoded: each rank knows it alone.
+//! - **The bytes of a shard depend on the dataset and the settings**, not on the number of workers and ranks, nor on how often
+//!   the work was broken off.
+//! - **A shard is finished when its sidecar is there.** It names the job and a crc32c of each member; a run that goes on
+//!   reads finished local shards again to compare. A shard appears at once and whole; the manifest, with the last of them.
+
+#![forbid(unsafe_code)]
+
+mod cut;
+mod pack;
+
+use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use self::pack::{Pack, Packing};
+use crate::{
+    codec,
+    dataset::{
+        Dataset, Field, FieldKind,
+        tar::{self, BLOCK, MANIFEST, Manifest},
+    },
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    loader::{Loader, OnBadSample},
+    report::{BadSample, Stage},
+    sampler::{LastBatch, Order, Shard},
+    source::{Extent, Object, ObjectWriter, Source},
+    types::Device,
+};
+
+/// Rows of a batch: few, since each may be large, and enough for all threads.
+const BATCH: usize = 32;
+/// The default of [`Prepare::shard_size`].
+const SHARD_SIZE: u64 = 256 << 20;
+/// The largest image that is decoded: 44 million pixels.
+const MAX_IMAGE: u64 = 128 << 20;
+
+/// What becomes of the size of images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// Stays.
+    #[default]
+    Keep,
+    /// The shorter side gets this length and the longer one keeps the proportion, rounded down. Images that are not longer
+    /// stay as they are.
+    Shorter(u32),
+    /// Height and width, whatever the proportion.
+    Exact(u32, u32),
+}
+
+/// How images are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// As they are, byte for byte; those that are resized as JPEG of quality 90.
+    #[default]
+    Keep,
+    /// As JPEG of this quality, 1 to 100: 4:4:4 from 90, else 4:2:0.
+    Jpeg(u8),
+    /// As pixels (`.image.npy`): ten times the space, no decoding.
+    Raw,
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Prepared {
+    /// Shards of the whole job.
+    pub shards: u64,
+    /// Those of this rank.
+    pub own_shards: u64,
+    /// Of these, the ones that were there already.
+    pub found: u64,
+    /// Records that were read and packed.
+    pub records: u64,
+    /// Bytes that were read for them.
+    pub bytes_read: u64,
+    /// Bytes of the shards that were written.
+    pub bytes_written: u64,
+    /// Records that were left out, see [`Prepare::on_bad_sample`].
+    pub bad_samples: Vec<BadSample>,
+    /// Whether all shards of all ranks are there, and so the manifest.
+    pub complete: bool,
+}
+
+/// Where the work stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Records packed.
+    pub records: u64,
+    /// Records to pack.
+    pub of: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Settings of a preparation; [`run`](Self::run) does it.
+#[must_use = "`run` does the work"]
+pub struct Prepare<'a> {
+    dataset: Arc<dyn Dataset>,
+    url: String,
+    name: String,
+    size: Size,
+    store: Store,
+    restarts: bool,
+    shuffle: Option<u64>,
+    shard_size: u64,
+    parts: Option<NonZeroU64>,
+    shard: Shard,
+    workers: Option<usize>,
+    bad: OnBadSample,
+    progress: Option<Box<dyn FnMut(Progress) + Send + Sync + 'a>>,
+}
+
+impl std::fmt::Debug for Prepare<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepare").field("dataset", &self.dataset).field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Prepare<'a> {
+    /// Packs `dataset` into shards at `url`: a local folder, which is made when it is not there, or a bucket and prefix.
+    pub fn new(dataset: Arc<dyn Dataset>, url: impl Into<String>) -> Self {
+        Self {
+            dataset,
+            url: url.into(),
+            name: "shard".into(),
+            size: Size::default(),
+            store: Store::default(),
+            restarts: false,
+            shuffle: None,
+            shard_size: SHARD_SIZE,
+            parts: None,
+            shard: Shard::default(),
+            workers: None,
+            bad: OnBadSample::Stop,
+            progress: None,
+        }
+    }
+
+    /// Begins the names of shards: `train` for `train-000000.tar`. Default `shard`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Resizes the field `image`, with the antialiased filter that transforms use. Default: no.
+    pub fn size(mut self, size: Size) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// How images are stored. Default: [`Store::Keep`].
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Stores JPEG of this quality.
+    pub fn quality(self, quality: u8) -> Self {
+        self.store(Store::Jpeg(quality))
+    }
+
+    /// Puts a restart marker behind each row of blocks of the JPEGs that are encoded here: a decoder may begin there, at the
+    /// price of about 1 % of space. Default: no.
+    pub fn restart_markers(mut self, wanted: bool) -> Self {
+        self.restarts = wanted;
+        self
+    }
+
+    /// Packs in a random order. Default: the dataset's.
+    pub fn shuffle(mut self, seed: u64) -> Self {
+        self.shuffle = Some(seed);
+        self
+    }
+
+    /// Ends a shard before the record with which it would hold more bytes of the source. Default 256 MiB. Shards of resized
+    /// images become smaller in proportion.
+    pub fn shard_size(mut self, bytes: u64) -> Self {
+        self.shard_size = bytes;
+        self
+    }
+
+    /// Makes this many shards of equal numbers of records, in place of [`shard_size`](Self::shard_size).
+    pub fn parts(mut self, parts: NonZeroU64) -> Self {
+        self.parts = Some(parts);
+        self
+    }
+
+    /// This process among those that share the work: shard `i` is made by rank `i % world`. Default: the only one.
+    pub fn shard(mut self, shard: Shard) -> Self {
+        self.shard = shard;
+        self
+    }
+
+    /// Threads that decode and encode. Default: one for each core.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What becomes of images that can't be decoded: `Stop` (default), or `Skip`, which leaves them out.
+    pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
+        self.bad = policy;
+        self
+    }
+
+    /// Is told after every few records.
+    pub fn progress(mut self, progress: impl FnMut(Progress) + Send + Sync + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let config = |what: &str, hint: &'static str| Err(Error::config(what.to_owned()).hint(hint));
+        match (self.size, self.store) {
+            (Size::Shorter(0) | Size::Exact(0, _) | Size::Exact(_, 0), _) => config("a size of 0", "use 1 or more"),
+            (Size::Shorter(n) | Size::Exact(n, _) | Size::Exact(_, n), _) if n > 65_535 => {
+                config("a size above 65535", "a JPEG holds no more")
+            }
+            (_, Store::Jpeg(0 | 101..)) => {
+                config("a quality that is not 1 to 100", "90 is hard to tell from the original")
+            }
+            _ if self.shard_size == 0 => config("a shard size of 0", "use some megabytes"),
+            _ if self.name.is_empty() || self.name.contains(['/', '.', '#', '%', '\\']) => {
+                config("no name for shards", "use letters, digits, - and _")
+            }
+            _ if matches!(self.bad, OnBadSample::Substitute) => {
+                config("a bad sample can't be substituted in shards", "stop or skip")
+            }
+            _ if self.dataset.is_empty() => config("the dataset has no records", "check the path"),
+            _ => {
+                let others = self.dataset.schema().fields.iter();
+                let image = |f: &&Field| matches!(f.kind, FieldKind::Image { .. }) && f.name != "image";
+                match others.filter(|_| (self.size, self.store) != Default::default()).find(image) {
+                    None => Ok(()),
+                    Some(other) => {
+                        let what =
+                            format!("only the field `image` is resized or encoded, and there is `{}`", other.name);
+                        Err(Error::new(ErrorKind::Unsupported, what)
+                            .hint("keep size and encoding, or open the dataset without it"))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Identity of what will be in the shards.
+    fn job(&self) -> Fingerprint {
+        Fingerprint::of("prepare 1")
+            .part(self.dataset.fingerprint())
+            .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
+            .text(&format!("{:?} {}", self.bad, self.restarts))
+            .number(self.shard_size)
+            .finish()
+    }
+
+    /// Does the work of this rank; goes on where an earlier run with the same settings was broken off.
+    ///
+    /// Needs a tokio runtime for remote datasets and outputs. Dropping the future leaves finished shards, and of local ones
+    /// a hidden `.part` file that the next run writes over; in a bucket, an upload that was begun stays unseen until the
+    /// bucket's rule for incomplete uploads removes it.
+    ///
+    /// # Errors
+    /// `Config` for settings that can't be, and for an output that holds shards of another job; what reading, decoding and
+    /// writing fail with.
+    pub async fn run(mut self) -> Result<Prepared> {
+        self.check()?;
+        let out = Source::create(&self.url)?;
+        out.connect().await?;
+        let order = self.shuffle.map_or(Order::Sequential, |seed| Order::Random { seed });
+        let order = order.sampler(self.dataset.len(), self.dataset.groups(), 1)?;
+        let order = |position| order.record(0, position);
+        let starts = match self.parts {
+            Some(parts) => cut::equal(self.dataset.len(), parts),
+            None => cut::by_size(&*self.dataset, &order, self.shard_size)?,
+        };
+        let job = self.job().0;
+        let present = self.present(&out, starts.len(), job).await?;
+
+        let (rank, world) = (self.shard.rank() as usize, self.shard.world() as usize);
+        let own: Vec<usize> = (rank..starts.len()).step_by(world).collect();
+        let mut done = Prepared { shards: starts.len() as u64, own_shards: own.len() as u64, ..Prepared::default() };
+        let mut todo = Vec::new();
+        for shard in own {
+            let name = self.file(shard);
+            match present.get(&name) {
+                Some(known) if is_whole(&out, known).await? => done.found += 1,
+                _ => todo.push(shard),
+            }
+        }
+        let range = |shard: usize| {
+            let end = starts.get(shard + 1).copied().unwrap_or(self.dataset.len());
+            starts[shard]..end
+        };
+        let records: Vec<u64> = todo.iter().flat_map(|shard| range(*shard)).map(&order).collect();
+        if !records.is_empty() {
+            let sizes: Vec<(usize, u64)> = todo.iter().map(|s| (*s, range(*s).end - range(*s).start)).collect();
+            self.pack(&out, job, records, &sizes, &mut done).await?;
+        }
+        done.complete = self.complete(&out, starts.len(), job).await?;
+        Ok(done)
+    }
+
+    fn file(&self, shard: usize) -> String {
+        format!("{}-{shard:06}.tar", self.name)
+    }
+
+    /// The shards of this job that are there, with what their sidecars tell.
+    async fn present(&self, out: &Source, shards: usize, job: u128) -> Result<HashMap<String, tar::Shard>> {
+        let objects: Vec<Object> = out.list().try_collect().await?;
+        let ours: std::collections::HashSet<String> = (0..shards).map(|shard| self.file(shard)).collect();
+        let foreign = |name: &str| {
+            Error::config("shards of another dataset, or of other settings, are there")
+                .at_object(out.display_name(name))
+                .hint("name a new folder, or remove them first")
+        };
+        if let Some(other) = objects.iter().find(|o| o.name.ends_with(".tar") && !ours.contains(&o.name)) {
+            return Err(foreign(&other.name));
+        }
+        let tars: HashMap<&str, &Object> = objects.iter().map(|o| (o.name.as_str(), o)).collect();
+        let sidecars = objects.iter().filter(|o| o.name.ends_with(".infeed") && o.name != MANIFEST);
+        let reads: Vec<_> = sidecars.map(|object| read_sidecar(out, object.clone())).collect();
+        let mut reads = stream::iter(reads).buffer_unordered(16);
+        let mut present = HashMap::new();
+        while let Some((object, shard)) = reads.try_next().await? {
+            let Some(shard) = shard else { continue };
+            if shard.job != job {
+                return Err(foreign(&object.name));
+            }
+            if let Some(tar) = tars.get(&*shard.name).filter(|tar| tar.size == shard.size) {
+                let mut shard = shard;
+                shard.etag = tar.etag.as_deref().map(Into::into);
+                present.insert(shard.name.to_string(), shard);
+            }
+        }
+        Ok(present)
+    }
+
+    /// Reads, encodes and writes the shards of `sizes` (number, records), whose records follow one another.
+    async fn pack(
+        &mut self,
+        out: &Source,
+        job: u128,
+        records: Vec<u64>,
+        sizes: &[(usize, u64)],
+        done: &mut Prepared,
+    ) -> Result<()> {
+        let of = records.len() as u64;
+        let workers = match self.workers {
+            Some(workers) => workers,
+            None => std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+        };
+        let Some(workers) = std::num::NonZeroUsize::new(workers) else {
+            return Err(Error::config("workers is 0").hint("use 1 or more"));
+        };
+        let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
+        let pack = Pack::new(self.dataset.schema(), recipe, workers, codec::codecs(), MAX_IMAGE);
+        let packing: Arc<dyn Dataset> = Arc::new(Packing::new(Arc::clone(&self.dataset), records, &pack));
+        let loader = Loader::builder(packing)
+            .device(Device::Cpu)
+            .decoder(Arc::new(pack))
+            .batch_size(BATCH)
+            .last_batch(LastBatch::Partial)
+            .on_bad_sample(self.bad)
+            .build()
+            .await?;
+        let mut batches = loader.epoch(0);
+        let mut ends = sizes.iter().scan(0, |end, (_, records)| {
+            *end += records;
+            Some(*end)
+        });
+        let names: Vec<String> = sizes.iter().map(|(shard, _)| self.file(*shard)).collect();
+        let mut shards = names.into_iter();
+        let classes = self.dataset.schema().classes.clone();
+        let mut open: Option<(u64, Tar)> = None;
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            let pieces = batch.bytes(pack::FIELD).unwrap_or_default();
+            // Rows that were skipped moved the last ones into their places.
+            let mut rows: Vec<usize> = (0..batch.valid()).collect();
+            rows.sort_unstable_by_key(|row| batch.positions()[*row]);
+            for row in rows {
+                let position = batch.positions()[row];
+                while open.as_ref().is_none_or(|(end, _)| position >= *end) {
+                    if let Some((_, tar)) = open.take() {
+                        done.bytes_written += tar.finish(out, job, classes.as_deref()).await?;
+                    }
+                    let (Some(end), Some(name)) = (ends.next(), shards.next()) else { return Err(lost()) };
+                    open = Some((end, Tar::begin(out, &name)?));
+                }
+                let (_, tar) = open.as_mut().ok_or_else(lost)?;
+                tar.add(&pieces[row]).await?;
+            }
+            done.records += batch.valid() as u64;
+            if let Some(progress) = &mut self.progress {
+                let bytes = done.bytes_written + open.as_ref().map_or(0, |(_, tar)| tar.size);
+                let records = done.records + batches.report().bad_sample_count;
+                progress(Progress { records, of, bytes });
+            }
+        }
+        // Shards whose last records were all skipped are there too, if empty.
+        loop {
+            if let Some((_, tar)) = open.take() {
+                done.bytes_written += tar.finish(out, job, classes.as_deref()).await?;
+            }
+            let Some(name) = shards.next() else { break };
+            open = Some((0, Tar::begin(out, &name)?));
+        }
+        let report = batches.report();
+        (done.bytes_read, done.bad_samples) = (report.bytes_read, report.bad_samples);
+        Ok(())
+    }
+
+    /// Writes the manifest, once the shards of all ranks are there.
+    async fn complete(&self, out: &Source, shards: usize, job: u128) -> Result<bool> {
+        let mut present = self.present(out, shards, job).await?;
+        if present.len() < shards {
+            return Ok(false);
+        }
+        let in_order = (0..shards).filter_map(|shard| present.remove(&self.file(shard)));
+        let mut all: Vec<tar::Shard> = in_order.collect();
+        // A manifest is copied with its shards, and their tags are others then.
+        all.iter_mut().for_each(|shard| shard.etag = None);
+        let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
+        // Several ranks may find that they were the last: they write the same.
+        out.put(MANIFEST, Manifest { classes, shards: all }.encode().into()).await?;
+        Ok(true)
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Internal, "a record belongs to no shard").hint("please report this")
+}
+
+/// What a sidecar tells; nothing when it is damaged, for then its shard is made again.
+async fn read_sidecar(out: &Source, object: Object) -> Result<(Object, Option<tar::Shard>)> {
+    let bytes = object.extent(out).read().await?;
+    let parsed = Manifest::parse(&bytes);
+    let shard = parsed.ok().and_then(|mut manifest| (manifest.shards.len() == 1).then(|| manifest.shards.remove(0)));
+    Ok((object, shard))
+}
+
+/// Whether a finished shard is what it was when it was written. Local ones are read; of those in a bucket, which takes
+/// uploads whole or not at all, the size is enough.
+async fn is_whole(out: &Source, shard: &tar::Shard) -> Result<bool> {
+    if !out.reads_inline() {
+        return Ok(true);
+    }
+    for member in shard.all_members() {
+        let mut extent = Extent::whole(out, Arc::clone(&shard.name), shard.size);
+        extent.range = member.start()..member.end();
+        if crc32c::crc32c(&extent.read().await?) != member.crc {
+            tracing::warn!(shard = &*shard.name, "a finished shard is damaged; it is made again");
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A shard that is being written.
+struct Tar {
+    writer: ObjectWriter,
+    shard: tar::Shard,
+    size: u64,
+}
+
+impl Tar {
+    fn begin(out: &Source, name: &str) -> Result<Self> {
+        let mut shard = tar::Shard::of(&Object::new(name, 0));
+        shard.has_crc = true;
+        Ok(Self { writer: out.writer(name)?, shard, size: 0 })
+    }
+
+    /// Adds the members of a record: headers, contents, padding.
+    async fn add(&mut self, piece: &Bytes) -> Result<()> {
+        let mut at = 0;
+        while at < piece.len() as u64 {
+            let (name, size) = tar::member(&piece[at as usize..]).ok_or_else(lost)?;
+            let content = at + BLOCK;
+            let crc = crc32c::crc32c(&piece[content as usize..(content + size) as usize]);
+            let added = self.shard.add(&name, self.size + content, size, Some(crc));
+            added.map_err(|e| e.at_stage(Stage::Write).at_object(self.shard.name.to_string()))?;
+            at = content + tar::padded(size);
+        }
+        self.size += piece.len() as u64;
+        self.writer.write(piece).await
+    }
+
+    /// Makes it visible, then says that it is finished. Gives its size.
+    async fn finish(mut self, out: &Source, job: u128, classes: Option<&[String]>) -> Result<u64> {
+        self.writer.write([0; 2 * BLOCK as usize]).await?;
+        let object = self.writer.finish().await?;
+        let mut shard = self.shard;
+        (shard.size, shard.job) = (object.size, job);
+        shard.tighten();
+        let sidecar = format!("{}.infeed", object.name.trim_end_matches(".tar"));
+        let classes = classes.unwrap_or_default().to_vec();
+        out.put(&sidecar, Manifest { classes, shards: vec![shard] }.encode().into()).await?;
+        Ok(object.size)
+    }
+}

@@ -1,0 +1,320 @@
+//! One record to a piece of tar, on the decoding threads.
+
+use std::{borrow::Cow, num::NonZeroUsize, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::{Size, Store};
+use crate::{
+    codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar},
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    transform::{Lowered, Transform},
+    types::{DType, Device, ImageInfo, Layout},
+};
+
+/// The field that holds the pieces.
+pub(super) const FIELD: &str = "piece of tar";
+
+/// Quality of images that are resized and not told how to be stored.
+const QUALITY: u8 = 90;
+
+/// The records to pack, in order. Nothing of them becomes a tensor but small fields: the decoder makes bytes.
+#[derive(Debug)]
+pub(super) struct Packing {
+    inner: Arc<dyn Dataset>,
+    records: Vec<u64>,
+    schema: Schema,
+}
+
+impl Packing {
+    pub(super) fn new(inner: Arc<dyn Dataset>, records: Vec<u64>, pack: &Pack) -> Self {
+        let fields = inner.schema().fields.iter().map(|field| match field.kind {
+            FieldKind::Image { .. } => Field::bytes(field.name.clone(), 0),
+            _ => field.clone(),
+        });
+        let piece = Field::bytes(FIELD, pack.largest_piece(&*inner));
+        let schema = Schema::new(std::iter::once(piece).chain(fields).collect());
+        Self { inner, records, schema }
+    }
+
+    fn record(&self, record: u64) -> Result<u64> {
+        let found = usize::try_from(record).ok().and_then(|i| self.records.get(i).copied());
+        found.ok_or_else(|| Error::new(ErrorKind::Internal, "a record beyond those to pack").at_record(record))
+    }
+}
+
+impl Dataset for Packing {
+    fn len(&self) -> u64 {
+        self.records.len() as u64
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn format(&self) -> &str {
+        self.inner.format()
+    }
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        self.inner.plan(self.record(record)?, rng)
+    }
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let record = self.record(record)?;
+        let sample = self.inner.parse(record, plan, bytes)?;
+        // The name of the sample, until its piece is there.
+        let name = Bytes::from(format!("{record:09}"));
+        Ok(Sample::new(std::iter::once(Value::Bytes(name)).chain(sample.values)))
+    }
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.inner.decode_shared(key, bytes)
+    }
+    fn shared_bytes(&self) -> SharedBytes {
+        self.inner.shared_bytes()
+    }
+    fn object(&self, record: u64) -> String {
+        self.record(record).map_or_else(|_| self.inner.format().to_owned(), |record| self.inner.object(record))
+    }
+    fn largest_read(&self) -> u64 {
+        self.inner.largest_read()
+    }
+    fn needs_fetch(&self) -> bool {
+        self.inner.needs_fetch()
+    }
+    fn resident_bytes(&self) -> u64 {
+        self.inner.resident_bytes() + self.records.len() as u64 * 8
+    }
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+}
+
+/// What is done to images.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recipe {
+    pub(super) size: Size,
+    pub(super) store: Store,
+    pub(super) restarts: bool,
+}
+
+/// Decodes, resizes and encodes.
+#[derive(Debug)]
+pub(super) struct Pack {
+    fields: Arc<[Field]>,
+    recipe: Recipe,
+    classes: [Class; 1],
+    codecs: Arc<[Arc<dyn ImageCodec>]>,
+    max_image: u64,
+}
+
+impl Pack {
+    pub(super) fn new(
+        schema: &Schema,
+        recipe: Recipe,
+        workers: NonZeroUsize,
+        codecs: Vec<Arc<dyn ImageCodec>>,
+        max_image: u64,
+    ) -> Self {
+        let classes = [Class::new("pack", Device::Cpu, workers)];
+        Self { fields: schema.fields.clone().into(), recipe, classes, codecs: codecs.into(), max_image }
+    }
+
+    /// About the most bytes of one record, for the budget: panoramas are larger than it says.
+    fn largest_piece(&self, dataset: &dyn Dataset) -> usize {
+        let read = dataset.largest_read().max(64 << 10);
+        let pixels = match (self.recipe.store, self.recipe.size) {
+            (Store::Keep, Size::Keep) => 0,
+            (_, Size::Exact(height, width)) => u64::from(height) * u64::from(width) * 3,
+            (_, Size::Shorter(side)) => u64::from(side) * u64::from(side) * 6,
+            (Store::Jpeg(_), Size::Keep) => 0,
+            (Store::Raw, Size::Keep) => 16 * read,
+        };
+        usize::try_from(read + pixels).unwrap_or(usize::MAX)
+    }
+}
+
+impl Decoder for Pack {
+    fn name(&self) -> &'static str {
+        "pack"
+    }
+
+    fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    fn scratch_bytes(&self, _class: usize) -> u64 {
+        self.max_image
+    }
+
+    fn worker(&self, _class: usize, _n: usize, _programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        Ok(Box::new(Packer {
+            fields: Arc::clone(&self.fields),
+            recipe: self.recipe,
+            renderer: Renderer::new(&self.codecs, self.max_image),
+            pixels: Vec::new(),
+            finished: Vec::new(),
+        }))
+    }
+}
+
+struct Packer {
+    fields: Arc<[Field]>,
+    recipe: Recipe,
+    renderer: Renderer,
+    pixels: Vec<u8>,
+    finished: Vec<Finished>,
+}
+
+impl Worker for Packer {
+    fn submit(&mut self, mut job: Job) {
+        let start = Instant::now();
+        let mut outcome = |item: &mut Item| match self.pack(item) {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
+        };
+        let outcomes = job.items.iter_mut().map(&mut outcome).collect();
+        let mut finished = Finished::new(job, outcomes);
+        finished.decode = start.elapsed();
+        self.finished.push(finished);
+    }
+
+    fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
+        std::mem::take(&mut self.finished)
+    }
+}
+
+impl Packer {
+    /// Puts the piece in the place of all that it was made of.
+    fn pack(&mut self, item: &mut Item) -> Result<()> {
+        let sample = item.sample.as_mut().map_err(|e| e.clone())?;
+        let broken = || Error::new(ErrorKind::Internal, "a sample has other fields than its schema");
+        let Some((Value::Bytes(name), values)) = sample.values.split_first() else { return Err(broken()) };
+        let name = str::from_utf8(name).map_err(|_| broken())?;
+        let mut piece = Vec::new();
+        for (field, value) in Arc::clone(&self.fields).iter().zip(values) {
+            let (extension, content) = self.member(field, value)?;
+            piece.extend_from_slice(&tar::header(&format!("{name}.{extension}"), content.len() as u64)?);
+            piece.extend_from_slice(&content);
+            piece.resize(tar::padded(piece.len() as u64) as usize, 0);
+        }
+        let nothing = |value: &mut Value| {
+            if let Value::Bytes(bytes) = value {
+                *bytes = Bytes::new();
+            }
+        };
+        sample.values.iter_mut().for_each(nothing);
+        sample.values[0] = Value::Bytes(piece.into());
+        Ok(())
+    }
+
+    /// Extension and content.
+    fn member<'v>(&mut self, field: &Field, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
+        let named = |default: &'static str, last: &str| match &*field.name {
+            name if name == default => Cow::Borrowed(default),
+            name => Cow::Owned(format!("{name}.{last}")),
+        };
+        Ok(match value {
+            Value::Label(label) => match &*field.name {
+                "label" => ("cls".into(), Cow::Owned(label.to_string().into())),
+                _ => (named("cls", "cls"), Cow::Owned(label.to_string().into())),
+            },
+            Value::Array(data) => {
+                let FieldKind::Array { dtype, shape } = &field.kind else {
+                    return Err(Error::new(ErrorKind::Internal, "numbers in a field of another kind"));
+                };
+                (named("npy", "npy"), Cow::Owned([&npy_header(*dtype, shape)[..], data].concat()))
+            }
+            Value::Bytes(bytes) => {
+                let extension = match &*field.name {
+                    "json" => "json".into(),
+                    _ => named("txt", "txt"),
+                };
+                (extension, Cow::Borrowed(&bytes[..]))
+            }
+            Value::Encoded(_) | Value::Pixels { .. } => self.image(field, value)?,
+            Value::Channels(_) | Value::Volume(_) => {
+                let what = format!("`{}` is no image of one file", field.name);
+                return Err(
+                    Error::new(ErrorKind::Unsupported, what).hint("shards hold images, labels, arrays and bytes")
+                );
+            }
+        })
+    }
+
+    fn image<'v>(&mut self, field: &Field, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
+        let info = self.renderer.info(value)?;
+        let resized = match self.recipe.size {
+            Size::Keep => None,
+            Size::Exact(height, width) => Some((height, width)),
+            Size::Shorter(side) => shorter(&info, side),
+        };
+        let named = |last: &'static str| match &*field.name {
+            "image" => Cow::Borrowed(last),
+            name => Cow::Owned(format!("{name}.{last}")),
+        };
+        let quality = match (self.recipe.store, value) {
+            (Store::Keep, Value::Encoded(file)) if resized.is_none() => {
+                let extension = match self.renderer.kind(file)? {
+                    "jpeg" => "jpg",
+                    other => other,
+                };
+                return Ok((named(extension), Cow::Borrowed(&file[..])));
+            }
+            (Store::Keep, Value::Pixels { .. }) | (Store::Raw, _) => None,
+            (Store::Keep, _) => Some(QUALITY),
+            (Store::Jpeg(quality), _) => Some(quality),
+        };
+        let (height, width) = resized.unwrap_or((info.height, info.width));
+        let kind = FieldKind::Image { channels: 3, size: None, dtype: None };
+        let lowered = Transform::new().resize_exact(height, width).lower(&kind, DType::U8, Layout::Nhwc)?;
+        let len = lowered.row().len_bytes();
+        if self.pixels.len() < len {
+            self.pixels.resize(len, 0);
+        }
+        let pixels = &mut self.pixels[..len];
+        self.renderer.render(value, &lowered, pixels)?;
+        let Some(quality) = quality else {
+            let shape = [height as usize, width as usize, 3];
+            let content = [&npy_header(DType::U8, &shape)[..], pixels].concat();
+            return Ok(("image.npy".into(), Cow::Owned(content)));
+        };
+        let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
+            let what = format!("{width}x{height} pixels, a JPEG holds 65535 a side");
+            return Err(Error::new(ErrorKind::Unsupported, what).hint("resize, or store raw pixels"));
+        };
+        let mut content = Vec::with_capacity(len / 6);
+        let mut encoder = Encoder::new(&mut content, quality);
+        let (sampling, block) = if quality < 90 { (SamplingFactor::F_2_2, 16) } else { (SamplingFactor::F_1_1, 8) };
+        encoder.set_sampling_factor(sampling);
+        if self.recipe.restarts {
+            encoder.set_restart_interval(width.div_ceil(block));
+        }
+        let encoded = encoder.encode(pixels, width, height, ColorType::Rgb);
+        encoded.map_err(|e| Error::new(ErrorKind::Internal, "the JPEG encoder failed").with_source(e))?;
+        Ok((named("jpg"), Cow::Owned(content)))
+    }
+}
+
+/// Height and width with the shorter side cut to `side`; `None` when it is not longer.
+fn shorter(info: &ImageInfo, side: u32) -> Option<(u32, u32)> {
+    let (height, width) = (u64::from(info.height), u64::from(info.width));
+    let (short, side) = (height.min(width), u64::from(side));
+    let scaled = |n: u64| u32::try_from(n * side / short).unwrap_or(u32::MAX);
+    (short > side).then(|| (scaled(height), scaled(width)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_side_is_cut_and_never_stretched() {
+        let at = |height, width| shorter(&ImageInfo::interleaved_u8(height, width, 3), 256);
+        assert_eq!(at(375, 500), Some((256, 341)));
+        assert_eq!(at(500, 375), Some((341, 256)));
+        assert_eq!(at(256, 900), None);
+        assert_eq!(at(100, 100), None);
+    }
+}
