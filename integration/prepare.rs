@@ -10,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use infeed::{
-    Dataset, ErrorKind, Result, Shard, Source, Transform,
-    dataset::dataset_contract,
+    DType, Dataset, ErrorKind, Result, SampleRng, Shard, Source, Transform,
+    dataset::{MemoryDataset, dataset_contract},
     open,
     prepare::{Prepare, Prepared, Size, Store},
 };
@@ -98,10 +99,8 @@ fn work_goes_on_where_it_was_broken_off() {
     let all = prepared(whole.path(), |p| p).unwrap();
     prepared(broken.path(), |p| p).unwrap();
     let at = |name: &str| broken.path().join(name);
-    // As kills leave it: a shard without its sidecar, another half-written under its hidden name, no manifest.
-    fs::remove_file(at("shards.infeed")).unwrap();
-    fs::remove_file(at("shard-000001.infeed")).unwrap();
-    for name in ["shard-000002.tar", "shard-000002.infeed"] {
+    // As kills leave it: a sidecar before its shard, another shard half-written under its hidden name, no manifest.
+    for name in ["shards.infeed", "shard-000001.tar", "shard-000002.tar", "shard-000002.infeed"] {
         fs::remove_file(at(name)).unwrap();
     }
     fs::write(at(".shard-000002.tar.part"), b"half").unwrap();
@@ -205,6 +204,26 @@ fn what_cannot_be_prepared_is_refused() {
     prepared(out.path(), |p| p).unwrap();
     let error = prepared(out.path(), |p| p.quality(50)).unwrap_err();
     assert!(error.to_string().contains("shards of another dataset, or of other settings"), "{error}");
+    // Sidecars may be removed where a manifest is.
+    for entry in fs::read_dir(out.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "infeed") && !path.ends_with("shards.infeed") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(prepared(out.path(), |p| p).unwrap().records, 0);
+
+    // Somebody's shards of the same names, the ones that are to be read among them.
+    let own = TempDir::new().unwrap();
+    let url = own.path().display().to_string();
+    fs::copy(out.path().join("shard-000000.tar"), own.path().join("shard-000000.tar")).unwrap();
+    let before = fs::read(own.path().join("shard-000000.tar")).unwrap();
+    for dataset in [opened(photos()), opened(&url)] {
+        let error = wait(Prepare::new(dataset, &*url).run()).unwrap_err();
+        assert!(error.to_string().contains("shards of another dataset"), "{error}");
+        let _ = fs::remove_file(own.path().join("shards.infeed"));
+        assert!(fs::read(own.path().join("shard-000000.tar")).unwrap() == before);
+    }
 }
 
 #[test]
@@ -227,4 +246,60 @@ fn a_store_gets_the_bytes_of_a_folder() {
     let dataset = opened("memory://prepare-test/x/y");
     wait(dataset_contract(&*dataset)).unwrap();
     assert_eq!(dataset.len(), 250);
+}
+
+#[test]
+fn fields_of_all_kinds_come_back_as_they_were() {
+    let (n, out) = (5usize, TempDir::new().unwrap());
+    let pixels: Vec<u16> = (0..n * 2 * 3 * 3).map(|i| i as u16 * 700).collect();
+    let numbers: Vec<u8> = (0..n as u32 * 4).flat_map(|i| (i as f32 / 3.0).to_ne_bytes()).collect();
+    let texts = |word: &'static str| (0..n).map(move |i| Bytes::from(format!("{word} {i}"))).collect::<Vec<_>>();
+    let dataset: Arc<dyn Dataset> = Arc::new(
+        MemoryDataset::builder()
+            .images_u16(pixels, n, 2, 3, 3, false)
+            .labels((0..n as i64).collect())
+            .array("box", DType::F32, vec![2, 2], numbers)
+            .bytes("image/File.Name", texts("name"))
+            .bytes("json", texts("json"))
+            .build()
+            .unwrap(),
+    );
+    let url = out.path().display().to_string();
+    wait(Prepare::new(Arc::clone(&dataset), &*url).run()).unwrap();
+    let shards = opened(&url);
+    let names: Vec<_> = shards.schema().fields.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["image", "label", "box", "image_file_name", "json", "key"]);
+    let values = |dataset: &Arc<dyn Dataset>, record| {
+        let plan = dataset.plan(record, SampleRng::new(0, 0, record)).unwrap();
+        let read: Vec<Bytes> = plan.extents.iter().map(|e| wait(e.read()).unwrap()).collect();
+        dataset.parse(record, &plan, &read).unwrap().values.into_vec()
+    };
+    for record in 0..n as u64 {
+        let (before, after) = (values(&dataset, record), values(&shards, record));
+        // All but the key, which is new.
+        assert_eq!(after.len(), before.len() + 1);
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(format!("{before:?}"), format!("{after:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_shards_cannot_hold_is_refused() {
+    let refused = |dataset: infeed::dataset::MemoryBuilder, set: fn(Prepare<'static>) -> Prepare<'static>| {
+        let out = TempDir::new().unwrap();
+        let dataset: Arc<dyn Dataset> = Arc::new(dataset.build().unwrap());
+        let error = wait(set(Prepare::new(dataset, out.path().display().to_string())).run()).unwrap_err();
+        assert!(files(out.path()).is_empty(), "nothing is begun");
+        error.to_string()
+    };
+    let gray = MemoryDataset::builder().images_u8(vec![0; 8], 2, 2, 2, 1, false);
+    assert!(refused(gray, |p| p).contains("`image` has 1 channels"));
+    let deep = MemoryDataset::builder().images_u16(vec![0; 24], 2, 2, 2, 3, false);
+    assert!(refused(deep, |p| p.quality(90)).contains("`image` is of u16"));
+    let numbers = MemoryDataset::builder().array("image", DType::U8, vec![2, 2], vec![0; 8]);
+    assert!(refused(numbers, |p| p).contains("would be read as pixels"));
+    let texts = || vec![Bytes::new()];
+    let twice = MemoryDataset::builder().bytes("a.b", texts()).bytes("a/b", texts());
+    assert!(refused(twice, |p| p).contains("both called `a_b`"));
 }

@@ -528,3 +528,38 @@ fn no_output_holds_a_secret() {
         }
     }
 }
+
+/// A dataset prepared into a bucket, in parts that are uploaded while more are made; and read from there.
+#[test]
+fn shards_are_prepared_into_a_bucket_and_read_from_it() {
+    let server = S3Server::start();
+    let local = tempfile::tempdir().expect("a folder");
+    let photos = photos().display().to_string();
+    let prepare = |to: &str, workers: &str, env: Vec<(String, String)>| {
+        // About 17 MB in each of two shards.
+        let output = infeed(
+            &["prepare", &photos, to, "--raw", "--resize", "700x1024", "--parts", "2", "--workers", workers],
+            env,
+        );
+        assert!(output.status.success(), "{}", text(&output));
+    };
+    let folder = local.path().join("shards").display().to_string();
+    prepare(&folder, "2", Vec::new());
+    prepare(&server.url("out/shards"), "1", server.env());
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap()).collect();
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    assert_eq!(files.len(), 5);
+    for file in files {
+        let name = file.file_name().into_string().unwrap();
+        let stored = server.get(&format!("out/shards/{name}"));
+        assert!(stored.as_deref() == Some(&std::fs::read(file.path()).unwrap()[..]), "{name} differs");
+    }
+    let remote = checksum(&server.url("out/shards"), server.env());
+    assert_eq!(remote, checksum(&folder, Vec::new()));
+    let named = format!("{}/shard-{{000000..000001}}.tar", server.url("out/shards"));
+    assert_eq!(checksum(&named, server.env()), remote);
+    // It is not made again; its index is read, no header.
+    server.forget();
+    prepare(&server.url("out/shards"), "2", server.env());
+    assert_eq!(server.writes(), ["out/shards/shards.infeed"]);
+}

@@ -181,6 +181,46 @@ fn arrays_pixels_and_many_extensions_are_fields() {
 }
 
 #[test]
+fn masks_are_known_by_their_names_and_take_the_draws_of_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    // The mask of each pixel is half of its red.
+    let picture = |i: usize, mask: bool| {
+        let mut file = std::io::Cursor::new(Vec::new());
+        let value = |x: u32, y: u32| ((x + 8 * y) as usize * 2 + i) as u8;
+        match mask {
+            true => image::DynamicImage::from(image::GrayImage::from_fn(8, 8, |x, y| image::Luma([value(x, y) / 2]))),
+            false => image::RgbImage::from_fn(8, 8, |x, y| image::Rgb([value(x, y); 3])).into(),
+        }
+        .write_to(&mut file, image::ImageFormat::Png)
+        .unwrap();
+        file.into_inner()
+    };
+    let of = |i: usize| [(format!("{i}.seg.png"), picture(i, true)), (format!("{i}.png"), picture(i, false))];
+    let files: Files = (0..6).flat_map(of).collect();
+    write(dir.path(), "x.tar", &pack(&files));
+    let dataset = sound(at(&dir));
+    assert_eq!(names(&*dataset), ["image", "seg", "key"]);
+    assert!(dataset.schema().fields[1].mask);
+    let transform = Transform::new().random_crop(4, 0).horizontal_flip(0.5);
+    let loader = builder(dataset).batch_size(6).dtype(DType::U8).transform(transform).build_blocking().unwrap();
+    let batch = drain(loader.epoch(0)).unwrap().remove(0);
+    assert_eq!(batch["seg"].shape(), [6, 1, 4, 4]);
+    let (images, masks) = (batch["image"].bytes().unwrap(), batch["seg"].bytes().unwrap());
+    for (image, mask) in images.chunks(48).zip(masks.chunks(16)) {
+        assert!(image[..16].iter().zip(mask).all(|(image, mask)| image / 2 == *mask), "{image:?} {mask:?}");
+    }
+}
+
+#[test]
+fn columns_are_for_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "a.png", &picture(1));
+    let error = opened(at(&dir).columns(["image"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("this is folder"), "{error}");
+}
+
+#[test]
 fn long_names_and_both_kinds_of_headers_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let long = format!("{}/picture", "folder/".repeat(40));

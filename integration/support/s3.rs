@@ -235,6 +235,8 @@ impl Stored {
 struct State {
     config: Config,
     buckets: BTreeMap<String, BTreeMap<String, Stored>>,
+    /// Parts that have come, by upload and number.
+    uploads: BTreeMap<String, BTreeMap<u32, Bytes>>,
     queue: VecDeque<Fault>,
     rules: Vec<Rule>,
     log: Vec<Seen>,
@@ -361,6 +363,17 @@ impl S3Server {
                 self.put(&name, std::fs::read(entry.path()).expect("a file"));
             }
         }
+    }
+
+    /// The bytes of an object.
+    pub(crate) fn get(&self, key: &str) -> Option<Bytes> {
+        self.shared.state().buckets[BUCKET].get(key).map(|stored| stored.body.clone())
+    }
+
+    /// Keys of the requests that wrote, in the order in which they came.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let writes = |seen: &&Seen| matches!(seen.method.as_str(), "PUT" | "POST");
+        self.shared.state().log.iter().filter(writes).filter_map(|seen| seen.key.clone()).collect()
     }
 
     pub(crate) fn delete(&self, key: &str) {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `jpeg`, `png` | an image, by its first bytes |
 //! | `int`, `int64` of a column `label`, `class`, `cls`, `target` or `y` | a label |
-//! | `int`, `int64`, `uint8`, `uint16`, `float16`, `float32` | one number |
+//! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
 //! | `str`, `json`, `bytes` | bytes |
 //!
@@ -89,9 +89,15 @@ fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
         Some(match name {
             "uint8" => DType::U8,
             "uint16" => DType::U16,
+            "uint32" => DType::U32,
+            "uint64" => DType::U64,
+            "int8" => DType::I8,
+            "int16" => DType::I16,
+            "int32" => DType::I32,
+            "int" | "int64" => DType::I64,
             "float16" => DType::F16,
             "float32" => DType::F32,
-            "int" | "int64" => DType::I64,
+            "float64" => DType::F64,
             _ => return None,
         })
     };
@@ -108,6 +114,11 @@ fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
             None => Some(Kind::Numbers(dtype(encoding)?, vec![])),
         },
     }
+}
+
+/// Labels are called that, other columns as they are.
+fn field_name<'a>(name: &'a str, kind: Option<&Kind>) -> &'a str {
+    if matches!(kind, Some(Kind::Label)) { "label" } else { name }
 }
 
 /// Offsets of the samples of a shard of `size` bytes from its first bytes, `u32 samples` and so many offsets and one.
@@ -242,8 +253,10 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             return Err(bad("a shard has not as many column names, encodings and sizes"));
         }
         let column = |((name, encoding), size): ((&String, &String), &Option<u32>)| {
-            let wanted = options.columns.as_ref().is_none_or(|fields| fields.contains(name));
-            let kind = kind_of(name, encoding).filter(|_| wanted);
+            let kind = kind_of(name, encoding);
+            let field = field_name(name, kind.as_ref());
+            let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == name || n == field));
+            let kind = kind.filter(|_| wanted);
             if kind.is_none() && wanted {
                 tracing::info!(column = name, encoding, "a column that is left out");
             }
@@ -264,6 +277,12 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     if let Some(twice) = columns.iter().find(|column| seen.insert(&column.name, ()).is_some()) {
         return Err(bad(format!("two columns are called `{}`", twice.name)));
     }
+    let there = |name: &String| columns.iter().any(|c| c.name == *name || field_name(&c.name, c.kind.as_ref()) == name);
+    if let Some(unknown) = options.columns.iter().flatten().find(|name| !there(name)) {
+        let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+        return Err(Error::new(ErrorKind::NotFound, format!("no column `{unknown}`"))
+            .hint(format!("there are {}", names.join(", "))));
+    }
     match columns.iter().any(|column| column.kind.is_some()) {
         true => Ok(columns),
         false => Err(Error::new(ErrorKind::Unsupported, "no column of a kind that is read")
@@ -283,7 +302,11 @@ struct Shard {
 
 async fn read_shard(source: &Source, object: &Object, samples: u32) -> Result<Shard> {
     let mut extent = object.extent(source);
-    extent.range = 0..(8 + 4 * u64::from(samples)).min(object.size);
+    extent.range = 0..8 + 4 * u64::from(samples);
+    if extent.range.end > object.size {
+        let what = format!("index.json says {samples} samples, whose offsets alone are longer than the shard");
+        return Err(bad(what).at_object(source.display_name(&object.name)).at_range(0..object.size));
+    }
     let bytes = extent.read().await?;
     let offsets = parse_offsets(&bytes, samples, object.size);
     let offsets = offsets.map_err(|e| e.at_object(source.display_name(&object.name)).at_range(extent.range))?;
@@ -321,8 +344,7 @@ impl MdsDataset {
                 Kind::Bytes => FieldKind::Bytes { most: column.size.unwrap_or(largest) as usize },
                 Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
             };
-            let label = matches!(kind, FieldKind::Label);
-            Some(Field::new(if label { "label" } else { &column.name }, kind))
+            Some(Field::new(field_name(&column.name, column.kind.as_ref()), kind))
         };
         let fields: Vec<Field> = columns.iter().filter_map(field).collect();
         let mut seen = std::collections::HashSet::new();
@@ -503,6 +525,11 @@ mod tests {
         assert!(matches!(&sample.values[3], Value::Bytes(text) if text == "text 5"));
         let some = open(&[(shard(0..3), 3)], |_| ()).columns(["image"]);
         assert_eq!(block_on(some.into_future()).unwrap().schema().fields.len(), 1);
+        let label = open(&[(shard(0..3), 3)], |_| ()).columns(["label"]);
+        assert_eq!(block_on(label.into_future()).unwrap().schema().fields[0].name, "label");
+        let unknown = open(&[(shard(0..3), 3)], |_| ()).columns(["image", "depth"]);
+        let error = block_on(unknown.into_future()).unwrap_err().to_string();
+        assert!(error.contains("no column `depth`") && error.contains("box, class, image"), "{error}");
     }
 
     #[test]
@@ -513,7 +540,8 @@ mod tests {
         };
         assert!(fails(&one, 4, |_| ()).contains("holds 3 samples, index.json says 4"));
         assert!(fails(&one[..one.len() - 1], 3, |_| ()).contains("do not ascend within"));
-        assert!(fails(&one[..10], 3, |_| ()).contains("cut in its offsets"));
+        assert!(fails(&one[..10], 3, |_| ()).contains("longer than the shard"));
+        assert!(fails(&one, u32::MAX, |_| ()).contains("longer than the shard"));
         assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("index.json says 7"));
         assert!(fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([])).contains("not as many"));
         assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not what MDS shards have"));

@@ -251,6 +251,11 @@ async fn open_objects(
             .ok_or_else(|| nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files"))?,
     };
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
+    if options.columns.is_some() && ["cifar10", "cifar100", "volumes", "folder", "arrays"].contains(&format.name()) {
+        return Err(Error::config(format!("columns are chosen of shards, and this is {}", format.name()))
+            .at_object(source.url())
+            .hint("leave columns out"));
+    }
     format.open(source, objects, options).await
 }
 

@@ -7,7 +7,8 @@ const MOST: usize = 1 << 20;
 
 /// Whether the url names many objects.
 pub(super) fn is_pattern(url: &str) -> bool {
-    url.contains("::") || url.contains('{')
+    // An address in brackets has colons of its own.
+    url.contains("::") && !url.contains('[') || url.contains('{')
 }
 
 /// What a url names: for each part between `::`, the objects of each folder, in the order in which they are named.

@@ -270,6 +270,14 @@ async fn index(source: &Source, object: &Object) -> Result<File> {
             let from = (position - window_start) as usize;
             head.copy_from_slice(&window[from..from + head.len()]);
         }
+        if position == 0
+            && (head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x78]))
+            && parse_length(head).is_err()
+        {
+            let what = "a compressed TFRecord file can't be read at any place";
+            return Err(at(Error::new(ErrorKind::Unsupported, what), position..end)
+                .hint("take the compression off (gunzip), or write it without"));
+        }
         let length = parse_length(head).map_err(|e| at(e, position..end))?;
         let next = position.checked_add(HEAD + TAIL).and_then(|n| n.checked_add(length)).filter(|n| *n <= object.size);
         starts.push(position);
@@ -334,8 +342,18 @@ impl TfRecords {
         let features = parse_example(&content).map_err(at)?;
         let mut columns = Vec::new();
         for (name, feature) in &features {
-            let wanted = options.columns.as_ref().is_none_or(|fields| fields.iter().any(|f| f == field_name(name)));
+            let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(name)));
             columns.extend(wanted.then(|| kind_of(name, feature)).flatten().map(|kind| ((*name).to_owned(), kind)));
+        }
+        let mut seen = std::collections::HashSet::new();
+        if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
+            let what = format!("two features are the field `{}`, `{twice}` one of them", field_name(twice));
+            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint("name those to read with columns(…)"));
+        }
+        if let Some(unknown) = options.columns.iter().flatten().find(|name| !seen.contains(name.as_str())) {
+            let names: Vec<_> = features.iter().map(|(name, _)| field_name(name)).collect();
+            return Err(at(Error::new(ErrorKind::NotFound, format!("no feature of one value or list is `{unknown}`")))
+                .hint(format!("there are {}", names.join(", "))));
         }
         columns.sort_by_key(|(name, kind)| (!matches!(kind, Kind::Image), *kind != Kind::Label, name.clone()));
         if columns.is_empty() {
@@ -585,6 +603,15 @@ mod tests {
         let open = |bytes: Vec<u8>| block_on(open_source(source(&[("a.tfrecord", bytes)])).into_future());
         let error = open(whole[..whole.len() - 5].to_vec()).unwrap_err().to_string();
         assert!(error.contains("ends after") && error.contains("a.tfrecord @"), "{error}");
+        let error = open([0x1f, 0x8b].repeat(100)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("compressed") && error.to_string().contains("gunzip"), "{error}");
+        let entry = || entry("image/encoded", 1, &field(1, &[1; 9]));
+        let twice = field(1, &[entry(), self::entry("jpg", 1, &field(1, &[1; 9]))].concat());
+        assert!(open(record(&twice)).unwrap_err().to_string().contains("two features are the field `image`"));
+        let source = source(&[("a.tfrecord", whole.clone())]);
+        let error = block_on(open_source(source).columns(["depth"]).into_future()).unwrap_err().to_string();
+        assert!(error.contains("is `depth`") && error.contains("there are image, label"), "{error}");
         let error = open([&whole[..], &[1, 2, 3]].concat()).unwrap_err().to_string();
         assert!(error.contains("3 bytes where a length"), "{error}");
         let mut lies = whole.clone();

@@ -19,18 +19,28 @@
 //! - **Where a shard ends is decided by the sizes of the source**, before anything is encoded: each rank knows it alone.
 //! - **The bytes of a shard depend on the dataset and the settings**, not on the number of workers and ranks, nor on how often
 //!   the work was broken off.
-//! - **A shard is finished when its sidecar is there.** It names the job and a crc32c of each member; a run that goes on
-//!   reads finished local shards again to compare. A shard appears at once and whole; the manifest, with the last of them.
+//! - **A shard is finished when it is there**: it appears at once and whole, after its sidecar, which names the job and a
+//!   crc32c of each member; a run that goes on reads finished local shards again to compare. The manifest appears with the
+//!   last of them. A tar of no sidecar is somebody else's, and is never written over.
 
 #![forbid(unsafe_code)]
 
 mod cut;
 mod pack;
 
-use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    num::NonZeroU64,
+    pin::pin,
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{Either, select},
+    stream,
+};
 
 use self::pack::{Pack, Packing};
 use crate::{
@@ -45,7 +55,7 @@ use crate::{
     report::{BadSample, Stage},
     sampler::{LastBatch, Order, Shard},
     source::{Extent, Object, ObjectWriter, Source},
-    types::Device,
+    types::{DType, Device},
 };
 
 /// Rows of a batch: few, since each may be large, and enough for all threads.
@@ -249,19 +259,39 @@ impl<'a> Prepare<'a> {
                 config("a bad sample can't be substituted in shards", "stop or skip")
             }
             _ if self.dataset.is_empty() => config("the dataset has no records", "check the path"),
-            _ => {
-                let others = self.dataset.schema().fields.iter();
-                let image = |f: &&Field| matches!(f.kind, FieldKind::Image { .. }) && f.name != "image";
-                match others.filter(|_| (self.size, self.store) != Default::default()).find(image) {
-                    None => Ok(()),
-                    Some(other) => {
-                        let what =
-                            format!("only the field `image` is resized or encoded, and there is `{}`", other.name);
-                        Err(Error::new(ErrorKind::Unsupported, what)
-                            .hint("keep size and encoding, or open the dataset without it"))
-                    }
-                }
+            _ => self.dataset.schema().fields.iter().try_for_each(|field| self.check_field(field)),
+        }
+    }
+
+    /// Whether the field will be the same when it is read from the shards.
+    fn check_field(&self, field: &Field) -> Result<()> {
+        let name = &field.name;
+        let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
+        let changed = (self.size, self.store) != Default::default();
+        match &field.kind {
+            FieldKind::Image { .. } if changed && name != "image" => {
+                let what = format!("only the field `image` is resized or encoded, and there is `{name}`");
+                refuse(what, "keep size and encoding, or open the dataset without it")
             }
+            FieldKind::Image { channels, dtype, .. } if field.mask => match (channels, dtype) {
+                (1, None | Some(DType::U8)) => Ok(()),
+                _ => refuse(format!("the mask `{name}` is no image of one channel of u8"), "read it where it is"),
+            },
+            FieldKind::Image { channels, dtype, .. } => match (channels, dtype) {
+                (3, None | Some(DType::U8)) => Ok(()),
+                (3, Some(_)) if !changed => Ok(()),
+                (3, Some(dtype)) => {
+                    refuse(format!("`{name}` is of {dtype}, JPEG and raw pixels of shards are u8"), "keep its encoding")
+                }
+                (n, _) => refuse(format!("`{name}` has {n} channels, images of shards have 3"), "read it where it is"),
+            },
+            FieldKind::Volume { .. } => {
+                refuse(format!("`{name}` is a volume, shards hold images"), "uncompressed volumes are read by range")
+            }
+            FieldKind::Array { .. } if name == "image" => {
+                refuse("numbers called `image` would be read as pixels".into(), "give the field another name")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -329,32 +359,40 @@ impl<'a> Prepare<'a> {
     /// The shards of this job that are there, with what their sidecars tell.
     async fn present(&self, out: &Source, shards: usize, job: u128) -> Result<HashMap<String, tar::Shard>> {
         let objects: Vec<Object> = out.list().try_collect().await?;
-        let ours: std::collections::HashSet<String> = (0..shards).map(|shard| self.file(shard)).collect();
+        let ours: HashSet<String> = (0..shards).map(|shard| self.file(shard)).collect();
         let foreign = |name: &str| {
             Error::config("shards of another dataset, or of other settings, are there")
                 .at_object(out.display_name(name))
                 .hint("name a new folder, or remove them first")
         };
-        if let Some(other) = objects.iter().find(|o| o.name.ends_with(".tar") && !ours.contains(&o.name)) {
-            return Err(foreign(&other.name));
-        }
-        let tars: HashMap<&str, &Object> = objects.iter().map(|o| (o.name.as_str(), o)).collect();
-        let sidecars = objects.iter().filter(|o| o.name.ends_with(".infeed") && o.name != MANIFEST);
-        let reads: Vec<_> = sidecars.map(|object| read_sidecar(out, object.clone())).collect();
+        let objects: HashMap<&str, &Object> = objects.iter().map(|o| (o.name.as_str(), o)).collect();
+        let reads: Vec<_> = objects
+            .values()
+            .filter(|o| o.name.ends_with(".infeed"))
+            .map(|object| read_index(out, Object::clone(object)))
+            .collect();
         let mut reads = stream::iter(reads).buffer_unordered(16);
-        let mut present = HashMap::new();
-        while let Some((object, shard)) = reads.try_next().await? {
-            let Some(shard) = shard else { continue };
-            if shard.job != job {
-                return Err(foreign(&object.name));
-            }
-            if let Some(tar) = tars.get(&*shard.name).filter(|tar| tar.size == shard.size) {
-                let mut shard = shard;
-                shard.etag = tar.etag.as_deref().map(Into::into);
-                present.insert(shard.name.to_string(), shard);
+        let (mut present, mut told) = (HashMap::new(), HashSet::new());
+        while let Some((object, shards)) = reads.try_next().await? {
+            // One that is damaged tells nothing but that its shard was begun here.
+            told.insert(format!("{}.tar", object.name.trim_end_matches(".infeed")));
+            for mut shard in shards {
+                if shard.job != job {
+                    return Err(foreign(&object.name));
+                }
+                let name = shard.name.to_string();
+                if let Some(tar) = objects.get(name.as_str()).filter(|tar| tar.size == shard.size) {
+                    shard.etag = tar.etag.as_deref().map(Into::into);
+                    present.insert(name.clone(), shard);
+                }
+                told.insert(name);
             }
         }
-        Ok(present)
+        let mut tars = objects.keys().filter(|name| name.ends_with(".tar"));
+        match tars.find(|name| !ours.contains(**name) || !told.contains(**name)) {
+            Some(other) => Err(foreign(other)),
+            None => Ok(present),
+        }
     }
 
     /// Reads, encodes and writes the shards of `sizes` (number, records), whose records follow one another.
@@ -375,7 +413,7 @@ impl<'a> Prepare<'a> {
             return Err(Error::config("workers is 0").hint("use 1 or more"));
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
-        let pack = Pack::new(self.dataset.schema(), recipe, workers, codec::codecs(), MAX_IMAGE);
+        let pack = Pack::new(self.dataset.schema(), recipe, workers, codec::codecs(), MAX_IMAGE)?;
         let packing: Arc<dyn Dataset> = Arc::new(Packing::new(Arc::clone(&self.dataset), records, &pack));
         let loader = Loader::builder(packing)
             .device(Device::Cpu)
@@ -394,8 +432,19 @@ impl<'a> Prepare<'a> {
         let mut shards = names.into_iter();
         let classes = self.dataset.schema().classes.clone();
         let mut open: Option<(u64, Tar)> = None;
-        while let Some(batch) = batches.next().await {
-            let batch = batch?;
+        loop {
+            // Parts are uploaded while the next records are made.
+            let uploading = async {
+                match &mut open {
+                    Some((_, tar)) => tar.writer.advance().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let batch = match select(batches.next(), pin!(uploading)).await {
+                Either::Left((Some(batch), _)) => batch?,
+                Either::Left((None, _)) => break,
+                Either::Right((error, _)) => return Err(error),
+            };
             let pieces = batch.bytes(pack::FIELD).unwrap_or_default();
             // Rows that were skipped moved the last ones into their places.
             let mut rows: Vec<usize> = (0..batch.valid()).collect();
@@ -453,12 +502,11 @@ fn lost() -> Error {
     Error::new(ErrorKind::Internal, "a record belongs to no shard").hint("please report this")
 }
 
-/// What a sidecar tells; nothing when it is damaged, for then its shard is made again.
-async fn read_sidecar(out: &Source, object: Object) -> Result<(Object, Option<tar::Shard>)> {
+/// What a sidecar or the manifest tells; nothing when it is damaged, for then its shard is made again.
+async fn read_index(out: &Source, object: Object) -> Result<(Object, Vec<tar::Shard>)> {
     let bytes = object.extent(out).read().await?;
-    let parsed = Manifest::parse(&bytes);
-    let shard = parsed.ok().and_then(|mut manifest| (manifest.shards.len() == 1).then(|| manifest.shards.remove(0)));
-    Ok((object, shard))
+    let shards = Manifest::parse(&bytes).map_or_else(|_| Vec::new(), |manifest| manifest.shards);
+    Ok((object, shards))
 }
 
 /// Whether a finished shard is what it was when it was written. Local ones are read; of those in a bucket, which takes
@@ -507,16 +555,21 @@ impl Tar {
         self.writer.write(piece).await
     }
 
-    /// Makes it visible, then says that it is finished. Gives its size.
+    /// Says what it holds, then makes it visible. Gives its size.
     async fn finish(mut self, out: &Source, job: u128, classes: Option<&[String]>) -> Result<u64> {
-        self.writer.write([0; 2 * BLOCK as usize]).await?;
-        let object = self.writer.finish().await?;
+        let end = [0; 2 * BLOCK as usize];
+        self.writer.write(end).await?;
         let mut shard = self.shard;
-        (shard.size, shard.job) = (object.size, job);
+        (shard.size, shard.job) = (self.size + end.len() as u64, job);
         shard.tighten();
-        let sidecar = format!("{}.infeed", object.name.trim_end_matches(".tar"));
+        let size = shard.size;
+        let sidecar = format!("{}.infeed", shard.name.trim_end_matches(".tar"));
         let classes = classes.unwrap_or_default().to_vec();
-        out.put(&sidecar, Manifest { classes, shards: vec![shard] }.encode().into()).await?;
-        Ok(object.size)
+        // One hidden name for each, so that what a kill leaves is written over.
+        let mut writer = out.writer(&sidecar)?;
+        writer.write(Manifest { classes, shards: vec![shard] }.encode()).await?;
+        writer.finish().await?;
+        self.writer.finish().await?;
+        Ok(size)
     }
 }

@@ -1,6 +1,6 @@
 //! One record to a piece of tar, on the decoding threads.
 
-use std::{borrow::Cow, num::NonZeroUsize, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::HashMap, num::NonZeroUsize, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -99,10 +99,33 @@ pub(super) struct Recipe {
     pub(super) restarts: bool,
 }
 
+/// A field, and what it is called within a tar.
+#[derive(Clone, Debug)]
+struct Member {
+    field: Field,
+    name: String,
+}
+
+/// A dot, a slash or a capital would make other samples or fields of the members.
+fn members(fields: &[Field]) -> Result<Vec<Member>> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    let plain = |c: char| if fits(c.to_ascii_lowercase()) { c.to_ascii_lowercase() } else { '_' };
+    let mut names: HashMap<String, &str> = HashMap::new();
+    let member = |field: &Field| Member { field: field.clone(), name: field.name.chars().map(plain).collect() };
+    let members: Vec<Member> = fields.iter().map(member).collect();
+    for Member { field, name } in &members {
+        if let Some(other) = names.insert(name.clone(), &field.name) {
+            let what = format!("the fields `{other}` and `{}` are both called `{name}` within a tar", field.name);
+            return Err(Error::config(what).hint("open the dataset with the columns that are needed"));
+        }
+    }
+    Ok(members)
+}
+
 /// Decodes, resizes and encodes.
 #[derive(Debug)]
 pub(super) struct Pack {
-    fields: Arc<[Field]>,
+    fields: Arc<[Member]>,
     recipe: Recipe,
     classes: [Class; 1],
     codecs: Arc<[Arc<dyn ImageCodec>]>,
@@ -116,9 +139,9 @@ impl Pack {
         workers: NonZeroUsize,
         codecs: Vec<Arc<dyn ImageCodec>>,
         max_image: u64,
-    ) -> Self {
+    ) -> Result<Self> {
         let classes = [Class::new("pack", Device::Cpu, workers)];
-        Self { fields: schema.fields.clone().into(), recipe, classes, codecs: codecs.into(), max_image }
+        Ok(Self { fields: members(&schema.fields)?.into(), recipe, classes, codecs: codecs.into(), max_image })
     }
 
     /// About the most bytes of one record, for the budget: panoramas are larger than it says.
@@ -160,7 +183,7 @@ impl Decoder for Pack {
 }
 
 struct Packer {
-    fields: Arc<[Field]>,
+    fields: Arc<[Member]>,
     recipe: Recipe,
     renderer: Renderer,
     pixels: Vec<u8>,
@@ -193,8 +216,8 @@ impl Packer {
         let Some((Value::Bytes(name), values)) = sample.values.split_first() else { return Err(broken()) };
         let name = str::from_utf8(name).map_err(|_| broken())?;
         let mut piece = Vec::new();
-        for (field, value) in Arc::clone(&self.fields).iter().zip(values) {
-            let (extension, content) = self.member(field, value)?;
+        for (member, value) in Arc::clone(&self.fields).iter().zip(values) {
+            let (extension, content) = self.member(member, value)?;
             piece.extend_from_slice(&tar::header(&format!("{name}.{extension}"), content.len() as u64)?);
             piece.extend_from_slice(&content);
             piece.resize(tar::padded(piece.len() as u64) as usize, 0);
@@ -210,16 +233,15 @@ impl Packer {
     }
 
     /// Extension and content.
-    fn member<'v>(&mut self, field: &Field, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
-        let named = |default: &'static str, last: &str| match &*field.name {
-            name if name == default => Cow::Borrowed(default),
+    fn member<'v>(&mut self, member: &Member, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
+        let Member { field, name } = member;
+        // Fields of the names that extensions stand for alone.
+        let named = |default: &'static str, last: &'static str| match &**name {
+            name if name == default => Cow::Borrowed(last),
             name => Cow::Owned(format!("{name}.{last}")),
         };
         Ok(match value {
-            Value::Label(label) => match &*field.name {
-                "label" => ("cls".into(), Cow::Owned(label.to_string().into())),
-                _ => (named("cls", "cls"), Cow::Owned(label.to_string().into())),
-            },
+            Value::Label(label) => (named("label", "cls"), Cow::Owned(label.to_string().into())),
             Value::Array(data) => {
                 let FieldKind::Array { dtype, shape } = &field.kind else {
                     return Err(Error::new(ErrorKind::Internal, "numbers in a field of another kind"));
@@ -227,13 +249,13 @@ impl Packer {
                 (named("npy", "npy"), Cow::Owned([&npy_header(*dtype, shape)[..], data].concat()))
             }
             Value::Bytes(bytes) => {
-                let extension = match &*field.name {
+                let extension = match &**name {
                     "json" => "json".into(),
                     _ => named("txt", "txt"),
                 };
                 (extension, Cow::Borrowed(&bytes[..]))
             }
-            Value::Encoded(_) | Value::Pixels { .. } => self.image(field, value)?,
+            Value::Encoded(_) | Value::Pixels { .. } => self.image(name, value)?,
             Value::Channels(_) | Value::Volume(_) => {
                 let what = format!("`{}` is no image of one file", field.name);
                 return Err(
@@ -243,14 +265,14 @@ impl Packer {
         })
     }
 
-    fn image<'v>(&mut self, field: &Field, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
+    fn image<'v>(&mut self, name: &str, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
         let info = self.renderer.info(value)?;
         let resized = match self.recipe.size {
             Size::Keep => None,
             Size::Exact(height, width) => Some((height, width)),
             Size::Shorter(side) => shorter(&info, side),
         };
-        let named = |last: &'static str| match &*field.name {
+        let named = |last: &'static str| match name {
             "image" => Cow::Borrowed(last),
             name => Cow::Owned(format!("{name}.{last}")),
         };
@@ -261,6 +283,21 @@ impl Packer {
                     other => other,
                 };
                 return Ok((named(extension), Cow::Borrowed(&file[..])));
+            }
+            (Store::Keep | Store::Raw, Value::Pixels { .. }) if name != "image" => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("pixels of `{name}`, shards hold those of `image`"),
+                )
+                .hint("open the dataset without it"));
+            }
+            (Store::Keep | Store::Raw, Value::Pixels { info, data }) if resized.is_none() && !info.planar => {
+                if info.len_bytes() != data.len() as u64 {
+                    return Err(Error::corrupt(format!("{} bytes of pixels, not {}", data.len(), info.len_bytes())));
+                }
+                let shape = [info.height as usize, info.width as usize, usize::from(info.channels)];
+                let content = [&npy_header(info.dtype, &shape)[..], data].concat();
+                return Ok(("image.npy".into(), Cow::Owned(content)));
             }
             (Store::Keep, Value::Pixels { .. }) | (Store::Raw, _) => None,
             (Store::Keep, _) => Some(QUALITY),
@@ -308,6 +345,17 @@ fn shorter(info: &ImageInfo, side: u32) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_fields_fit_a_tar() {
+        let of = |names: &[&str]| {
+            let fields: Vec<Field> = names.iter().map(|name| Field::bytes(*name, 1)).collect();
+            members(&fields).map(|all| all.into_iter().map(|member| member.name).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["image", "image/object/Box.1", "ä"]).unwrap(), ["image", "image_object_box_1", "_"]);
+        let error = of(&["a/b", "a.b"]).unwrap_err().to_string();
+        assert!(error.contains("`a/b` and `a.b`") && error.contains("`a_b`"), "{error}");
+    }
 
     #[test]
     fn the_shorter_side_is_cut_and_never_stretched() {

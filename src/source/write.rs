@@ -28,8 +28,12 @@ impl Source {
     /// # Errors
     /// As `parse`; `Config` for the path of a file.
     pub fn create(url: &str) -> Result<Self> {
-        if !url.contains("://") {
-            fs::create_dir_all(url).map_err(|e| unwritable(e, "cannot be made").at_object(url))?;
+        let local = match url.contains("://") {
+            true => url.starts_with("file://").then(|| url::Url::parse(url).ok()?.to_file_path().ok()).flatten(),
+            false => Some(url.into()),
+        };
+        if let Some(folder) = local {
+            fs::create_dir_all(folder).map_err(|e| unwritable(e, "cannot be made").at_object(url))?;
         }
         let source = Self::parse(url)?;
         match source.only() {
@@ -88,6 +92,8 @@ impl Source {
     }
 }
 
+type Parts = FuturesUnordered<BoxFuture<'static, object_store::Result<()>>>;
+
 /// An object on its way.
 pub(crate) struct Writer {
     source: Source,
@@ -106,7 +112,7 @@ enum Body {
     /// Nothing is uploaded before the first part is full: small objects are one request.
     Parts {
         upload: Option<Box<dyn MultipartUpload>>,
-        in_flight: FuturesUnordered<BoxFuture<'static, object_store::Result<()>>>,
+        in_flight: Parts,
     },
 }
 
@@ -120,6 +126,19 @@ impl Writer {
         self.size += bytes.len() as u64;
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PART { self.flush().await } else { Ok(()) }
+    }
+
+    /// Uploads what is on its way, for as long as this is polled; ends with an error only.
+    #[cfg(feature = "prepare")]
+    pub(crate) async fn advance(&mut self) -> Error {
+        if let Body::Parts { in_flight, .. } = &mut self.body {
+            while let Some(part) = arrived(in_flight).await {
+                if let Err(error) = part {
+                    return self.placed(error);
+                }
+            }
+        }
+        std::future::pending().await
     }
 
     async fn flush(&mut self) -> Result<()> {
@@ -140,7 +159,7 @@ impl Writer {
                     }
                     let upload = upload.as_mut().expect("it has just begun");
                     while in_flight.len() >= IN_FLIGHT {
-                        in_flight.next().await.transpose().map_err(failed)?;
+                        arrived(in_flight).await.transpose()?;
                     }
                     in_flight.push(upload.put_part(full.into()));
                     Ok(())
@@ -165,8 +184,8 @@ impl Writer {
             }
             Body::Parts { upload: Some(upload), in_flight } => {
                 async {
-                    while let Some(part) = in_flight.next().await {
-                        part.map_err(failed)?;
+                    while let Some(part) = arrived(in_flight).await {
+                        part?;
                     }
                     Ok(upload.complete().await.map_err(failed)?.e_tag)
                 }
@@ -185,6 +204,11 @@ impl Writer {
         let etag = done.map_err(|e| self.placed(e))?;
         Ok(Object { name: self.name, size: self.size, etag })
     }
+}
+
+/// The next part that is there.
+async fn arrived(in_flight: &mut Parts) -> Option<Result<()>> {
+    Some(in_flight.next().await?.map_err(|e| read::store_error(e, "cannot be written")))
 }
 
 fn unwritable(error: io::Error, what: &'static str) -> Error {

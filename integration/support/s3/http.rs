@@ -1,6 +1,12 @@
 //! HTTP/1.1 as far as S3 clients speak it, and the faults.
 
-use std::{collections::HashMap, fmt::Write as _, io, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    io,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
@@ -202,6 +208,41 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
         Some(Fault::Deleted) => _ = bucket.remove(key),
         _ => {}
     }
+    let upload = request.query.iter().find(|(name, _)| name == "uploadId").map(|(_, id)| id.clone());
+    match (request.method.as_str(), upload) {
+        ("POST", None) => {
+            let id = format!("upload-{}", state.uploads.len());
+            state.uploads.insert(id.clone(), BTreeMap::new());
+            let result = "InitiateMultipartUploadResult";
+            return Answer::new(200, format!("<{result}><UploadId>{id}</UploadId></{result}>"));
+        }
+        ("PUT", Some(id)) => {
+            let number = request.query.iter().find(|(name, _)| name == "partNumber").and_then(|(_, n)| n.parse().ok());
+            let (Some(parts), Some(number)) = (state.uploads.get_mut(&id), number) else {
+                return Answer::error(404, "NoSuchUpload", "");
+            };
+            let stored = Stored::new(request.body.clone());
+            parts.insert(number, stored.body);
+            return Answer::new(200, "").with("etag", stored.etag);
+        }
+        // Which parts, the client says in the body: all of them, in the order of their numbers.
+        ("POST", Some(id)) => {
+            let Some(parts) = state.uploads.remove(&id) else { return Answer::error(404, "NoSuchUpload", "") };
+            let whole: Vec<u8> = parts.into_values().flatten().collect();
+            let stored = Stored::new(whole.into());
+            let result = "CompleteMultipartUploadResult";
+            let answer = format!("<{result}><ETag>{}</ETag></{result}>", stored.etag.replace('"', "&quot;"));
+            let bucket = state.buckets.get_mut(&request.bucket).expect("it is there");
+            bucket.insert(key.clone(), stored);
+            return Answer::new(200, answer);
+        }
+        ("DELETE", Some(id)) => {
+            state.uploads.remove(&id);
+            return Answer::new(204, "");
+        }
+        _ => {}
+    }
+    let bucket = state.buckets.get_mut(&request.bucket).expect("it is there");
     match request.method.as_str() {
         "PUT" => {
             let stored = Stored::new(request.body.clone());

@@ -386,6 +386,7 @@ pub(super) fn parse_wds2idx(bytes: &[u8], object: &Object) -> Result<Shard, Stri
     }
     let count: usize = count.trim().parse().map_err(|_| "it does not say how many samples there are")?;
     let mut shard = Shard::of(object);
+    let mut end = 0;
     for (i, line) in lines.by_ref().take(count).enumerate() {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let members = words.as_chunks::<4>();
@@ -399,6 +400,11 @@ pub(super) fn parse_wds2idx(bytes: &[u8], object: &Object) -> Result<Shard, Stri
             if start < BLOCK || start.checked_add(size).is_none_or(|end| end > object.size) {
                 return Err(format!("line {} names bytes {start} and {size} more, beyond the tar's", i + 2));
             }
+            // With a header between them; what is kept counts from one to the next.
+            if start - BLOCK < end {
+                return Err(format!("line {} names a member at {start}, before the end of another", i + 2));
+            }
+            end = padded(start + size);
             shard.add(name, start, size, None).map_err(|e| format!("line {}: {e}", i + 2))?;
         }
     }
@@ -481,6 +487,8 @@ mod tests {
             ("v1.2 1\njpg 512 99999999 0.jpg\n", "beyond"),
             ("v1.2 1\njpg 0 9 0.jpg\n", "beyond"),
             ("v1.2 1\njpg 512 9 0.jpg jpg 1536 9 0.jpg\n", "twice"),
+            ("v1.2 1\njpg 1536 9 0.jpg cls 512 9 0.cls\n", "before the end"),
+            ("v1.2 2\njpg 512 900 0.jpg\njpg 1024 9 1.jpg\n", "before the end"),
         ] {
             let error = parse_wds2idx(text.as_bytes(), &object).unwrap_err();
             assert!(error.contains(says), "{error}");
@@ -501,7 +509,10 @@ mod tests {
 
         #[test]
         fn any_index_gives_a_shard_or_words(text in "(v1.2 [0-9]{1,3}\n)?([a-z]{3} [0-9]{0,5} [0-9]{0,4} [a-c]\\.[a-c]\n?){0,5}") {
-            let _ = parse_wds2idx(text.as_bytes(), &Object::new("x.tar", 100_000));
+            if let Ok(shard) = parse_wds2idx(text.as_bytes(), &Object::new("x.tar", 100_000)) {
+                let manifest = Manifest { classes: vec![], shards: vec![shard] };
+                prop_assert_eq!(Manifest::parse(&manifest.encode()).unwrap(), manifest);
+            }
         }
     }
 }

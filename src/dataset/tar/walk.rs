@@ -22,6 +22,9 @@ const WINDOW: u64 = 256 << 10;
 /// With smaller members than `WINDOW`, everything is read in ranges of this size: cheaper than a request for each.
 const SEQUENTIAL: u64 = 8 << 20;
 
+/// What may follow the end of a tar without a word.
+const TRAILING: u64 = 1 << 20;
+
 /// Where headers are read from.
 enum Reads<'a> {
     /// A local file: headers alone, a few microseconds each.
@@ -88,7 +91,17 @@ async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Re
         }
         let block = reads.get(at, BLOCK).await?;
         let header = parse_header(&block).map_err(|e| e.at_range(at..at + BLOCK))?;
-        let Some(Header { name, size: stated, kind }) = header else { return Ok(()) };
+        let Some(Header { name, size: stated, kind }) = header else {
+            // Writers pad to 10 KiB, some to their own blocks; more is another tar, which no reader of tars looks at.
+            if size - at > TRAILING {
+                tracing::warn!(
+                    end = at,
+                    size,
+                    "the tar ends long before its file does; tars put together are read to the first end"
+                );
+            }
+            return Ok(());
+        };
         let content = at + BLOCK;
         let length = if kind == Kind::File { long_size.take().unwrap_or(stated) } else { stated };
         let end = content.checked_add(length).filter(|end| *end <= size);
