@@ -39,8 +39,9 @@ pub(crate) fn pictures(count: u64, height: u32, width: u32) -> Arc<dyn Dataset> 
     let bytes = count * u64::from(height * width * 3);
     let pixels: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 431 * 13) as u8).collect();
     let labels = (0..count as i64).collect();
+    let words = (0..count).map(|i| format!("record {i}").into()).collect();
     let builder = MemoryDataset::builder().images_u8(pixels, count as usize, height, width, 3, false);
-    Arc::new(builder.labels(labels).build().unwrap())
+    Arc::new(builder.labels(labels).bytes("words", words).build().unwrap())
 }
 
 pub(crate) fn loader(
@@ -57,6 +58,9 @@ fn plain(batch: &Batch) -> Plain {
     let mut bytes = Vec::new();
     for (_, tensor) in batch.fields() {
         bytes.extend_from_slice(tensor.to_host().unwrap().bytes().unwrap());
+    }
+    for (_, values) in batch.byte_fields() {
+        values.iter().for_each(|value| bytes.extend_from_slice(value));
     }
     (batch.epoch(), batch.records().to_vec(), batch.positions().to_vec(), batch.valid(), bytes)
 }

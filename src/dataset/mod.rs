@@ -48,6 +48,7 @@ pub use concat::concat;
 pub use contract::dataset_contract;
 pub use memory::{MemoryBuilder, MemoryDataset};
 pub use open::{Open, OpenOptions, open, open_source};
+pub use pattern::names_many;
 pub use subset::{Records, split, subset};
 pub use synthetic::SyntheticDataset;
 pub use volume::{Narrow, Volume, VolumeChannel};

@@ -214,8 +214,7 @@ impl Open {
                 }
                 return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
             }
-            // A path counts as it stands, when it is there.
-            From::Url(url) if pattern::is_pattern(&url) && !Path::new(&url).exists() => {
+            From::Url(url) if pattern::names_many(&url) => {
                 let mut parts = Vec::new();
                 for (folder, names) in pattern::parse(&url)? {
                     let source = Source::parse(&folder)?;

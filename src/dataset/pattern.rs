@@ -5,10 +5,18 @@ use crate::error::{Error, Result};
 /// More names would be a mistake in a pattern.
 const MOST: usize = 1 << 20;
 
-/// Whether the url names many objects.
-pub(super) fn is_pattern(url: &str) -> bool {
+/// Whether [`open()`](super::open()) takes the url for the names of many objects: it holds braces, or `::`. A path counts as
+/// it stands when it is there.
+///
+/// ```
+/// use infeed::dataset::names_many;
+/// assert!(names_many("s3://bucket/train-{000000..000146}.tar") && !names_many("s3://bucket/train"));
+/// ```
+#[must_use]
+pub fn names_many(url: &str) -> bool {
     // An address in brackets has colons of its own.
-    url.contains("::") && !url.contains('[') || url.contains('{')
+    let many = url.contains("::") && !url.contains('[') || url.contains('{');
+    many && !std::path::Path::new(url).exists()
 }
 
 /// What a url names: for each part between `::`, the objects of each folder, in the order in which they are named.

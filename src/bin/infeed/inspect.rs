@@ -141,7 +141,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 
 /// Keeps the source in sight, which a dataset does not show.
 async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
-    if url.starts_with("synthetic:") {
+    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) {
         return Ok((args.apply(infeed::open(url)).await?, None));
     }
     let source = Source::parse(url)?;
