@@ -1,13 +1,17 @@
-//! Encoded bytes to pixels: whole images, and the rows that random crops need.
+//! Encoded bytes to pixels, and all the way to rows of a batch: what the training and the validation transform of
+//! ImageNet read of each image.
 //!
 //! `INFEED_PHOTOS=folder` adds the JPEGs below a folder. Warm: files and buffers are in memory.
 
-use std::{env, fs, hint::black_box, ops::Range, path::Path, time::Duration};
+use std::{env, fs, hint::black_box, path::Path, time::Duration};
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
-    ImageInfo, SampleRng,
-    codec::{ImageCodec, Jpeg, PixelBuffer, Png},
+    DType, ImageInfo, Layout, Result, SampleRng, Transform,
+    codec::{ImageCodec, Jpeg, PixelBuffer, Png, Window},
+    dataset::FieldKind,
+    sys::kernels::{Pixels, Resampler},
+    transform::Lowered,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -36,47 +40,61 @@ fn jpeg(height: u32, width: u32, seed: u64, sampling: SamplingFactor) -> Vec<u8>
     file
 }
 
-/// The rows of a random resized crop: 8 to 100 % of the area, aspect 3/4 to 4/3, anywhere.
-fn crop(info: &ImageInfo, seed: u64) -> Range<u32> {
-    let mut draws = SampleRng::new(1, 0, seed).op(0);
-    for _ in 0..10 {
-        let area = f64::from(info.height) * f64::from(info.width) * draws.between(0.08, 1.0);
-        let ratio = draws.between((3.0f64 / 4.0).ln(), (4.0f64 / 3.0).ln()).exp();
-        let (width, height) = ((area * ratio).sqrt().round() as u32, (area / ratio).sqrt().round() as u32);
-        if (1..=info.width).contains(&width) && (1..=info.height).contains(&height) {
-            let top = draws.below(u64::from(info.height - height + 1)) as u32;
-            return top..top + height;
-        }
+/// A buffer, and what becomes of each file in it.
+struct Way<'a> {
+    codec: &'a dyn ImageCodec,
+    pixels: PixelBuffer,
+    resampler: Resampler,
+    row: Vec<u8>,
+}
+
+impl Way<'_> {
+    /// All pixels, interleaved.
+    fn full(&mut self, file: &[u8], info: &ImageInfo) -> Result<()> {
+        self.codec.decode(black_box(file), info, 0..info.height, &mut self.pixels)
     }
-    0..info.height
+
+    /// A finished row, as a CPU worker makes it.
+    fn row(&mut self, file: &[u8], info: &ImageInfo, lowered: &Lowered, rng: SampleRng) -> Result<()> {
+        let (spec, params) = (lowered.row(), lowered.params(info, rng)?);
+        self.row.resize(spec.len_bytes(), 0);
+        let table = lowered.table(info.dtype);
+        self.codec.window(black_box(file), info, &Window::of_params(&params, spec), &mut self.pixels)?;
+        if let Some(planes) = self.pixels.planes(info) {
+            return self.resampler.run_planes(&planes, &params, table, spec, &mut self.row);
+        }
+        let rows = self.pixels.rows.clone();
+        let held = ImageInfo { height: rows.len() as u32, ..*info }.len_bytes() as usize;
+        let source = Pixels { info: *info, rows, data: &self.pixels.data[..held] };
+        self.resampler.run(&source, &params, table, spec, &mut self.row)
+    }
 }
 
 fn bench(c: &mut Criterion, codec: &dyn ImageCodec, name: &str, files: &[Vec<u8>]) {
-    let sizes: Vec<ImageInfo> = files.iter().map(|file| codec.info(file).expect("a good file")).collect();
+    let infos: Vec<ImageInfo> = files.iter().map(|file| codec.info(file).expect("a good file")).collect();
+    let field = FieldKind::Image { channels: 3, size: None, dtype: None };
+    let mut way = Way { codec, pixels: PixelBuffer::default(), resampler: Resampler::new(), row: Vec::new() };
     let mut group = c.benchmark_group(format!("decode/{name}"));
     group.sample_size(10).measurement_time(Duration::from_secs(5));
-    for crops in [false, true] {
-        let all = || files.iter().zip(&sizes).enumerate();
-        group.throughput(Throughput::ElementsAndBytes {
-            elements: files.len() as u64,
-            bytes: files.iter().map(|file| file.len() as u64).sum(),
-        });
-        let mut out = PixelBuffer::default();
+    group.throughput(Throughput::ElementsAndBytes {
+        elements: files.len() as u64,
+        bytes: files.iter().map(|file| file.len() as u64).sum(),
+    });
+    group.bench_function("full", |b| {
+        b.iter(|| files.iter().zip(&infos).for_each(|(file, info)| way.full(file, info).expect("a good file")));
+    });
+    for preset in ["imagenet-train", "imagenet-val"] {
+        let transform = Transform::preset(preset).expect("a preset");
+        let lowered = transform.lower(&field, DType::F32, Layout::Nchw).expect("a field of colours");
         let mut round = 0;
-        group.bench_function(if crops { "needed-rows" } else { "full" }, |b| {
-            b.iter_batched(
-                || {
-                    round += 1;
-                    round
-                },
-                |round| {
-                    for (n, (file, info)) in all() {
-                        let rows = if crops { crop(info, round << 32 | n as u64) } else { 0..info.height };
-                        codec.decode(black_box(file), info, rows, &mut out).expect("a good file");
-                    }
-                },
-                BatchSize::PerIteration,
-            );
+        group.bench_function(preset, |b| {
+            b.iter(|| {
+                // Other crops in each round, as in each epoch.
+                round += 1;
+                for ((file, info), n) in files.iter().zip(&infos).zip(0..) {
+                    way.row(file, info, &lowered, SampleRng::new(1, round, n)).expect("a good file");
+                }
+            });
         });
     }
     group.finish();
@@ -89,7 +107,7 @@ fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) {
     for path in paths {
         if path.is_dir() {
             collect(&path, files);
-        } else if let Some(file) = fs::read(&path).ok().filter(|file| Jpeg.info(file).is_ok()) {
+        } else if let Some(file) = fs::read(&path).ok().filter(|file| Jpeg::new().info(file).is_ok()) {
             files.push(file);
         }
     }
@@ -98,8 +116,10 @@ fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) {
 fn decode(c: &mut Criterion) {
     for (name, sampling) in [("444", SamplingFactor::F_1_1), ("420", SamplingFactor::F_2_2)] {
         let files: Vec<_> = (0..16).map(|seed| jpeg(375, 500, seed, sampling)).collect();
-        bench(c, &Jpeg, &format!("jpeg/{name}/500x375"), &files);
+        bench(c, &Jpeg::new(), &format!("jpeg/{name}/500x375"), &files);
     }
+    let large = vec![jpeg(3000, 4000, 0, SamplingFactor::F_2_2)];
+    bench(c, &Jpeg::new(), "jpeg/420/4000x3000", &large);
     let png = |seed| {
         let image = image::RgbImage::from_raw(500, 375, picture(375, 500, seed)).expect("the right length");
         let mut file = std::io::Cursor::new(Vec::new());
@@ -110,7 +130,7 @@ fn decode(c: &mut Criterion) {
     if let Some(folder) = env::var_os("INFEED_PHOTOS") {
         let mut files = Vec::new();
         collect(Path::new(&folder), &mut files);
-        bench(c, &Jpeg, "jpeg/photos", &files);
+        bench(c, &Jpeg::new(), "jpeg/photos", &files);
     }
 }
 

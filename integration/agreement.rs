@@ -3,7 +3,9 @@
 use infeed::{
     DType, ErrorKind, ImageInfo, Layout, SampleRng,
     dataset::FieldKind,
-    sys::kernels::{Axis, ChannelTable, Level, Pixels, ResampleParams, Resampler, RowSpec, channel_source},
+    sys::kernels::{
+        Axis, ChannelTable, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
+    },
     transform::{Op, PRESETS, Transform, reference},
 };
 use proptest::prelude::*;
@@ -157,6 +159,45 @@ proptest! {
         moved_in.extend_from_slice(&data);
         resampler.run(&Pixels { data: &moved_in[1..], ..whole }, &params, &table, &row, &mut moved_out[1..]).unwrap();
         prop_assert!(same(&moved_out[1..], &expected, row.dtype));
+    }
+
+    #[test]
+    fn planes_give_the_bits_of_the_reference_at_every_level(case in case(), subsampled: u16, ycbcr: bool) {
+        let Case { info, params, table, row, level, .. } = case;
+        let params = ResampleParams { nearest: 0, ..params };
+        // As many planes as channels, each with steps of its own; colour is not wider than brightness.
+        let count = if row.channels == 3 && info.channels > 1 { 3 } else { 1 };
+        prop_assume!(channel_source(count, row.channels, 0).is_some());
+        let info = ImageInfo { channels: count as u8, dtype: DType::U8, planar: false, ..info };
+        let step = |n: u32| 1u32 << (u32::from(subsampled) >> (2 * n) & 3).min(2);
+        let first = [step(0), step(1)];
+        let mut at = 5;
+        let planes: Vec<Plane> = (0..count).map(|n| {
+            let step = if n == 0 { first } else { [step(2 * n), first[1] * step(2 * n + 1)] };
+            let (rows, cols) = (0..info.height.div_ceil(step[0]), 0..info.width.div_ceil(step[1]));
+            let pitch = cols.len() + n as usize;
+            at += pitch * rows.len();
+            Plane { at: at - pitch * rows.len(), pitch, step, rows, cols }
+        }).collect();
+        let mut draws = SampleRng::new(subsampled.into(), 0, 0).op(0);
+        let data: Vec<u8> = (0..at).map(|_| draws.bits() as u8).collect();
+        let whole = Planes { info, planes: &planes, ycbcr, data: &data };
+        let expected = reference::resample_planes(&whole, &params, &table, &row).unwrap();
+        let mut resampler = Resampler::with_level(level);
+        let mut out = vec![0xa5; row.len_bytes() + 1];
+        for start in [0, 1] {
+            let out = &mut out[start..][..row.len_bytes()];
+            resampler.run_planes(&whole, &params, &table, &row, out).unwrap();
+            prop_assert!(same(out, &expected, row.dtype), "{whole:?} {params:?} {row:?} {level:?}");
+        }
+        // A plane that lacks what is read is refused, and nothing is written.
+        let mut less = planes.clone();
+        let reads = params.y.coarser(less[0].step[0]).reads(row.height);
+        less[0].rows = 0..reads.end - 1;
+        let before = out.clone();
+        let short = Planes { planes: &less, ..whole };
+        prop_assert!(resampler.run_planes(&short, &params, &table, &row, &mut out[..row.len_bytes()]).is_err());
+        prop_assert_eq!(out, before);
     }
 
     #[test]

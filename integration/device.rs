@@ -570,7 +570,8 @@ fn the_command_line_runs_on_a_gpu() {
             (&cpu["device"], &fixed["device"], &adaptive["device"]),
             (&"cpu".into(), &"cuda:0".into(), &"cuda:0".into())
         );
-        assert_eq!(cpu["checksum"], fixed["checksum"], "{url}");
+        // JPEGs come to the GPU as pixels; the CPU resamples their planes, which rounds once less.
+        assert_eq!(cpu["checksum"] == fixed["checksum"], *url == pixels, "{url}");
         assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));
         assert_ne!(adaptive["checksum"], fixed["checksum"]);
         assert_eq!(adaptive["samples"], cpu["samples"]);

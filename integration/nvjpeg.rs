@@ -3,15 +3,17 @@
 
 use std::{
     num::NonZeroUsize,
+    ops::Range,
     sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
 use infeed::{
-    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
+    DType, Device, ErrorKind, ImageInfo, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng,
+    Transform,
     codec::{
         Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, Job, Jpeg, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
-        Split, Wait, Worker, codecs,
+        PixelBuffer, Split, Wait, Worker, codecs,
     },
     dataset::{Dataset, FieldKind, MemoryDataset, Sample},
     sys::{
@@ -224,8 +226,30 @@ pub(crate) fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
     Ok(rows)
 }
 
+/// [`Jpeg`] that gives pixels, as a GPU takes them, where the CPU's resampling takes planes.
+#[derive(Debug)]
+pub(crate) struct JpegPixels;
+
+impl ImageCodec for JpegPixels {
+    fn name(&self) -> &'static str {
+        "jpeg"
+    }
+    fn recognises(&self, head: &[u8]) -> bool {
+        Jpeg::new().recognises(head)
+    }
+    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
+        Jpeg::new().info(bytes)
+    }
+    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
+        Jpeg::new().peak_bytes(bytes, info)
+    }
+    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        Jpeg::new().decode(bytes, info, rows, out)
+    }
+}
+
 fn on_cpu(loader: LoaderBuilder) -> Vec<Vec<u8>> {
-    rows(&loader.device(Device::Cpu).workers(1).build_blocking().unwrap()).unwrap()
+    rows(&loader.device(Device::Cpu).codec(Arc::new(JpegPixels)).workers(1).build_blocking().unwrap()).unwrap()
 }
 
 fn on_gpu(loader: LoaderBuilder, decoder: &Arc<Watched>) -> Result<Vec<Vec<u8>>> {
@@ -552,7 +576,7 @@ fn lowered() -> Lowered {
 }
 
 fn coded(file: &[u8]) -> Coded<'_> {
-    let info = Jpeg.info(file).unwrap();
+    let info = Jpeg::new().info(file).unwrap();
     let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     Coded { file, height: info.height, width: info.width, height_at: frame + 5 }
 }
@@ -597,7 +621,7 @@ fn back_to_back() {
         }
         engines.decode().unwrap();
         for (i, file) in batch.iter().enumerate() {
-            let params = lowered.params(&Jpeg.info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
+            let params = lowered.params(&Jpeg::new().info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
             engines.resample(i, &params, 0, lowered.row(), &out, 4 * n + i).unwrap();
         }
         last = Some(engines.launch().unwrap());

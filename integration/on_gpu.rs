@@ -33,7 +33,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use crate::{
     device::{GPU, Trainer, agree, images, loader, pictures},
     mock::ok,
-    nvjpeg::{CPU, HARDWARE, HYBRID, Watched, dataset, options, rows},
+    nvjpeg::{CPU, HARDWARE, HYBRID, JpegPixels, Watched, dataset, options, rows},
     support::{
         mock::{Mock, on_mock},
         skipped,
@@ -231,7 +231,7 @@ fn coded(file: &[u8]) -> Option<Coded<'_>> {
     loop {
         let [0xff, marker, high, low] = *file.get(at..at + 4)? else { return None };
         if matches!(marker, 0xc0 | 0xc1) {
-            let info = Jpeg.info(file).ok()?;
+            let info = Jpeg::new().info(file).ok()?;
             return Some(Coded { file, height: info.height, width: info.width, height_at: at + 5 });
         }
         if matches!(marker, 0xc2..=0xcf) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
@@ -370,7 +370,7 @@ fn classes_agree(class: &'static str, kinds: &[Kind], at: &At<'_>) {
             return skipped(&format!("this GPU has no class {class}"));
         }
         let size = at.of(224, 24);
-        let expected = rows_of(jpegs(files, size).device(Device::Cpu));
+        let expected = rows_of(jpegs(files, size).device(Device::Cpu).codec(Arc::new(JpegPixels)));
         let found = rows_of(jpegs(files, size).decoder(Arc::<Watched>::clone(&decoder)));
         let difference = difference(&found, &expected);
         let done = decoder.count(class, "done");
@@ -434,7 +434,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for (n, file) in files.iter().chain(&photographs(at.of(40, 0))).enumerate() {
             let coded = coded(file).unwrap();
-            let info = Jpeg.info(file).unwrap();
+            let info = Jpeg::new().info(file).unwrap();
             let params = lowered.params(&info, SampleRng::new(5, 0, n as u64)).unwrap();
             let cut = (params.y.reads(size).end.next_multiple_of(16) + 16).min(coded.height);
             match engines.stage(&coded, coded.height, 0).unwrap() {
@@ -493,8 +493,8 @@ fn flat(n: u32, width: u32, height: u32) -> (Vec<u8>, [u8; 3]) {
     let mut file = Vec::new();
     Encoder::new(&mut file, 95).encode(&pixels, width as u16, height as u16, ColorType::Rgb).unwrap();
     let mut pixels = PixelBuffer::default();
-    let info = Jpeg.info(&file).unwrap();
-    Jpeg.decode(&file, &info, 0..1, &mut pixels).unwrap();
+    let info = Jpeg::new().info(&file).unwrap();
+    Jpeg::new().decode(&file, &info, 0..1, &mut pixels).unwrap();
     let colour = [pixels.data[0], pixels.data[1], pixels.data[2]];
     (file, colour)
 }
@@ -535,7 +535,7 @@ fn arenas_are_written_only_when_nobody_reads_them() {
                 }
                 engines.decode().unwrap();
                 for (i, (file, _)) in batch.iter().enumerate() {
-                    let params = lowered.params(&Jpeg.info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
+                    let params = lowered.params(&Jpeg::new().info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
                     engines.resample(i, &params, 0, lowered.row(), &out, images * n + i).unwrap();
                 }
                 last = Some(engines.launch().unwrap());
@@ -642,7 +642,9 @@ fn a_damaged_image_anywhere_costs_nobody_else_a_row() {
         ];
         let good = PLAIN.files(40, at);
         let size = at.of(96, 16);
-        let want = by_record(&jpegs(&good, size).device(Device::Cpu).build_blocking().unwrap()).unwrap();
+        let want =
+            by_record(&jpegs(&good, size).device(Device::Cpu).codec(Arc::new(JpegPixels)).build_blocking().unwrap())
+                .unwrap();
         for (name, damage) in damages {
             // To make a loader takes nvJPEG a second.
             for place in at.of(vec![0, 17, 39], vec![0, 17]) {

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Worker, corrupt, unsupported,
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, PixelBuffer, Wait, Window, Worker, corrupt, unsupported,
 };
 use crate::{
     dataset::Value,
@@ -20,11 +20,11 @@ use crate::{
     random::SampleRng,
     report::Stage,
     sys::{
-        kernels::{Pixels, ResampleParams, Resampler},
+        kernels::{Pixels, Planes, ResampleParams, Resampler, RowSpec},
         rows::Rows,
     },
     transform::Lowered,
-    types::{Device, ImageInfo},
+    types::{DType, Device, ImageInfo},
 };
 
 /// Decodes and resamples on CPU threads. One class, `cpu`.
@@ -111,10 +111,10 @@ impl CpuWorker {
         let mut size = None;
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
-            let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
-            fits_mask(lowered, &pixels.info, &mut size)?;
+            let (info, image, params) = self.reader.image(value, lowered, item.rng, decode)?;
+            fits_mask(lowered, &info, &mut size)?;
             let out = rows.row_mut(row);
-            self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)?;
+            image.resample(&mut self.resampler, &params, lowered, out)?;
             lowered.finish(out, item.rng)?;
         }
         Ok(())
@@ -169,8 +169,8 @@ impl Renderer {
     pub(crate) fn render(&mut self, value: &Value, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);
-        let (pixels, params) = self.reader.pixels(value, lowered, rng, &mut Duration::default())?;
-        self.resampler.run(&pixels, &params, lowered.table(pixels.info.dtype), lowered.row(), out)
+        let (_, image, params) = self.reader.image(value, lowered, rng, &mut Duration::default())?;
+        image.resample(&mut self.resampler, &params, lowered, out)
     }
 }
 
@@ -191,6 +191,7 @@ impl Reader {
 
     /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
     /// time of decoding to `decode`.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(super) fn pixels<'a>(
         &'a mut self,
         value: &'a Value,
@@ -198,41 +199,74 @@ impl Reader {
         rng: SampleRng,
         decode: &mut Duration,
     ) -> Result<(Pixels<'a>, ResampleParams)> {
+        match self.read(value, lowered, rng, decode, false)? {
+            (_, Image::Pixels(pixels), params) => Ok((pixels, params)),
+            (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
+        }
+    }
+
+    /// The same, as whatever its codec likes best to give, and what the whole image is.
+    fn image<'a>(
+        &'a mut self,
+        value: &'a Value,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
+        self.read(value, lowered, rng, decode, true)
+    }
+
+    fn read<'a>(
+        &'a mut self,
+        value: &'a Value,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+        planes: bool,
+    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
         match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.read(file, lowered.row().height, |info| lowered.params(info, rng));
+                let read = self.decode(file, lowered.row(), planes, |info| lowered.params(info, rng));
                 *decode += start.elapsed();
                 let (info, params, in_place) = read?;
-                let (rows, data) = match in_place {
-                    Some(at) => (0..info.height, &file[at]),
-                    None => (self.buffer.rows.clone(), &self.buffer.data[..held_bytes(&info, &self.buffer.rows)]),
+                let image = match in_place {
+                    Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
+                    None => self.held(info),
                 };
-                Ok((Pixels { info, rows, data }, params))
+                Ok((info, image, params))
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, lowered.row().height, |info| lowered.params(info, rng));
+                let read = self.read_channels(files, lowered.row(), |info| lowered.params(info, rng));
                 *decode += start.elapsed();
                 let (info, rows, params) = read?;
-                Ok((Pixels { info, rows, data: &self.stack }, params))
+                Ok((info, Image::Pixels(Pixels { info, rows, data: &self.stack }), params))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
                 let params = lowered.params(info, rng)?;
-                Ok((Pixels { info: *info, rows: 0..info.height, data }, params))
+                Ok((*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params))
             }
             _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
         }
     }
 
-    /// Decodes the rows that the parameters read, unless the file's own bytes will do: then tells where they lie.
-    fn read(
+    /// What the buffer holds.
+    fn held(&self, info: ImageInfo) -> Image<'_> {
+        let PixelBuffer { rows, data, .. } = &self.buffer;
+        let pixels = || Pixels { info, rows: rows.clone(), data: &data[..held_bytes(&info, rows)] };
+        self.buffer.planes(&info).map_or_else(|| Image::Pixels(pixels()), Image::Planes)
+    }
+
+    /// Decodes what the parameters read, unless the file's own bytes will do: then tells where they lie.
+    fn decode(
         &mut self,
         file: &[u8],
-        height: u32,
+        row: &RowSpec,
+        planes: bool,
         params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
     ) -> Result<(ImageInfo, ResampleParams, Option<Range<usize>>)> {
         if file.is_empty() {
@@ -255,8 +289,18 @@ impl Reader {
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
         let params = params(&info)?;
-        let needed = params.y.reads(height);
-        guard(codec, || codec.decode(file, &info, needed.clone(), &mut self.buffer))?;
+        let needed = params.y.reads(row.height);
+        // Masks take single pixels, not what colours and their neighbours have in common.
+        if planes && params.nearest == 0 {
+            let window = Window::of_params(&params, row);
+            guard(codec, || codec.window(file, &info, &window, &mut self.buffer))?;
+        } else {
+            guard(codec, || codec.decode(file, &info, needed.clone(), &mut self.buffer))?;
+        }
+        if self.buffer.planes(&info).is_some() {
+            // The kernel looks whether they are enough.
+            return Ok((info, params, None));
+        }
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
         if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
@@ -271,7 +315,7 @@ impl Reader {
     fn read_channels(
         &mut self,
         files: &[Bytes],
-        height: u32,
+        row: &RowSpec,
         params: impl Fn(&ImageInfo) -> Result<ResampleParams>,
     ) -> Result<(ImageInfo, Range<u32>, ResampleParams)> {
         let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
@@ -281,7 +325,7 @@ impl Reader {
         let mut first: Option<(ImageInfo, Range<u32>, ResampleParams)> = None;
         for (n, file) in files.iter().enumerate() {
             let most = self.max_image_bytes;
-            let (one, params, in_place) = self.read(file, height, |one| {
+            let (one, params, in_place) = self.decode(file, row, false, |one| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
                     return Err(unsupported(what).hint("a file for each channel holds one"));
@@ -294,7 +338,7 @@ impl Reader {
                 params(&all)
             })?;
             let all = ImageInfo { channels, planar: true, ..one };
-            let needed = params.y.reads(height);
+            let needed = params.y.reads(row.height);
             match &first {
                 Some((first, ..)) if *first != all => {
                     let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
@@ -307,12 +351,34 @@ impl Reader {
                 Some(at) => (0..one.height, &file[at.clone()]),
                 None => (self.buffer.rows.clone(), &self.buffer.data[..]),
             };
-            let row = held_bytes(&one, &(0..1));
-            let from = (needed.start - held.start) as usize * row;
-            stack.extend_from_slice(&data[from..from + needed.len() * row]);
+            let line = held_bytes(&one, &(0..1));
+            let from = (needed.start - held.start) as usize * line;
+            stack.extend_from_slice(&data[from..from + needed.len() * line]);
         }
         self.stack = stack;
         first.ok_or_else(|| Error::new(ErrorKind::Internal, "an image of no files"))
+    }
+}
+
+/// A decoded image, or the part of it that is needed.
+#[derive(Debug)]
+enum Image<'a> {
+    Pixels(Pixels<'a>),
+    Planes(Planes<'a>),
+}
+
+impl Image<'_> {
+    fn resample(
+        &self,
+        resampler: &mut Resampler,
+        params: &ResampleParams,
+        lowered: &Lowered,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self {
+            Self::Pixels(src) => resampler.run(src, params, lowered.table(src.info.dtype), lowered.row(), out),
+            Self::Planes(src) => resampler.run_planes(src, params, lowered.table(DType::U8), lowered.row(), out),
+        }
     }
 }
 
@@ -394,8 +460,12 @@ mod tests {
         }
     }
 
+    /// A row as large as any image here.
+    const WHOLE: RowSpec =
+        RowSpec { height: u32::MAX, width: u32::MAX, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
+
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
-        reader.read(file, u32::MAX, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
+        reader.decode(file, &WHOLE, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
     }
 
     fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
@@ -436,7 +506,8 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, params, _) = reader.read(&file, 2, |info| Ok(copy(info, 1..3))).unwrap();
+        let (info, params, _) =
+            reader.decode(&file, &RowSpec { height: 2, ..WHOLE }, false, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
@@ -530,9 +601,10 @@ mod tests {
 
     #[cfg(feature = "jpeg")]
     #[test]
-    fn the_rows_of_files_equal_those_of_their_pixels() {
+    fn the_rows_of_files_look_like_those_of_their_pixels() {
         let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
-        let pixels: Vec<u8> = (0..90 * 70 * 3).map(|n| (n * n / 31 % 251) as u8).collect();
+        let wave = |n: u32, c: u32| (128.0 + 90.0 * (f64::from(n * (c + 2)) / 60.0).sin()) as u8;
+        let pixels: Vec<u8> = (0..90 * 70).flat_map(|n| [0, 1, 2].map(|c| wave(n / 70 + n % 70, c))).collect();
         let mut file = Vec::new();
         jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 70, 90, jpeg_encoder::ColorType::Rgb).unwrap();
         let mut reader = reader(codecs(), 1 << 20);
@@ -544,7 +616,12 @@ mod tests {
         let files = run(&cpu, &lowered, vec![Value::Encoded(file.into()); 50]);
         let images = run(&cpu, &lowered, vec![whole; 50]);
         assert!(files.outcomes.iter().chain(&images.outcomes).all(|o| matches!(o, Outcome::Done)));
-        assert!(files.job.rows[0].bytes() == images.job.rows[0].bytes(), "needed rows only, the same result");
+        let values = |done: &Finished| bytemuck::pod_collect_to_vec::<u8, f32>(done.job.rows[0].bytes());
+        let apart: Vec<f32> = values(&files).iter().zip(&values(&images)).map(|(a, b)| (a - b).abs()).collect();
+        let (mean, most) =
+            (apart.iter().sum::<f32>() / apart.len() as f32, apart.iter().fold(0.0f32, |a, b| a.max(*b)));
+        // Planes are resampled before they become RGB, pixels are whole numbers first.
+        assert!(mean < 0.5 && most < 6.0 && mean > 0.0, "{mean} {most}");
         assert!(files.decode > Duration::ZERO && images.decode == Duration::ZERO);
         assert!(files.transform > Duration::ZERO && images.transform > Duration::ZERO);
     }
@@ -607,7 +684,8 @@ mod tests {
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
         let (kind, text) = message(&mut all, &jpeg);
         assert_eq!(kind, ErrorKind::OutOfMemory);
-        let bytes = 1_200_000_000 + jpeg.len();
+        // Planes beside the pixels, and the scan without stuffing.
+        let bytes = 2 * 1_200_000_000 + 3 * jpeg.len();
         assert_eq!(
             text,
             format!(

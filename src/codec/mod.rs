@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! engine queue ─ Job (some rows of one batch) ─▶ Worker::submit … Worker::poll ─▶ Finished (rows + one outcome each)
-//!                                                  │ CPU: ImageCodec (JPEG, PNG, …) → pixels → resample into the row
+//!                                                  │ CPU: ImageCodec (JPEG, PNG, …) → pixels or planes → resample into the row
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
 //!
 //! What a newcomer would get wrong:
 //!
 //! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
-//! 2. A codec decodes the rows that the transform will read, not the whole image, and may give more of them.
+//! 2. A codec decodes what the transform will read, not the whole image: rows at least ([`ImageCodec::decode`]), or a
+//!    window with its columns, at a size, as planes of brightness and colour ([`ImageCodec::window`]).
 //! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageCodec::peak_bytes`] was
 //!    compared with `max_image_bytes`.
 
@@ -34,12 +35,16 @@ mod volume;
 #[cfg(feature = "webp")]
 mod webp;
 
-use std::{borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, time::Duration};
+use std::{any::Any, borrow::Cow, fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
 
 #[cfg(feature = "prepare")]
 pub(crate) use self::cpu::Renderer;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
+#[cfg(feature = "jpeg")]
+pub use self::jpeg::DecodeIndex;
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
 pub(crate) use self::volume::write_volume;
@@ -50,7 +55,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::DeviceTimes,
-    sys::rows::Rows,
+    sys::{
+        kernels::{Plane, Planes, ResampleParams, RowSpec},
+        rows::Rows,
+    },
     transform::Lowered,
     types::{Device, ImageInfo},
 };
@@ -229,28 +237,96 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
     /// `info.planar`. `info` is what [`info`](Self::info) said of the same bytes.
     fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
+    /// Decodes at least a window of the image, as pixels like [`decode`](Self::decode) or as planes
+    /// ([`PixelBuffer::set_planes`]). For codecs that can leave out columns, give fewer values than pixels, or keep
+    /// brightness apart from colour.
+    fn window(&self, bytes: &[u8], info: &ImageInfo, window: &Window, out: &mut PixelBuffer) -> Result<()> {
+        self.decode(bytes, info, window.rows.clone(), out)
+    }
+}
+
+/// The part of an image that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Window {
+    /// Rows that are read.
+    pub rows: Range<u32>,
+    /// Columns that are read.
+    pub cols: Range<u32>,
+    /// Rows and columns that have a meaning here: nothing is interpolated across their ends.
+    pub within: [Range<u32>; 2],
+    /// 1, 2, 4 or 8: so many pixels may become one value, in each direction.
+    pub scale: u32,
+}
+
+impl Window {
+    /// Whole rows, every pixel.
+    #[must_use]
+    pub fn of_rows(info: &ImageInfo, rows: Range<u32>) -> Self {
+        Self { rows, cols: 0..info.width, within: [0..info.height, 0..info.width], scale: 1 }
+    }
+
+    /// What a resampling to `row` reads.
+    #[must_use]
+    pub fn of_params(params: &ResampleParams, row: &RowSpec) -> Self {
+        let (y, x) = (&params.y, &params.x);
+        // Half of the shrinking at least is left to the filter: shrinking all of it by means of blocks is seen.
+        let step = y.step.min(x.step) / 2.0;
+        let scale = [8, 4, 2].into_iter().find(|&scale| params.nearest == 0 && step >= scale as f32).unwrap_or(1);
+        let within = [y.low..y.high, x.low..x.high];
+        Self { rows: y.reads(row.height), cols: x.reads(row.width), within, scale }
+    }
 }
 
 /// Memory for decoded pixels, reused from image to image.
 #[derive(Debug, Default)]
 pub struct PixelBuffer {
-    /// The rows of the image that are held, all columns.
+    /// The rows of the image that are held, all columns; unless it is held as planes.
     pub rows: Range<u32>,
     /// Pixels in the machine's byte order. Longer than the rows need when a larger image was here before.
     pub data: Vec<u8>,
     /// For whatever a codec wants to keep from image to image.
     pub scratch: Vec<u8>,
+    planes: SmallVec<[Plane; 3]>,
+    ycbcr: bool,
+    state: Option<Box<dyn Any + Send>>,
 }
 
 impl PixelBuffer {
     /// Names the rows that will be held and gives room for their `len` bytes, with old pixels in it.
     pub fn room(&mut self, rows: Range<u32>, len: usize) -> &mut [u8] {
         self.rows = rows;
+        self.planes.clear();
         // Never shrunk: growing back would clear it for nothing.
         if self.data.len() < len {
             self.data.resize(len, 0);
         }
         &mut self.data[..len]
+    }
+
+    /// Says that `data` holds 8-bit planes, one for each channel; with `ycbcr` they are Y, Cb and Cr of RGB pixels.
+    pub fn set_planes(&mut self, planes: impl IntoIterator<Item = Plane>, ycbcr: bool) {
+        self.rows = 0..0;
+        self.planes = planes.into_iter().collect();
+        self.ycbcr = ycbcr;
+    }
+
+    /// The planes that are held, if it is planes.
+    #[must_use]
+    pub fn planes(&self, info: &ImageInfo) -> Option<Planes<'_>> {
+        let Self { planes, ycbcr, data, .. } = self;
+        (!planes.is_empty()).then_some(Planes { info: *info, planes, ycbcr: *ycbcr, data })
+    }
+
+    /// Takes out what a codec has [put in](Self::put_state), or a new one when something else was there.
+    #[must_use]
+    pub fn take_state<T: Any + Default + Send>(&mut self) -> Box<T> {
+        self.state.take().and_then(|state| state.downcast().ok()).unwrap_or_default()
+    }
+
+    /// Keeps what a codec needs again for the next image: tables, memory.
+    pub fn put_state<T: Any + Send>(&mut self, state: Box<T>) {
+        self.state = Some(state);
     }
 }
 
@@ -265,7 +341,7 @@ macro_rules! codecs {
         pub fn codecs() -> Vec<Arc<dyn ImageCodec>> {
             vec![$(
                 #[cfg(feature = $feature)]
-                Arc::new($codec),
+                Arc::new($codec::default()),
             )*]
         }
     };

@@ -7,6 +7,8 @@ use super::{
     memory::{self, Needs},
     place::{Place, Recipe, Work},
 };
+#[cfg(feature = "jpeg")]
+use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
     dataset::{Dataset, Field, FieldKind, Narrow},
@@ -41,12 +43,23 @@ pub struct LoaderBuilder {
     decoder: Option<Arc<dyn Decoder>>,
     codecs: Vec<Arc<dyn ImageCodec>>,
     engine: Option<Engine>,
+    #[cfg(feature = "jpeg")]
+    decode_index: Option<DecodeIndex>,
 }
 
 impl LoaderBuilder {
     pub(super) fn new(dataset: Arc<dyn Dataset>) -> Self {
         let config = LoaderConfig::default();
-        Self { dataset, config, sampler: None, decoder: None, codecs: Vec::new(), engine: None }
+        Self {
+            dataset,
+            config,
+            sampler: None,
+            decoder: None,
+            codecs: Vec::new(),
+            engine: None,
+            #[cfg(feature = "jpeg")]
+            decode_index: None,
+        }
     }
 
     /// All settings at once.
@@ -208,6 +221,22 @@ impl LoaderBuilder {
         self
     }
 
+    /// Bytes for what is learned of JPEG files while they are decoded on the CPU: later epochs then begin to decode
+    /// where the crop begins. Default 256 MiB, taken as files come (800 bytes for a photograph of 500x375 pixels) and
+    /// beside [`memory_budget`](Self::memory_budget); 0 keeps nothing. Pixels do not depend on it.
+    pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
+        self.config.decode_index_bytes = bytes;
+        self
+    }
+
+    /// An index of JPEG files of your own in place of one that ends with the loader: shared with other loaders, or kept
+    /// for later runs.
+    #[cfg(feature = "jpeg")]
+    pub fn decode_index(mut self, index: DecodeIndex) -> Self {
+        self.decode_index = Some(index);
+        self
+    }
+
     /// A kind of image file beside the built-in ones; asked before them.
     pub fn codec(mut self, codec: Arc<dyn ImageCodec>) -> Self {
         self.codecs.push(codec);
@@ -245,8 +274,20 @@ impl LoaderBuilder {
         self.build_now()
     }
 
+    /// The built-in decoder of JPEG with an index.
+    #[cfg(feature = "jpeg")]
+    fn indexed(&self) -> Option<Arc<dyn ImageCodec>> {
+        let bytes = Some(self.config.decode_index_bytes).filter(|bytes| *bytes > 0);
+        let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new))?;
+        Some(Arc::new(Jpeg::new().index(index)))
+    }
+
     fn build_now(self) -> Result<Loader> {
-        let Self { dataset, mut config, sampler, decoder, codecs, engine } = self;
+        #[cfg(feature = "jpeg")]
+        let indexed = self.indexed();
+        #[cfg(not(feature = "jpeg"))]
+        let indexed: Option<Arc<dyn ImageCodec>> = None;
+        let Self { dataset, mut config, sampler, decoder, codecs, engine, .. } = self;
         check(&config)?;
         let workers = resolve_workers(&config)?;
         let batch_size = NonZeroUsize::new(config.batch_size)
@@ -312,7 +353,7 @@ impl LoaderBuilder {
         // Volumes are no work of the decoder.
         let decoded = fields.iter().zip(&volumes).filter(|(_, volume)| volume.is_none()).map(|(field, _)| field);
         let longest_row = decoded.map(|(_, shape, dtype)| FieldRows::row_bytes(shape, *dtype)).max();
-        let codecs: Arc<[_]> = codecs.into_iter().chain(built_in_codecs()).collect();
+        let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(built_in_codecs()).collect();
         // On a GPU every field ends there, and how far to run ahead is decided there.
         let device_batch = bytes_where(true).saturating_add(if place.is_device() { bytes_where(false) } else { 0 });
         let has_files = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));

@@ -76,6 +76,9 @@ pub struct LoaderConfig {
     pub split: Split,
     /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
     pub max_image_bytes: Option<u64>,
+    /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept. Default 256 MiB. See
+    /// [`LoaderBuilder::decode_index_bytes`](crate::LoaderBuilder::decode_index_bytes).
+    pub decode_index_bytes: u64,
     /// Requests in flight to a remote store, at most; `None`: found while reading, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
@@ -105,6 +108,7 @@ impl Default for LoaderConfig {
             streams: None,
             split: Split::default(),
             max_image_bytes: None,
+            decode_index_bytes: 256 << 20,
             io_concurrency: None,
             cache: None,
             on_bad_sample: OnBadSample::default(),

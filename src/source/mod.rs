@@ -44,6 +44,8 @@ pub use connect::Connection;
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
+#[cfg(feature = "jpeg")]
+pub(crate) use read::io_kind;
 pub(crate) use requests::Reader;
 #[cfg(feature = "prepare")]
 pub(crate) use write::Writer as ObjectWriter;

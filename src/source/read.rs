@@ -276,7 +276,8 @@ fn too_large(asked: u64) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{asked} bytes do not fit this machine's memory"))
 }
 
-pub(super) fn io_kind(error: &io::Error) -> ErrorKind {
+/// What kind of error an error of the system is.
+pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied => ErrorKind::Denied,

@@ -10,12 +10,25 @@
 //! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
 //! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
 //! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
+//!
+//! Planes ([`resample_planes`]) differ in this:
+//!
+//! 6. A plane with a value for `step` pixels is resampled by the same rule, its axes divided by `step`: the value lies in
+//!    the middle of its pixels, and `low..high` is rounded outwards. So brightness and colour each have their own taps
+//!    down the columns.
+//! 7. Across, the taps are the first plane's. A plane with a value for `n` of the first one's is brought to its width
+//!    after the sum of columns: what lies between the values `a` and `b`, `t` of the way, is `fma(b, t, a * (1 - t))`;
+//!    values at the ends of `low..high` are repeated.
+//! 8. The three sums are Y, Cb, Cr: RGB is `fma(Cr', 1.402, Y)`, `fma(Cr', -0.714136, fma(Cb', -0.344136, Y))`,
+//!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, cut to 0..255, and then scaled.
 
 use half::{bf16, f16};
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Axis, ChannelTable, Intensity, Pixels, ResampleParams, RowSpec, VolumeAxis, channel_source},
+    sys::kernels::{
+        Axis, ChannelTable, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, channel_source,
+    },
     types::{DType, Layout},
 };
 
@@ -111,6 +124,88 @@ pub fn volume(
         }
     }
     out
+}
+
+/// Makes the row that `params` describes from planes.
+///
+/// # Errors
+/// `Internal` when channels or types do not fit, or a window lies outside the values held.
+pub fn resample_planes(
+    src: &Planes<'_>,
+    params: &ResampleParams,
+    table: &ChannelTable,
+    row: &RowSpec,
+) -> Result<Vec<u8>> {
+    let mut out = vec![0; row.len_bytes()];
+    let across_axis = params.x.coarser(src.planes[0].step[1]);
+    for y in 0..row.height {
+        let down: Vec<_> =
+            src.planes.iter().map(|p| taps(&params.y.coarser(p.step[0]), y, row.height, false)).collect();
+        for x in 0..row.width {
+            let mut sums = [0.0f32; 3];
+            let across = taps(&across_axis, x, row.width, false);
+            let over = across.is_some() && down.iter().all(Option::is_some);
+            for &(px, weight) in across.iter().flatten() {
+                for (n, plane) in src.planes.iter().enumerate() {
+                    let Some(down) = &down[n] else { continue };
+                    sums[n] = weight.mul_add(at_width(src, plane, &params.x, down, px)?, sums[n]);
+                }
+            }
+            let rgb = if src.ycbcr && src.planes.len() == 3 { to_rgb(sums) } else { sums };
+            for c in 0..row.channels {
+                let source = channel_source(src.planes.len() as u32, row.channels, c)
+                    .ok_or_else(|| Error::new(ErrorKind::Internal, "channels do not fit"))?;
+                let [top, bottom, left, right] = params.cutout;
+                let n = c as usize;
+                let value = if (top..bottom).contains(&y) && (left..right).contains(&x) {
+                    table.cutout[n]
+                } else if over {
+                    rgb[source as usize].mul_add(table.scale[n], table.bias[n])
+                } else {
+                    table.fill[n]
+                };
+                let at = match row.layout {
+                    Layout::Nchw => (c * row.height + y) * row.width + x,
+                    Layout::Nhwc => (y * row.width + x) * row.channels + c,
+                };
+                store(&mut out, at as usize, value, row.dtype)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The sum of a column of a plane, at column `px` of the first plane.
+fn at_width(src: &Planes<'_>, plane: &Plane, x: &Axis, down: &[(u32, f32)], px: u32) -> Result<f32> {
+    let column = |x: u32| {
+        let mut sum = 0.0f32;
+        for &(y, weight) in down {
+            let outside = || Error::new(ErrorKind::Internal, format!("value ({y}, {x}) is not held by {plane:?}"));
+            let held = plane.rows.contains(&y) && plane.cols.contains(&x);
+            let held = held
+                .then(|| plane.at + (y - plane.rows.start) as usize * plane.pitch + (x - plane.cols.start) as usize);
+            let value = held.and_then(|at| src.data.get(at)).ok_or_else(outside)?;
+            sum = weight.mul_add(f32::from(*value), sum);
+        }
+        Ok(sum)
+    };
+    let times = plane.step[1] / src.planes[0].step[1];
+    if times == 1 {
+        return column(px);
+    }
+    let axis = x.coarser(plane.step[1]);
+    // In values of this plane, from the middle of value 0. All are exact.
+    let place = (f64::from(px) + 0.5) / f64::from(times) - 0.5;
+    let clamp = |value: f64| (value.max(0.0) as u32).clamp(axis.low, axis.high - 1);
+    let (a, b) = (clamp(place.floor()), clamp(place.floor() + 1.0));
+    let part = (place - place.floor()) as f32;
+    Ok(column(b)?.mul_add(part, column(a)? * (1.0 - part)))
+}
+
+fn to_rgb([y, b, r]: [f32; 3]) -> [f32; 3] {
+    let (b, r) = (b - 128.0, r - 128.0);
+    let green = r.mul_add(-0.714_136, b.mul_add(-0.344_136, y));
+    [r.mul_add(1.402, y), green, b.mul_add(1.772, y)].map(|value| value.clamp(0.0, 255.0))
 }
 
 /// Source pixels and weights of the output stored at `stored`; `None` outside the image.

@@ -249,7 +249,7 @@ fn cpu_rates(files: &[Photo], threads: usize, resample: bool, time: Duration, ru
             next += 1;
             let params = lowered.params(&photo.info, SampleRng::new(1, 0, next))?;
             let rows = params.y.reads(lowered.row().height);
-            Jpeg.decode(&photo.file, &photo.info, rows, &mut pixels)?;
+            Jpeg::new().decode(&photo.file, &photo.info, rows, &mut pixels)?;
             if resample {
                 let len = photo.info.width as usize * usize::from(photo.info.channels) * pixels.rows.len();
                 let data = &pixels.data[..len];

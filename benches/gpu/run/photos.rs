@@ -77,7 +77,7 @@ impl Photos {
 impl Photo {
     fn new(file: Vec<u8>) -> Option<Self> {
         let height_at = height_at(&file)?;
-        let info = Jpeg.info(&file).ok()?;
+        let info = Jpeg::new().info(&file).ok()?;
         Some(Self { file, info, height_at })
     }
 

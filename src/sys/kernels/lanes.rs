@@ -3,8 +3,6 @@
 //! They are plain loops over fixed-size arrays that the compiler turns into vectors. Fused products make every level
 //! give the same bits; without FMA instructions they are a slow library call.
 
-use multiversion::multiversion;
-
 use super::{
     Axis,
     convert::{Load, Store},
@@ -27,23 +25,25 @@ pub enum Level {
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* fn $name:ident [$($g:ident: $bound:ident),*] ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
-        pub(super) fn $name<$($g: $bound),*>(level: Level, $($arg: $ty),*) {
-            #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+        pub(super) fn $name<$($g: $bound),*>(level: $crate::sys::kernels::Level, $($arg: $ty),*) {
+            #[multiversion::multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
             fn best<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)
             }
-            #[multiversion(targets("x86_64+avx2+fma"))]
+            #[multiversion::multiversion(targets("x86_64+avx2+fma"))]
             fn avx2<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)
             }
             match level {
-                Level::Best => best::<$($g),*>($($arg),*),
-                Level::Avx2 => avx2::<$($g),*>($($arg),*),
-                Level::Portable => $body::<$($g),*>($($arg),*),
+                $crate::sys::kernels::Level::Best => best::<$($g),*>($($arg),*),
+                $crate::sys::kernels::Level::Avx2 => avx2::<$($g),*>($($arg),*),
+                $crate::sys::kernels::Level::Portable => $body::<$($g),*>($($arg),*),
             }
         }
     )*};
 }
+
+pub(super) use at_each_level;
 
 at_each_level! {
     /// Fills the table for `len` outputs, in the order in which they are stored.

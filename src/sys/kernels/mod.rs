@@ -7,23 +7,33 @@
 //!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
 //! ```
 //!
+//! JPEGs come as planes: `idct.rs` makes them of coefficients, `planes.rs` resamples them without making pixels first, and
+//! `rgb.rs` makes pixels for whoever needs those.
+//!
 //! Three things that are easy to get wrong:
 //! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
-//!   sum. So each SIMD level, and a GPU, gives the same bits.
+//!   sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
+//!   pixels by the rounding of these.)
 //! - A flip is not a step: tables are built in the order in which outputs are *stored*.
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 mod convert;
 pub mod device;
+mod idct;
 mod lanes;
+mod planes;
 mod resample;
+mod rgb;
 mod stretch;
 mod taps;
 mod volume;
 
 use std::ops::Range;
 
+pub use idct::{Block, Idct};
+pub use planes::{Plane, Planes};
 pub use resample::{Level, Resampler};
+pub use rgb::Interleaver;
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};
 
 use crate::types::{DType, ImageInfo, Layout};

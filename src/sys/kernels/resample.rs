@@ -5,6 +5,7 @@ use super::{
     Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
+    planes,
     stretch::{self, SPARE, Stretch},
     taps::Taps,
 };
@@ -19,15 +20,15 @@ use crate::{
 /// made larger also the source as f32, which is then smaller than the output would be.
 #[derive(Debug, Default)]
 pub struct Resampler {
-    level: Level,
-    x: Taps,
+    pub(super) level: Level,
+    pub(super) x: Taps,
     y: Taps,
     /// One output row before the horizontal pass: pixels of all source channels.
-    row: Vec<f32>,
+    pub(super) row: Vec<f32>,
     /// One plane's part of `row`, when the source is planar.
     plane: Vec<f32>,
     /// One output row after it: `lanes_of` the source channels for each output.
-    line: Vec<f32>,
+    pub(super) line: Vec<f32>,
     /// Where the picked values of a row are.
     index: Vec<u32>,
     /// A source row that is not all held.
@@ -41,6 +42,8 @@ pub struct Resampler {
     lines: Vec<f32>,
     /// Finished rows on their way past the caches.
     stage: Vec<u64>,
+    /// For planes of brightness and colour.
+    pub(super) planes: planes::Scratch,
 }
 
 impl Resampler {
@@ -69,6 +72,7 @@ impl Resampler {
             + 4 * self.lines.capacity()
             + 8 * self.stage.capacity()
             + self.stretch.held_bytes()
+            + self.planes.held_bytes()
     }
 
     /// Writes the row that `params` describes into `out`, every byte of it.
@@ -501,7 +505,7 @@ impl<'a, L: Load> Image<'a, L> {
 }
 
 /// Writes the fill value to some columns of a stored row.
-fn fill_row<S: Store>(
+pub(super) fn fill_row<S: Store>(
     stored: usize,
     columns: std::ops::Range<usize>,
     table: &ChannelTable,
@@ -511,7 +515,7 @@ fn fill_row<S: Store>(
     put::<S>(stored, columns, &table.fill, row, out);
 }
 
-fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
+pub(super) fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
     let [top, bottom, left, right] = *cutout;
     let columns = left.min(row.width) as usize..right.min(row.width) as usize;
     for stored in top as usize..bottom.min(row.height) as usize {
@@ -545,13 +549,7 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     if row.channels == 0 || channel_source(u32::from(info.channels), row.channels, 0).is_none() {
         return wrong(format!("{} channels do not make {}", info.channels, row.channels));
     }
-    if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
-        return wrong(format!("a row of {} bytes for {row:?}", out.len()));
-    }
-    let tables = [&table.scale, &table.bias, &table.fill, &table.cutout];
-    if tables.iter().any(|t| t.len() != row.channels as usize) {
-        return wrong(format!("a channel table that has not {} channels", row.channels));
-    }
+    check_row([info.height, info.width], params, table, row, out)?;
     if src.rows.start > src.rows.end || src.rows.end > info.height {
         return wrong(format!("rows {:?} of an image {} high", src.rows, info.height));
     }
@@ -559,7 +557,30 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     if part.len_bytes() != src.data.len() as u64 {
         return wrong(format!("{} bytes for {part:?}", src.data.len()));
     }
-    for (axis, size, len) in [(&params.y, info.height, row.height), (&params.x, info.width, row.width)] {
+    let reads = params.y.reads(row.height);
+    if params.y.from < params.y.to && (reads.start < src.rows.start || reads.end > src.rows.end) {
+        return wrong(format!("rows {reads:?} are needed and {:?} decoded", src.rows));
+    }
+    Ok(())
+}
+
+/// The facts about the row and the windows.
+pub(super) fn check_row(
+    sizes: [u32; 2],
+    params: &ResampleParams,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &[u8],
+) -> Result<()> {
+    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
+    if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
+        return wrong(format!("a row of {} bytes for {row:?}", out.len()));
+    }
+    let tables = [&table.scale, &table.bias, &table.fill, &table.cutout];
+    if tables.iter().any(|t| t.len() != row.channels as usize) {
+        return wrong(format!("a channel table that has not {} channels", row.channels));
+    }
+    for (axis, size, len) in [(&params.y, sizes[0], row.height), (&params.x, sizes[1], row.width)] {
         let finite = axis.start.is_finite() && axis.step.is_finite();
         if !finite
             || axis.step <= 0.0
@@ -570,10 +591,6 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
         {
             return wrong(format!("{axis:?} for {size} pixels and {len} outputs"));
         }
-    }
-    let reads = params.y.reads(row.height);
-    if params.y.from < params.y.to && (reads.start < src.rows.start || reads.end > src.rows.end) {
-        return wrong(format!("rows {reads:?} are needed and {:?} decoded", src.rows));
     }
     Ok(())
 }

@@ -1,0 +1,436 @@
+//! Huffman tables and the bits they are read from.
+//!
+//! A block is read by a table of 11 bits that gives up to two coefficients at once. Where much is skipped, one of 12 bits
+//! gives the lengths of as many as fit. Longer codes take a second way, a symbol at a time.
+
+use crate::sys::kernels::Block;
+
+/// Bits that the tables of coefficients look at.
+const LOOK: u32 = 11;
+/// Bits that the table for skipping looks at.
+const SKIP: u32 = 12;
+/// Bits that the table of first coefficients looks at: its codes are short.
+const FIRST_LOOK: u32 = 9;
+
+/// What a step adds to the place in the block for "no more coefficients"; more than any run of zeros.
+const END: u32 = 128;
+
+/// Natural order of coefficients by their place in the file; places behind the last one go where nobody looks.
+static NATURAL: [u8; 256] = {
+    let mut order = [64; 256];
+    let (mut at, mut diagonal) = (0, 0);
+    while diagonal < 15 {
+        let mut n = 0;
+        while n <= diagonal {
+            // Odd diagonals run down, even ones up.
+            let (row, column) = if diagonal % 2 == 1 { (n, diagonal - n) } else { (diagonal - n, n) };
+            if row < 8 && column < 8 {
+                order[at] = (8 * row + column) as u8;
+                at += 1;
+            }
+            n += 1;
+        }
+        diagonal += 1;
+    }
+    order
+};
+
+/// The place in natural order of coefficient `at` of the file.
+pub(super) fn natural(at: usize) -> usize {
+    NATURAL[at & 63].into()
+}
+
+/// One symbol: bits of code and value together, bits of the code, step, bits of the value. 0 when there is no code.
+fn entry(symbol: u8, code: u32, first: bool) -> u32 {
+    let (run, size) = if first { (0, u32::from(symbol)) } else { (u32::from(symbol >> 4), u32::from(symbol & 15)) };
+    // Values of 8-bit samples are no longer. Such a code in the data is damage, in the table it is only odd.
+    if size > if first { 11 } else { 10 } {
+        return 0;
+    }
+    let step = if first || size > 0 || run == 15 { run + 1 } else { END };
+    (code + size) | code << 8 | step << 16 | size << 24
+}
+
+/// The codes themselves.
+#[derive(Debug, Default)]
+struct Codes {
+    /// The definition: 16 counts and the symbols. Empty when the table is none.
+    text: Vec<u8>,
+    /// For each length, the end of its codes, moved up to 16 bits.
+    ends: [u32; 17],
+    /// For each length, what to add to a code for its symbol's index.
+    offsets: [i32; 17],
+    first: bool,
+}
+
+impl Codes {
+    /// Reads a definition; calls `put` with each symbol's code, its length and entry.
+    fn read(&mut self, text: &[u8], first: bool, mut put: impl FnMut(u32, u32, u32)) -> Option<()> {
+        self.text.clear();
+        self.first = first;
+        let (counts, symbols) = text.split_first_chunk::<16>()?;
+        let (mut code, mut at) = (0u32, 0usize);
+        for length in 1..=16u32 {
+            self.offsets[length as usize] = at as i32 - code as i32;
+            let end = code + u32::from(counts[length as usize - 1]);
+            if end > 1 << length {
+                return None;
+            }
+            for code in code..end {
+                put(code, length, entry(*symbols.get(at)?, length, first));
+                at += 1;
+            }
+            self.ends[length as usize] = end << (16 - length);
+            code = end << 1;
+        }
+        self.text.extend_from_slice(text);
+        Some(())
+    }
+
+    /// The entry of the code that these bits begin with.
+    #[cold]
+    #[inline(never)]
+    fn find(&self, bits: u64) -> Option<u32> {
+        let top = (bits >> 48) as u32;
+        let length = (1..=16).find(|&length| top < self.ends[length])?;
+        let index = self.offsets[length] + (top >> (16 - length)) as i32;
+        let symbol = self.text[16..].get(usize::try_from(index).ok()?)?;
+        Some(entry(*symbol, length as u32, self.first)).filter(|&entry| entry != 0)
+    }
+}
+
+/// A table of first coefficients.
+#[derive(Debug)]
+pub(super) struct First {
+    codes: Codes,
+    look: [u32; 1 << FIRST_LOOK],
+}
+
+impl Default for First {
+    fn default() -> Self {
+        Self { codes: Codes::default(), look: [0; 1 << FIRST_LOOK] }
+    }
+}
+
+impl First {
+    /// Becomes the table of this definition; `None` when it contradicts itself.
+    pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+        if self.codes.text == text {
+            return Some(());
+        }
+        self.look = [0; 1 << FIRST_LOOK];
+        let Self { codes, look } = self;
+        codes.read(text, true, |code, length, entry| fill(look, FIRST_LOOK, code, length, entry))
+    }
+
+    /// The difference to the block before.
+    #[inline(always)]
+    fn read(&self, bits: &mut Bits<'_>) -> Option<i32> {
+        let mut entry = self.look[(bits.held >> (64 - FIRST_LOOK)) as usize];
+        if entry == 0 {
+            entry = self.codes.find(bits.held)?;
+        }
+        let value = extend(bits.held, entry >> 8 & 255, entry >> 24);
+        bits.eat(entry & 255);
+        Some(value)
+    }
+}
+
+/// A table of the other coefficients.
+#[derive(Debug)]
+pub(super) struct Rest {
+    codes: Codes,
+    one: [u32; 1 << LOOK],
+    /// Up to two coefficients: all bits, step, second step, bits of the first (8 bits each), both values.
+    two: [u64; 1 << LOOK],
+    /// As many symbols as fit: bits (4 bits), steps together (6), whether the block ends.
+    many: [u16; 1 << SKIP],
+    /// Whether `many` is of this table.
+    skips: bool,
+}
+
+/// Marks the end of a block in `many`.
+const ENDS: u16 = 1 << 10;
+
+/// Puts a code's value wherever `look` is asked for bits that begin with it.
+fn fill<T: Copy>(look: &mut [T], bits: u32, code: u32, length: u32, value: T) {
+    if length <= bits {
+        let shift = bits - length;
+        look[(code << shift) as usize..((code + 1) << shift) as usize].fill(value);
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        let (one, two, many) = ([0; 1 << LOOK], [0; 1 << LOOK], [0; 1 << SKIP]);
+        Self { codes: Codes::default(), one, two, many, skips: false }
+    }
+}
+
+impl Rest {
+    /// Becomes the table of this definition; `None` when it contradicts itself.
+    pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+        if self.codes.text == text {
+            return Some(());
+        }
+        let Self { codes, one, two, skips, .. } = self;
+        (*one, *skips) = ([0; 1 << LOOK], false);
+        codes.read(text, false, |code, length, entry| fill(one, LOOK, code, length, entry))?;
+        // Nearly all files have tables of their own, so this pass counts: no branches.
+        pairs(one, two);
+        Some(())
+    }
+
+    /// Makes skipping twice as fast, which pays when there is much to skip.
+    pub(super) fn prepare_to_skip(&mut self) {
+        if self.skips {
+            return;
+        }
+        let once = std::array::from_fn(|bits| {
+            let entry = self.one[bits >> (SKIP - LOOK)];
+            let (length, step) = (entry & 255, entry >> 16 & 255);
+            let step = if step == END { ENDS } else { (step << 4) as u16 };
+            // Longer with its value: not for this table.
+            if length <= SKIP && entry != 0 { length as u16 | step } else { 0 }
+        });
+        let twice = chain(&once);
+        (self.many, self.skips) = (chain(&twice), true);
+    }
+
+    /// One symbol, whatever its length.
+    #[inline(always)]
+    fn entry(&self, bits: &Bits<'_>) -> Option<u32> {
+        let entry = self.one[(bits.held >> (64 - LOOK)) as usize];
+        if entry == 0 { self.codes.find(bits.held) } else { Some(entry) }
+    }
+}
+
+/// Up to two symbols with their values, for any `LOOK` bits.
+fn pairs(one: &[u32; 1 << LOOK], two: &mut [u64; 1 << LOOK]) {
+    // First each symbol alone that fits with its value; the second step of 0 writes the same coefficient again.
+    for (bits, (two, entry)) in two.iter_mut().zip(one).enumerate() {
+        let (length, step) = (u64::from(entry & 255), u64::from(entry >> 16 & 255));
+        let value = extend((bits as u64) << (64 - LOOK), entry >> 8 & 255, entry >> 24) as u16;
+        let whole = length | step << 8 | length << 24 | u64::from(value) << 32 | u64::from(value) << 48;
+        *two = if length > u64::from(LOOK) { 0 } else { whole };
+    }
+    let whole = *two;
+    for (bits, two) in two.iter_mut().enumerate() {
+        let (length, step) = (whole[bits] & 255, whole[bits] >> 8 & 255);
+        let next = whole[bits << (length & 15) & ((1 << LOOK) - 1)];
+        let together = length + (next & 255);
+        let both = whole[bits] & 0xffff_ff00_ff00 | together | (next >> 8 & 255) << 16 | next >> 32 << 48;
+        let fits = length != 0 && next != 0 && step != u64::from(END) && together <= u64::from(LOOK);
+        *two = if fits { both } else { whole[bits] };
+    }
+}
+
+/// Twice as many symbols for any `SKIP` bits, as far as they hold them.
+fn chain(table: &[u16; 1 << SKIP]) -> [u16; 1 << SKIP] {
+    std::array::from_fn(|bits| {
+        let this = table[bits];
+        let next = table[bits << (this & 15) & ((1 << SKIP) - 1)];
+        let fits = (this & 15) + (next & 15) <= SKIP as u16 && (this & 0x3f0) + (next & 0x3f0) <= 0x3f0;
+        let goes_on = this & 15 != 0 && this & ENDS == 0 && fits;
+        this + if goes_on { next } else { 0 }
+    })
+}
+
+/// The value behind a code: `size` bits, negative when the first of them is 0.
+#[inline(always)]
+fn extend(bits: u64, code: u32, size: u32) -> i32 {
+    let rest = bits << code;
+    let value = (rest >> 1 >> (63 - size)) as i32;
+    let negative = !((rest as i64) >> 63) as i32;
+    value + (negative & (1 - (1 << size)))
+}
+
+/// Bytes without stuffing, read by bits. Behind the end there are zeros, for ever.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bits<'a> {
+    /// The next bits, from the top.
+    held: u64,
+    /// How many of them count.
+    count: u32,
+    at: usize,
+    bytes: &'a [u8],
+}
+
+/// Zero bytes that must follow the data.
+pub(super) const PADDING: usize = 64;
+
+impl<'a> Bits<'a> {
+    /// Reads from bit `at` of `bytes`, which end with [`PADDING`] zeros.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        let mut bits = Self { held: 0, count: 0, at: at / 8, bytes };
+        bits.refill();
+        bits.eat((at % 8) as u32);
+        bits
+    }
+
+    /// Holds 56 bits or more.
+    #[inline(always)]
+    fn refill(&mut self) {
+        // A clamp instead of an error: whoever asks sees that the position lies behind the end.
+        let at = self.at.min(self.bytes.len() - 8);
+        let next: &[u8; 8] = self.bytes[at..].first_chunk().expect("eight bytes are left");
+        self.held |= u64::from_be_bytes(*next) >> self.count;
+        self.at = at + ((63 - self.count) >> 3) as usize;
+        self.count |= 56;
+    }
+
+    #[inline(always)]
+    fn eat(&mut self, count: u32) {
+        self.held <<= count;
+        self.count -= count;
+    }
+
+    /// Bits read so far.
+    pub(super) fn position(&self) -> usize {
+        8 * self.at - self.count as usize
+    }
+
+    /// Reads a block. The difference of its first coefficient is returned, and whether it has no others; those are put
+    /// into `block`, which must be zero.
+    #[inline(always)]
+    pub(super) fn block(&mut self, first: &First, rest: &Rest, block: &mut Block) -> Option<(i32, bool)> {
+        self.refill();
+        let difference = first.read(self)?;
+        let mut at = 1u32;
+        // Two steps of at most 26 bits for each refill, after a difference one. Steps end at 190.
+        let put = |block: &mut Block, at: u32, value: u64| {
+            block[usize::from(NATURAL[(at - 1) as usize & 255] & 127)] = value as i16;
+        };
+        macro_rules! step {
+            () => {
+                let two = rest.two[(self.held >> (64 - LOOK)) as usize];
+                if two == 0 {
+                    let entry = rest.entry(self)?;
+                    at += entry >> 16 & 255;
+                    put(block, at, extend(self.held, entry >> 8 & 255, entry >> 24) as u64);
+                    self.eat(entry & 255);
+                    if at >= 64 {
+                        break;
+                    }
+                } else {
+                    at += (two >> 8) as u32 & 255;
+                    put(block, at, two >> 32);
+                    if at >= 64 {
+                        self.eat((two >> 24) as u32 & 255);
+                        break;
+                    }
+                    at += (two >> 16) as u32 & 255;
+                    put(block, at, two >> 48);
+                    self.eat(two as u32 & 255);
+                    if at >= 64 {
+                        break;
+                    }
+                }
+            };
+        }
+        loop {
+            step!();
+            self.refill();
+            step!();
+        }
+        (at == 64 || at >= END).then_some((difference, at == 1 + END))
+    }
+
+    /// Reads the coefficients before place `end` of the file's order, skips the others.
+    #[inline(always)]
+    pub(super) fn low_block(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<i32> {
+        self.refill();
+        let difference = first.read(self)?;
+        let mut at = 1;
+        while at < end {
+            let entry = rest.entry(self)?;
+            at += entry >> 16 & 255;
+            let value = extend(self.held, entry >> 8 & 255, entry >> 24);
+            block[usize::from(NATURAL[(at - 1) as usize & 255] & 127)] = value as i16;
+            self.eat(entry & 255);
+            self.refill();
+        }
+        if at < 64 {
+            self.skip_rest(rest, at)?
+        } else if at != 64 && at < END {
+            None?
+        }
+        Some(difference)
+    }
+
+    /// Reads the difference of a block's first coefficient and skips the others.
+    #[inline(always)]
+    pub(super) fn skip_block(&mut self, first: &First, rest: &Rest) -> Option<i32> {
+        self.refill();
+        let difference = first.read(self)?;
+        self.skip_rest(rest, 1)?;
+        Some(difference)
+    }
+
+    /// Skips the coefficients from place `at` on. At least 26 bits are held.
+    #[inline(always)]
+    fn skip_rest(&mut self, rest: &Rest, at: u32) -> Option<()> {
+        if rest.skips { self.skip_many(rest, at) } else { self.skip_pairs(rest, at) }
+    }
+
+    #[inline(always)]
+    fn skip_pairs(&mut self, rest: &Rest, mut at: u32) -> Option<()> {
+        macro_rules! step {
+            () => {
+                let two = rest.two[(self.held >> (64 - LOOK)) as usize];
+                if two == 0 {
+                    let entry = rest.entry(self)?;
+                    at += entry >> 16 & 255;
+                    self.eat(entry & 255);
+                } else {
+                    at += (two >> 8) as u32 & 255;
+                    if at >= 64 {
+                        self.eat((two >> 24) as u32 & 255);
+                        break;
+                    }
+                    at += (two >> 16) as u32 & 255;
+                    self.eat(two as u32 & 255);
+                }
+                if at >= 64 {
+                    break;
+                }
+            };
+        }
+        loop {
+            step!();
+            self.refill();
+            step!();
+        }
+        (at == 64 || at >= END).then_some(())
+    }
+
+    #[inline(always)]
+    fn skip_many(&mut self, rest: &Rest, mut at: u32) -> Option<()> {
+        macro_rules! step {
+            () => {
+                let many = rest.many[(self.held >> (64 - SKIP)) as usize];
+                let next = at + u32::from(many >> 4 & 63);
+                if many & 15 != 0 && next < 64 {
+                    at = next;
+                    self.eat(u32::from(many & 15));
+                    if many & ENDS != 0 {
+                        return Some(());
+                    }
+                } else {
+                    // A long code, or more symbols than the block has left.
+                    let entry = rest.entry(self)?;
+                    at += entry >> 16 & 255;
+                    self.eat(entry & 255);
+                    if at >= 64 {
+                        return (at == 64 || at >= END).then_some(());
+                    }
+                }
+            };
+        }
+        loop {
+            step!();
+            self.refill();
+            step!();
+        }
+    }
+}

@@ -1,0 +1,772 @@
+//! Sequential scans to planes: only what a window needs is transformed, the rest is skipped symbol by symbol.
+//!
+//! ```text
+//! scan ─ unstuff ─▶ bytes ─ Huffman ─┬─ blocks of the window ─ IDCT ─▶ plane of each component
+//!   ▲                                └─ blocks above and beside it: symbols without their values, several at a time
+//!   └─ index: from known points         (intervals between restart markers: not at all); below it: nothing
+//! ```
+//!
+//! With an index, what was skipped once is not looked at again: each row of the window is read from the point before
+//! it to the point behind it, as far as points are known; from there on the scan is walked, and more points are noted.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{
+    super::{Window, corrupt},
+    header::{DHT, DQT, DRI, EOI, Frame, Header, SOS, ScanParts, Segment, find_ff, next_marker, scan_parts, segment},
+    huffman::{Bits, First, PADDING, Rest, natural},
+    index::{DecodeIndex, EVERY, Point},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::kernels::{Block, Idct, Plane},
+};
+
+/// Skipped units for which it pays to prepare.
+const FAR: usize = 600;
+
+/// What a decoder keeps from image to image.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    tables: Tables,
+    /// A scan without stuffing.
+    bytes: Vec<u8>,
+    /// Where in `bytes` the intervals after the first one begin.
+    restarts: Vec<u32>,
+    /// Where in `bytes` something was left out.
+    removed: Vec<u32>,
+    /// What is new to the index.
+    points: Vec<Point>,
+    idct: Idct,
+}
+
+/// Quantisation and Huffman tables, and the restart interval.
+#[derive(Debug, Default)]
+struct Tables {
+    quant: [Option<[i16; 64]>; 4],
+    /// Kept when another image begins: encoders that do not optimise write the same ones into each file.
+    first: [Option<Box<First>>; 4],
+    rest: [Option<Box<Rest>>; 4],
+    /// Which of the kept ones this image has named: first, rest.
+    named: [[bool; 4]; 2],
+    interval: usize,
+}
+
+impl Tables {
+    fn begin(&mut self) {
+        (self.quant, self.named, self.interval) = ([None; 4], [[false; 4]; 2], 0);
+    }
+
+    fn read(&mut self, part: &Segment<'_>) -> Result<()> {
+        let Segment { marker, at, bytes } = *part;
+        let read = match marker {
+            DQT => self.read_quant(&bytes[2..]),
+            DHT => self.read_huffman(&bytes[2..]),
+            _ => bytes[2..].first_chunk().map(|n| self.interval = u16::from_be_bytes(*n).into()),
+        };
+        read.ok_or_else(|| corrupt(format!("JPEG has damaged tables (FF {marker:02X} at byte {at})")))
+    }
+
+    fn read_quant(&mut self, mut body: &[u8]) -> Option<()> {
+        while let Some((&head, rest)) = body.split_first() {
+            let (wide, slot) = (head >> 4, self.quant.get_mut(usize::from(head & 15))?);
+            let size = if wide == 0 { 1 } else { 2 };
+            let (values, rest) = rest.split_at_checked(64 * size)?;
+            let mut table = [0; 64];
+            for (at, value) in values.chunks_exact(size).enumerate() {
+                let value = value.iter().fold(0, |sum, byte| sum << 8 | u16::from(*byte));
+                table[natural(at)] = value as i16;
+            }
+            *slot = Some(table);
+            body = rest;
+        }
+        Some(())
+    }
+
+    fn read_huffman(&mut self, mut body: &[u8]) -> Option<()> {
+        while let Some((&head, rest)) = body.split_first() {
+            let (class, slot) = (usize::from(head >> 4), usize::from(head & 15));
+            let named = self.named.get_mut(class)?.get_mut(slot)?;
+            let count: usize = rest.first_chunk::<16>()?.iter().map(|&n| usize::from(n)).sum();
+            let (text, rest) = rest.split_at_checked(16 + count)?;
+            // Taken for good once it is: a damaged one has no meaning.
+            *named = false;
+            match class {
+                0 => self.first[slot].get_or_insert_default().read_table(text)?,
+                _ => self.rest[slot].get_or_insert_default().read_table(text)?,
+            }
+            *named = true;
+            body = rest;
+        }
+        Some(())
+    }
+
+    fn first(&self, slot: u8) -> Option<&First> {
+        let slot = usize::from(slot);
+        self.first[slot].as_deref().filter(|_| self.named[0][slot])
+    }
+
+    fn prepare_to_skip(&mut self, parts: &ScanParts) {
+        for part in parts {
+            if let Some(Some(rest)) = self.rest.get_mut(usize::from(part.tables[1])) {
+                rest.prepare_to_skip();
+            }
+        }
+    }
+
+    fn rest(&self, slot: u8) -> Option<&Rest> {
+        let slot = usize::from(slot);
+        self.rest[slot].as_deref().filter(|_| self.named[1][slot])
+    }
+}
+
+/// One component's part of the window.
+#[derive(Clone, Debug)]
+struct Part {
+    /// Blocks of a unit.
+    down: usize,
+    across: usize,
+    /// Pixels that a value of the file stands for.
+    step: [u32; 2],
+    /// Values of a block that are kept, in each direction.
+    side: usize,
+    plane: Plane,
+}
+
+/// The whole image in units of the frame (T.81 calls them MCUs), and the ones that the window needs.
+#[derive(Debug)]
+struct Grid {
+    parts: SmallVec<[Part; 3]>,
+    y: Range<usize>,
+    x: Range<usize>,
+    size: [u32; 2],
+}
+
+impl Grid {
+    fn new(header: &Header<'_>, steps: &[[u32; 2]], window: &Window) -> Self {
+        let frame = &header.frame;
+        let size = [u32::from(frame.height), u32::from(frame.width)];
+        let mut parts = SmallVec::<[Part; 3]>::new();
+        let mut needs = [[usize::MAX, 0]; 2];
+        for (component, &step) in frame.components.iter().zip(steps) {
+            // Colour comes in fewer values: they are kept until there are as few of them as of brightness.
+            let shrink = (window.scale / step[1]).max(1);
+            let side = 8 / shrink as usize;
+            let plane = Plane { step: [step[0] * shrink, step[1] * shrink], ..Plane::default() };
+            let (down, across) = (usize::from(component.down), usize::from(component.across));
+            let needed = |want: &Range<u32>, within: &Range<u32>, step: u32, units: usize| {
+                // What is between two values of a coarser plane is made of both.
+                let more = if step > 1 { step } else { 0 };
+                let start = want.start.saturating_sub(more).max(within.start) / step;
+                let end = want.end.saturating_add(more).min(within.end).div_ceil(step);
+                start as usize / (units * side)..(end as usize).div_ceil(units * side)
+            };
+            let rows = needed(&window.rows, &window.within[0], plane.step[0], down);
+            let cols = needed(&window.cols, &window.within[1], plane.step[1], across);
+            for ([start, end], part) in needs.iter_mut().zip([rows, cols]) {
+                (*start, *end) = ((*start).min(part.start), (*end).max(part.end));
+            }
+            parts.push(Part { down, across, step, side, plane });
+        }
+        let [y, x] = needs.map(|[start, end]| start..end);
+        let mut grid = Self { parts, y, x, size };
+        let units = grid.units();
+        grid.y = grid.y.start.min(units[0] - 1)..grid.y.end.clamp(1, units[0]);
+        grid.x = grid.x.start.min(units[1] - 1)..grid.x.end.clamp(1, units[1]);
+        let mut at = 0;
+        for part in &mut grid.parts {
+            let (rows, cols) = (part.down * part.side, part.across * part.side);
+            let held = |units: &Range<usize>, each: usize, size: u32, step: u32| {
+                (units.start * each) as u32..((units.end * each) as u32).min(size.div_ceil(step))
+            };
+            part.plane.at = at;
+            part.plane.pitch = grid.x.len() * cols;
+            part.plane.rows = held(&grid.y, rows, size[0], part.plane.step[0]);
+            part.plane.cols = held(&grid.x, cols, size[1], part.plane.step[1]);
+            at += part.plane.pitch * grid.y.len() * rows;
+        }
+        grid
+    }
+
+    /// Units of the image, down and across.
+    fn units(&self) -> [usize; 2] {
+        let most = |of: fn(&Part) -> usize| self.parts.iter().map(of).max().unwrap_or(1);
+        [
+            (self.size[0] as usize).div_ceil(8 * most(|part| part.down)),
+            (self.size[1] as usize).div_ceil(8 * most(|part| part.across)),
+        ]
+    }
+
+    fn bytes(&self) -> usize {
+        let bytes = |part: &Part| part.plane.pitch * self.y.len() * part.down * part.side;
+        self.parts.iter().map(bytes).sum()
+    }
+}
+
+/// What a decoder was asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How<'a> {
+    pub(super) index: Option<&'a DecodeIndex>,
+    /// Gray for what is missing or damaged.
+    pub(super) fill: bool,
+}
+
+/// Decodes the planes of a window into `data`; they are described by what is returned.
+pub(super) fn decode(
+    bytes: &[u8],
+    header: &Header<'_>,
+    window: &Window,
+    how: How<'_>,
+    kept: &mut Kept,
+    data: &mut Vec<u8>,
+) -> Result<SmallVec<[Plane; 3]>> {
+    let steps = header.steps().ok_or_else(|| corrupt("JPEG is of a kind that has no planes"))?;
+    let grid = Grid::new(header, &steps, window);
+    if data.len() < grid.bytes() {
+        data.resize(grid.bytes(), 0);
+    }
+    if how.fill {
+        data[..grid.bytes()].fill(128);
+    }
+    kept.tables.begin();
+    for segment in &header.tables {
+        kept.tables.read(segment)?;
+    }
+    let (mut scan_header, mut start) = (header.scan_header, header.scan);
+    let mut missing: u32 = (1 << grid.parts.len()) - 1;
+    loop {
+        let parts = scan_parts(&header.frame, scan_header, start)?;
+        missing &= !parts.iter().fold(0, |set, part| set | 1 << part.component);
+        let end = Scan { bytes, start, frame: &header.frame, grid: &grid, parts: &parts }.decode(how.index, kept, data);
+        let end = match end {
+            // What was not reached is gray.
+            Err(error) if how.fill && error.kind() == ErrorKind::Corrupt => {
+                return Ok(grid.parts.into_iter().map(|part| part.plane).collect());
+            }
+            end => end?,
+        };
+        if missing == 0 {
+            return Ok(grid.parts.into_iter().map(|part| part.plane).collect());
+        }
+        (scan_header, start) = next_scan(bytes, end, &mut kept.tables)?;
+    }
+}
+
+/// Reads the segments up to the next scan; gives its header and where its data begins.
+fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<(&'a [u8], usize)> {
+    loop {
+        let Some((found, marker)) = next_marker(bytes, at) else {
+            return Err(corrupt(format!("JPEG ends after {} bytes, before its last scan", bytes.len())));
+        };
+        at = found + 2;
+        match marker {
+            EOI => return Err(corrupt(format!("JPEG lacks a scan: its end marker is at byte {found}"))),
+            0x01 | 0xd0..=0xd8 => continue,
+            _ => {}
+        }
+        let body = segment(bytes, at)?;
+        at += body.len();
+        match marker {
+            SOS => return Ok((body, at)),
+            DQT | DHT | DRI => tables.read(&Segment { marker, at: found, bytes: body })?,
+            _ => {}
+        }
+    }
+}
+
+/// A scan of the file.
+struct Scan<'a> {
+    bytes: &'a [u8],
+    /// Where its data begins.
+    start: usize,
+    frame: &'a Frame,
+    grid: &'a Grid,
+    parts: &'a ScanParts,
+}
+
+/// One block of a unit.
+struct Piece<'a> {
+    /// Index of the component.
+    part: usize,
+    first: &'a First,
+    rest: &'a Rest,
+    quant: &'a [i16; 64],
+    side: usize,
+    pitch: usize,
+    /// Blocks from unit to unit: down, across.
+    units: [usize; 2],
+    /// Where the first unit's block begins in the data.
+    at: usize,
+}
+
+/// Why a scan can't be decoded.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    /// No code begins with these bits, or a block has more than 64 coefficients.
+    Code,
+    /// The data of an interval is used up.
+    End,
+}
+
+/// How the data of a scan ends.
+struct End {
+    /// Where in the file.
+    at: usize,
+    /// Whether a marker is there.
+    marked: bool,
+}
+
+impl Scan<'_> {
+    /// Decodes the blocks that the grid needs; gives the end of the scan's data.
+    fn decode(&self, index: Option<&DecodeIndex>, kept: &mut Kept, data: &mut [u8]) -> Result<usize> {
+        let Kept { tables, bytes, restarts, removed, points, idct } = kept;
+        let alone = self.parts.len() == 1;
+        let grid = self.grid;
+        // Blocks of a single component follow each other line by line, and those outside the image are left out.
+        let (units, y, x) = if alone {
+            let part = &grid.parts[self.parts[0].component];
+            let blocks = [0, 1].map(|i| grid.size[i].div_ceil(part.step[i]).div_ceil(8) as usize);
+            let range =
+                |range: &Range<usize>, each: usize, most: usize| range.start * each..(range.end * each).min(most);
+            (blocks, range(&grid.y, part.down, blocks[0]), range(&grid.x, part.across, blocks[1]))
+        } else {
+            (grid.units(), grid.y.clone(), grid.x.clone())
+        };
+        let extent = Extent { units, y, x };
+        // Points tell of all components.
+        let index = index.filter(|_| tables.interval == 0 && self.parts.len() == grid.parts.len());
+        let index = index.map(|index| (index, DecodeIndex::key(self.bytes)));
+        let known = index.and_then(|(index, key)| index.find(key));
+        let known = known.as_deref().unwrap_or_default();
+        if extent.skipped(known) > FAR {
+            tables.prepare_to_skip(self.parts);
+        }
+        let mut pieces = SmallVec::<[Piece<'_>; 10]>::new();
+        for scan_part in self.parts {
+            let part = &grid.parts[scan_part.component];
+            let [first, rest] = scan_part.tables;
+            let table = self.frame.components[scan_part.component].table;
+            let lacks = |what: &str, slot: u8| {
+                corrupt(format!("JPEG lacks {what} table {slot} of the scan at byte {}", self.start))
+            };
+            let first = tables.first(first).ok_or_else(|| lacks("Huffman", first))?;
+            let rest = tables.rest(rest).ok_or_else(|| lacks("Huffman", rest))?;
+            let quant = tables.quant[usize::from(table)].as_ref().ok_or_else(|| lacks("quantisation", table))?;
+            let (down, across) = if alone { (1, 1) } else { (part.down, part.across) };
+            for (row, col) in (0..down).flat_map(|row| (0..across).map(move |col| (row, col))) {
+                let (side, pitch) = (part.side, part.plane.pitch);
+                let at = part.plane.at + (row * pitch + col) * side;
+                let units = [down, across];
+                pieces.push(Piece { part: scan_part.component, first, rest, quant, side, pitch, units, at });
+            }
+        }
+        if tables.interval == 0 {
+            return self.walk(
+                Known { index, points: known },
+                &extent,
+                Notes { bytes, removed, points },
+                &pieces,
+                *idct,
+                data,
+            );
+        }
+        let intervals = (units[0] * units[1]).div_ceil(tables.interval);
+        let end = unstuff(self.bytes, self.start, intervals - 1, bytes, restarts, removed);
+        let mut walk = Walk { restarts, interval: tables.interval, ..Walk::new(bytes, None, &pieces, *idct) };
+        walk.left = walk.interval;
+        let mut row = 0;
+        let walked = walk.intervals(&extent, end.marked, data, &mut row);
+        walked.map_err(|trouble| self.damaged(trouble, row, units[0], &end, &walk, 0)).map(|()| end.at)
+    }
+
+    /// Decodes a scan without restarts; with an index, from point to point as far as they are known.
+    fn walk(
+        &self,
+        known: Known<'_>,
+        extent: &Extent,
+        notes: Notes<'_>,
+        pieces: &[Piece<'_>],
+        idct: Idct,
+        data: &mut [u8],
+    ) -> Result<usize> {
+        let Notes { bytes, removed, points } = notes;
+        let Known { index, points: mut known } = known;
+        let mut row = extent.y.start;
+        while row < extent.y.end {
+            let Range { start, end } = extent.points(row);
+            let (Some(&from), Some(&to)) = (known.get(start), known.get(end)) else { break };
+            // One byte more: stuffing ends with it.
+            let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
+            unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
+            let mut walk = Walk::new(bytes, Some(from), pieces, idct);
+            let walked = walk.skip(extent.x.start % EVERY);
+            let walked = walked.and_then(|()| walk.decode((row - extent.y.start, 0..extent.x.len()), data));
+            if walked.is_err() || walk.is_over() {
+                // The index is wrong, as none of ours is: decoded as if there were none.
+                (known, row) = (&[], extent.y.start);
+                break;
+            }
+            row += 1;
+        }
+        if row == extent.y.end {
+            // The points of a file are kept only if it has all of its data; nobody asks where it ends.
+            return Ok(self.bytes.len());
+        }
+
+        // From the last point that helps on, to the end of the window.
+        let from = extent.points(row).start.min(known.len().saturating_sub(1));
+        let point = known.get(from).copied();
+        let skipped = point.map_or(0, Point::byte);
+        let begin = (self.start + skipped).min(self.bytes.len());
+        let end = unstuff(self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
+        points.clear();
+        let mut walk = Walk::new(bytes, point, pieces, idct);
+        let mut trail = Trail { from, wanted: index.map(|_| known.len()), points, removed, gone: 0, skipped };
+        let walked = walk.rows(extent, end.marked, &mut trail, data, &mut row);
+        walked.map_err(|trouble| self.damaged(trouble, row, extent.units[0], &end, &walk, skipped))?;
+        if let Some((index, key)) = index
+            && end.marked
+            && !points.is_empty()
+        {
+            points.splice(0..0, known.iter().copied());
+            index.keep(key, points);
+        }
+        Ok(end.at)
+    }
+
+    /// `begin` is where in the scan's data the walk's bytes begin.
+    fn damaged(&self, trouble: Trouble, row: usize, rows: usize, end: &End, walk: &Walk<'_>, begin: usize) -> Error {
+        let height = self.grid.size[0] as usize;
+        let each = if self.parts.len() == 1 { height.div_ceil(rows) } else { 8 * self.most_down() };
+        let found = (row * each).min(height);
+        if !end.marked && (matches!(trouble, Trouble::End) || walk.is_over()) {
+            return corrupt(format!("JPEG ends after {found} of {height} rows ({} bytes)", self.bytes.len()));
+        }
+        let why = match trouble {
+            Trouble::Code => "no Huffman code",
+            Trouble::End => "a marker too early",
+        };
+        let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
+        corrupt(format!("JPEG is damaged after {found} of {height} rows: {why} at byte {at}"))
+    }
+
+    fn most_down(&self) -> usize {
+        self.grid.parts.iter().map(|part| part.down).max().unwrap_or(1)
+    }
+}
+
+/// The units of a scan, and those of the window.
+struct Extent {
+    units: [usize; 2],
+    y: Range<usize>,
+    x: Range<usize>,
+}
+
+impl Extent {
+    /// Points of a row: one for its first unit, and for each further [`EVERY`].
+    fn a_row(&self) -> usize {
+        self.units[1].div_ceil(EVERY)
+    }
+
+    /// About how many units are skipped.
+    fn skipped(&self, known: &[Point]) -> usize {
+        let Self { units, y, x } = self;
+        if known.get(self.points(y.end - 1).end).is_some() {
+            return y.len() * (x.start % EVERY);
+        }
+        y.end * units[1] - y.len() * x.len()
+    }
+
+    /// The point at or before the window's first unit of a row, and the one at or behind its last.
+    fn points(&self, row: usize) -> Range<usize> {
+        let first = row * self.a_row();
+        first + self.x.start / EVERY..first + self.x.end.div_ceil(EVERY)
+    }
+}
+
+/// What is known of a file, and where it is kept.
+struct Known<'a> {
+    index: Option<(&'a DecodeIndex, u128)>,
+    points: &'a [Point],
+}
+
+/// Memory for a scan without restarts.
+struct Notes<'a> {
+    bytes: &'a mut Vec<u8>,
+    removed: &'a mut Vec<u32>,
+    points: &'a mut Vec<Point>,
+}
+
+/// What a walk notes for the index.
+struct Trail<'a> {
+    /// The point that it begins at.
+    from: usize,
+    /// The first point that is not known; `None` when nothing is to be noted.
+    wanted: Option<usize>,
+    points: &'a mut Vec<Point>,
+    /// Where something was left out, how often before the last point, and where the walk's bytes begin in the data.
+    removed: &'a [u32],
+    gone: usize,
+    skipped: usize,
+}
+
+impl Trail<'_> {
+    /// Notes a point, if it is the next one.
+    fn note(&mut self, point: usize, walk: &Walk<'_>) {
+        if self.wanted != Some(point) {
+            return;
+        }
+        let position = walk.bits.position();
+        let byte = position / 8;
+        while self.removed.get(self.gone).is_some_and(|&at| at as usize <= byte) {
+            self.gone += 1;
+        }
+        let point = Point::new(self.skipped + byte + self.gone, position % 8, &walk.sums);
+        // What can't be told in a point ends the trail.
+        self.wanted = point.filter(|_| !walk.is_over()).map(|point| {
+            self.points.push(point);
+            self.wanted.unwrap_or_default() + 1
+        });
+    }
+}
+
+/// The way through the units of a scan.
+struct Walk<'a> {
+    bits: Bits<'a>,
+    bytes: &'a [u8],
+    restarts: &'a [u32],
+    /// Units between restarts, or 0; how many of them are left, and how many intervals were begun after the first.
+    interval: usize,
+    left: usize,
+    begun: usize,
+    /// First coefficients of the last blocks.
+    sums: [i32; 4],
+    pieces: &'a [Piece<'a>],
+    idct: Idct,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins at a point, whose byte is the first one, or at the first unit.
+    fn new(bytes: &'a [u8], from: Option<Point>, pieces: &'a [Piece<'a>], idct: Idct) -> Self {
+        let (bit, sums) = from.map_or((0, [0; 4]), |point| (point.bit(), point.sums()));
+        Self { bits: Bits::new(bytes, bit), bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, pieces, idct }
+    }
+
+    /// Decodes the units of the window, where there are no restarts. Goes on to the last one when the data has no end:
+    /// whether a file is whole does not depend on the window.
+    fn rows(
+        &mut self,
+        extent: &Extent,
+        ended: bool,
+        trail: &mut Trail<'_>,
+        data: &mut [u8],
+        row: &mut usize,
+    ) -> Result<(), Trouble> {
+        let Extent { units, y, x } = extent;
+        let a_row = extent.a_row();
+        *row = trail.from / a_row;
+        let mut column = trail.from % a_row * EVERY;
+        trail.note(trail.from, self);
+        // Without points to note, a row at a time.
+        let every = if trail.wanted.is_some() { EVERY } else { units[1] };
+        while *row < units[0] {
+            let last = *row + 1 == y.end && ended;
+            let inside = if y.contains(row) { x.clone() } else { units[1]..units[1] };
+            while column < units[1] && !(last && column >= x.end) {
+                let to = (column + every - column % every).min(units[1]);
+                let part = inside.start.clamp(column, to)..inside.end.clamp(column, to);
+                self.skip(part.start - column)?;
+                if !part.is_empty() {
+                    self.decode((*row - y.start, part.start - x.start..part.end - x.start), data)?;
+                }
+                if last && trail.wanted.is_none() && part.end == x.end {
+                    break;
+                }
+                self.skip(to - part.end)?;
+                column = to;
+                trail.note(*row * a_row + to.div_ceil(EVERY), self);
+            }
+            if self.is_over() {
+                return Err(Trouble::End);
+            }
+            if last {
+                break;
+            }
+            (*row, column) = (*row + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// The same, where there are restarts.
+    fn intervals(&mut self, extent: &Extent, ended: bool, data: &mut [u8], row: &mut usize) -> Result<(), Trouble> {
+        let Extent { units, y, x } = extent;
+        let mut column = 0;
+        if let Some(whole) = (y.start * units[1] + x.start).checked_div(self.interval) {
+            // Nothing of these intervals is needed. Their ends are known, whatever is in them.
+            let whole = whole.min(self.restarts.len());
+            (*row, column) = (whole * self.interval / units[1], whole * self.interval % units[1]);
+            self.begin(whole)?;
+        }
+        while *row < units[0] {
+            let inside = y.contains(row);
+            if inside {
+                self.skip(x.start.saturating_sub(column))?;
+                let rows = (*row - y.start, column.max(x.start) - x.start..x.len());
+                self.decode(rows, data)?;
+                column = x.end;
+            }
+            if *row + 1 == y.end && ended {
+                break;
+            }
+            self.skip(units[1] - column)?;
+            if self.is_over() {
+                return Err(Trouble::End);
+            }
+            (*row, column) = (*row + 1, 0);
+        }
+        if self.is_over() { Err(Trouble::End) } else { Ok(()) }
+    }
+
+    /// Goes to the interval `n` of the scan.
+    fn begin(&mut self, n: usize) -> Result<(), Trouble> {
+        self.begun = n;
+        self.left = self.interval;
+        self.sums = [0; 4];
+        let start = match n {
+            0 => 0,
+            n => *self.restarts.get(n - 1).ok_or(Trouble::End)? as usize,
+        };
+        self.bits = Bits::new(self.bytes, 8 * start);
+        Ok(())
+    }
+
+    /// Whether more bits were read than the interval has.
+    fn is_over(&self) -> bool {
+        let end = self.restarts.get(self.begun).map_or(self.bytes.len() - PADDING, |&end| end as usize);
+        self.bits.position() > 8 * end
+    }
+
+    /// Before each unit.
+    #[inline(always)]
+    fn count(&mut self) -> Result<(), Trouble> {
+        if self.interval > 0 {
+            if self.left == 0 {
+                if self.is_over() {
+                    return Err(Trouble::End);
+                }
+                self.begin(self.begun + 1)?;
+            }
+            self.left -= 1;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, units: usize) -> Result<(), Trouble> {
+        for _ in 0..units {
+            self.count()?;
+            // A copy stays in registers.
+            let mut bits = self.bits;
+            for piece in self.pieces {
+                let difference = bits.skip_block(piece.first, piece.rest);
+                self.sums[piece.part] = self.sums[piece.part].wrapping_add(difference.ok_or(Trouble::Code)?);
+            }
+            self.bits = bits;
+        }
+        Ok(())
+    }
+
+    /// Decodes units of the window: its row, and columns.
+    fn decode(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
+        let mut block: Block = [0; 128];
+        for column in columns {
+            self.count()?;
+            let mut bits = self.bits;
+            for piece in self.pieces {
+                let Piece { part, first, rest, quant, side, pitch, units: [down, across], at } = *piece;
+                let at = at + (row * down * pitch + column * across) * side;
+                let out = &mut data[at..];
+                block[..64].fill(0);
+                let (difference, flat) = match side {
+                    8 => bits.block(first, rest, &mut block).ok_or(Trouble::Code)?,
+                    1 => (bits.skip_block(first, rest).ok_or(Trouble::Code)?, true),
+                    side => {
+                        // The last coefficient that is used is the one on the diagonal.
+                        let end = if side == 4 { 25 } else { 5 };
+                        (bits.low_block(first, rest, end, &mut block).ok_or(Trouble::Code)?, false)
+                    }
+                };
+                let sum = self.sums[part].wrapping_add(difference);
+                self.sums[part] = sum;
+                block[0] = sum as i16;
+                if flat {
+                    Idct::flat(side, block[0], quant, out, pitch);
+                } else {
+                    self.idct.run(side, &block, quant, out, pitch);
+                }
+            }
+            self.bits = bits;
+        }
+        Ok(())
+    }
+}
+
+/// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`
+/// restarts are its turn. `removed` tells before which bytes something was left out.
+fn unstuff(
+    bytes: &[u8],
+    mut at: usize,
+    most: usize,
+    out: &mut Vec<u8>,
+    restarts: &mut Vec<u32>,
+    removed: &mut Vec<u32>,
+) -> End {
+    out.clear();
+    restarts.clear();
+    removed.clear();
+    out.reserve(bytes.len().saturating_sub(at) + PADDING);
+    let end = loop {
+        let Some(plain) = find_ff(&bytes[at..]) else {
+            out.extend_from_slice(&bytes[at..]);
+            break End { at: bytes.len(), marked: false };
+        };
+        out.extend_from_slice(&bytes[at..at + plain]);
+        at += plain;
+        match bytes.get(at + 1).copied() {
+            Some(0) => {
+                out.push(0xff);
+                removed.push(out.len() as u32);
+                at += 2;
+            }
+            // A fill byte.
+            Some(0xff) => {
+                removed.push(out.len() as u32);
+                at += 1;
+            }
+            Some(marker @ 0xd0..=0xd7) if restarts.len() < most && usize::from(marker & 7) == restarts.len() % 8 => {
+                restarts.push(out.len() as u32);
+                at += 2;
+            }
+            Some(_) => break End { at, marked: true },
+            None => break End { at: bytes.len(), marked: false },
+        }
+    };
+    out.extend_from_slice(&[0; PADDING]);
+    end
+}
+
+/// Where in the file a byte of the scan is that is number `wanted` without stuffing and restart markers.
+fn offset(bytes: &[u8], mut at: usize, wanted: usize) -> usize {
+    let mut seen = 0;
+    while at < bytes.len() && seen < wanted {
+        let marker = if bytes[at] == 0xff { bytes.get(at + 1).copied() } else { None };
+        match marker {
+            Some(0) => (seen, at) = (seen + 1, at + 2),
+            Some(0xd0..=0xd7) => at += 2,
+            Some(_) => at += 1,
+            None => (seen, at) = (seen + 1, at + 1),
+        }
+    }
+    at
+}

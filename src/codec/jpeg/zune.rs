@@ -1,0 +1,94 @@
+//! What is rare goes to [`zune_jpeg`], whole: progressive files, ink, odd sampling.
+//!
+//! Two things that a newcomer would get wrong:
+//!
+//! 1. zune fills up what is missing. A sequential scan is handed over without its end marker but with bits that are no
+//!    Huffman code behind it, so that running into the end is an error.
+//! 2. Colour is told by several markers that contradict each other; libjpeg's rule decides here, not zune's.
+
+use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
+use zune_jpeg::JpegDecoder;
+
+use super::{
+    super::{PixelBuffer, cause, corrupt},
+    header::{APP14, Colour, Frame, Header, SOI, SOS, Scan, Segment, end_of_scans},
+};
+use crate::error::Result;
+
+/// Bits that no Huffman table can hold: a code of ones only is forbidden (T.81, C.2). Twice what zune reads ahead.
+const NO_CODE: &[u8; 32] =
+    b"\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0";
+
+/// Decodes all of a file to interleaved pixels. `fill`: what is missing or damaged is no error.
+pub(super) fn decode(bytes: &[u8], header: &Header<'_>, fill: bool, out: &mut PixelBuffer) -> Result<()> {
+    // Looked at first: such a file looks complete, only blurred, when its last scans are missing.
+    let end = match header.frame.progressive {
+        true => Some(end_of_scans(bytes, header.scan).or_else(|e| if fill { Ok(bytes.len()) } else { Err(e) })?),
+        false => None,
+    };
+    let mut file = std::mem::take(&mut out.scratch);
+    file.clear();
+    write(header, &mut file);
+    let scan = Scan::find(bytes, header.scan);
+    match end {
+        Some(end) => file.extend_from_slice(&bytes[header.scan..end]),
+        None => {
+            file.extend_from_slice(&bytes[scan.bytes]);
+            // Without the end marker: zune would make up whatever lies behind it.
+            if !fill {
+                file.extend_from_slice(NO_CODE);
+            }
+        }
+    }
+    let space = if header.colour == Colour::Gray { ColorSpace::Luma } else { ColorSpace::RGB };
+    let options = DecoderOptions::default()
+        .set_strict_mode(!fill)
+        .set_max_width(u16::MAX.into())
+        .set_max_height(u16::MAX.into())
+        .jpeg_set_out_colorspace(space);
+    let info = header.info();
+    let pixels = out.room(0..info.height, info.len_bytes() as usize);
+    // zune may leave rows of a damaged file as they are: never the pixels of another image.
+    pixels.fill(if fill { 128 } else { 0 });
+    let result = JpegDecoder::new_with_options(ZCursor::new(&*file), options).decode_into(pixels);
+    out.scratch = file;
+    result.map_err(|words| {
+        let what = if scan.ended {
+            "JPEG is damaged".to_owned()
+        } else {
+            format!("JPEG ends after {} bytes, before its image is complete", bytes.len())
+        };
+        corrupt(what).with_source(cause(words.to_string()))
+    })
+}
+
+/// Writes what stands before the first scan's data, as zune shall see it.
+fn write(header: &Header<'_>, to: &mut Vec<u8>) {
+    let Frame { progressive, height, width, components } = &header.frame;
+    to.extend([0xff, SOI]);
+    // EXIF, thumbnails, comments stay behind: zune would copy some and stumble over damaged ones.
+    for Segment { marker, bytes, .. } in &header.tables {
+        to.extend([0xff, *marker]);
+        to.extend_from_slice(bytes);
+    }
+    let transform = match header.colour {
+        Colour::Gray | Colour::YCbCr => None,
+        Colour::Rgb | Colour::Cmyk => Some(0),
+        Colour::Ycck => Some(2),
+    };
+    if let Some(transform) = transform {
+        to.extend([0xff, APP14, 0, 14]);
+        to.extend_from_slice(b"Adobe\0\x64\0\0\0\0");
+        to.push(transform);
+    }
+    let marker = if *progressive { 0xc2 } else { 0xc0 };
+    to.extend([0xff, marker, 0, 8 + 3 * components.len() as u8, 8]);
+    to.extend(height.to_be_bytes());
+    to.extend(width.to_be_bytes());
+    to.push(components.len() as u8);
+    for component in components {
+        to.extend([component.id, component.across << 4 | component.down, component.table]);
+    }
+    to.extend([0xff, SOS]);
+    to.extend_from_slice(header.scan_header);
+}

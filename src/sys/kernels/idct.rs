@@ -1,0 +1,330 @@
+//! The inverse DCT of JPEG, whole and at 1/2, 1/4 and 1/8 of the size.
+//!
+//! The whole one computes what libjpeg's accurate integer transform (`jidctint`) does, so that decoded values equal
+//! those of everything that is built on libjpeg. The four products behind each odd output are written out as one row
+//! of a matrix, which 16-bit multiply-add instructions take two at a time; modulo 2^32 the sums are the same.
+//!
+//! The reduced ones are transforms of as many points as there are samples, of the lowest coefficients.
+
+/// A block of coefficients in natural order, followed by room for those that damaged data puts behind the last one.
+pub type Block = [i16; 128];
+
+/// Turns blocks of coefficients into samples, with the best instructions of this machine or those of a level.
+#[derive(Clone, Copy, Debug)]
+pub struct Idct {
+    whole: fn(&[i16; 64], &[i16; 64], &mut [u8], usize),
+}
+
+impl Default for Idct {
+    fn default() -> Self {
+        Self::with_level(super::Level::Best)
+    }
+}
+
+impl Idct {
+    /// Uses at most the instructions of `level`. All give the same bits.
+    #[must_use]
+    pub fn with_level(level: super::Level) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if level != super::Level::Portable && is_x86_feature_detected!("avx2") {
+            return Self { whole: avx2::whole };
+        }
+        let _ = level;
+        Self { whole: portable }
+    }
+
+    /// Writes `side` x `side` samples (1, 2, 4 or 8) of the block, in rows `pitch` apart.
+    ///
+    /// # Panics
+    /// When `out` ends before the last sample.
+    #[inline(always)]
+    pub fn run(&self, side: usize, coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        match side {
+            8 => (self.whole)(coefs.first_chunk().expect("64 of 128"), quant, out, pitch),
+            4 => half(coefs, quant, out, pitch),
+            2 => quarter(coefs, quant, out, pitch),
+            _ => out[0] = mean(coefs[0], quant[0]),
+        }
+    }
+
+    /// The samples of a block whose only coefficient is the first: `side` x `side` times its mean.
+    #[inline(always)]
+    pub fn flat(side: usize, first: i16, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let value = mean(first, quant[0]);
+        for row in out.chunks_mut(pitch).take(side) {
+            row[..side].fill(value);
+        }
+    }
+}
+
+/// Fraction bits of the constants.
+const BITS: u32 = 13;
+/// Fraction bits that are kept between the passes.
+const KEPT: u32 = 2;
+/// Pass over columns: rounding, and how far to shift.
+const FIRST: (i32, u32) = (1 << (BITS - KEPT - 1), BITS - KEPT);
+/// Pass over rows: rounding, and the 128 that samples are above their coefficients.
+const SECOND: (i32, u32) = ((128 << 18) + (1 << 17), BITS + KEPT + 3);
+
+/// cos(π/4) twice: inputs 0 and 4.
+const ONE: i16 = 1 << BITS;
+/// Weights of inputs 2 and 6, by which the sums of inputs 0 and 4 grow and shrink.
+const EVEN: [[i16; 2]; 2] = [[4433 + 6270, 4433], [4433, 4433 - 15137]];
+/// Weights of inputs 1, 3, 5 and 7 in what outputs 0 to 3 gain and outputs 7 to 4 lose.
+const ODD: [[i16; 4]; 4] =
+    [[11363, 9633, 6437, 2260], [9633, -2259, -11362, -6436], [6437, -11362, 2261, 9633], [2260, -6436, 9633, -11363]];
+
+/// The mean of a block: what all its samples are when it has no other coefficient.
+#[inline(always)]
+fn mean(first: i16, quant: i16) -> u8 {
+    // Between the passes, 16 bits hold four times the value.
+    let four = saturate(i32::from(first.wrapping_mul(quant)) << KEPT);
+    (((i32::from(four) << BITS) + SECOND.0) >> SECOND.1).clamp(0, 255) as u8
+}
+
+#[inline(always)]
+fn saturate(value: i32) -> i16 {
+    value.clamp(i16::MIN.into(), i16::MAX.into()) as i16
+}
+
+/// What defines the transform: eight lanes at a time, without any instruction set in mind.
+fn portable(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    let mut rows = [[0i16; 8]; 8];
+    for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.as_chunks::<8>().0.iter().zip(quant.as_chunks::<8>().0)) {
+        for i in 0..8 {
+            row[i] = coefs[i].wrapping_mul(quant[i]);
+        }
+    }
+    let columns = transpose(&pass(&rows, FIRST).map(|row| row.map(saturate)));
+    let samples = pass(&columns, SECOND);
+    for (y, row) in out.chunks_mut(pitch).take(8).enumerate() {
+        for x in 0..8 {
+            row[x] = samples[x][y].clamp(0, 255) as u8;
+        }
+    }
+}
+
+fn transpose(rows: &[[i16; 8]; 8]) -> [[i16; 8]; 8] {
+    std::array::from_fn(|x| std::array::from_fn(|y| rows[y][x]))
+}
+
+#[inline(always)]
+fn pass(input: &[[i16; 8]; 8], (round, shift): (i32, u32)) -> [[i32; 8]; 8] {
+    let mut out = [[0i32; 8]; 8];
+    for i in 0..8 {
+        let at = |row: usize| i32::from(input[row][i]);
+        let pair = |a: i32, b: i32, [wa, wb]: [i16; 2]| (a * i32::from(wa)).wrapping_add(b * i32::from(wb));
+        let sums = [[ONE, ONE], [ONE, -ONE]].map(|by| pair(at(0), at(4), by).wrapping_add(round));
+        let even = EVEN.map(|by| pair(at(2), at(6), by));
+        let even = [
+            sums[0].wrapping_add(even[0]),
+            sums[1].wrapping_add(even[1]),
+            sums[1].wrapping_sub(even[1]),
+            sums[0].wrapping_sub(even[0]),
+        ];
+        for (n, [a, b, c, d]) in ODD.into_iter().enumerate() {
+            let odd = pair(at(1), at(3), [a, b]).wrapping_add(pair(at(5), at(7), [c, d]));
+            out[n][i] = even[n].wrapping_add(odd) >> shift;
+            out[7 - n][i] = even[n].wrapping_sub(odd) >> shift;
+        }
+    }
+    out
+}
+
+/// 4 x 4 samples. √2 cos(π/8) and √2 cos(3π/8) are the weights of the odd coefficients.
+fn half(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    const ODD: [i32; 2] = [10703, 4433];
+    let pass = |[a, b, c, d]: [i32; 4], (round, shift): (i32, u32)| {
+        let (sum, difference) = (((a + c) << BITS) + round, ((a - c) << BITS) + round);
+        let (outer, inner) = (b * ODD[0] + d * ODD[1], b * ODD[1] - d * ODD[0]);
+        [sum + outer, difference + inner, difference - inner, sum - outer].map(|v| v >> shift)
+    };
+    let value = |y: usize, x: usize| i32::from(coefs[8 * y + x].wrapping_mul(quant[8 * y + x]));
+    let columns: [[i32; 4]; 4] = std::array::from_fn(|x| {
+        pass([value(0, x), value(1, x), value(2, x), value(3, x)], FIRST).map(|v| saturate(v).into())
+    });
+    for (y, row) in out.chunks_mut(pitch).take(4).enumerate() {
+        let samples = pass([columns[0][y], columns[1][y], columns[2][y], columns[3][y]], SECOND);
+        row[..4].copy_from_slice(&samples.map(|v| v.clamp(0, 255) as u8));
+    }
+}
+
+/// 2 x 2 samples: both weights are 1.
+fn quarter(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    let value = |at: usize| i32::from(coefs[at].wrapping_mul(quant[at]));
+    let [a, b, c, d] = [value(0), value(1), value(8), value(9)];
+    let samples = [[a + b + c + d, a - b + c - d], [a + b - c - d, a - b - c + d]];
+    for (row, samples) in out.chunks_mut(pitch).zip(samples) {
+        row[..2].copy_from_slice(&samples.map(|v| (((v + 4) >> 3) + 128).clamp(0, 255) as u8));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{EVEN, FIRST, ODD, ONE, SECOND};
+
+    pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        // SAFETY: `Idct::with_level` gives this function out only where the processor has AVX2.
+        unsafe { transform(coefs, quant, out, pitch) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn transform(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let (coefs, quant) = (coefs.as_chunks::<8>().0, quant.as_chunks::<8>().0);
+        let mut rows = [_mm_setzero_si128(); 8];
+        for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
+            *row = _mm_mullo_epi16(bytemuck::cast(*coefs), bytemuck::cast(*quant));
+        }
+        // Each lane of 128 bits holds columns 0 to 3 or 4 to 7 of two rows.
+        let [a, b, c, d] = pass(rows, FIRST);
+        let [a, b, c, d] = [a, b, c, d].map(|two| zip_rows(two));
+        let (lo, hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let (lo2, hi2) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        // Columns 0 and 4, 1 and 5, …
+        let columns = [
+            _mm256_unpacklo_epi64(lo, lo2),
+            _mm256_unpackhi_epi64(lo, lo2),
+            _mm256_unpacklo_epi64(hi, hi2),
+            _mm256_unpackhi_epi64(hi, hi2),
+        ];
+        let low = columns.map(|c| _mm256_castsi256_si128(c));
+        let high = columns.map(|c| _mm256_extracti128_si256::<1>(c));
+        let [a, b, c, d] = pass([low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]], SECOND);
+        // Columns 0 to 3 and 4 to 7 as bytes, four rows in each lane.
+        let (left, right) = (transpose_4(_mm256_packus_epi16(a, b)), transpose_4(_mm256_packus_epi16(c, d)));
+        let (upper, lower) = (_mm256_unpacklo_epi32(left, right), _mm256_unpackhi_epi32(left, right));
+        let [upper, lower]: [[[u8; 8]; 4]; 2] = [bytemuck::cast(upper), bytemuck::cast(lower)];
+        let rows = [upper[0], upper[1], lower[0], lower[1], upper[2], upper[3], lower[2], lower[3]];
+        // One check for all rows.
+        let out = &mut out[..7 * pitch + 8];
+        for (y, row) in rows.into_iter().enumerate() {
+            out[y * pitch..y * pitch + 8].copy_from_slice(&row);
+        }
+    }
+
+    /// Rows 0 and 1, 2 and 3, … of the result, each pair packed to 16 bits.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pass(input: [__m128i; 8], (round, shift): (i32, u32)) -> [__m256i; 4] {
+        let round = _mm256_set1_epi32(round);
+        let shift = _mm_cvtsi32_si128(shift as i32);
+        let (p04, p26) = (pairs(input[0], input[4]), pairs(input[2], input[6]));
+        let (p13, p57) = (pairs(input[1], input[3]), pairs(input[5], input[7]));
+        let sum = _mm256_add_epi32(dot(p04, [ONE, ONE]), round);
+        let difference = _mm256_add_epi32(dot(p04, [ONE, -ONE]), round);
+        let (outer, inner) = (dot(p26, EVEN[0]), dot(p26, EVEN[1]));
+        let even = [
+            _mm256_add_epi32(sum, outer),
+            _mm256_add_epi32(difference, inner),
+            _mm256_sub_epi32(difference, inner),
+            _mm256_sub_epi32(sum, outer),
+        ];
+        let mut out = [_mm256_setzero_si256(); 8];
+        for n in 0..4 {
+            let [a, b, c, d] = ODD[n];
+            let odd = _mm256_add_epi32(dot(p13, [a, b]), dot(p57, [c, d]));
+            out[n] = _mm256_sra_epi32(_mm256_add_epi32(even[n], odd), shift);
+            out[7 - n] = _mm256_sra_epi32(_mm256_sub_epi32(even[n], odd), shift);
+        }
+        let pack = |n: usize| _mm256_packs_epi32(out[n], out[n + 1]);
+        [pack(0), pack(2), pack(4), pack(6)]
+    }
+
+    /// a0 b0 a1 b1 …
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pairs(a: __m128i, b: __m128i) -> __m256i {
+        _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn dot(pairs: __m256i, [a, b]: [i16; 2]) -> __m256i {
+        _mm256_madd_epi16(pairs, _mm256_set1_epi32(i32::from(b) << 16 | i32::from(a as u16)))
+    }
+
+    /// a0 a1 a2 a3 b0 b1 b2 b3 becomes a0 b0 a1 b1 … in each lane.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn zip_rows(two: __m256i) -> __m256i {
+        let order = _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+        _mm256_shuffle_epi8(two, _mm256_broadcastsi128_si256(order))
+    }
+
+    /// Transposes 4 x 4 bytes in each lane.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn transpose_4(bytes: __m256i) -> __m256i {
+        let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Level, *};
+    use crate::random::SampleRng;
+
+    /// Blocks as photographs have them, dense ones, and ones that no encoder makes.
+    fn blocks() -> impl Iterator<Item = (Block, [i16; 64])> {
+        (0..3000u64).map(|n| {
+            let mut draws = SampleRng::new(4, 0, n).op(0);
+            let (mut block, mut quant) = ([0; 128], [1i16; 64]);
+            let count = [1, 3, 10, 64][n as usize % 4];
+            let size = [8, 200, 2000, 1 << 16][n as usize / 4 % 4];
+            for _ in 0..count {
+                let at = if count == 1 { 0 } else { draws.below(64) as usize };
+                block[at] = (draws.below(size) as i64 - size as i64 / 2) as i16;
+            }
+            quant.fill_with(|| (1 + draws.below(if size > 2000 { 1 << 16 } else { 16 })) as i16);
+            (block, quant)
+        })
+    }
+
+    #[test]
+    fn each_level_gives_the_same_samples() {
+        let (best, plain) = (Idct::default(), Idct::with_level(Level::Portable));
+        for (n, (block, quant)) in blocks().enumerate() {
+            let [mut a, mut b] = [[7u8; 11 * 8]; 2];
+            best.run(8, &block, &quant, &mut a, 11);
+            plain.run(8, &block, &quant, &mut b, 11);
+            assert_eq!(a, b, "block {n}");
+            assert!(a.chunks(11).all(|row| row[8..] == [7; 3]), "block {n} is written outside");
+            if block[1..].iter().all(|&c| c == 0) {
+                Idct::flat(8, block[0], &quant, &mut b, 11);
+                assert_eq!(a, b, "block {n}, flat");
+            }
+        }
+    }
+
+    #[test]
+    fn samples_are_those_of_the_definition() {
+        // T.81, A.3.3, with as many points as there are samples.
+        let exact = |block: &Block, quant: &[i16; 64], side: usize, y: usize, x: usize| -> f64 {
+            let mut sum = 0.0;
+            for v in 0..side {
+                for u in 0..side {
+                    let scale = |k: usize| if k == 0 { std::f64::consts::FRAC_1_SQRT_2 } else { 1.0 };
+                    let wave = |n: usize, k: usize| {
+                        ((2 * n + 1) as f64 * k as f64 * std::f64::consts::PI / (2 * side) as f64).cos()
+                    };
+                    let value = f64::from(block[8 * v + u]) * f64::from(quant[8 * v + u]);
+                    sum += scale(u) * scale(v) * value * wave(x, u) * wave(y, v);
+                }
+            }
+            (sum / 4.0 + 128.0).clamp(0.0, 255.0)
+        };
+        for (n, (block, quant)) in blocks().enumerate().filter(|(n, _)| n / 4 % 4 < 2).take(400) {
+            for side in [1, 2, 4, 8] {
+                let mut out = [0; 64];
+                Idct::default().run(side, &block, &quant, &mut out, 8);
+                for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
+                    let (found, exact) = (f64::from(out[8 * y + x]), exact(&block, &quant, side, y, x));
+                    assert!((found - exact).abs() < 0.6, "block {n}, {side}: {found} not {exact} at {y}, {x}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! From planes of brightness and colour to one row of a batch.
+//!
+//! ```text
+//! Y  ─ vertical ────────────▶ f32 row ┐
+//! Cb ─ vertical ─▶ widened ─▶ f32 row ┼▶ woven ─ horizontal ─▶ f32 line ─▶ RGB ─▶ scale, bias, round ─▶ out
+//! Cr ─ vertical ─▶ widened ─▶ f32 row ┘
+//! ```
+//!
+//! Colour is never brought to the image's height: each plane is resampled from its own rows. The conversion to RGB is
+//! linear, so it is done last, on as few values as there are in the row. The meaning is `transform::reference`.
+
+use std::ops::Range;
+
+use super::{
+    Axis, ChannelTable, Level, ResampleParams, Resampler, RowSpec, channel_source,
+    convert::{Store, U8, is_stored, with_store},
+    lanes::{self, at_each_level, lanes_of},
+    resample::{check_row, cut_out, fill_row},
+    taps::Taps,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::{ImageInfo, Layout},
+};
+
+/// Where the values of one component lie, and which of them are held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plane {
+    /// Index of the first value that is held.
+    pub at: usize,
+    /// Values from row to row.
+    pub pitch: usize,
+    /// Pixels that a value stands for, down and across: powers of two. It lies in their middle.
+    pub step: [u32; 2],
+    /// Rows that are held, counted in this plane's values.
+    pub rows: Range<u32>,
+    /// Columns that are held.
+    pub cols: Range<u32>,
+}
+
+/// A decoded image, or the part of it that is needed, as planes of 8-bit values.
+#[derive(Clone, Copy, Debug)]
+pub struct Planes<'a> {
+    /// The whole image; it has a channel for each plane.
+    pub info: ImageInfo,
+    /// One plane, or three. The second and the third may have fewer values than the first.
+    pub planes: &'a [Plane],
+    /// Whether the three are Y, Cb and Cr of JFIF, to be made RGB.
+    pub ycbcr: bool,
+    /// The values of all planes.
+    pub data: &'a [u8],
+}
+
+impl<'a> Planes<'a> {
+    /// Values of row `y` of a plane, from its column 0 on, which is held.
+    ///
+    /// # Panics
+    /// When the row or its first column is not held.
+    pub(super) fn row(&self, plane: usize, y: u32) -> &'a [u8] {
+        let plane = &self.planes[plane];
+        assert!(plane.rows.contains(&y) && plane.cols.start == 0, "row {y} is held from its first column");
+        &self.data[plane.at + (y - plane.rows.start) as usize * plane.pitch..][..plane.cols.len()]
+    }
+}
+
+impl Axis {
+    /// The axis of a plane that has a value for `step` pixels (a power of two).
+    #[must_use]
+    pub fn coarser(&self, step: u32) -> Self {
+        let size = step as f32;
+        Self {
+            start: self.start / size,
+            step: self.step / size,
+            low: self.low / step,
+            high: self.high.div_ceil(step),
+            ..*self
+        }
+    }
+}
+
+/// The values between which a coarser plane's value for `at` lies, and the weight of the second. `times` of its values
+/// make one of them; ends of `within` are repeated.
+#[inline(always)]
+fn around(at: u32, times: u32, within: &Range<u32>) -> ([u32; 2], f32) {
+    // Twice the distance between middles, from the middle of value -1.
+    let twice = 2 * u64::from(at) + 1 + u64::from(times);
+    let (below, part) = (twice / (2 * u64::from(times)), twice % (2 * u64::from(times)));
+    let clamp = |value: u64| (value as u32).clamp(within.start + 1, within.end) - 1;
+    ([clamp(below), clamp(below + 1)], part as f32 / (2 * times) as f32)
+}
+
+/// Scratch memory for planes.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Vertical taps of each plane.
+    y: [Taps; 3],
+    /// A row of each plane after the vertical pass.
+    rows: [Vec<f32>; 3],
+    /// Colour at the first plane's width.
+    wide: [Vec<f32>; 2],
+}
+
+impl Scratch {
+    pub(super) fn held_bytes(&self) -> usize {
+        let taps = self.y.iter().map(|y| y.weights.capacity() + y.first.capacity() + y.count.capacity());
+        let rows = self.rows.iter().chain(&self.wide).map(Vec::capacity);
+        4 * taps.chain(rows).sum::<usize>()
+    }
+}
+
+/// What of a plane the filter looks at.
+struct Part {
+    y: Axis,
+    /// Columns of the vertical pass.
+    cols: Range<u32>,
+    /// Values of the first plane for one of this.
+    times: u32,
+}
+
+impl Resampler {
+    /// Writes the row that `params` describes into `out`, every byte of it, from planes.
+    ///
+    /// Costs no allocation once the scratch memory has grown to the largest image.
+    ///
+    /// # Errors
+    /// `Internal` when the arguments contradict each other: planes that lack what is read, slices of another length,
+    /// channels that do not fit, or `nearest`. `out` is then unchanged.
+    pub fn run_planes(
+        &mut self,
+        src: &Planes<'_>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let parts = check(src, params, table, row, out)?;
+        with_store!(row.dtype, S => self.planes_as::<S>(src, &parts, params, table, row, out), _ => {});
+        Ok(())
+    }
+
+    fn planes_as<S: Store>(
+        &mut self,
+        src: &Planes<'_>,
+        parts: &[Part],
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [u8],
+    ) {
+        match bytemuck::try_cast_slice_mut(out) {
+            Ok(out) => self.planes_to_row::<S>(src, parts, params, table, row, out),
+            Err(_) => {
+                let mut aligned = vec![0u64; out.len().div_ceil(8)];
+                let copy = &mut bytemuck::cast_slice_mut(&mut aligned)[..out.len()];
+                self.planes_to_row::<S>(src, parts, params, table, row, bytemuck::cast_slice_mut(copy));
+                out.copy_from_slice(copy);
+            }
+        }
+    }
+
+    fn planes_to_row<S: Store>(
+        &mut self,
+        src: &Planes<'_>,
+        parts: &[Part],
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let level = self.level;
+        let Self { x, row: woven, line, planes: Scratch { y, rows, wide }, .. } = self;
+        let across = params.x.coarser(src.planes[0].step[1]);
+        lanes::build(level, x, &across, row.width, false);
+        let columns = &parts[0].cols;
+        for first in &mut x.first {
+            *first -= columns.start;
+        }
+        let lanes = lanes_of(parts.len());
+        // Zeros behind the last pixel: taps of weight 0 end there.
+        woven.clear();
+        woven.resize((columns.len() + x.stride + 1) * lanes, 0.0);
+        line.resize(x.outputs() * lanes, 0.0);
+        for ((part, taps), row_of) in parts.iter().zip(&mut *y).zip(&mut *rows) {
+            lanes::build(level, taps, &part.y, row.height, false);
+            row_of.resize(part.cols.len(), 0.0);
+        }
+        let colours = Finish { table, ycbcr: src.ycbcr && parts.len() == 3, lanes };
+        for stored in 0..row.height as usize {
+            let Some(tap) = stored.checked_sub(y[0].from).filter(|&tap| tap < y[0].outputs()) else {
+                fill_row::<S>(stored, 0..row.width as usize, table, row, out);
+                continue;
+            };
+            for (n, (part, plane)) in parts.iter().zip(src.planes).enumerate() {
+                let weights = &y[n].weights[tap * y[n].stride..][..y[n].count[tap] as usize];
+                let first = (y[n].first[tap] - plane.rows.start) as usize;
+                let start = plane.at + first * plane.pitch + (part.cols.start - plane.cols.start) as usize;
+                let to = if parts.len() == 1 { &mut woven[..columns.len()] } else { &mut rows[n] };
+                lanes::vertical::<U8>(level, src.data, start, plane.pitch, weights, to);
+            }
+            if let [first, b, r] = &*rows
+                && parts.len() == 3
+            {
+                let [wide_b, wide_r] = wide;
+                let b = widened(level, &parts[1], b, params, src, 1, columns, wide_b);
+                let r = widened(level, &parts[2], r, params, src, 2, columns, wide_r);
+                weave(level, first, b, r, woven);
+            }
+            lanes::horizontal(level, woven, lanes, x, false, line);
+            fill_row::<S>(stored, 0..x.from, table, row, out);
+            fill_row::<S>(stored, x.to..row.width as usize, table, row, out);
+            colours.finish::<S>(level, line, stored, x.from..x.to, row, out);
+        }
+        cut_out::<S>(&params.cutout, table, row, out);
+    }
+}
+
+/// A plane's row at the width of the first plane: `row` itself, or its values interpolated into `wide`.
+#[expect(clippy::too_many_arguments, reason = "the loop's state, read once a row")]
+fn widened<'a>(
+    level: Level,
+    part: &Part,
+    row: &'a [f32],
+    params: &ResampleParams,
+    src: &Planes<'_>,
+    plane: usize,
+    columns: &Range<u32>,
+    wide: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    if part.times == 1 {
+        return row;
+    }
+    let axis = params.x.coarser(src.planes[plane].step[1]);
+    wide.resize(columns.len(), 0.0);
+    widen(level, row, part.cols.start, part.times, axis.low..axis.high, columns.start, wide);
+    wide
+}
+
+at_each_level! {
+    /// `out[i]` = what lies at column `first + i` between the values of a row whose values are `times` as wide.
+    fn widen[](row: &[f32], start: u32, times: u32, within: Range<u32>, first: u32, out: &mut [f32]) = widen_loop;
+    /// `out[4 * i..]` = the three values of pixel `i`.
+    fn weave[](a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) = weave_loop;
+    /// Pixels as YCbCr become RGB in 0..255, then `value * scale + bias`.
+    fn rgb_pixels[S: Store](line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: &mut [S::Raw]) = rgb_pixels_loop;
+}
+
+#[inline(always)]
+fn between(a: f32, b: f32, part: f32) -> f32 {
+    b.mul_add(part, a * (1.0 - part))
+}
+
+#[inline(always)]
+fn widen_loop(row: &[f32], start: u32, times: u32, within: Range<u32>, first: u32, out: &mut [f32]) {
+    let exact = |at: u32| {
+        let ([a, b], part) = around(at, times, &within);
+        between(row[(a - start) as usize], row[(b - start) as usize], part)
+    };
+    // Colour of half the width, away from the ends: two outputs for three values.
+    let end = first + out.len() as u32;
+    let inner = (2 * (within.start + 1).max(start + 1)).max(first.next_multiple_of(2));
+    let outer = (2 * (within.end.min(start + row.len() as u32)).saturating_sub(1)).min(end) & !1;
+    if times == 2 && inner < outer {
+        for at in (first..inner).chain(outer..end) {
+            out[(at - first) as usize] = exact(at);
+        }
+        let values = &row[(inner / 2 - 1 - start) as usize..(outer / 2 + 1 - start) as usize];
+        let out = &mut out[(inner - first) as usize..(outer - first) as usize];
+        for (out, three) in out.as_chunks_mut::<2>().0.iter_mut().zip(values.windows(3)) {
+            *out = [between(three[0], three[1], 0.75), between(three[1], three[2], 0.25)];
+        }
+    } else {
+        for (out, at) in out.iter_mut().zip(first..) {
+            *out = exact(at);
+        }
+    }
+}
+
+#[inline(always)]
+fn weave_loop(a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
+    for (((out, &a), &b), &c) in out.as_chunks_mut::<4>().0.iter_mut().zip(a).zip(b).zip(c) {
+        *out = [a, b, c, 0.0];
+    }
+}
+
+/// One pixel to RGB in 0..255. JFIF's numbers.
+#[inline(always)]
+#[expect(clippy::manual_clamp, reason = "values are finite, and this compiles to two instructions")]
+fn rgb([y, b, r, _]: [f32; 4]) -> [f32; 3] {
+    let (b, r) = (b - 128.0, r - 128.0);
+    let green = r.mul_add(-0.714_136, b.mul_add(-0.344_136, y));
+    [r.mul_add(1.402, y), green, b.mul_add(1.772, y)].map(|v| v.max(0.0).min(255.0))
+}
+
+#[inline(always)]
+fn rgb_planes_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [&mut [S::Raw]; 3]) {
+    let [r, g, b] = out;
+    for (((pixel, r), g), b) in line.as_chunks::<4>().0.iter().zip(r).zip(g).zip(b) {
+        let [red, green, blue] = rgb(*pixel);
+        *r = S::of(red.mul_add(scale[0], bias[0]));
+        *g = S::of(green.mul_add(scale[1], bias[1]));
+        *b = S::of(blue.mul_add(scale[2], bias[2]));
+    }
+}
+
+/// Pixels as YCbCr become RGB in 0..255, then `value * scale + bias`, each colour to a plane.
+fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [&mut [S::Raw]; 3]) {
+    #[cfg(target_arch = "x86_64")]
+    if level != Level::Portable && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has the features that it is compiled for.
+        return unsafe { avx2::rgb_planes::<S>(line, scale, bias, out) };
+    }
+    let _ = level;
+    rgb_planes_loop::<S>(line, scale, bias, out);
+}
+
+/// What compilers do not find: loops over pixels of four lanes whose results go to planes.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Store, rgb_planes_loop};
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn rgb_planes<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], [r, g, b]: [&mut [S::Raw]; 3]) {
+        let (steps, rest) = line.as_chunks::<32>();
+        let (r, r_rest) = r.as_chunks_mut::<8>();
+        let (g, g_rest) = g.as_chunks_mut::<8>();
+        let (b, b_rest) = b.as_chunks_mut::<8>();
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let half = _mm256_set1_ps(128.0);
+        for (((pixels, r), g), b) in steps.iter().zip(r).zip(g).zip(b) {
+            // Pixels 0 and 1, 2 and 3, …; even ones end up in the low lane.
+            let [p, q, s, t]: [__m256; 4] = bytemuck::cast(*pixels);
+            let (a, c) = (_mm256_unpacklo_ps(p, q), _mm256_unpacklo_ps(s, t));
+            let (d, e) = (_mm256_unpackhi_ps(p, q), _mm256_unpackhi_ps(s, t));
+            let joined = |a, b| (_mm256_castps_pd(a), _mm256_castps_pd(b));
+            let ((a, c), (d, e)) = (joined(a, c), joined(d, e));
+            let y = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+            let blue = _mm256_sub_ps(_mm256_castpd_ps(_mm256_unpackhi_pd(a, c)), half);
+            let red = _mm256_sub_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(d, e)), half);
+            let by = |weight: f32, value, sum| _mm256_fmadd_ps(value, _mm256_set1_ps(weight), sum);
+            let rgb = [by(1.402, red, y), by(-0.714_136, red, by(-0.344_136, blue, y)), by(1.772, blue, y)];
+            for ((value, out), n) in rgb.into_iter().zip([r, g, b]).zip(0..) {
+                let value = _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(255.0));
+                let value = by(scale[n], _mm256_permutevar8x32_ps(value, order), _mm256_set1_ps(bias[n]));
+                let value: [f32; 8] = bytemuck::cast(value);
+                for i in 0..8 {
+                    out[i] = S::of(value[i]);
+                }
+            }
+        }
+        rgb_planes_loop::<S>(rest, scale, bias, [r_rest, g_rest, b_rest]);
+    }
+}
+
+#[inline(always)]
+fn rgb_pixels_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: &mut [S::Raw]) {
+    for (stored, pixel) in out.as_chunks_mut::<3>().0.iter_mut().zip(line.as_chunks::<4>().0) {
+        let [r, g, b] = rgb(*pixel);
+        *stored = [
+            S::of(r.mul_add(scale[0], bias[0])),
+            S::of(g.mul_add(scale[1], bias[1])),
+            S::of(b.mul_add(scale[2], bias[2])),
+        ];
+    }
+}
+
+/// From a line to the stored row.
+struct Finish<'a> {
+    table: &'a ChannelTable,
+    ycbcr: bool,
+    lanes: usize,
+}
+
+impl Finish<'_> {
+    fn finish<S: Store>(
+        &self,
+        level: Level,
+        line: &[f32],
+        stored: usize,
+        columns: Range<usize>,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+        let ChannelTable { scale, bias, .. } = self.table;
+        let (scales, biases) = (scale.first_chunk::<3>(), bias.first_chunk::<3>());
+        let source: &[usize] = if self.lanes == 1 { &[0; 4] } else { &[0, 1, 2, 3] };
+        match (row.layout, scales, biases) {
+            (Layout::Nchw, Some(scale), Some(bias)) if self.ycbcr => {
+                let mut planes = out.chunks_exact_mut(width * height);
+                let planes = [planes.next(), planes.next(), planes.next()];
+                let planes = planes.map(|plane| &mut plane.unwrap_or_default()[stored * width..][columns.clone()]);
+                rgb_planes::<S>(level, line, scale, bias, planes);
+            }
+            (Layout::Nhwc, Some(scale), Some(bias)) if self.ycbcr => {
+                let out = &mut out[stored * width * 3..][columns.start * 3..columns.end * 3];
+                rgb_pixels::<S>(level, line, scale, bias, out);
+            }
+            (Layout::Nchw, ..) => {
+                for c in 0..channels {
+                    let out = &mut out[(c * height + stored) * width..][columns.clone()];
+                    lanes::finish::<S>(level, line, self.lanes, source[c.min(3)], scale[c], bias[c], out);
+                }
+            }
+            (Layout::Nhwc, ..) => {
+                let out = &mut out[stored * width * channels..][columns.start * channels..columns.end * channels];
+                for c in 0..channels {
+                    for (stored, pixel) in out.chunks_exact_mut(channels).zip(line.chunks_exact(self.lanes)) {
+                        stored[c] = S::of(pixel[source[c.min(3)]].mul_add(scale[c], bias[c]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The facts that the loops rely on.
+fn check(
+    src: &Planes<'_>,
+    params: &ResampleParams,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &[u8],
+) -> Result<smallvec::SmallVec<[Part; 3]>> {
+    let wrong = |what: String| Error::new(ErrorKind::Internal, what).hint("please report it");
+    let info = &src.info;
+    if !matches!(src.planes.len(), 1 | 3) || usize::from(info.channels) != src.planes.len() || !is_stored(row.dtype) {
+        return Err(wrong(format!("no kernel from {} planes of {info:?} to {}", src.planes.len(), row.dtype)));
+    }
+    if params.nearest != 0 || channel_source(u32::from(info.channels), row.channels, 0).is_none() {
+        return Err(wrong(format!("{} planes do not make {} channels of {params:?}", info.channels, row.channels)));
+    }
+    check_row([info.height, info.width], params, table, row, out)?;
+    let mut parts = smallvec::SmallVec::new();
+    let first = &src.planes[0];
+    let columns = params.x.coarser(first.step[1].max(1)).reads(row.width);
+    for plane in src.planes {
+        let [down, across] = plane.step;
+        if !down.is_power_of_two() || !across.is_power_of_two() || across < first.step[1] {
+            return Err(wrong(format!("a plane of steps {down} and {across}")));
+        }
+        let times = across / first.step[1];
+        let (y, x) = (params.y.coarser(down), params.x.coarser(across));
+        let ends = [columns.start, columns.end - 1].map(|at| around(at, times, &(x.low..x.high)).0);
+        let cols = if times == 1 { columns.clone() } else { ends[0][0]..ends[1][1] + 1 };
+        let rows = y.reads(row.height);
+        let within = |need: &Range<u32>, held: &Range<u32>| held.start <= need.start && need.end <= held.end;
+        let end = plane.rows.len().saturating_sub(1) * plane.pitch + plane.cols.len();
+        let held = plane.pitch >= plane.cols.len() && plane.at.saturating_add(end) <= src.data.len();
+        if !held || !within(&rows, &plane.rows) || !within(&cols, &plane.cols) {
+            return Err(wrong(format!("rows {rows:?} and columns {cols:?} are read of {plane:?}")));
+        }
+        parts.push(Part { y, cols, times });
+    }
+    Ok(parts)
+}

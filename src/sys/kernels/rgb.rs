@@ -1,0 +1,256 @@
+//! Planes to interleaved pixels, a row at a time: what libjpeg computes, so that whole images equal its.
+//!
+//! Colour of half the width or height is interpolated between the nearest two values ("fancy upsampling"), other colour
+//! repeated. Sums are rounded up and down in turn, as libjpeg does, and the conversion has 16 bits of fraction.
+
+use super::{
+    Level,
+    lanes::at_each_level,
+    planes::{Plane, Planes},
+};
+
+/// Makes interleaved rows of planes. Keeps its memory from image to image.
+#[derive(Debug, Default)]
+pub struct Interleaver {
+    level: Level,
+    /// A row of each colour at full width.
+    colour: [Vec<u8>; 2],
+}
+
+impl Interleaver {
+    /// Uses at most the instructions of `level`.
+    #[must_use]
+    pub fn with_level(level: Level) -> Self {
+        Self { level, ..Self::default() }
+    }
+
+    /// Writes rows of the image, all columns. Planes hold them at full size, with their neighbours where colour comes
+    /// in fewer rows.
+    ///
+    /// # Panics
+    /// When the planes do not hold what is asked for, or `out` is not as long as these rows.
+    pub fn run(&mut self, src: &Planes<'_>, rows: std::ops::Range<u32>, out: &mut [u8]) {
+        let (width, level) = (src.info.width as usize, self.level);
+        let row = width * src.planes.len();
+        assert_eq!(out.len(), row * rows.len(), "a place for each pixel");
+        for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
+            let first = src.row(0, y);
+            let [_, colours @ ..] = src.planes else { return };
+            if colours.is_empty() {
+                out.copy_from_slice(&first[..width]);
+                continue;
+            }
+            for ((n, plane), colour) in colours.iter().enumerate().zip(&mut self.colour) {
+                colour.resize(width + 8, 0);
+                widen(level, src, n + 1, plane, y, colour);
+            }
+            let [b, r] = &self.colour;
+            if src.ycbcr {
+                to_rgb(level, &first[..width], &b[..width], &r[..width], out);
+            } else {
+                weave(level, &first[..width], &b[..width], &r[..width], out);
+            }
+        }
+    }
+}
+
+/// A row of a plane at full width; `out` has some room behind it.
+fn widen(level: Level, src: &Planes<'_>, n: usize, plane: &Plane, y: u32, out: &mut [u8]) {
+    let [down, across] = plane.step;
+    let [height, width] = [src.info.height.div_ceil(down), src.info.width.div_ceil(across)];
+    let near = y / down;
+    let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
+    let row = |y: u32| &src.row(n, y)[..width as usize];
+    // libjpeg's conditions.
+    match (down, across) {
+        (1, 1) => out[..width as usize].copy_from_slice(row(near)),
+        (2, 1) => between(level, row(near), row(far), 1 + (y % 2) as u16, out),
+        (1, 2) if width > 2 => double(level, row(near), out),
+        (2, 2) if width > 2 => double_between(level, row(near), row(far), out),
+        _ => repeat(row(near), across as usize, out),
+    }
+}
+
+fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
+    for (out, value) in out.chunks_mut(times).zip(row) {
+        out.fill(*value);
+    }
+}
+
+at_each_level! {
+    /// `out` = three quarters of `near` and a quarter of `far`.
+    fn between[](near: &[u8], far: &[u8], round: u16, out: &mut [u8]) = between_loop;
+    /// Twice as many values: each with a quarter of its neighbour, left and right.
+    fn double[](row: &[u8], out: &mut [u8]) = double_loop;
+    /// Both.
+    fn double_between[](near: &[u8], far: &[u8], out: &mut [u8]) = double_between_loop;
+    /// Colours as they are.
+    fn weave[](a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) = weave_loop;
+}
+
+#[inline(always)]
+fn between_loop(near: &[u8], far: &[u8], round: u16, out: &mut [u8]) {
+    for ((out, &near), &far) in out.iter_mut().zip(near).zip(far) {
+        *out = ((3 * u16::from(near) + u16::from(far) + round) >> 2) as u8;
+    }
+}
+
+#[inline(always)]
+fn double_loop(row: &[u8], out: &mut [u8]) {
+    let last = row.len() - 1;
+    let value =
+        |at: usize, beside: usize, round: u16| ((3 * u16::from(row[at]) + u16::from(row[beside]) + round) >> 2) as u8;
+    (out[0], out[1]) = (row[0], value(0, 1, 2));
+    for (out, three) in out[2..2 * last].as_chunks_mut::<2>().0.iter_mut().zip(row.windows(3)) {
+        let at = 3 * u16::from(three[1]);
+        *out = [((at + u16::from(three[0]) + 1) >> 2) as u8, ((at + u16::from(three[2]) + 2) >> 2) as u8];
+    }
+    (out[2 * last], out[2 * last + 1]) = (value(last, last - 1, 1), row[last]);
+}
+
+#[inline(always)]
+fn double_between_loop(near: &[u8], far: &[u8], out: &mut [u8]) {
+    let last = near.len() - 1;
+    let sum = |near: u8, far: u8| 3 * u16::from(near) + u16::from(far);
+    let value = |at: usize, beside: usize, round: u16| {
+        ((3 * sum(near[at], far[at]) + sum(near[beside], far[beside]) + round) >> 4) as u8
+    };
+    (out[0], out[1]) = (value(0, 0, 8), value(0, 1, 7));
+    let threes = near.windows(3).zip(far.windows(3));
+    for (out, (near, far)) in out[2..2 * last].as_chunks_mut::<2>().0.iter_mut().zip(threes) {
+        let at = 3 * sum(near[1], far[1]);
+        *out = [((at + sum(near[0], far[0]) + 8) >> 4) as u8, ((at + sum(near[2], far[2]) + 7) >> 4) as u8];
+    }
+    (out[2 * last], out[2 * last + 1]) = (value(last, last - 1, 8), value(last, last, 7));
+}
+
+#[inline(always)]
+fn weave_loop(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) {
+    for (((out, &a), &b), &c) in out.as_chunks_mut::<3>().0.iter_mut().zip(a).zip(b).zip(c) {
+        *out = [a, b, c];
+    }
+}
+
+/// YCbCr to RGB (JFIF).
+fn to_rgb(level: Level, y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if level != Level::Portable && is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { avx2::to_rgb(y, b, r, out) };
+    }
+    let _ = level;
+    to_rgb_loop(y, b, r, out);
+}
+
+fn to_rgb_loop(y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
+    const HALF: i32 = 1 << 15;
+    for (((out, &y), &b), &r) in out.as_chunks_mut::<3>().0.iter_mut().zip(y).zip(b).zip(r) {
+        let [y, b, r] = [i32::from(y), i32::from(b) - 128, i32::from(r) - 128];
+        let green = (-22_554 * b - 46_802 * r + HALF) >> 16;
+        *out = [(91_881 * r + HALF) >> 16, green, (116_130 * b + HALF) >> 16].map(|v| (y + v).clamp(0, 255) as u8);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::to_rgb_loop;
+
+    /// Sixteen pixels at a time. Products are of 16 bits, so whole multiples of 2^16 are taken out of the weights and
+    /// added as they are.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn to_rgb(y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
+        let wide = |values: &[u8; 16]| _mm256_cvtepu8_epi16(bytemuck::cast(*values));
+        let weights = |a: i16, b: i16| _mm256_set1_epi32(i32::from(b) << 16 | i32::from(a as u16));
+        let (middle, two) = (_mm256_set1_epi16(128), _mm256_set1_epi16(2));
+        // Twice 2^14 is the half that rounds.
+        let scaled = |values, weight| {
+            let part = |pairs| _mm256_srai_epi32::<16>(_mm256_madd_epi16(pairs, weights(weight, 1 << 14)));
+            let (low, high) = (_mm256_unpacklo_epi16(values, two), _mm256_unpackhi_epi16(values, two));
+            _mm256_packs_epi32(part(low), part(high))
+        };
+        let green = |b, r| {
+            let half = _mm256_set1_epi32(1 << 15);
+            let part = |pairs| {
+                _mm256_srai_epi32::<16>(_mm256_add_epi32(_mm256_madd_epi16(pairs, weights(-22_554, 18_734)), half))
+            };
+            _mm256_packs_epi32(part(_mm256_unpacklo_epi16(b, r)), part(_mm256_unpackhi_epi16(b, r)))
+        };
+        let bytes = |values: __m256i| {
+            let packed = _mm256_packus_epi16(values, values);
+            _mm_unpacklo_epi64(_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed))
+        };
+        // Four pixels of four bytes to twelve bytes.
+        let close = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+        let mut at = 0;
+        // The last four bytes that a step writes belong to the next one.
+        while 3 * at + 52 <= out.len() && at + 16 <= y.len() {
+            let block = |row: &[u8]| wide(row[at..].first_chunk().expect("rows of one length"));
+            let y = block(y);
+            let (b, r) = (_mm256_sub_epi16(block(b), middle), _mm256_sub_epi16(block(r), middle));
+            let red = _mm256_add_epi16(_mm256_add_epi16(y, r), scaled(r, 26_345));
+            let green = _mm256_add_epi16(_mm256_sub_epi16(y, r), green(b, r));
+            let blue = _mm256_add_epi16(_mm256_add_epi16(y, _mm256_add_epi16(b, b)), scaled(b, -14_942));
+            let (red, green, blue) = (bytes(red), bytes(green), bytes(blue));
+            let none = _mm_setzero_si128();
+            let (rg, rg2) = (_mm_unpacklo_epi8(red, green), _mm_unpackhi_epi8(red, green));
+            let (bx, bx2) = (_mm_unpacklo_epi8(blue, none), _mm_unpackhi_epi8(blue, none));
+            let fours = [
+                _mm_unpacklo_epi16(rg, bx),
+                _mm_unpackhi_epi16(rg, bx),
+                _mm_unpacklo_epi16(rg2, bx2),
+                _mm_unpackhi_epi16(rg2, bx2),
+            ];
+            let out = &mut out[3 * at..3 * at + 52];
+            for (n, four) in fours.into_iter().enumerate() {
+                let four: [u8; 16] = bytemuck::cast(_mm_shuffle_epi8(four, close));
+                out[12 * n..12 * n + 16].copy_from_slice(&four);
+            }
+            at += 16;
+        }
+        to_rgb_loop(&y[at..], &b[at..], &r[at..], &mut out[3 * at..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{random::SampleRng, types::ImageInfo};
+
+    #[test]
+    fn each_level_gives_the_same_pixels() {
+        // All colours with every fifth value, and all pairs of colour.
+        let all = || (0..=255u8).flat_map(|b| (0..=255u8).map(move |r| [b.wrapping_mul(7) ^ r, b, r]));
+        let planes: [Vec<u8>; 3] = std::array::from_fn(|n| all().map(|p| p[n]).collect());
+        let mut out = [Level::Best, Level::Portable].map(|_| vec![0; 3 << 16]);
+        for (out, level) in out.iter_mut().zip([Level::Best, Level::Portable]) {
+            to_rgb(level, &planes[0], &planes[1], &planes[2], out);
+        }
+        assert!(out[0] == out[1]);
+    }
+
+    #[test]
+    fn planes_of_any_width_make_the_same_rows_at_each_level() {
+        for n in 0..400u64 {
+            let mut draws = SampleRng::new(8, 0, n).op(0);
+            let [height, width] = [1 + draws.below(9) as u32, 1 + draws.below(90) as u32];
+            let info = ImageInfo::interleaved_u8(height, width, 3);
+            let step = [[1, 1], [1, 2], [2, 1], [2, 2], [1, 4], [4, 2]][n as usize % 6];
+            let (mut planes, mut at) = (Vec::new(), 0);
+            for step in [[1, 1], step, step] {
+                let (rows, cols) = (0..height.div_ceil(step[0]), 0..width.div_ceil(step[1]));
+                planes.push(Plane { at, pitch: cols.len() + 3, step, rows: rows.clone(), cols: cols.clone() });
+                at += (cols.len() + 3) * rows.len();
+            }
+            let data: Vec<u8> = (0..at).map(|_| draws.bits() as u8).collect();
+            let src = Planes { info, planes: &planes, ycbcr: n % 5 > 0, data: &data };
+            let rows = [Level::Best, Level::Avx2, Level::Portable].map(|level| {
+                let mut out = vec![0; info.len_bytes() as usize];
+                Interleaver::with_level(level).run(&src, 0..height, &mut out);
+                out
+            });
+            assert!(rows[0] == rows[1] && rows[1] == rows[2], "{planes:?}");
+        }
+    }
+}
