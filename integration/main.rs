@@ -16,6 +16,7 @@ mod device;
 mod errors;
 mod kernels;
 mod ladder;
+mod late;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
