@@ -13,6 +13,7 @@ mod codecs;
 mod datasets;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
+mod doctor;
 mod errors;
 mod kernels;
 mod ladder;
