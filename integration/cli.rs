@@ -89,7 +89,7 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn help_lists_what_there_is() {
     insta::assert_snapshot!("help", ok(&["--help"]));
-    for command in ["run", "inspect", "stage", "prepare", "synth"] {
+    for command in ["run", "profile", "sweep", "doctor", "inspect", "stage", "prepare", "synth"] {
         insta::assert_snapshot!(format!("help_{command}"), ok(&[command, "--help"]));
     }
 }
@@ -108,7 +108,10 @@ fn redact(value: &mut Value, path: &str) {
         ".bad_sample_count",
     ];
     const STEADY_BELOW: [&str; 4] = [".config.", ".sizes.", ".first_records.", ".stages.items"];
+    // How many there are is another matter each time.
+    const LISTS: [&str; 3] = [".first_batch_parts", ".late_batches", ".late_causes"];
     match value {
+        Value::Array(_) if LISTS.contains(&path) => *value = "[list]".into(),
         Value::Object(map) => map.iter_mut().for_each(|(key, value)| redact(value, &format!("{path}.{key}"))),
         Value::Array(list) => list.iter_mut().for_each(|value| redact(value, path)),
         Value::Number(_) => {
@@ -737,4 +740,216 @@ fn options_of_tiff_are_for_tiff() {
     let output = run(&["synth", "imagenet", dir.path().to_str().unwrap(), "--count", "1", "--channels", "3"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--channels: for tiff alone"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn profile_shows_the_table_the_first_batch_and_the_stages_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, html) = (dir.path().join("trace.json"), dir.path().join("report.html"));
+    let args = ["profile", &data().photos, "--batch-size", "6", "--epochs", "2", "--workers", "2", "--device", "cpu"];
+    let files = ["--trace", trace.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let out = ok(&[&args[..], &files].concat());
+    for words in ["self %", "average", "calls", "CPU", "no GPU", "first batch", "before it: build", "samples/s, alone"]
+    {
+        assert!(out.contains(words), "no {words:?} in\n{out}");
+    }
+    for stage in ["fetch", "decode", "transform", "decode and transform", "all"] {
+        assert!(out.lines().any(|line| line.trim_start().starts_with(stage)), "no {stage} in\n{out}");
+    }
+    // The trace is a document with a span for each batch, and jobs on named threads.
+    let events: Vec<Value> = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    let of = |name: &str, phase: &str| events.iter().filter(|e| e["name"] == name && e["ph"] == phase).count();
+    assert_eq!((of("infeed.batch", "b"), of("infeed.batch", "e"), of("infeed.epoch", "b")), (8, 8, 2));
+    assert!(of("infeed.decode", "X") >= 8 && of("thread_name", "M") >= 2, "{events:?}");
+    let job = events.iter().find(|e| e["name"] == "infeed.decode").unwrap();
+    assert!(job["args"]["rows"].is_u64() && job["args"]["decode_us"].is_u64() && job["dur"].is_f64(), "{job}");
+    page(&html);
+}
+
+/// A page that stands alone and is well formed as far as tags go.
+fn page(path: &Path) -> String {
+    let html = fs::read_to_string(path).unwrap();
+    assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
+    for outside in ["http://", "https://", "<script", "<link", "<img", "@import"] {
+        let known = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!known.contains(outside), "{outside} in {}", path.display());
+    }
+    assert!(html.contains("prefers-color-scheme") && html.contains("@media print") && html.contains("<svg"));
+    for tag in ["table", "figure", "svg", "p", "h2", "tr", "td", "text"] {
+        let open = html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, html.matches(&format!("</{tag}>")).count(), "{tag} in {}", path.display());
+    }
+    html
+}
+
+#[test]
+fn the_json_of_profile_keeps_its_keys() {
+    let json = ok(&[
+        "profile",
+        &data().cifar10,
+        "--batch-size",
+        "32",
+        "--shuffle",
+        "7",
+        "--workers",
+        "1",
+        "--prefetch",
+        "3",
+        "--no-stages",
+        "--json",
+        "-",
+    ]);
+    let mut report: Value = serde_json::from_str(&json).unwrap();
+    // Which threads there were is the machine's matter; the run's keys are those of `run`.
+    assert!(report["threads"].as_array().unwrap().iter().all(|row| row["name"].is_string()), "{report}");
+    assert_eq!(report["run"]["samples"], 192);
+    (report["threads"], report["run"]) = (Value::Null, Value::Null);
+    redact(&mut report, "");
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());
+}
+
+#[test]
+fn reports_that_cannot_be_written_are_known_before_the_run() {
+    let nowhere = "/no/such/folder/report.html";
+    for args in [
+        &["run", &data().cifar10, "--html", nowhere][..],
+        &["profile", &data().cifar10, "--html", nowhere],
+        &["profile", &data().cifar10, "--trace", nowhere],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(text(&output.stderr).contains("cannot write /no/such/folder"), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty(), "{args:?} ran");
+    }
+}
+
+#[test]
+fn a_run_of_nothing_has_a_report_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let html = dir.path().join("report.html");
+    let path = html.to_str().unwrap();
+    // More rows in a batch than there are records, and the rest is dropped.
+    let args = ["--batch-size", "512", "--html", path];
+    ok(&[&["run", &data().cifar10][..], &args].concat());
+    assert!(fs::read_to_string(&html).unwrap().contains("No batch was delivered"));
+    ok(&[&["profile", &data().cifar10, "--no-stages"][..], &args].concat());
+}
+
+/// A handled end leaves a whole trace, with what was done until then.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_profile_leaves_a_whole_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace.json");
+    let url = "synthetic://?count=4000&height=32&width=32&classes=10";
+    let args = ["profile", url, "--transform", "cifar-train", "--batch-size", "10", "--step-time", "5ms"];
+    let mut child = infeed();
+    child.args(args).args(["--log-every", "1", "--trace", trace.to_str().unwrap()]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    // The first line says that batches come.
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(rest.contains("self %"), "{rest}");
+    let events: Vec<Value> = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    assert!(events.iter().any(|event| event["name"] == "infeed.batch"), "{} events", events.len());
+}
+
+#[test]
+fn a_sweep_measures_each_cell_keeps_it_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (out, csv, html) = (file("sweep.json"), file("sweep.csv"), file("sweep.html"));
+    let common = ["sweep", &data().cifar10, "--transform", "cifar-train", "--device", "cpu", "--out", &out];
+    let first = [&common[..], &["--workers", "1", "--batch-size", "10,20"]].concat();
+    ok(&first);
+    let kept: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    assert_eq!(kept["cells"].as_array().unwrap().len(), 2);
+    assert_eq!(kept["options"].as_array().unwrap(), &["--transform", "cifar-train"]);
+    // The same again with more workers: what is there is not measured again.
+    let more = ["--workers", "1,2", "--batch-size", "10,20", "--csv", &csv, "--html", &html];
+    let words = ok(&[&common[..], &more].concat());
+    assert_eq!(words.matches("measured before").count(), 2, "{words}");
+    assert!(words.contains("knee: workers") && words.contains("no GPU"), "{words}");
+    let all: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    let cells = all["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    assert_eq!(cells[0], kept["cells"][0]);
+    for cell in cells {
+        assert!(cell["samples_per_second"].as_f64().unwrap() > 0.0 && cell["error"].is_null(), "{cell}");
+        assert!(cell["peak_rss_bytes"].as_u64().is_none_or(|peak| peak > 1 << 20), "{cell}");
+    }
+    let table = fs::read_to_string(&csv).unwrap();
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert!(table.starts_with("workers,batch_size,prefetch,dtype,device,iterations_per_second,"), "{table}");
+    assert!(page(Path::new(&html)).contains("2 workers"));
+    // Another sweep does not go on in this file.
+    let output = run(&["sweep", &data().cifar10, "--shuffle", "1", "--out", &out]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("use another --out"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_json_of_sweep_keeps_its_keys_and_a_cell_that_fails_costs_no_other() {
+    let json = ok(&["sweep", &data().cifar10, "--workers", "0,1", "--batch-size", "20", "--json", "-"]);
+    let mut report: Value = serde_json::from_str(&json).unwrap();
+    assert!(report["cells"][0]["error"].as_str().unwrap().contains("workers is 0"), "{report}");
+    for cell in report["cells"].as_array_mut().unwrap() {
+        redact(cell, ".cell");
+        cell["bottleneck"] = Value::Null;
+    }
+    redact(&mut report["knee"], "");
+    report["knee"]["words"] = "[words]".into();
+    report["url"] = "[string]".into();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());
+    // Without one that works there is nothing to tell.
+    assert_eq!(run(&["sweep", &data().cifar10, "--workers", "0"]).status.code(), Some(1));
+    assert_eq!(run(&["sweep", &data().cifar10, "--workers", "many"]).status.code(), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_keeps_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("sweep.json");
+    // The first cell is over at once, the second would take an hour.
+    let url = "synthetic://?count=400&height=8&width=8&classes=10";
+    let common = ["sweep", url, "--transform", "none", "--device", "cpu", "--step-time", "1s", "--workers", "1"];
+    let out_text = out.to_str().unwrap();
+    let args = ["--batch-size", "400,1", "--out", out_text];
+    let mut child = infeed();
+    child.args(common).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    assert!(line.starts_with("workers 1, batch-size 400"), "{line}");
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let kept: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    assert_eq!(kept["cells"].as_array().unwrap().len(), 1, "{kept}");
+}
+
+#[test]
+fn what_a_run_learned_of_the_files_is_kept_and_changes_no_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("photos.index").to_string_lossy().into_owned();
+    let common =
+        ["run", &data().photos, "--batch-size", "4", "--shuffle", "1", "--transform", "imagenet-train", "--checksum"];
+    let whole = checksum(&[&common[..], &["--epochs", "2"]].concat());
+    let kept = [&common[..], &["--epochs", "2", "--decode-index", &file]].concat();
+    assert_eq!(checksum(&kept), whole);
+    let size = std::fs::metadata(&file).unwrap().len();
+    assert!(size > 100, "{size} bytes");
+    assert_eq!(checksum(&kept), whole, "from what the run before learned");
+    assert!(std::fs::metadata(&file).unwrap().len() >= size);
+
+    std::fs::write(&file, "something else").unwrap();
+    let output = run(&[&["run"], &kept[..]].concat());
+    let words = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains("is no decode index"), "{words}");
 }

@@ -13,10 +13,12 @@ mod codecs;
 mod datasets;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
+mod doctor;
 mod errors;
 mod fields;
 mod kernels;
 mod ladder;
+mod late;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

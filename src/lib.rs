@@ -84,8 +84,9 @@ pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{
-    BadSample, CacheReport, Clock, CostEstimate, DeviceTimes, Recorder, Report, RequestReport, SlowRequest, Stage,
-    StageReport, Times,
+    BadSample, CacheReport, Cause, CauseReport, Change, Clock, CostEstimate, DeviceTimes, Diagnosis, Figures,
+    FirstBatchPart, LateBatch, Limit, QueueReport, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
+    Stalls, Times, diagnose,
 };
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::{CacheSpec, Source};

@@ -4,6 +4,9 @@
 //! taken about a thousand times a second. Host times come from `Instant`.
 
 mod cache;
+mod diagnosis;
+mod late;
+mod queues;
 mod requests;
 
 use std::{
@@ -17,6 +20,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use cache::CacheRecorder;
 pub use cache::CacheReport;
+pub use diagnosis::{Change, Diagnosis, Figures, Limit, Stalls, diagnose};
+pub use late::{Cause, CauseReport, LateBatch};
+pub(crate) use late::{Lateness, Part, blame, shares};
+pub(crate) use queues::Gauge;
+pub use queues::QueueReport;
 pub use requests::{CostEstimate, RequestReport, SlowRequest};
 pub(crate) use requests::{Reading, RequestRecorder, Sent};
 
@@ -91,6 +99,12 @@ pub struct StageReport {
     /// Time on the GPU as its own events tell it. It passes beside `busy`, which is the host's, and is not part of it.
     #[serde(serialize_with = "seconds")]
     pub device: Duration,
+    /// Processor time of the decode threads in this stage; it is part of `busy`, less what the thread waited for a disk
+    /// or for its turn on a core. Zero where the system does not tell, and for requests, which other threads make.
+    #[serde(serialize_with = "seconds")]
+    pub cpu: Duration,
+    /// How often a thread did this: jobs, chunks of reads, or batches.
+    pub calls: u64,
     /// Samples (batches for the yield stage).
     pub items: u64,
     /// Bytes out.
@@ -125,6 +139,17 @@ pub struct Times {
     /// How many.
     #[serde(skip)]
     pub count: u64,
+}
+
+/// What the first batch did for some of the time until it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FirstBatchPart {
+    /// What.
+    pub cause: Cause,
+    /// For how long.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub time: Duration,
 }
 
 /// A sample that could not be used, and why.
@@ -162,6 +187,15 @@ pub struct Report {
     pub step: Times,
     /// Per stage.
     pub stages: Vec<StageReport>,
+    /// What the first batch did from the start of the stream until it was handed over.
+    pub first_batch_parts: Vec<FirstBatchPart>,
+    /// Batches after the first that the trainer had to wait for, a millisecond or longer: the hundred longest waits,
+    /// longest first, each with its cause.
+    pub late_batches: Vec<LateBatch>,
+    /// How many batches were late for which cause, all of them, the longest wait first.
+    pub late_causes: Vec<CauseReport>,
+    /// How full the queues were when the trainer asked for a batch.
+    pub queues: Vec<QueueReport>,
     /// Requests to a remote store; `None` where none are made.
     pub requests: Option<RequestReport>,
     /// The cache; `None` where there is none.
@@ -283,6 +317,8 @@ struct StageTotals {
     starved: Duration,
     blocked: Duration,
     device: Duration,
+    cpu: Duration,
+    calls: u64,
     bytes: u64,
 }
 
@@ -299,8 +335,15 @@ impl Recorder {
 
     /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
     pub fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
+        self.worked(stage, time, Duration::ZERO, items, bytes);
+    }
+
+    /// As [`busy`](Self::busy), with the processor time that the thread used meanwhile.
+    pub fn worked(&self, stage: Stage, time: Duration, cpu: Duration, items: u64, bytes: u64) {
         if let Some(mut totals) = self.totals(stage) {
             totals.clock.record_many(time, items);
+            totals.cpu += cpu;
+            totals.calls += 1;
             totals.bytes += bytes;
         }
     }
@@ -338,8 +381,8 @@ impl Recorder {
         let report = |stage| {
             let totals = self.totals(stage)?;
             let Times { sum, p50, p99, count, .. } = totals.clock.times();
-            let StageTotals { starved, blocked, device, bytes, .. } = *totals;
-            Some(StageReport { stage, busy: sum, starved, blocked, device, items: count, bytes, p50, p99 })
+            let StageTotals { starved, blocked, device, cpu, calls, bytes, .. } = *totals;
+            Some(StageReport { stage, busy: sum, starved, blocked, device, cpu, calls, items: count, bytes, p50, p99 })
         };
         Stage::REPORTED.into_iter().filter_map(report).collect()
     }

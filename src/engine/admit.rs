@@ -24,14 +24,16 @@ use crate::{
 pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc::Sender<Seat>) {
     let rows = Arc::new(Semaphore::new(run.setup.limits.prefetch));
     let mut fetcher = run.setup.dataset.needs_fetch().then(|| Fetcher::new(&run, &rows));
-    for plan in planner {
+    for mut plan in planner {
+        let began = Instant::now();
         let Ok(seat) = announce.reserve().await else { return };
+        plan.waits.room(began);
         let (batch, receiver) = oneshot::channel::<Sealed>();
         seat.send(receiver);
         match &mut fetcher {
             Some(fetcher) => fetcher.admit(plan, batch).await,
             None => {
-                let Some(permit) = row_permit(&run, &rows).await else { return };
+                let Some(permit) = row_permit(&run, &rows, &mut plan).await else { return };
                 place(&run, &rows, plan, batch, permit).await;
             }
         }
@@ -44,9 +46,14 @@ pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc:
 }
 
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
-pub(super) async fn row_permit(run: &RunShared, rows: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+pub(super) async fn row_permit(
+    run: &RunShared,
+    rows: &Arc<Semaphore>,
+    plan: &mut BatchPlan,
+) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
     let permit = Arc::clone(rows).acquire_owned().await.ok()?;
+    plan.waits.room(began);
     run.recorder.blocked(Stage::Decode, began.elapsed());
     Some(permit)
 }
@@ -106,14 +113,14 @@ async fn place(
     let BatchRows { rows: mut fields, uploads } = match take_rows(run, row_permits, count).await {
         Ok(taken) => taken,
         Err(error) => {
-            let _ = batch.send(Sealed { result: Err(error), _permit: permit });
+            let _ = batch.send(Sealed::failed(error, permit));
             return;
         }
     };
     let assembly = Assembly::new(run, plan, batch, permit, uploads);
     if count == 0 {
         // A rank's empty share of a last partial batch.
-        return assembly.deliver(0, fields, []);
+        return assembly.deliver(0, fields, [], None);
     }
     let chunk = setup.workers.chunk(count);
     let mut first = 0;

@@ -1,14 +1,19 @@
 //! Putting a batch together: rows come back from the workers in any order, the last ones seal it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::{Span, span::Id};
 
 use super::{
     BadRows, Batch, FieldRows, Setup,
     plan::BatchPlan,
     run::{RunShared, Sealed},
+    way::{JobWay, Way, Work},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -21,6 +26,8 @@ use crate::{
 pub(super) struct Assembly {
     pub(super) run: Arc<RunShared>,
     pub(super) plan: BatchPlan,
+    /// `infeed.batch`, as the parent of what is done for it.
+    pub(super) span: Option<Id>,
     state: Mutex<State>,
 }
 
@@ -38,12 +45,16 @@ struct State {
     out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
     /// Where small fields of a batch on a GPU are copied to.
     uploads: Vec<Option<Rows>>,
+    /// What its jobs did.
+    work: Work,
+    /// Keeps `infeed.batch` open; it goes with the batch, so that it ends when the trainer has it.
+    span: Span,
 }
 
 impl Assembly {
     pub(super) fn new(
         run: &Arc<RunShared>,
-        plan: BatchPlan,
+        mut plan: BatchPlan,
         seat: oneshot::Sender<Sealed>,
         rows: OwnedSemaphorePermit,
         uploads: Vec<Option<Rows>>,
@@ -51,8 +62,12 @@ impl Assembly {
         let missing = plan.records.len();
         let of_bytes = run.setup.fields.iter().filter(|field| field.most.is_some());
         let bytes = of_bytes.map(|_| vec![Bytes::new(); missing]).collect();
-        let state = State { missing, parts: Vec::new(), failed: Vec::new(), bytes, out: Some((seat, rows)), uploads };
-        Arc::new(Self { run: Arc::clone(run), plan, state: Mutex::new(state) })
+        let span = std::mem::replace(&mut plan.span, Span::none());
+        let id = span.id();
+        let out = Some((seat, rows));
+        let (parts, failed, work) = (Vec::new(), Vec::new(), Work::default());
+        let state = State { missing, parts, failed, bytes, out, uploads, work, span };
+        Arc::new(Self { run: Arc::clone(run), plan, span: id, state: Mutex::new(state) })
     }
 
     /// Takes the values that fields of bytes have in some rows; before the rows themselves.
@@ -66,32 +81,51 @@ impl Assembly {
     }
 
     /// Takes rows `first..` back, with the errors of those that failed (row of the batch, error). The call that brings
-    /// the last rows seals the batch and sends it.
-    pub(super) fn deliver(&self, first: usize, rows: Vec<Rows>, failed: impl IntoIterator<Item = (usize, Error)>) {
+    /// the last rows seals the batch and sends it. `job` is told with the last rows of a job.
+    pub(super) fn deliver(
+        &self,
+        first: usize,
+        rows: Vec<Rows>,
+        failed: impl IntoIterator<Item = (usize, Error)>,
+        job: Option<JobWay>,
+    ) {
         let count = rows.first().map_or(0, Rows::rows);
         let whole = {
             let mut state = self.lock();
             state.missing = state.missing.saturating_sub(count);
             state.parts.push((first, rows));
             state.failed.extend(failed);
+            job.into_iter().for_each(|job| state.work.add(job));
             if state.missing > 0 {
                 return;
             }
             let (parts, failed) = (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed));
             let bytes = std::mem::take(&mut state.bytes);
-            (parts, failed, bytes, std::mem::take(&mut state.uploads), state.out.take())
+            let way = (std::mem::take(&mut state.work), std::mem::replace(&mut state.span, Span::none()));
+            ((parts, failed, bytes), std::mem::take(&mut state.uploads), way, state.out.take())
         };
-        let (parts, failed, bytes, uploads, Some((seat, permit))) = whole else { return };
+        let ((parts, failed, bytes), uploads, (work, span), Some((seat, permit))) = whole else { return };
+        let sealing = Instant::now();
         let result = self.seal(parts, failed, bytes, uploads);
+        let BatchPlan { epoch, step, positions, waits, .. } = &self.plan;
+        let place = (*epoch, *step, positions.first().copied().unwrap_or_default());
+        let way = Some(Box::new(Way::new(place, waits.clone(), work, sealing)));
+        if let (false, Ok(batch)) = (span.is_disabled(), &result) {
+            span.record(
+                "bytes",
+                batch.fields().map(|(_, tensor)| tensor.row_bytes() * batch.len()).sum::<usize>() as u64,
+            );
+        }
+        self.run.finished.fetch_add(1, Ordering::Relaxed);
         // A dropped stream no longer wants it.
-        let _ = seat.send(Sealed { result, _permit: permit });
+        let _ = seat.send(Sealed { result, permit, way, span });
     }
 
     /// Gives the batch up with an error. Later deliveries are ignored.
     pub(super) fn fail(&self, error: Error) {
         let out = self.lock().out.take();
         if let Some((seat, permit)) = out {
-            let _ = seat.send(Sealed { result: Err(error), _permit: permit });
+            let _ = seat.send(Sealed::failed(error, permit));
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::JoinSet,
 };
+use tracing::Instrument;
 
 use super::{
     BatchRows,
@@ -26,6 +27,7 @@ use super::{
     kept::{self, Piece},
     plan::BatchPlan,
     run::{Gate, RunShared, Sealed},
+    way::Asked,
     workers::Task,
 };
 use crate::{
@@ -37,7 +39,7 @@ use crate::{
 };
 
 /// Encoded bytes are counted in these units: tokio's semaphores take `u32` permits.
-const UNIT: u64 = 64 << 10;
+pub(super) const UNIT: u64 = 64 << 10;
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
 /// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which
@@ -73,6 +75,7 @@ pub(super) struct Fetcher {
 struct Fetched {
     first: usize,
     bytes: Vec<Result<Vec<Piece>>>,
+    asked: Asked,
     permit: Arc<OwnedSemaphorePermit>,
 }
 
@@ -80,6 +83,7 @@ impl Fetcher {
     pub(super) fn new(run: &Arc<RunShared>, rows: &Arc<Semaphore>) -> Self {
         let limits = run.setup.limits;
         let encoded_units = units(limits.encoded);
+        run.encoded.add_permits(encoded_units as usize);
         let (first, turn) = oneshot::channel();
         // The first batch waits for nobody.
         let _ = first.send(());
@@ -88,7 +92,7 @@ impl Fetcher {
         Self {
             run: Arc::clone(run),
             rows: Arc::clone(rows),
-            encoded: Arc::new(Semaphore::new(encoded_units as usize)),
+            encoded: Arc::clone(&run.encoded),
             encoded_units,
             reader: run.reader.clone(),
             batches: 0,
@@ -99,9 +103,11 @@ impl Fetcher {
     }
 
     /// Starts the reads of a batch as its bytes find room; returns when all have been admitted.
-    pub(super) async fn admit(&mut self, plan: BatchPlan, batch: oneshot::Sender<Sealed>) {
+    pub(super) async fn admit(&mut self, mut plan: BatchPlan, batch: oneshot::Sender<Sealed>) {
+        let began = Instant::now();
         let Ok(ramp) = self.run.ramp.acquire().await else { return };
         ramp.forget();
+        plan.waits.room(began);
         // Finished tasks are reaped here, so that the set stays small.
         while self.tasks.try_join_next().is_some() {}
         let count = plan.records.len();
@@ -111,7 +117,7 @@ impl Fetcher {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
-        let (epoch, records) = (plan.epoch, plan.records.clone());
+        let (epoch, records, span) = (plan.epoch, plan.records.clone(), plan.span.clone());
         self.tasks.spawn(place(Arc::clone(&self.run), Arc::clone(&self.rows), plan, batch, arrivals, turn, taken));
 
         self.batches += 1;
@@ -142,12 +148,13 @@ impl Fetcher {
             let permit = Arc::new(permit);
             self.run.recorder.blocked(Stage::Fetch, began.elapsed());
             let (run, reader, arrived) = (Arc::clone(&self.run), reader.clone(), arrived.clone());
-            self.tasks.spawn(async move {
-                let (bytes, writers) = reads.fetch(&run, &reader, &permit).await;
+            let chunk = async move {
+                let (bytes, asked, writers) = reads.fetch(&run, &reader, &permit).await;
                 // The placing task is gone only with the stream.
-                let _ = arrived.send(Fetched { first, bytes, permit });
+                let _ = arrived.send(Fetched { first, bytes, asked, permit });
                 kept::write(&run, writers).await;
-            });
+            };
+            self.tasks.spawn(chunk.instrument(span.clone()));
             first += rows;
         }
     }
@@ -166,7 +173,7 @@ fn follows(last: Option<&Result<ReadPlan>>, next: &Result<ReadPlan>) -> bool {
     gap.is_some_and(|gap| gap <= UNIT) && last.source.identity() == next.source.identity() && last.name == next.name
 }
 
-fn units(bytes: u64) -> u32 {
+pub(super) fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
 }
 
@@ -174,7 +181,7 @@ fn units(bytes: u64) -> u32 {
 enum Came {
     /// Another read of the same bytes came first.
     Near(Piece),
-    Read(Result<Bytes>),
+    Read(Result<Bytes>, Extent),
 }
 
 /// The reads of some records: near extents of one object are one read, and what the cache has is none.
@@ -223,7 +230,7 @@ impl ChunkReads {
         run: &RunShared,
         reader: &Reader,
         room: &Arc<OwnedSemaphorePermit>,
-    ) -> (Vec<Result<Vec<Piece>>>, Vec<Writer>) {
+    ) -> (Vec<Result<Vec<Piece>>>, Asked, Vec<Writer>) {
         let began = Instant::now();
         let Self { records, cached, merged, wanted } = self;
         let mut pieces: Vec<Option<Result<Piece>>> = cached.into_iter().map(|piece| piece.map(Ok)).collect();
@@ -238,6 +245,7 @@ impl ChunkReads {
                 // Parts of a larger read are read together again, whoever reads one of them meanwhile.
                 _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| run.cached.miss()),
             }
+            let object = extent.clone();
             let bytes = read(&run.gate, reader, extent).await;
             let keep = |bytes: &Bytes| {
                 let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));
@@ -246,10 +254,10 @@ impl ChunkReads {
             let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
             // At once, not with the chunk: another chunk may wait for it that this one waits for.
             drop(flight);
-            (Came::Read(bytes), parts, writers)
+            (Came::Read(bytes, object), parts, writers)
         };
         let mut reads: FuturesUnordered<_> = merged.into_iter().map(one).collect();
-        let (mut total, mut writers) = (0, Vec::new());
+        let (mut total, mut writers, mut last) = (0, Vec::new(), None);
         while let Some((came, parts, more)) = reads.next().await {
             writers.extend(more);
             let bytes = match came {
@@ -257,14 +265,18 @@ impl ChunkReads {
                     pieces[wanted[parts[0].0].0] = Some(Ok(piece));
                     continue;
                 }
-                Came::Read(bytes) => bytes,
+                Came::Read(bytes, object) => {
+                    last = Some(object);
+                    bytes
+                }
             };
             total += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
             for (i, place) in parts {
                 pieces[wanted[i].0] = Some(bytes.clone().map(|bytes| Piece::Bytes(bytes.slice(place))));
             }
         }
-        run.recorder.busy(Stage::Fetch, began.elapsed(), records.len() as u64, total);
+        let came = Instant::now();
+        run.recorder.busy(Stage::Fetch, came - began, records.len() as u64, total);
         let mut pieces = pieces.into_iter().flatten();
         let take = |count: usize| {
             // All are taken, also behind an error: they belong to this record.
@@ -272,12 +284,16 @@ impl ChunkReads {
             own.into_iter().map(|read| read.map_err(|error| error.at_stage(Stage::Fetch))).collect::<Result<Vec<_>>>()
         };
         let mut take = take;
-        (records.into_iter().map(|record| record.and_then(&mut take)).collect(), writers)
+        let records = records.into_iter().map(|record| record.and_then(&mut take)).collect();
+        (records, Asked { began, came, last }, writers)
     }
 }
 
 pub(super) async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result<Bytes> {
-    let mut read = Box::pin(extent.source.fetch(&extent, reader));
+    let (start, len) = (extent.range.start, extent.len());
+    let object = || extent.source.display_name(&extent.name);
+    let span = tracing::trace_span!("infeed.read", object = object(), start, len);
+    let mut read = Box::pin(extent.source.fetch(&extent, reader).instrument(span));
     // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once the
     // stream is dropped. A closed gate never wakes this future again; the task around it is being aborted.
     std::future::poll_fn(|cx| match gate.pass() {
@@ -311,7 +327,7 @@ async fn watch(run: Arc<RunShared>) {
 async fn place(
     run: Arc<RunShared>,
     rows: Arc<Semaphore>,
-    plan: BatchPlan,
+    mut plan: BatchPlan,
     batch: oneshot::Sender<Sealed>,
     mut arrivals: mpsc::UnboundedReceiver<Fetched>,
     turn: oneshot::Receiver<()>,
@@ -320,14 +336,16 @@ async fn place(
     let count = plan.records.len();
     let mut next = arrivals.recv().await;
     // In plan order: rows that a later batch held could never be freed before the head's.
+    let began = Instant::now();
     if turn.await.is_err() {
         return;
     }
-    let Some(permit) = row_permit(&run, &rows).await else { return };
+    plan.waits.room(began);
+    let Some(permit) = row_permit(&run, &rows, &mut plan).await else { return };
     let BatchRows { rows: mut fields, uploads } = match take_rows(&run, &rows, count).await {
         Ok(taken) => taken,
         Err(error) => {
-            let _ = batch.send(Sealed { result: Err(error), _permit: permit });
+            let _ = batch.send(Sealed::failed(error, permit));
             return;
         }
     };
@@ -335,12 +353,12 @@ async fn place(
     let _ = taken.send(());
     let assembly = Assembly::new(&run, plan, batch, permit, uploads);
     if count == 0 {
-        return assembly.deliver(0, fields, []);
+        return assembly.deliver(0, fields, [], None);
     }
     // Chunks come in any order: cut the batch into single rows, join those of a chunk when it is there.
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
-    while let Some(Fetched { first, bytes, permit }) = next {
+    while let Some(Fetched { first, bytes, asked, permit }) = next {
         // What was read together is decoded by as many threads as there are.
         let (mut first, mut bytes) = (first, bytes.into_iter());
         while bytes.len() > 0 {
@@ -351,7 +369,11 @@ async fn place(
                 rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
             };
             let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-            run.setup.workers.submit(Task::new(&assembly, first, part).fetched(bytes, Arc::clone(&permit)));
+            run.setup.workers.submit(Task::new(&assembly, first, part).fetched(
+                bytes,
+                asked.clone(),
+                Arc::clone(&permit),
+            ));
             first = range.end;
         }
         next = arrivals.recv().await;

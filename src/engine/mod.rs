@@ -38,6 +38,7 @@ mod io;
 mod kept;
 mod plan;
 mod run;
+mod way;
 mod workers;
 
 use std::{num::NonZeroUsize, sync::Arc};
@@ -46,7 +47,8 @@ pub(crate) use assets::Assets;
 pub use batch::Batch;
 pub use io::Engine;
 pub(crate) use io::off_thread;
-pub(crate) use run::Run;
+pub(crate) use run::{Levels, Run};
+pub(crate) use way::Way;
 pub(crate) use workers::{READY_BYTES, Workers};
 
 use crate::{

@@ -1,8 +1,10 @@
 //! The batches of a stream, one after another: which records, which positions, which state after them.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Instant};
 
-use super::{RecordOrder, Setup};
+use tracing::Span;
+
+use super::{RecordOrder, Setup, way::Waits};
 use crate::{random::SampleRng, sampler::LoaderState};
 
 /// One batch of this rank before any byte moved. Row `i` holds `records[i]`.
@@ -15,6 +17,10 @@ pub(super) struct BatchPlan {
     /// Rows that are not padding.
     pub(super) valid: usize,
     pub(super) after: LoaderState,
+    /// What it waited for until its first job.
+    pub(super) waits: Waits,
+    /// `infeed.batch`, from here until the trainer has it.
+    pub(super) span: Span,
 }
 
 impl BatchPlan {
@@ -32,11 +38,13 @@ pub(super) struct Planner {
     epochs: Range<u64>,
     position: u64,
     step: u64,
+    /// `infeed.epoch`; its batches keep it open.
+    span: Span,
 }
 
 impl Planner {
     pub(super) fn new(setup: Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
-        Self { setup, order, epochs, position, step: 0 }
+        Self { setup, order, epochs, position, step: 0, span: Span::none() }
     }
 }
 
@@ -44,6 +52,7 @@ impl Iterator for Planner {
     type Item = BatchPlan;
 
     fn next(&mut self) -> Option<BatchPlan> {
+        let began = Instant::now();
         let len = self.order.sampler.len();
         while self.epochs.start < self.epochs.end {
             let (epoch, step) = (self.epochs.start, self.step);
@@ -59,16 +68,21 @@ impl Iterator for Planner {
             }
             if step == 0 {
                 let (rank, world) = (self.setup.shard.rank(), self.setup.shard.world());
+                self.span = tracing::info_span!(parent: None, "infeed.epoch", epoch, rank, world);
                 tracing::info!(epoch, rank, world, steps = schedule.steps(), position = self.position, "epoch planned");
             }
             self.step += 1;
             let rows = schedule.rows(step);
             let valid = rows.valid();
             let positions: Vec<u64> = rows.collect();
-            let records = positions.iter().map(|position| self.order.sampler.record(epoch, *position)).collect();
+            let record = |position: &u64| self.order.sampler.record(epoch, *position);
+            let records: Vec<u64> = positions.iter().map(record).collect();
             let (next_epoch, next_position) = schedule.place_after(epoch, step);
             let after = self.order.state.at(next_epoch, next_position);
-            return Some(BatchPlan { epoch, step, positions, records, valid, after });
+            let (rows, bytes) = (records.len(), tracing::field::Empty);
+            let span = tracing::debug_span!(parent: &self.span, "infeed.batch", epoch, step, rows, bytes);
+            let waits = Waits::planned(began);
+            return Some(BatchPlan { epoch, step, positions, records, valid, after, waits, span });
         }
         None
     }

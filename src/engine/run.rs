@@ -16,9 +16,11 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::AbortHandle,
 };
+use tracing::Span;
 
-use super::{Batch, RecordOrder, Setup, admit, fetch, plan::Planner};
+use super::{Batch, RecordOrder, Setup, Way, admit, fetch, plan::Planner};
 use crate::{
+    dataset::Dataset,
     error::{Error, ErrorKind, Result},
     report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage},
     sampler::Sampler,
@@ -70,17 +72,48 @@ pub(super) struct RunShared {
     pub(super) given_up: AtomicUsize,
     /// Batches whose bytes may be asked for; see [`RAMP`](super::fetch::RAMP).
     pub(super) ramp: Semaphore,
+    /// Room for encoded bytes of remote reads, filled by the fetcher.
+    pub(super) encoded: Arc<Semaphore>,
+    /// Batches that are whole and not taken.
+    pub(super) finished: AtomicUsize,
+}
+
+/// How full the queues of a stream are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    /// Batches that are whole and not taken, and the most there can be.
+    pub(crate) finished: (u64, u64),
+    /// Batches that were begun and not taken.
+    pub(crate) ahead: (u64, u64),
+    /// Jobs that wait for a decode thread, those of other streams of the loader included.
+    pub(crate) jobs: u64,
+    /// Encoded bytes in memory or on their way; `None` where the decode threads read.
+    pub(crate) encoded: Option<(u64, u64)>,
 }
 
 /// A sealed batch on its way to the stream, and the permit for its rows.
 #[derive(Debug)]
 pub(super) struct Sealed {
     pub(super) result: Result<Batch>,
-    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) permit: OwnedSemaphorePermit,
+    /// How it came about; errors have none.
+    pub(super) way: Option<Box<Way>>,
+    /// `infeed.batch`
+    pub(super) span: Span,
+}
+
+impl Sealed {
+    /// No batch.
+    pub(super) fn failed(error: Error, permit: OwnedSemaphorePermit) -> Self {
+        Self { result: Err(error), permit, way: None, span: Span::none() }
+    }
 }
 
 /// A seat in the stream's channel: the batch comes later, the order is fixed now.
 pub(super) type Seat = oneshot::Receiver<Sealed>;
+
+/// A batch, and how it came about; errors have no way.
+pub(crate) type HandedOver = (Result<Batch>, Option<Box<Way>>);
 
 /// The receiving end of a stream.
 #[derive(Debug)]
@@ -106,6 +139,8 @@ impl Run {
             planned: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
             ramp: Semaphore::new(fetch::first_batches(setup.batch_size)),
+            encoded: Arc::new(Semaphore::new(0)),
+            finished: AtomicUsize::new(0),
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);
@@ -114,11 +149,11 @@ impl Run {
     }
 
     /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
-    pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
+    pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<HandedOver>> {
         if self.head.is_none() {
             let Some(seat) = ready!(self.seats.poll_recv(cx)) else {
                 let ended = self.shared.planned.load(Ordering::Acquire);
-                return Poll::Ready((!ended).then(|| Err(broken_off())));
+                return Poll::Ready((!ended).then(|| (Err(broken_off()), None)));
             };
             self.head = Some(seat);
         }
@@ -126,8 +161,15 @@ impl Run {
         let sealed = ready!(std::pin::Pin::new(head).poll(cx));
         self.head = None;
         self.shared.ramp.add_permits(fetch::RAMP);
-        // The permit ends here: a batch that was handed over has left the budget.
-        Poll::Ready(Some(sealed.map_or_else(|_| Err(broken_off()), |Sealed { result, .. }| result)))
+        let Ok(Sealed { result, permit, way, span }) = sealed else {
+            return Poll::Ready(Some((Err(broken_off()), None)));
+        };
+        if way.is_some() {
+            self.shared.finished.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Here a batch that is handed over leaves the budget, and its span ends.
+        drop((permit, span));
+        Poll::Ready(Some((result, way)))
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {
@@ -142,6 +184,24 @@ impl Run {
     /// What the cache did; `None` where there is none.
     pub(crate) fn cache(&self) -> Option<CacheReport> {
         self.shared.setup.cache.as_ref().map(|cache| cache.report(&self.shared.cached))
+    }
+
+    /// How full the queues are now.
+    pub(crate) fn levels(&self) -> Levels {
+        let (shared, limits) = (&self.shared, self.shared.setup.limits);
+        let finished = shared.finished.load(Ordering::Relaxed) as u64;
+        let ahead = self.seats.len() as u64 + u64::from(self.head.is_some());
+        let encoded = shared.setup.dataset.needs_fetch().then(|| {
+            let all = u64::from(fetch::units(limits.encoded));
+            (all.saturating_sub(shared.encoded.available_permits() as u64) * fetch::UNIT, limits.encoded)
+        });
+        let (finished, ahead) = ((finished, limits.prefetch as u64), (ahead, limits.seats as u64));
+        Levels { finished, ahead, jobs: shared.setup.workers.waiting() as u64, encoded }
+    }
+
+    /// What the batches are made of.
+    pub(crate) fn dataset(&self) -> &dyn Dataset {
+        &*self.shared.setup.dataset
     }
 
     pub(crate) fn started(&self) -> Instant {

@@ -21,6 +21,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::Span;
 
 use super::{
     ChunkSize,
@@ -28,6 +29,7 @@ use super::{
     assets,
     kept::Piece,
     run::{Gate, RunShared},
+    way::{Asked, CpuMeter, JobWay},
 };
 use crate::{
     codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
@@ -58,17 +60,37 @@ pub(super) struct Task {
     untried: ClassSet,
     /// Room for the fetched bytes, given back when all samples that were cut out of them are decoded.
     encoded: Option<Arc<OwnedSemaphorePermit>>,
+    /// When it was made, and how its bytes came.
+    queued: Instant,
+    reading: Reading,
+}
+
+/// How the bytes of a job came.
+#[derive(Clone, Debug, Default)]
+struct Reading {
+    /// From a store.
+    asked: Option<Asked>,
+    /// By a decode thread, in all.
+    time: Duration,
+    /// The record that took longest, with its time.
+    slowest: Option<(u64, Duration)>,
 }
 
 impl Task {
     pub(super) fn new(assembly: &Arc<Assembly>, first: usize, rows: Vec<Rows>) -> Self {
         let assembly = Arc::clone(assembly);
         let (allowed, untried) = (ClassSet::ALL, ClassSet::ALL);
-        Self { assembly, first, rows, fetched: Vec::new(), samples: Vec::new(), allowed, untried, encoded: None }
+        let (fetched, samples, queued, reading) = (Vec::new(), Vec::new(), Instant::now(), Reading::default());
+        Self { assembly, first, rows, fetched, samples, allowed, untried, encoded: None, queued, reading }
     }
 
-    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Piece>>>, encoded: Arc<OwnedSemaphorePermit>) -> Self {
-        (self.fetched, self.encoded) = (fetched, Some(encoded));
+    pub(super) fn fetched(
+        mut self,
+        fetched: Vec<Result<Vec<Piece>>>,
+        asked: Asked,
+        encoded: Arc<OwnedSemaphorePermit>,
+    ) -> Self {
+        (self.fetched, self.encoded, self.reading.asked) = (fetched, Some(encoded), Some(asked));
         self
     }
 
@@ -77,14 +99,27 @@ impl Task {
     }
 
     fn encoded_bytes(&self) -> u64 {
-        let values = self.samples.iter().flat_map(|item| item.sample.iter()).flat_map(|sample| &sample.values);
-        let bytes = |value: &Value| match value {
-            Value::Encoded(bytes) => bytes.len() as u64,
-            Value::Channels(files) => files.iter().map(|file| file.len() as u64).sum(),
-            _ => 0,
-        };
-        values.map(bytes).sum()
+        self.samples.iter().map(encoded_bytes).sum()
     }
+}
+
+/// Bytes of a sample's files.
+fn encoded_bytes(item: &Item) -> u64 {
+    let bytes = |value: &Value| match value {
+        Value::Encoded(bytes) => bytes.len() as u64,
+        Value::Channels(files) => files.iter().map(|file| file.len() as u64).sum(),
+        _ => 0,
+    };
+    item.sample.iter().flat_map(|sample| &sample.values).map(bytes).sum()
+}
+
+/// The record that most of a job's work was for, if there is one: the only one, or that of most of the bytes.
+fn largest(items: &[Item]) -> Option<u64> {
+    if let [only] = items {
+        return Some(only.record);
+    }
+    let largest = items.iter().map(|item| (encoded_bytes(item), item.record)).max()?;
+    (largest.0 * 2 > items.iter().map(encoded_bytes).sum()).then_some(largest.1)
 }
 
 /// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
@@ -300,6 +335,12 @@ impl Workers {
         self.chunk.get(rows)
     }
 
+    /// Jobs that wait for a thread.
+    pub(super) fn waiting(&self) -> usize {
+        let state = self.queue.lock();
+        state.fresh.len() + state.ready.len()
+    }
+
     /// Drops the queued tasks of a stream that is gone, and with them their memory.
     pub(super) fn forget(&self, run: &Arc<RunShared>) {
         let gone: [VecDeque<Task>; 2] = {
@@ -348,6 +389,28 @@ struct InWork {
     /// The part of it that made rows of volumes.
     placed: Duration,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
+    moments: Moments,
+    /// `infeed.decode`
+    span: Span,
+}
+
+/// When a job was made and taken, and how its bytes came.
+struct Moments {
+    queued: Instant,
+    taken: Instant,
+    /// How long its thread had had nothing to do.
+    idle: Duration,
+    reading: Reading,
+}
+
+/// A job that can be submitted.
+struct Prepared {
+    job: Job,
+    ticket: Ticket,
+    encoded: Option<Arc<OwnedSemaphorePermit>>,
+    placed: Duration,
+    queued: Instant,
+    reading: Reading,
 }
 
 /// Fails the batch when the rows of a job do not come back, whatever the reason.
@@ -411,6 +474,7 @@ impl Thread {
 
     fn serve(&self, worker: &mut dyn Worker, in_work: &mut Vec<InWork>, buffers: &mut Buffers) {
         let mut tag = 0;
+        let mut cpu = CpuMeter::start();
         loop {
             let idle = in_work.is_empty();
             let next = if in_work.len() < self.depth { self.queue.pop(self.class, idle) } else { None };
@@ -421,15 +485,21 @@ impl Thread {
                     }
                     let run = Arc::clone(&task.assembly.run);
                     // Time before the stream began is not its hunger.
-                    run.recorder.starved(Stage::Decode, waited.min(run.started.elapsed()));
+                    let waited = waited.min(run.started.elapsed());
+                    run.recorder.starved(Stage::Decode, waited);
                     tag += 1;
                     let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
-                    if let Some((job, ticket, encoded, placed)) = self.prepare(task, tag, buffers) {
+                    let span = self.span(&task);
+                    let _inside = span.enter();
+                    if let Some(prepared) = self.prepare(task, tag, buffers, &mut cpu) {
                         if fresh && self.decoder.classes().len() > 1 {
-                            self.deal(job, ticket, encoded);
+                            self.deal(prepared);
                             continue;
                         }
-                        in_work.push(InWork { tag, ticket, untried, prepared: began.elapsed(), placed, encoded });
+                        let Prepared { job, ticket, encoded, placed, queued, reading } = prepared;
+                        let moments = Moments { queued, taken: began, idle: waited, reading };
+                        let (prepared, span) = (began.elapsed(), span.clone());
+                        in_work.push(InWork { tag, ticket, untried, prepared, placed, encoded, moments, span });
                         worker.submit(job);
                     }
                     Wait::Now
@@ -440,30 +510,35 @@ impl Thread {
             };
             for finished in worker.poll(wait) {
                 let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
-                self.deliver(in_work.swap_remove(at), finished);
+                self.deliver(in_work.swap_remove(at), finished, &mut cpu);
             }
         }
     }
 
+    /// What a trace shows of a job.
+    fn span(&self, task: &Task) -> Span {
+        let (class, batch) = (self.decoder.classes()[self.class].name, task.assembly.span.clone());
+        let (rows, none) = (task.len(), tracing::field::Empty);
+        tracing::trace_span!(
+            parent: batch, "infeed.decode", worker = self.n, class, rows, read_us = none, decode_us = none, transform_us = none
+        )
+    }
+
     /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
-    fn prepare(
-        &self,
-        task: Task,
-        tag: u64,
-        buffers: &mut Buffers,
-    ) -> Option<(Job, Ticket, Option<Arc<OwnedSemaphorePermit>>, Duration)> {
+    fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
         let count = task.len();
-        let Task { assembly, first, mut rows, fetched, samples, encoded, .. } = task;
+        let Task { assembly, first, mut rows, fetched, samples, encoded, queued, mut reading, .. } = task;
         let run = Arc::clone(&assembly.run);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
         if !samples.is_empty() {
-            return Some((Job { tag, items: samples, rows }, ticket, encoded, Duration::ZERO));
+            let job = Job { tag, items: samples, rows };
+            return Some(Prepared { job, ticket, encoded, placed: Duration::ZERO, queued, reading });
         }
-        let began = Instant::now();
+        let mut mark = Instant::now();
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
         // Shared parts and volumes keep clocks of their own.
-        let (mut elsewhere, mut placed) = (Duration::ZERO, Duration::ZERO);
+        let mut placed = Duration::ZERO;
         let mut fetched = fetched.into_iter();
         for i in 0..count {
             let record = assembly.plan.records[first + i];
@@ -485,7 +560,12 @@ impl Thread {
                     own
                 }
             };
-            let paused = Instant::now();
+            let own_here = Instant::now();
+            let took = own_here - mark;
+            reading.time += took;
+            if reading.slowest.is_none_or(|(_, most)| took > most) {
+                reading.slowest = Some((record, took));
+            }
             let Some(sample) = own.map(|(plan, bytes)| self.parse(&run, record, &plan, bytes)).transpose() else {
                 let _ = ticket.redeem();
                 return None;
@@ -494,19 +574,20 @@ impl Thread {
                 placed += place_fields(&mut sample, &run, rng, i, &mut rows)?;
                 Ok(sample)
             });
-            elsewhere += paused.elapsed();
+            mark = Instant::now();
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
         if read > 0 {
-            run.recorder.busy(Stage::Fetch, began.elapsed().saturating_sub(elsewhere), count as u64, read);
+            run.recorder.worked(Stage::Fetch, reading.time, cpu.lap(), count as u64, read);
         }
-        Some((Job { tag, items, rows }, ticket, encoded, placed))
+        Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, queued, reading })
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
     /// stays together.
-    fn deal(&self, job: Job, ticket: Ticket, encoded: Option<Arc<OwnedSemaphorePermit>>) {
+    fn deal(&self, prepared: Prepared) {
+        let Prepared { job, ticket, encoded, queued, reading, .. } = prepared;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let mut tasks: Vec<Task> = Vec::new();
@@ -532,6 +613,7 @@ impl Thread {
                 _ => {
                     let mut task = Task::new(&assembly, first + i, one);
                     (task.samples, task.allowed, task.encoded) = (vec![item], allowed, encoded.clone());
+                    (task.queued, task.reading) = (queued, reading.clone());
                     tasks.push(task);
                 }
             }
@@ -633,8 +715,8 @@ impl Thread {
         Some(Ok(all))
     }
 
-    fn deliver(&self, work: InWork, finished: Finished) {
-        let InWork { ticket, untried, prepared, placed, encoded, .. } = work;
+    fn deliver(&self, work: InWork, finished: Finished, cpu: &mut CpuMeter) {
+        let InWork { ticket, untried, prepared, placed, encoded, moments, span, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -646,14 +728,28 @@ impl Thread {
         }
         let recorder = &assembly.run.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
+        let (cpu, transform) = (cpu.lap(), transform + placed);
+        let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
+        let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
         if decode > Duration::ZERO {
-            recorder.busy(Stage::Decode, decode, count as u64, 0);
+            recorder.worked(Stage::Decode, decode, decode_cpu, count as u64, 0);
         }
-        recorder.busy(Stage::Transform, transform + placed, count as u64, out as u64);
+        recorder.worked(Stage::Transform, transform, cpu - decode_cpu, count as u64, out as u64);
         recorder.device(device);
+        let Moments { queued, taken, idle, reading } = moments;
+        let Reading { asked, time: read, slowest: slowest_read } = reading;
+        if !span.is_disabled() {
+            for (name, time) in [("read_us", read), ("decode_us", decode), ("transform_us", transform)] {
+                span.record(name, time.as_micros() as u64);
+            }
+        }
+        // It ends before its batch does.
+        drop(span);
+        let largest = largest(&items);
+        let mut way = Some(JobWay { asked, queued, taken, idle, read, decode, transform, slowest_read, largest });
         if self.decoder.classes()[self.class].reads {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
-            self.chunk.learn(prepared + decode + transform, count);
+            self.chunk.learn(prepared + decode + transform - placed, count);
         }
         if assembly.run.setup.fields.iter().any(|field| field.most.is_some()) {
             let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
@@ -682,7 +778,7 @@ impl Thread {
             let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
             if i > at {
                 let errors = failed.extract_if(.., |(row, _)| *row < first + i);
-                assembly.deliver(first + at, done, errors);
+                assembly.deliver(first + at, done, errors, None);
             }
             at = i + 1;
             if !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
@@ -690,16 +786,17 @@ impl Thread {
                     .at_stage(Stage::Decode)
                     .at_record(item.record)
                     .at_object(self.dataset.object(item.record));
-                assembly.deliver(first + i, one, [(first + i, error)]);
+                assembly.deliver(first + i, one, [(first + i, error)], way.take_if(|_| i + 1 == count));
                 continue;
             }
             let mut task = Task::new(&assembly, first + i, one);
             (task.samples, task.allowed, task.encoded) = (vec![item], classes, encoded.clone());
             task.untried = untried.without(self.class);
+            task.queued = queued;
             self.queue.push_front(task);
         }
         if at < count {
-            assembly.deliver(first + at, rows, failed);
+            assembly.deliver(first + at, rows, failed, way);
         }
     }
 }

@@ -8,11 +8,12 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, executor::block_on};
+use tracing::Span;
 
 use crate::{
-    engine::{Batch, Run},
+    engine::{Batch, Levels, Run, Way},
     error::{Error, Result},
-    report::{BadSample, Clock, Report, Stage},
+    report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage},
 };
 
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
@@ -41,6 +42,44 @@ pub struct BatchStream {
     bad_at_most: Option<u64>,
     bad_samples: Vec<BadSample>,
     bad_here: u64,
+    /// What the first batch did until it came, and the late ones after it.
+    first_parts: Vec<FirstBatchPart>,
+    late: Lateness,
+    gauges: Gauges,
+    /// `infeed.wait`, while the trainer waits.
+    wait_span: Span,
+}
+
+/// How full the queues were when the trainer asked.
+#[derive(Default)]
+struct Gauges {
+    finished: Gauge,
+    ahead: Gauge,
+    jobs: Gauge,
+    encoded: Gauge,
+    /// The last look, which has the capacities.
+    last: Option<Levels>,
+}
+
+impl Gauges {
+    fn look(&mut self, levels: Levels) {
+        self.finished.look(levels.finished.0);
+        self.ahead.look(levels.ahead.0);
+        self.jobs.look(levels.jobs);
+        levels.encoded.iter().for_each(|(level, _)| self.encoded.look(*level));
+        self.last = Some(levels);
+    }
+
+    fn report(&self) -> Vec<QueueReport> {
+        let Some(Levels { finished, ahead, encoded, .. }) = self.last else { return Vec::new() };
+        let encoded = encoded.map(|(_, most)| self.encoded.report("encoded", Some(most)));
+        let others = [
+            self.finished.report("finished", Some(finished.1)),
+            self.ahead.report("ahead", Some(ahead.1)),
+            self.jobs.report("jobs", None),
+        ];
+        others.into_iter().chain(encoded).collect()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,6 +107,10 @@ impl BatchStream {
             bad_at_most,
             bad_samples: Vec::new(),
             bad_here: 0,
+            first_parts: Vec::new(),
+            late: Lateness::default(),
+            gauges: Gauges::default(),
+            wait_span: Span::none(),
         }
     }
 
@@ -82,6 +125,7 @@ impl BatchStream {
             stage.busy = step.sum.saturating_sub(data_wait.sum);
             stage.starved = data_wait.sum;
             stage.items = self.batches;
+            stage.calls = self.batches;
             (stage.p50, stage.p99) = (step.p50, step.p99);
         }
         Report {
@@ -92,6 +136,10 @@ impl BatchStream {
             data_wait,
             step,
             stages,
+            first_batch_parts: self.first_parts.clone(),
+            late_batches: self.late.worst(),
+            late_causes: self.late.causes(),
+            queues: self.gauges.report(),
             requests: self.run.requests(),
             cache: self.run.cache(),
             bad_samples: self.bad_samples.clone(),
@@ -120,6 +168,32 @@ impl BatchStream {
         }
     }
 
+    /// Writes down why the batch that was asked for at `asked` came when it did.
+    fn account(&mut self, way: Option<Box<Way>>, asked: Instant, now: Instant) {
+        match self.last.replace(now) {
+            None => {
+                self.first_batch = Some(now - self.run.started());
+                let parts = way.iter().flat_map(|way| way.between(self.run.started(), now));
+                self.first_parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
+            }
+            Some(last) => {
+                self.wait.record(now - asked);
+                self.step.record(now - last);
+                if let Some(late) = way.and_then(|way| way.late(asked, now, self.run.dataset())) {
+                    tracing::debug!(
+                        epoch = late.epoch,
+                        step = late.batch,
+                        wait_us = late.wait.as_micros() as u64,
+                        cause = late.cause.name(),
+                        object = late.object.as_deref().unwrap_or_default(),
+                        "late batch"
+                    );
+                    self.late.add(late);
+                }
+            }
+        }
+    }
+
     fn end(&mut self) {
         self.state = State::Ended;
         self.run.cancel();
@@ -144,21 +218,22 @@ impl Stream for BatchStream {
         if this.state == State::Ended {
             return Poll::Ready(None);
         }
-        let began = *this.waiting.get_or_insert_with(Instant::now);
+        let began = match this.waiting {
+            Some(began) => began,
+            None => {
+                this.gauges.look(this.run.levels());
+                this.wait_span = tracing::trace_span!(parent: None, "infeed.wait");
+                *this.waiting.insert(Instant::now())
+            }
+        };
         let item = ready!(this.run.poll_batch(cx));
         this.waiting = None;
-        let Some(item) = item else {
+        this.wait_span = Span::none();
+        let Some((item, way)) = item else {
             this.end();
             return Poll::Ready(None);
         };
-        let now = Instant::now();
-        match this.last.replace(now) {
-            None => this.first_batch = Some(now - this.run.started()),
-            Some(last) => {
-                this.wait.record(now - began);
-                this.step.record(now - last);
-            }
-        }
+        this.account(way, began, Instant::now());
         let item = item.and_then(|mut batch| this.admit_bad(&mut batch).map(|()| batch));
         match &item {
             Ok(batch) => {

@@ -1,4 +1,4 @@
-//! How much room a file system has.
+//! How much room a file system has, and what it keeps in memory.
 
 use std::path::Path;
 
@@ -43,5 +43,28 @@ pub fn room(path: &Path) -> Option<DiskRoom> {
     {
         let _ = path;
         None
+    }
+}
+
+/// Asks the system to keep no bytes of a file in memory, so that the next read comes from its disk. `false`: it refused, or
+/// is not Linux. What lies in memory alone (tmpfs) stays where it is.
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// let file = std::fs::File::open("/proc/self/exe").unwrap();
+/// infeed::sys::disk::forget(&file);
+/// # }
+/// ```
+pub fn forget(file: &std::fs::File) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a call about an open descriptor, which the borrow keeps open; it touches no memory of ours.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) == 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        false
     }
 }

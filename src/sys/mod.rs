@@ -6,8 +6,8 @@
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
-//! | [`disk`] | asks the system how much room there is; a refusal is no error |
-//! | `threads` | changes how the calling thread is scheduled and nothing else; a refusal is no error |
+//! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
+//! | `threads` | changes how the calling thread is scheduled, or tells its processor time, and nothing else; a refusal is no error |
 //! | [`nvjpeg`] | the same for the JPEG decoder; calls only functions whose signatures were compared with its header, and no pixel is written outside the memory that was set aside for it |
 
 #![allow(unsafe_code)]

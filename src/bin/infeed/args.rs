@@ -23,6 +23,12 @@ pub(crate) enum Command {
     Demo,
     /// Stream a dataset for some epochs, printing a line per some batches and a summary
     Run(Box<RunArgs>),
+    /// Show where the time of a run goes: a table per stage, the first batch apart, each stage alone
+    Profile(Box<ProfileArgs>),
+    /// Run each combination of workers, batch size and more; find where more stops helping
+    Sweep(Box<SweepArgs>),
+    /// Find what holds the trainer up, and the one change that would help most
+    Doctor(Box<DoctorArgs>),
     /// Tell what a dataset holds: format, records, classes, sizes, fields, the first records
     Inspect(InspectArgs),
     /// Copy a dataset to a local folder or RAM disk: verified, resumable, within a bound
@@ -61,13 +67,92 @@ pub(crate) struct RunArgs {
     /// Go on where FILE was written, with its checksum so far
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
+    /// Begin with what FILE knows of the JPEGs, if it is there, and leave in it what this run learned: later epochs and
+    /// runs decode only what a crop needs. A file for each rank
+    #[arg(long, value_name = "FILE")]
+    pub decode_index: Option<PathBuf>,
     /// Write all figures as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
+    /// Write a report to look at and to hand on: one file that needs no network
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
     #[command(flatten)]
     pub dataset: DatasetArgs,
     #[command(flatten)]
     pub loader: LoaderArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProfileArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Write what each thread did, moment by moment, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// Leave out the measurements of each stage alone
+    #[arg(long)]
+    pub no_stages: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SweepArgs {
+    /// Dataset: a folder, file://…, or synthetic://…
+    pub url: String,
+    /// Epochs of each cell
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: u64,
+    /// Stop each cell after this many batches
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_batches: Option<u64>,
+    /// Simulated trainer: sleep this long for each batch
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
+    pub step_time: Duration,
+    /// Keep the figures in FILE after each cell, and go on where it ends
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write the cells as a table of comma-separated values
+    #[arg(long, value_name = "FILE.csv")]
+    pub csv: Option<PathBuf>,
+    /// Write all figures as JSON; with - to stdout, and the table to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+    /// Write a report to look at and to hand on: one file that needs no network
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub lists: ListArgs,
+    #[command(flatten)]
+    pub dataset: DatasetArgs,
+    #[command(flatten)]
+    pub fixed: FixedArgs,
+}
+
+/// What a sweep goes through; each option takes a list.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cells")]
+pub(crate) struct ListArgs {
+    /// Rows of a batch on each rank [default: 256]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub batch_size: Vec<usize>,
+    /// Element types of images [default: f32]
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
+    pub dtype: Vec<DTypeArg>,
+    /// Where batches are made [default: auto]
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
+    pub device: Vec<Auto<Device>>,
+    /// Decoding threads [default: auto]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub workers: Vec<Auto<usize>>,
+    /// Batches made ahead of the trainer [default: auto]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub prefetch: Vec<Auto<usize>>,
 }
 
 /// What is said of a dataset beside its url.
@@ -124,24 +209,23 @@ fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
 
 /// Options of the loader; each has an equivalent in the config file and overrides it.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Loader")]
 pub(crate) struct LoaderArgs {
-    /// Settings from a TOML file; options given here override it
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub swept: SweptArgs,
+    #[command(flatten)]
+    pub fixed: FixedArgs,
+}
+
+/// Options of which a sweep takes lists.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Loader")]
+pub(crate) struct SweptArgs {
     /// Rows of a batch on each rank [default: 256]
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
-    /// imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, none, or a JSON file
-    /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
-    #[arg(long, value_name = "NAME|FILE.json")]
-    pub transform: Option<String>,
     /// Element type of images [default: f32]
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<DTypeArg>,
-    /// Order of the axes [default: nchw]
-    #[arg(long, value_name = "LAYOUT")]
-    pub layout: Option<LayoutArg>,
     /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: auto]
     #[arg(long, value_name = "auto|DEVICE")]
     pub device: Option<Auto<Device>>,
@@ -151,6 +235,22 @@ pub(crate) struct LoaderArgs {
     /// Batches made ahead of the trainer [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub prefetch: Option<Auto<usize>>,
+}
+
+/// The others.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Loader")]
+pub(crate) struct FixedArgs {
+    /// Settings from a TOML file; options given here override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, none, or a JSON file
+    /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
+    #[arg(long, value_name = "NAME|FILE.json")]
+    pub transform: Option<String>,
+    /// Order of the axes [default: nchw]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<LayoutArg>,
     /// Host memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,

@@ -1,15 +1,19 @@
 //! The `infeed` command: a demo, measurements and tools on the library's public API.
 
+mod alone;
 mod args;
 mod checksum;
 mod demo;
+mod doctor;
 mod failure;
 mod gpu;
+mod html;
 mod inspect;
 mod options;
 mod out;
 mod prepare;
 mod process;
+mod profile;
 mod report;
 mod run;
 mod sheet;
@@ -17,7 +21,9 @@ mod signals;
 mod stage;
 mod state;
 mod stats;
+mod sweep;
 mod synth;
+mod trace;
 mod units;
 
 use std::{
@@ -27,11 +33,15 @@ use std::{
 };
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::{
     args::{Cli, Command},
     failure::Failure,
+    trace::Trace,
 };
 
 fn main() -> ExitCode {
@@ -47,17 +57,33 @@ fn main() -> ExitCode {
     let filter =
         EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::batch=error"));
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr).with_filter(filter);
+    let command = cli.command.unwrap_or(Command::Demo);
+    let trace = match &command {
+        Command::Profile(args) => match args.trace.as_deref().map(Trace::create).transpose() {
+            Ok(trace) => trace,
+            Err(failure) => return failure.report(),
+        },
+        _ => None,
+    };
+    let spans = trace.clone().map(|trace| trace.with_filter(Targets::new().with_target("infeed", Level::TRACE)));
+    tracing_subscriber::registry().with(words).with(spans).init();
 
-    let done = match cli.command.unwrap_or(Command::Demo) {
+    let done = match command {
         Command::Demo => on_runtime(demo::command()),
         Command::Run(args) => on_runtime(run::command(*args)),
+        Command::Profile(args) => on_runtime(profile::command(*args, trace.clone())),
+        Command::Sweep(args) => on_runtime(sweep::command(*args)),
+        Command::Doctor(args) => on_runtime(doctor::command(*args)),
         Command::Inspect(args) => on_runtime(inspect::command(args)),
         Command::Stage(args) => on_runtime(stage::command(args)),
         Command::Prepare(args) => on_runtime(prepare::command(args)),
         Command::Synth(args) => synth::command(&args),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };
+    // However the command ended: what was traced is kept whole.
+    let traced = trace.map_or(Ok(()), |trace| trace.finish().map(drop));
+    let done = done.and(traced);
     match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

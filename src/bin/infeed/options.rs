@@ -20,6 +20,7 @@ pub(crate) fn loader_config(
     dataset: &dyn Dataset,
     epochs: u64,
 ) -> Result<(LoaderConfig, String), Failure> {
+    let LoaderArgs { swept, fixed: args } = args;
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
     let ConfigFile { mut config, has_shard, has_transform } = file;
     let transform_name = match (&args.transform, has_transform) {
@@ -34,13 +35,13 @@ pub(crate) fn loader_config(
             name.into()
         }
     };
-    set(&mut config.batch_size, args.batch_size);
-    set(&mut config.dtype, args.dtype);
+    set(&mut config.batch_size, swept.batch_size);
+    set(&mut config.dtype, swept.dtype);
     set(&mut config.layout, args.layout);
     set(&mut config.last_batch, args.last_batch);
-    set_auto(&mut config.device, args.device);
-    set_auto(&mut config.workers, args.workers);
-    set_auto(&mut config.prefetch, args.prefetch);
+    set_auto(&mut config.device, swept.device);
+    set_auto(&mut config.workers, swept.workers);
+    set_auto(&mut config.prefetch, swept.prefetch);
     set_auto(&mut config.memory_budget, args.memory_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.device_budget, args.device_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.streams, args.streams);

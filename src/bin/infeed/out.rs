@@ -23,13 +23,19 @@ pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
 pub(crate) struct Out {
     to_stderr: bool,
     quiet: bool,
+    silent: bool,
     bar: ProgressBar,
 }
 
 impl Out {
     /// Words go to stderr where JSON takes stdout.
     pub(crate) fn new(json: Option<&JsonTarget>) -> Self {
-        Self { to_stderr: matches!(json, Some(JsonTarget::Stdout)), quiet: false, bar: ProgressBar::hidden() }
+        Self {
+            to_stderr: matches!(json, Some(JsonTarget::Stdout)),
+            quiet: false,
+            silent: false,
+            bar: ProgressBar::hidden(),
+        }
     }
 
     /// Keeps the lines to itself; warnings and bars are shown.
@@ -37,9 +43,17 @@ impl Out {
         Self { quiet: true, ..Self::new(None) }
     }
 
+    /// Keeps warnings and bars to itself, too.
+    pub(crate) fn silent() -> Self {
+        Self { silent: true, ..Self::quiet() }
+    }
+
     /// Starts a bar of `len` steps; it draws on a terminal only.
     pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
         self.bar.finish_and_clear();
+        if self.silent {
+            return;
+        }
         let style = ProgressStyle::with_template(template).expect("templates are literals");
         self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr()).with_style(style);
     }
@@ -70,7 +84,9 @@ impl Out {
 
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
-        self.bar.suspend(|| to_stderr(format_args!("warning: {warning}")));
+        if !self.silent {
+            self.bar.suspend(|| to_stderr(format_args!("warning: {warning}")));
+        }
     }
 }
 

@@ -10,9 +10,38 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
     ticks(&fs::read_to_string("/proc/self/stat").ok()?).map(|ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
+/// Processor time of one thread.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ThreadTime {
+    pub id: u64,
+    /// Numbers at its end left out: `infeed-cpu` for all of them.
+    pub name: String,
+    pub cpu_seconds: f64,
+}
+
+/// Processor time of each thread of this process. Empty where the system does not say.
+pub(crate) fn threads() -> Vec<ThreadTime> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let read = |entry: fs::DirEntry| {
+        let id: u64 = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let name = name.trim().trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-').to_owned();
+        let ticks = ticks(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
+        Some(ThreadTime { id, name, cpu_seconds: ticks as f64 / TICKS_PER_SECOND })
+    };
+    tasks.flatten().filter_map(read).collect()
+}
+
 /// The most physical memory this process ever held.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     high_water(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The processor's name.
+pub(crate) fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
 }
 
 fn ticks(stat: &str) -> Option<u64> {

@@ -3,13 +3,17 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
-use infeed::{BadSample, CacheReport, CostEstimate, RequestReport, StageReport, Times};
+use infeed::{
+    BadSample, CacheReport, Cause, CauseReport, CostEstimate, FirstBatchPart, LateBatch, QueueReport, RequestReport,
+    StageReport, Times,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
+    process::ThreadTime,
     signals::Signal,
     units,
 };
@@ -47,6 +51,14 @@ pub(crate) struct RunReport {
     pub checksum_of: Option<ChecksumOf>,
     pub bottleneck: Option<&'static str>,
     pub stages: Vec<StageReport>,
+    /// What the first batch did until it came.
+    pub first_batch_parts: Vec<FirstBatchPart>,
+    /// The longest waits after it, with their causes.
+    pub late_batches: Vec<LateBatch>,
+    /// All late batches by cause.
+    pub late_causes: Vec<CauseReport>,
+    /// How full the queues were when the trainer asked.
+    pub queues: Vec<QueueReport>,
     /// To a remote store; `None` for data that is read otherwise.
     pub requests: Option<Requests>,
     /// What `--cache` did; `None` without it.
@@ -60,6 +72,41 @@ pub(crate) struct RunReport {
     /// The signal that ended it early.
     #[serde(skip)]
     pub stopped: Option<Signal>,
+    /// Wait and time of batches, for pictures.
+    #[serde(skip)]
+    pub line: TimeLine,
+    /// What each thread had used when the last batch was done.
+    #[serde(skip)]
+    pub threads: Vec<ThreadTime>,
+}
+
+/// Wait and time of each batch, seconds; of many batches each n-th alone, so that an endless run fits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TimeLine {
+    /// End of the step since the start of the run, wait, whole time.
+    pub steps: Vec<[f64; 3]>,
+    every: u64,
+    seen: u64,
+}
+
+impl TimeLine {
+    const MOST: usize = 4000;
+
+    pub(crate) fn add(&mut self, at: f64, wait: f64, time: f64) {
+        let every = self.every.max(1);
+        if self.seen.is_multiple_of(every) {
+            self.steps.push([at, wait, time]);
+            if self.steps.len() == Self::MOST {
+                let mut keep = false;
+                self.steps.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.every = every * 2;
+            }
+        }
+        self.seen += 1;
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -171,6 +218,9 @@ impl RunReport {
         if self.bad_sample_count > 0 {
             rows.push(("bad samples", units::count(self.bad_sample_count)));
         }
+        if let Some(words) = late_words(&self.late_causes, &self.late_batches) {
+            rows.push(("late batches", words));
+        }
         if let Some(bottleneck) = self.bottleneck {
             let words = if bottleneck == "yield" { "the trainer: data was always ready" } else { bottleneck };
             rows.push(("bottleneck", words.into()));
@@ -187,7 +237,7 @@ impl RunReport {
         text
     }
 
-    fn stage_table(&self) -> String {
+    pub(crate) fn stage_table(&self) -> String {
         let mut table = table();
         let on_device = self.stages.iter().any(|stage| !stage.device.is_zero());
         let with_device = |mut cells: Vec<String>, device: String| {
@@ -214,6 +264,39 @@ impl RunReport {
         }
         align_right(&mut table, 1..);
         table.trim_fmt()
+    }
+}
+
+/// How many batches were late, and for what; the worst with its object.
+fn late_words(causes: &[CauseReport], worst: &[LateBatch]) -> Option<String> {
+    let all: u64 = causes.iter().map(|cause| cause.batches).sum();
+    let each = causes.iter().take(3).map(|c| {
+        let wait = units::time(c.wait.as_secs_f64());
+        format!("{} for {} ({wait})", units::count(c.batches), cause_words(c.cause))
+    });
+    let mut words = format!("{}: {}", units::count(all), each.collect::<Vec<_>>().join(", "));
+    if let Some((LateBatch { epoch, batch, wait, .. }, object)) =
+        worst.first().and_then(|late| Some((late, late.object.as_ref()?)))
+    {
+        let wait = units::time(wait.as_secs_f64());
+        let _ = write!(words, "; the longest, epoch {epoch} batch {batch}, waited {wait} for {object}");
+    }
+    (all > 0).then_some(words)
+}
+
+/// A cause for people.
+pub(crate) const fn cause_words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Plan => "the order of records",
+        Cause::Room => "room to run ahead",
+        Cause::Request => "requests to the store",
+        Cause::Read => "reading files",
+        Cause::Queue => "a free decode thread",
+        Cause::Decode => "decoding",
+        Cause::Augmentation => "augmentation",
+        Cause::Copy => "putting rows together and up",
+        Cause::Consumer => "the trainer's own runtime",
+        _ => "something new",
     }
 }
 

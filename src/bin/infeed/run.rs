@@ -6,8 +6,13 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Batch, BatchStream, Device, Loader, codec::Split, sampler::LoaderState};
+use infeed::{
+    Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder,
+    codec::{DecodeIndex, Split},
+    sampler::LoaderState,
+};
 use serde_json::{Map, Value, json};
+use tracing::Instrument;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
@@ -15,10 +20,10 @@ use crate::{
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
     gpu::GpuSampler,
-    options,
+    html, options,
     out::{self, JsonTarget, Out},
     process,
-    report::{Requests, RunReport},
+    report::{Requests, RunReport, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
 };
@@ -29,9 +34,12 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
     // An hour of work must not end in a path that can't be written.
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.state.as_deref().map_or(Ok(()), out::check_writable)?;
+    args.html.as_deref().map_or(Ok(()), out::check_writable)?;
+    args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     let report = run(&args, from, &mut out).await?;
     out.line(format_args!("\n{}", report.table()))?;
+    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     match report.stopped {
         None => Ok(()),
@@ -44,11 +52,23 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
 pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
-    let open_seconds = start.elapsed().as_secs_f64();
+    on(args, &dataset, start.elapsed().as_secs_f64(), from, out).await
+}
 
+/// Builds and streams a dataset that was opened already.
+pub(crate) async fn on(
+    args: &RunArgs,
+    dataset: &Arc<dyn Dataset>,
+    open_seconds: f64,
+    from: Option<StateFile>,
+    out: &mut Out,
+) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let (config, transform_name) = options::loader_config(&args.loader, &*dataset, args.epochs)?;
-    let loader = Loader::builder(Arc::clone(&dataset)).config(config).build().await?;
+    let (config, transform_name) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
+    let most = config.decode_index_bytes;
+    let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
+    let builder = Loader::builder(Arc::clone(dataset)).config(config);
+    let loader = index.iter().cloned().fold(builder, LoaderBuilder::decode_index).build().await?;
     let build_seconds = start.elapsed().as_secs_f64();
 
     let rank = loader.config().shard.rank();
@@ -96,11 +116,17 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         batches_wanted: args.max_batches.unwrap_or(u64::MAX),
         signals: Signals::new()?,
         stopped: None,
+        line: TimeLine::default(),
     };
-    let stream = trainer.train(stream).await?;
+    let trained = trainer.train(stream).await;
+    // Also when the run failed: what was learned is true.
+    index.as_ref().zip(args.decode_index.as_deref()).map_or(Ok(()), |(index, path)| index.save(path))?;
+    let stream = trained?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
     let gpu = gpu.and_then(GpuSampler::finish);
+    // Now, while the loader's threads are there.
+    let threads = process::threads();
 
     let (checksum, batches, samples) = (trainer.checksum, trainer.batches, trainer.samples);
     let report = stream.report();
@@ -130,6 +156,12 @@ pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) 
         checksum,
         checksum_of: checksum.map(|_| of),
         stages: report.stages,
+        first_batch_parts: report.first_batch_parts,
+        late_batches: report.late_batches,
+        late_causes: report.late_causes,
+        queues: report.queues,
+        line: std::mem::take(&mut trainer.line),
+        threads,
         cache: report.cache,
         requests: report.requests.map(|requests| Requests::new(requests, &args.url, epochs_read)),
         stopped: trainer.stopped,
@@ -158,6 +190,7 @@ struct Trainer<'a> {
     batches_wanted: u64,
     signals: Signals,
     stopped: Option<Signal>,
+    line: TimeLine,
 }
 
 impl Trainer<'_> {
@@ -176,7 +209,8 @@ impl Trainer<'_> {
 
     /// Leaves the last batch's state in `unsaved` unless it is in the state file.
     async fn steps(&mut self, stream: &mut BatchStream, unsaved: &mut Option<LoaderState>) -> Result<(), Failure> {
-        let mut last = Instant::now();
+        let began = Instant::now();
+        let mut last = began;
         while self.batches < self.batches_wanted && self.stopped.is_none() {
             let asked = Instant::now();
             let next = tokio::select! {
@@ -198,10 +232,11 @@ impl Trainer<'_> {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.stopped = Some(signal),
-                () = step(self.args.step_time) => {}
+                () = step(self.args.step_time).instrument(tracing::trace_span!("infeed.step")) => {}
             }
             let now = Instant::now();
             self.meters.add(batch.epoch(), now - last, data);
+            self.line.add((now - began).as_secs_f64(), data.as_secs_f64(), (now - last).as_secs_f64());
             last = now;
             self.out.bar().inc(1);
             if self.args.state.is_some() {

@@ -1,0 +1,132 @@
+//! The doctor names what was planted: a slow store, slow decoding, a small budget, a slow trainer, bad records.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// `infeed doctor … --json -` with these variables alone.
+fn doctor(args: &[&str], env: &[(String, String)]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").envs(env.iter().cloned()).stdin(Stdio::null());
+    let output = command.arg("doctor").args(args).args(["--device", "cpu", "--json", "-"]).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON document")
+}
+
+fn limit(found: &Value) -> &str {
+    found["diagnosis"]["limit"].as_str().expect("there is a verdict")
+}
+
+fn synth(dir: &TempDir, kind: &str, more: &[&str]) -> String {
+    let path = dir.path().join(kind).display().to_string();
+    let status = Command::new(env!("CARGO_BIN_EXE_infeed")).args(["synth", kind, &path]).args(more).output().unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    path
+}
+
+#[test]
+fn a_slow_trainer_is_the_limit_and_nothing_else() {
+    let url = "synthetic://?count=200&height=8&width=8&classes=10";
+    let found = doctor(&[url, "--transform", "none", "--batch-size", "10", "--step-time", "30ms"], &[]);
+    assert_eq!(limit(&found), "trainer", "{found:#}");
+    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("changes nothing"), "{found:#}");
+    let trials: Vec<&str> =
+        found["trials"].as_array().unwrap().iter().map(|trial| trial["name"].as_str().unwrap()).collect();
+    assert_eq!(trials, ["headspace", "cached", "cold"]);
+    let checks = found["checks"].as_array().unwrap();
+    for name in ["cores", "GPU"] {
+        assert!(checks.iter().any(|check| check["name"] == name), "{name}: {found:#}");
+    }
+}
+
+#[test]
+fn slow_decoding_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = synth(&dir, "imagenet", &["--count", "24", "--classes", "2", "--seed", "1"]);
+    // A trainer that is much quicker than decoding eight photographs on one thread.
+    let args = ["--batch-size", "8", "--step-time", "1ms", "--max-batches", "12", "--workers", "1"];
+    let found = doctor(&[&[&*photos], &args[..]].concat(), &[]);
+    assert!(["decode", "augmentation"].contains(&limit(&found)), "{found:#}");
+    let stalls = &found["diagnosis"]["stalls"];
+    assert!(stalls["prep"].as_f64() > stalls["fetch"].as_f64(), "{found:#}");
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let words = found["diagnosis"]["words"].as_str().unwrap();
+    assert_eq!(words.contains("workers instead of 1"), cores > 1, "{words}");
+}
+
+#[test]
+fn bad_records_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = synth(&dir, "imagenet", &["--count", "24", "--classes", "2", "--seed", "1"]);
+    for class in fs::read_dir(&photos).unwrap() {
+        for (n, file) in fs::read_dir(class.unwrap().path()).unwrap().enumerate() {
+            if n % 2 == 0 {
+                fs::write(file.unwrap().path(), b"no picture").unwrap();
+            }
+        }
+    }
+    let args = ["--batch-size", "4", "--step-time", "60ms", "--max-batches", "12"];
+    let found = doctor(&[&[&*photos], &args[..]].concat(), &[]);
+    assert_eq!(limit(&found), "bad_records", "{found:#}");
+    assert!(found["cold"]["bad_samples"][0]["object"].as_str().is_some_and(|name| name.contains(".JPEG")), "{found:#}");
+}
+
+#[test]
+fn a_small_budget_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = synth(&dir, "imagenet", &["--count", "24", "--classes", "2", "--seed", "1"]);
+    // One record in a batch and one batch ahead: of four threads three have nothing to do.
+    let args = ["--batch-size", "1", "--step-time", "0ms", "--max-batches", "48", "--workers", "4", "--prefetch", "1"];
+    let found = doctor(&[&[&*photos], &args[..]].concat(), &[]);
+    assert_eq!(limit(&found), "room", "{found:#}");
+    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("memory budget"), "{found:#}");
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn a_slow_store_is_named() {
+    use crate::support::s3::{Fault, Rule, S3Server};
+    let dir = tempfile::tempdir().unwrap();
+    let cells = synth(&dir, "tiff", &["--count", "60", "--classes", "2", "--seed", "1", "--size", "8x8"]);
+    let server = S3Server::start();
+    for class in fs::read_dir(&cells).unwrap() {
+        let class = class.unwrap();
+        for file in fs::read_dir(class.path()).unwrap() {
+            let file = file.unwrap();
+            let name = |entry: &fs::DirEntry| entry.file_name().into_string().unwrap();
+            server.put(&format!("cells/{}/{}", name(&class), name(&file)), fs::read(file.path()).unwrap());
+        }
+    }
+    server.rule(Rule::new(Fault::Delay(std::time::Duration::from_millis(40))));
+    let env: Vec<(String, String)> = server.env();
+    let args = ["--batch-size", "10", "--step-time", "2ms", "--max-batches", "12", "--io-concurrency", "2"];
+    let found = doctor(&[&[&*server.url("cells")], &args[..]].concat(), &env);
+    assert_eq!(limit(&found), "fetch", "{found:#}");
+    let words = found["diagnosis"]["words"].as_str().unwrap();
+    assert!(words.contains("store") && words.contains("io_concurrency"), "{words}");
+    // The batches themselves say the same.
+    let parts = found["cold"]["first_batch_parts"].as_array().unwrap().iter();
+    let longest = parts.max_by(|a, b| a["seconds"].as_f64().unwrap().total_cmp(&b["seconds"].as_f64().unwrap()));
+    assert_eq!(longest.unwrap()["cause"], "request", "{found:#}");
+    let slowest = &found["cold"]["requests"]["slowest"][0]["object"];
+    assert!(slowest.as_str().is_some_and(|name| name.contains("cells/")), "{found:#}");
+}
+
+#[test]
+fn a_report_is_written_and_a_path_that_cannot_be_is_known_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let html = dir.path().join("doctor.html");
+    let url = "synthetic://?count=40&height=8&width=8&classes=10";
+    doctor(&[url, "--transform", "none", "--batch-size", "10", "--html", html.to_str().unwrap()], &[]);
+    let text = fs::read_to_string(&html).unwrap();
+    assert!(text.contains("Machine and data") && text.contains("<svg"), "{text}");
+    assert!(!Path::new(&format!("{}.part", html.display())).exists());
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_infeed")).args(["doctor", url, "--html", "/no/such/x.html"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+}

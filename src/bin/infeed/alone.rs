@@ -1,0 +1,261 @@
+//! One stage at a time: a dataset that leaves out the others, for a loader to run at full speed.
+//!
+//! The loader itself is measured, with its threads, queue and rows; only what is asked of each record is less.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use infeed::{
+    DType, Dataset, Error, Fingerprint, ImageInfo, Result, SampleRng,
+    codec::{ImageCodec, PixelBuffer, codecs},
+    dataset::{Field, FieldKind, ReadPlan, Sample, Schema, Value, subset},
+};
+
+/// Bytes and records that are held in memory, at most.
+const MOST_BYTES: u64 = 256 << 20;
+const MOST_RECORDS: u64 = 2000;
+
+/// What is left to do of each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Only {
+    /// Its bytes are read, and nothing is done with them.
+    Fetch,
+    /// Its files, in memory, become pixels that nobody wants.
+    Decode,
+    /// Its pixels, in memory, become rows.
+    Transform,
+    /// Its bytes are in memory; everything else is done.
+    Prepare,
+}
+
+impl Only {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Decode => "decode",
+            Self::Transform => "transform",
+            Self::Prepare => "decode and transform",
+        }
+    }
+}
+
+/// A dataset of which one stage is left.
+pub(crate) struct Alone {
+    inner: Arc<dyn Dataset>,
+    only: Only,
+    schema: Schema,
+    /// For each record: its plan and bytes, or why there are none.
+    kept: Arc<[Kept]>,
+    codecs: Vec<Arc<dyn ImageCodec>>,
+}
+
+type Kept = Result<(ReadPlan, Vec<Bytes>)>;
+
+impl fmt::Debug for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Alone({:?} of {:?})", self.only, self.inner)
+    }
+}
+
+/// Some records of a dataset with their bytes, evenly spread over it.
+pub(crate) struct Held {
+    /// Those records, read as ever.
+    pub dataset: Arc<dyn Dataset>,
+    kept: Arc<[Kept]>,
+}
+
+impl Held {
+    /// Reads them. `None`: records that share parts, such as decoded volumes, can't be taken apart.
+    pub(crate) async fn read(dataset: &Arc<dyn Dataset>, wanted: u64) -> Result<Option<Self>> {
+        if dataset.shared_bytes().one > 0 {
+            return Ok(None);
+        }
+        let len = dataset.len();
+        let fits = (MOST_BYTES / dataset.largest_read().max(1)).max(1);
+        // Records that the dataset holds already take no memory.
+        let fits = if dataset.largest_read() == 0 { len } else { fits };
+        let count = wanted.min(len).min(MOST_RECORDS).min(fits).max(1);
+        let spread = |n: u64| (u128::from(n) * u128::from(len) / u128::from(count)) as u64;
+        let dataset = subset(Arc::clone(dataset), (0..count).map(spread).collect::<Vec<_>>())?;
+        let read = |record| {
+            let dataset = Arc::clone(&dataset);
+            async move {
+                let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
+                let mut bytes = Vec::with_capacity(plan.extents.len());
+                for extent in &plan.extents {
+                    bytes.push(extent.read().await?);
+                }
+                Ok((plan, bytes))
+            }
+        };
+        let kept: Vec<Kept> = stream::iter(0..count).map(read).buffered(16).collect().await;
+        Ok(Some(Self { dataset, kept: kept.into() }))
+    }
+
+    /// Bytes that each record reads, and pixels of each image, as far as they are known.
+    pub(crate) fn sizes(&self) -> (Vec<u64>, Vec<u64>) {
+        let (mut bytes, mut all_pixels, codecs) = (Vec::new(), Vec::new(), codecs());
+        for (record, kept) in self.kept.iter().enumerate() {
+            let Ok((plan, parts)) = kept else { continue };
+            bytes.push(parts.iter().map(|part| part.len() as u64).sum());
+            let Ok(sample) = self.dataset.parse(record as u64, plan, parts) else { continue };
+            for value in &sample.values {
+                let info = match value {
+                    Value::Pixels { info, .. } => Some(*info),
+                    Value::Encoded(file) => {
+                        let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));
+                        codec.and_then(|codec| codec.info(file).ok())
+                    }
+                    _ => None,
+                };
+                all_pixels.extend(info.map(|info| u64::from(info.width) * u64::from(info.height)));
+            }
+        }
+        (bytes, all_pixels)
+    }
+
+    /// The same records with one stage left.
+    pub(crate) fn only(&self, only: Only) -> Arc<dyn Dataset> {
+        let inner = Arc::clone(&self.dataset);
+        let schema = match only {
+            Only::Transform | Only::Prepare => inner.schema().clone(),
+            Only::Fetch | Only::Decode => {
+                Schema::new(vec![Field::new("done", FieldKind::Array { dtype: DType::U8, shape: vec![1] })])
+            }
+        };
+        let mut alone = Alone { inner, only, schema, kept: Arc::clone(&self.kept), codecs: codecs() };
+        if only == Only::Transform {
+            alone = alone.decoded();
+        }
+        Arc::new(alone)
+    }
+}
+
+impl Alone {
+    /// With pixels in the place of files, as far as the memory goes; then from the first again.
+    fn decoded(self) -> Self {
+        let (mut kept, mut held) = (Vec::new(), 0);
+        for (record, files) in self.kept.iter().enumerate() {
+            let pixels = files.as_ref().map_err(Error::clone).and_then(|(plan, bytes)| {
+                let mut sample = self.inner.parse(record as u64, plan, bytes)?;
+                for value in &mut sample.values {
+                    if let Some((info, data)) = pixels(value, &self.codecs)? {
+                        held += data.len() as u64;
+                        *value = Value::Pixels { info, data };
+                    }
+                }
+                Ok(sample)
+            });
+            kept.push(pixels);
+            if held > MOST_BYTES {
+                break;
+            }
+        }
+        let samples = Pixels { schema: self.schema.clone(), samples: kept, len: self.kept.len() as u64 };
+        Self { inner: Arc::new(samples), ..self }
+    }
+}
+
+/// Decoded samples.
+#[derive(Debug)]
+struct Pixels {
+    schema: Schema,
+    samples: Vec<Result<Sample>>,
+    len: u64,
+}
+
+impl Dataset for Pixels {
+    fn len(&self) -> u64 {
+        self.len
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn format(&self) -> &str {
+        "pixels"
+    }
+    fn plan(&self, _record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        Ok(ReadPlan::new([]))
+    }
+    fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+        self.samples[record as usize % self.samples.len()].clone()
+    }
+    fn object(&self, record: u64) -> String {
+        format!("pixels of {record}")
+    }
+    fn largest_read(&self) -> u64 {
+        0
+    }
+    fn needs_fetch(&self) -> bool {
+        false
+    }
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of("pixels").number(self.len).finish()
+    }
+}
+
+/// The pixels of an image file; `None`: it is none.
+fn pixels(value: &Value, codecs: &[Arc<dyn ImageCodec>]) -> Result<Option<(ImageInfo, Bytes)>> {
+    let Value::Encoded(file) = value else { return Ok(None) };
+    let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));
+    let codec = codec.ok_or_else(|| Error::corrupt("no decoder knows this kind of file"))?;
+    if let Some((info, at)) = codec.in_place(file)? {
+        return Ok(Some((info, file.slice(at))));
+    }
+    let info = codec.info(file)?;
+    if codec.peak_bytes(file, &info)? > MOST_BYTES {
+        return Err(Error::corrupt("the image is too large to be measured alone"));
+    }
+    let mut out = PixelBuffer::default();
+    codec.decode(file, &info, 0..info.height, &mut out)?;
+    out.data.truncate(info.len_bytes() as usize);
+    Ok(Some((info, out.data.into())))
+}
+
+impl Dataset for Alone {
+    fn len(&self) -> u64 {
+        self.kept.len() as u64
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn format(&self) -> &str {
+        self.inner.format()
+    }
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        match self.only {
+            Only::Fetch => self.inner.plan(record, rng),
+            _ => Ok(ReadPlan::new([])),
+        }
+    }
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let whole = |record: u64| -> Result<Sample> {
+            let (plan, bytes) = self.kept[record as usize].as_ref().map_err(Error::clone)?;
+            self.inner.parse(record, plan, bytes)
+        };
+        match self.only {
+            Only::Transform => self.inner.parse(record, plan, bytes),
+            Only::Prepare => whole(record),
+            Only::Fetch => Ok(Sample::new([Value::Array(Bytes::from_static(&[1]))])),
+            Only::Decode => {
+                for value in &whole(record)?.values {
+                    pixels(value, &self.codecs)?;
+                }
+                Ok(Sample::new([Value::Array(Bytes::from_static(&[1]))]))
+            }
+        }
+    }
+    fn object(&self, record: u64) -> String {
+        self.inner.object(record)
+    }
+    fn largest_read(&self) -> u64 {
+        if self.only == Only::Fetch { self.inner.largest_read() } else { 0 }
+    }
+    fn needs_fetch(&self) -> bool {
+        self.only == Only::Fetch && self.inner.needs_fetch()
+    }
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+}

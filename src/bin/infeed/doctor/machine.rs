@@ -1,0 +1,164 @@
+//! What about the machine and the data makes loading slow, whatever the settings.
+
+use std::{fs, path::Path, thread};
+
+use infeed::{Dataset, Stage, sys::disk};
+use serde::Serialize;
+
+use crate::{alone::Held, report::RunReport, units};
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Check {
+    pub name: &'static str,
+    /// Nothing to do.
+    pub ok: bool,
+    pub words: String,
+}
+
+impl Check {
+    fn new(name: &'static str, ok: bool, words: impl Into<String>) -> Self {
+        Self { name, ok, words: words.into() }
+    }
+}
+
+/// An image of more pixels takes more memory than many others together.
+const HUGE_PIXELS: u64 = 20_000_000;
+/// A smaller object costs more to ask for than to read: a request takes as long as some hundred KB.
+const TINY_BYTES: u64 = 64 << 10;
+/// Below it a disk, not a cable, is the brake.
+const SLOW_DISK: f64 = 100e6;
+/// What programs that hand batches between processes ask of it.
+const SMALL_SHM: u64 = 1 << 30;
+/// Each request and each open file takes one.
+const FEW_FILES: u64 = 4096;
+
+/// Everything that can be said about this machine, this run and these data.
+pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset) -> Vec<Check> {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let machine = fs::read_to_string("/proc/cpuinfo").map_or(0, |text| processors(&text));
+    let quota = fs::read_to_string("/sys/fs/cgroup/cpu.max").ok().and_then(|text| cpu_quota(&text));
+    let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, machine, quota)];
+    if let Some((bytes, pixels)) = held.map(Held::sizes) {
+        checks.extend(object_words(&bytes, dataset.needs_fetch()));
+        checks.extend(image_words(&pixels));
+    }
+    checks.extend(disk_words(run, dataset.needs_fetch()));
+    if let Some(room) = disk::room(Path::new("/dev/shm")) {
+        let words = format!("{} free", units::size(room.free));
+        checks.push(Check::new("/dev/shm", room.free >= SMALL_SHM, words));
+    }
+    if let Some(most) = fs::read_to_string("/proc/self/limits").ok().and_then(|text| file_limit(&text)) {
+        let words = match most {
+            u64::MAX => "no limit".into(),
+            most => format!(
+                "{} at a time{}",
+                units::count(most),
+                if most < FEW_FILES { "; raise it with ulimit -n" } else { "" }
+            ),
+        };
+        checks.push(Check::new("open files", most >= FEW_FILES, words));
+    }
+    let devices = infeed::devices();
+    checks.push(Check::new("GPU", true, devices.to_string().lines().collect::<Vec<_>>().join("; ")));
+    checks
+}
+
+fn cores_words(workers: usize, cores: usize, machine: usize, quota: Option<f64>) -> Check {
+    let mut words = format!("{cores} usable");
+    if machine > cores {
+        words += &format!(" of {machine}");
+    }
+    if let Some(quota) = quota.filter(|quota| *quota < cores as f64) {
+        words +=
+            &format!("; the container may use the time of {quota:.1}, so more threads than that are stopped in turn");
+        return Check::new("cores", workers as f64 <= quota.ceil(), format!("{words}; {workers} workers"));
+    }
+    words += &format!("; {workers} workers");
+    if workers > cores {
+        words += ", more than there are cores";
+    }
+    Check::new("cores", workers <= cores, words)
+}
+
+fn object_words(bytes: &[u64], remote: bool) -> Option<Check> {
+    let mut sorted: Vec<u64> = bytes.iter().copied().filter(|len| *len > 0).collect();
+    sorted.sort_unstable();
+    let median = *sorted.get(sorted.len() / 2)?;
+    let words = format!("a record reads {} at the median", units::size(median));
+    let tiny = remote && median < TINY_BYTES;
+    let words = if tiny {
+        format!("{words}: each is a request that costs more than its bytes; put them together")
+    } else {
+        words
+    };
+    Some(Check::new("object sizes", !tiny, words))
+}
+
+fn image_words(pixels: &[u64]) -> Option<Check> {
+    let largest = *pixels.iter().max()?;
+    let huge = pixels.iter().filter(|pixels| **pixels > HUGE_PIXELS).count();
+    let words = format!("the largest of the sample has {:.1} megapixels", largest as f64 / 1e6);
+    let words = if huge > 0 { format!("{words}; {huge} are huge, store them smaller") } else { words };
+    Some(Check::new("image sizes", huge == 0, words))
+}
+
+/// Of local files: how quickly the decode threads read them.
+fn disk_words(run: &RunReport, remote: bool) -> Option<Check> {
+    let fetch =
+        run.stages.iter().find(|stage| stage.stage == Stage::Fetch).filter(|stage| stage.bytes > 0 && !remote)?;
+    // Of one thread: several read beside each other.
+    let rate = fetch.bytes as f64 / fetch.busy.as_secs_f64().max(f64::MIN_POSITIVE);
+    // A few small reads say nothing about a disk.
+    let enough = fetch.bytes > 8 << 20;
+    let words = format!("{}/s by each thread", units::size(rate as u64));
+    let words = if enough { words } else { format!("{words}, of too few bytes to judge") };
+    Some(Check::new("disk", !enough || rate >= SLOW_DISK, words))
+}
+
+fn processors(cpuinfo: &str) -> usize {
+    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
+}
+
+/// Cores' worth of time from `cpu.max`: quota and period.
+fn cpu_quota(text: &str) -> Option<f64> {
+    let mut words = text.split_ascii_whitespace();
+    let (quota, period): (f64, f64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    (period > 0.0).then(|| quota / period)
+}
+
+fn file_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let soft = line.split_ascii_whitespace().next()?;
+    if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cpu_quota("150000 100000\n"), Some(1.5));
+        assert_eq!(cpu_quota("max 100000\n"), None);
+        assert_eq!(cpu_quota("1 0"), None);
+        assert_eq!(
+            file_limit("Max open files            1024                 524288               files\n"),
+            Some(1024)
+        );
+        assert_eq!(file_limit("Max open files            unlimited   unlimited  files"), Some(u64::MAX));
+        assert_eq!(processors("processor\t: 0\nmodel name : x\nprocessor\t: 1\n"), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_and_what_is_not_is_ok() {
+        assert!(cores_words(8, 8, 8, None).ok);
+        let few = cores_words(8, 8, 64, Some(2.0));
+        assert!(!few.ok && few.words.contains("time of 2.0") && few.words.contains("8 usable of 64"), "{few:?}");
+        assert!(!cores_words(16, 8, 8, None).ok);
+        assert!(!object_words(&[100, 200, 300], true).unwrap().ok);
+        assert!(object_words(&[100, 200, 300], false).unwrap().ok);
+        assert_eq!(object_words(&[], true), None);
+        assert!(!image_words(&[1000, 30_000_000]).unwrap().ok && image_words(&[1000]).unwrap().ok);
+    }
+}

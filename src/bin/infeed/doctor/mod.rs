@@ -1,0 +1,259 @@
+//! `infeed doctor`: why is the trainer waiting, and what is to be changed?
+//!
+//! Four short runs that leave out one part each (DS-Analyzer's way), a look at the machine, and a verdict that the library
+//! works out from their figures ([`infeed::diagnose`]).
+
+mod machine;
+
+use std::{
+    fs::File,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use infeed::{Cause, Dataset, Device, Diagnosis, Figures, Stage, diagnose, sys::disk};
+use serde::Serialize;
+
+pub(crate) use machine::Check;
+
+use crate::{
+    alone::{Held, Only},
+    args::{DoctorArgs, OnBadSampleArg, RunArgs},
+    failure::Failure,
+    html, options,
+    out::{self, JsonTarget, Out},
+    report::{self, RunReport, cause_words},
+    run,
+    signals::Signals,
+    units,
+};
+
+/// Batches of each run, unless --max-batches says otherwise: enough for a mean, few enough for a minute.
+const BATCHES: u64 = 40;
+
+/// The JSON of `doctor`; its keys are stable. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct DoctorReport {
+    pub version: u32,
+    pub url: String,
+    pub figures: Figures,
+    pub diagnosis: Diagnosis,
+    pub trials: Vec<Trial>,
+    pub checks: Vec<Check>,
+    /// The cold run, in full.
+    pub cold: RunReport,
+}
+
+/// One of the runs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Trial {
+    pub name: &'static str,
+    /// A step on average over the whole run: what is read ahead while the first batch comes is paid for, too.
+    pub step_seconds: f64,
+    /// The part of it that was spent waiting.
+    pub wait_seconds: f64,
+    pub samples_per_second: Option<f64>,
+    pub batches: u64,
+}
+
+impl Trial {
+    fn of(name: &'static str, run: &RunReport) -> Self {
+        let batches = run.batches.max(1) as f64;
+        let wait = run.first_batch_seconds.unwrap_or(0.0) + run.data_wait.sum.as_secs_f64();
+        let samples_per_second = (run.seconds > 0.0).then(|| run.samples as f64 / run.seconds);
+        let (step_seconds, wait_seconds) = (run.seconds / batches, wait / batches);
+        Self { name, step_seconds, wait_seconds, samples_per_second, batches: run.batches }
+    }
+}
+
+/// `infeed doctor`.
+pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
+    let mut args = args.run;
+    let out = Out::new(args.json.as_ref());
+    args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.html.as_deref().map_or(Ok(()), out::check_writable)?;
+    if args.state.is_some() || args.resume.is_some() {
+        return Err(Failure::Usage("--state and --resume are for infeed run".into()));
+    }
+    let start = Instant::now();
+    let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
+    let open_seconds = start.elapsed().as_secs_f64();
+    let wanted = *args.max_batches.get_or_insert(BATCHES);
+    // Bad samples are a finding, not an end.
+    args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::Skip);
+    let (config, _) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
+    // A small dataset is read several times; one smaller than a batch makes a smaller batch.
+    let records = wanted.saturating_mul(config.batch_size as u64);
+    let held = Held::read(&dataset, records).await?;
+    let (subject, prepared) = match &held {
+        Some(held) => (Arc::clone(&held.dataset), held.only(Only::Prepare)),
+        None => (Arc::clone(&dataset), Arc::clone(&dataset)),
+    };
+    let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(subject.len()).max(1);
+    args.loader.swept.batch_size = usize::try_from(batch).ok();
+    // What an earlier run left there would make the cold one warm.
+    args.loader.fixed.cache = None;
+    args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);
+
+    let mut trials = Vec::new();
+    let mut shown = Out::new(args.json.as_ref());
+    shown.start_bar(3, "{msg} {wide_bar} {pos}/{len} runs");
+    let headspace = trainer_alone(args.step_time, wanted).await?;
+    let alone = (headspace > 0.0).then(|| batch as f64 / headspace);
+    let name = "headspace";
+    let batches = if args.step_time.is_zero() { 0 } else { wanted.min(STEPS) };
+    trials.push(Trial { name, step_seconds: headspace, wait_seconds: 0.0, samples_per_second: alone, batches });
+    shown.bar().inc(1);
+    forget(&*subject, held.is_some());
+    let cold = trial(&args, &subject, open_seconds).await?;
+    trials.push(Trial::of("cold", &cold));
+    shown.bar().inc(1);
+    let cached = trial(&args, &prepared, open_seconds).await?;
+    trials.insert(1, Trial::of("cached", &cached));
+    shown.bar().inc(1);
+    shown.end_bar();
+    if cold.batches == 0 || cached.batches == 0 {
+        return Err(Failure::Failed("no batch came, so there is nothing to find; use a smaller --batch-size".into()));
+    }
+
+    let mut figures = figures(headspace, &trials, &cold, &cached, subject.needs_fetch());
+    if held.is_none() && figures.remote {
+        // Nothing was held in memory: what the batches themselves waited for tells the stalls apart.
+        let fetch: f64 = [Cause::Request, Cause::Read].map(|cause| per_step(&cold, cause)).iter().sum();
+        figures.cached = Some((figures.cold - fetch).max(headspace));
+    }
+    let diagnosis = diagnose(&figures);
+    let checks = machine::checks(&cold, held.as_ref(), &*dataset);
+    let report = DoctorReport { version: 1, url: args.url.clone(), figures, diagnosis, trials, checks, cold };
+    out.line(report.words())?;
+    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::doctor(&report).as_bytes()))?;
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
+}
+
+/// A run whose lines nobody wants.
+async fn trial(args: &RunArgs, dataset: &Arc<dyn Dataset>, open_seconds: f64) -> Result<RunReport, Failure> {
+    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent()).await?;
+    match report.stopped {
+        Some(signal) => Err(Failure::Stopped(signal, "there is no verdict without all runs")),
+        None => Ok(report),
+    }
+}
+
+/// Steps that are timed without data, at most: a timer is as good after a few.
+const STEPS: u64 = 20;
+
+/// What a step takes when data are there: the simulated trainer, timers included.
+async fn trainer_alone(step: Duration, steps: u64) -> Result<f64, Failure> {
+    if step.is_zero() {
+        return Ok(0.0);
+    }
+    let steps = steps.clamp(1, STEPS);
+    let (began, mut signals) = (Instant::now(), Signals::new()?);
+    for _ in 0..steps {
+        tokio::select! {
+            signal = signals.next() => return Err(Failure::Stopped(signal, "there is no verdict without all runs")),
+            () = tokio::time::sleep(step) => {}
+        }
+    }
+    Ok(began.elapsed().as_secs_f64() / steps as f64)
+}
+
+/// Takes local files out of the page cache, so that the cold run is one. What lies in a RAM disk stays.
+fn forget(dataset: &dyn Dataset, were_read: bool) {
+    if !were_read {
+        return;
+    }
+    let mut done = std::collections::HashSet::new();
+    for record in 0..dataset.len() {
+        let Ok(plan) = dataset.plan(record, infeed::SampleRng::new(0, 0, record)) else { continue };
+        for extent in plan.extents.iter().filter(|extent| extent.source.reads_inline()) {
+            let path = extent.source.display_name(&extent.name);
+            let path = path.strip_prefix("file://").unwrap_or(&path).to_owned();
+            // Shards hold many records: once is enough.
+            if done.insert(path.clone())
+                && let Ok(file) = File::open(Path::new(&path))
+            {
+                disk::forget(&file);
+            }
+        }
+    }
+}
+
+/// Waits for one cause, of a step on average; of the first batch, that part of its time.
+fn per_step(run: &RunReport, cause: Cause) -> f64 {
+    let waits = run.late_causes.iter().filter(|known| known.cause == cause).map(|known| known.wait);
+    let first = run.first_batch_parts.iter().filter(|part| part.cause == cause).map(|part| part.time);
+    let all: Duration = waits.chain(first).sum();
+    all.as_secs_f64() / run.batches.max(1) as f64
+}
+
+fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunReport, remote: bool) -> Figures {
+    let of = |name: &str| trials.iter().find(|trial| trial.name == name).map(|trial| trial.step_seconds);
+    let busy = |stage: Stage| {
+        let known = cached.stages.iter().find(|known| known.stage == stage);
+        known.map_or(0.0, |known| known.busy.as_secs_f64())
+    };
+    let work = busy(Stage::Decode) + busy(Stage::Transform);
+    let bad = cold.bad_sample_count as f64;
+    let asked = cold.config.get("io_concurrency").and_then(serde_json::Value::as_u64);
+    let in_flight = cold.requests.as_ref().map_or(0, |requests| requests.report.most_in_flight);
+    let mut figures = Figures::default();
+    figures.headspace = headspace;
+    figures.cached = of("cached");
+    figures.cold = of("cold").unwrap_or(0.0);
+    figures.transfer = per_step(cached, Cause::Copy);
+    figures.room = per_step(cold, Cause::Room);
+    figures.decode_share = if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 };
+    figures.bad_share = bad / (bad + cold.samples as f64).max(1.0);
+    figures.workers = cold.workers.unwrap_or(1);
+    figures.cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    figures.remote = remote;
+    figures.requests_exhausted = asked.is_some_and(|most| in_flight + 1 >= most);
+    figures
+}
+
+impl DoctorReport {
+    fn words(&self) -> String {
+        let mut table = report::table();
+        table.set_header(["run", "step", "waiting", "samples/s", "batches"]);
+        for trial in &self.trials {
+            table.add_row([
+                trial.name.to_owned(),
+                units::time(trial.step_seconds),
+                units::time(trial.wait_seconds),
+                trial.samples_per_second.map_or("no bound".into(), |rate| units::count(rate.round() as u64)),
+                units::count(trial.batches),
+            ]);
+        }
+        report::align_right(&mut table, 1..);
+        let mut parts = vec![table.trim_fmt()];
+        let mut table = report::table();
+        let stalls = &self.diagnosis.stalls;
+        let share = |time: f64| format!("{:.1} %", 100.0 * time / self.figures.cold.max(f64::MIN_POSITIVE));
+        let gpu = self.cold.device != Device::Cpu.to_string();
+        let transfer = if gpu { share(stalls.transfer) } else { format!("{} (no GPU)", share(stalls.transfer)) };
+        table.add_row(["AU".into(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
+        table.add_row(["fetch stall".into(), share(stalls.fetch)]);
+        table.add_row(["prep stall".into(), share(stalls.prep)]);
+        table.add_row(["transfer stall".into(), transfer]);
+        for cause in self.cold.late_causes.iter().take(3) {
+            let words = format!("{} batches waited for {}", cause.batches, cause_words(cause.cause));
+            table.add_row([units::time(cause.wait.as_secs_f64()), words]);
+        }
+        parts.push(table.trim_fmt());
+        parts.extend(
+            self.checks
+                .iter()
+                .map(|check| {
+                    let mark = if check.ok { "ok  " } else { "look" };
+                    format!("{mark} {}: {}", check.name, check.words)
+                })
+                .reduce(|a, b| format!("{a}\n{b}")),
+        );
+        parts.push(self.diagnosis.words.clone());
+        let others = self.diagnosis.changes.iter().skip(1).filter(|change| change.gain > 1.05);
+        parts.extend(others.map(|change| format!("Then: {} ({:.2} times).", change.change, change.gain)));
+        parts.join("\n\n")
+    }
+}

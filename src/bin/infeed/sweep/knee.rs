@@ -1,0 +1,141 @@
+//! Where more workers stop helping.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cell;
+use crate::units;
+
+/// Rates this much below the best are as good: two runs of one cell differ by as much on a busy machine.
+const AS_GOOD: f64 = 0.95;
+/// With so much more at the edge of the sweep, the best lies beyond it.
+const STILL_RISING: f64 = 1.10;
+
+/// The cell to take: as fast as any, with the least.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Knee {
+    pub workers: Option<u64>,
+    pub batch_size: Option<u64>,
+    pub prefetch: Option<u64>,
+    pub dtype: Option<String>,
+    pub device: Option<String>,
+    pub samples_per_second: f64,
+    /// Of the best cell's rate.
+    pub share_of_best: f64,
+    /// `false`: the rate still rises at the edge of the sweep.
+    pub inside: bool,
+    /// Why.
+    pub words: String,
+}
+
+/// The knee of the cells that have figures.
+pub(crate) fn find(cells: &[Cell]) -> Option<Knee> {
+    let fine: Vec<&Cell> = cells.iter().filter(|cell| cell.error.is_none() && cell.samples_per_second > 0.0).collect();
+    let best = fine.iter().max_by(|a, b| a.samples_per_second.total_cmp(&b.samples_per_second))?;
+    let good = fine.iter().filter(|cell| cell.samples_per_second >= AS_GOOD * best.samples_per_second);
+    let knee = good.min_by_key(|cell| (cell.workers, cell.peak_rss_bytes, cell.prefetch, cell.batch_size))?;
+    // The others of the same line: only their workers differ.
+    let mut line: Vec<&&Cell> = fine.iter().filter(|cell| same_but_workers(cell, knee)).collect();
+    line.sort_by_key(|cell| cell.workers);
+    let at = line.iter().position(|cell| cell.workers == knee.workers)?;
+    let rises =
+        at + 1 == line.len() && at > 0 && knee.samples_per_second >= STILL_RISING * line[at - 1].samples_per_second;
+    Some(Knee {
+        workers: knee.workers,
+        batch_size: knee.batch_size,
+        prefetch: knee.prefetch,
+        dtype: knee.dtype.clone(),
+        device: knee.device.clone(),
+        samples_per_second: knee.samples_per_second,
+        share_of_best: knee.samples_per_second / best.samples_per_second,
+        inside: !rises,
+        words: words(knee, best, &line, at, rises),
+    })
+}
+
+fn same_but_workers(a: &Cell, b: &Cell) -> bool {
+    (a.batch_size, a.prefetch == b.prefetch || a.asked.prefetch == b.asked.prefetch, &a.dtype, &a.device)
+        == (b.batch_size, true, &b.dtype, &b.device)
+}
+
+fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> String {
+    let name = |cell: &Cell| {
+        let or = |value: Option<u64>| value.map_or("?".into(), |n| n.to_string());
+        format!("workers {}, batch size {}", or(cell.workers), or(cell.batch_size))
+    };
+    let rate = |cell: &Cell| units::count(cell.samples_per_second.round() as u64);
+    let percent = |cell: &Cell| 100.0 * (cell.samples_per_second / knee.samples_per_second - 1.0);
+    let mut words = format!("knee: {}, {} samples/s", name(knee), rate(knee));
+    // Writing to a string does not fail.
+    let _ = match std::ptr::eq(knee, best) {
+        true => write!(words, ", the best rate of all"),
+        false => {
+            let share = 100.0 * knee.samples_per_second / best.samples_per_second;
+            write!(words, ", {share:.0} % of the best rate ({}: {})", name(best), rate(best))
+        }
+    };
+    if at > 0 {
+        let _ = write!(words, "; {} workers give {:+.0} %", line[at - 1].workers.unwrap_or(0), percent(line[at - 1]));
+    }
+    if let Some(next) = line.get(at + 1) {
+        let _ = write!(words, "; {} workers give {:+.0} %", next.workers.unwrap_or(0), percent(next));
+        if let (Some(more), Some(cpu)) = (next.cores_used(), knee.cores_used()) {
+            let _ = write!(words, " with {more:.1} cores busy instead of {cpu:.1}");
+        }
+    }
+    let why = match knee.bottleneck.as_deref() {
+        _ if rises => "no knee inside the sweep: the rate still rises at its edge, so go on with more workers",
+        Some("yield") => "the trainer is the limit, so a faster loader changes nothing",
+        Some("fetch") => "reading is the limit, so more decode threads wait for the same bytes",
+        Some(_) if cores_busy(knee) => "all cores are busy, so more threads share the same processor",
+        _ => "more threads find nothing more to do",
+    };
+    let _ = write!(words, "; {why}");
+    words
+}
+
+fn cores_busy(cell: &Cell) -> bool {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    cell.cores_used().is_some_and(|used| used > 0.8 * cores as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(workers: u64, batch: u64, rate: f64) -> Cell {
+        Cell {
+            workers: Some(workers),
+            batch_size: Some(batch),
+            samples_per_second: rate,
+            iterations_per_second: rate / batch as f64,
+            seconds: 1.0,
+            cpu_seconds: Some(workers as f64),
+            peak_rss_bytes: Some(workers * 100 + batch),
+            bottleneck: Some("fetch".into()),
+            ..Cell::default()
+        }
+    }
+
+    #[test]
+    fn the_knee_is_the_least_of_the_fastest() {
+        let cells = [cell(1, 8, 100.0), cell(2, 8, 190.0), cell(4, 8, 196.0), cell(8, 8, 180.0), cell(8, 1, 20.0)];
+        let knee = find(&cells).unwrap();
+        assert_eq!((knee.workers, knee.batch_size, knee.inside), (Some(2), Some(8), true));
+        for part in ["1 workers give -47 %", "4 workers give +3 %", "97 % of the best", "reading is the limit"] {
+            assert!(knee.words.contains(part), "{part}: {}", knee.words);
+        }
+    }
+
+    #[test]
+    fn a_rate_that_still_rises_has_no_knee_inside() {
+        let knee = find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)]).unwrap();
+        assert!(!knee.inside && knee.words.contains("go on with more workers"), "{}", knee.words);
+        // One cell alone says nothing of others.
+        assert!(find(&[cell(4, 8, 100.0)]).unwrap().inside);
+        let failed = Cell { error: Some("no".into()), ..cell(1, 1, 1.0) };
+        assert_eq!(find(&[failed]), None);
+        assert_eq!(find(&[]), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! What a batch did from its plan to the trainer, moment by moment: enough to say why it was late, and no more.
+//!
+//! The *last* job of a batch is its critical path: whatever made that one late made the batch late. So a batch keeps the
+//! moments of its last job, and of all others only how much of their time went where.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    dataset::Dataset,
+    report::{Cause, LateBatch, Part, blame, shares},
+    source::Extent,
+    sys::threads,
+};
+
+/// Moments before the first job of a batch. Part of its plan.
+#[derive(Clone, Debug)]
+pub(super) struct Waits {
+    planned: [Instant; 2],
+    room: Vec<[Instant; 2]>,
+}
+
+impl Waits {
+    /// Planning began at `began` and ends now.
+    pub(super) fn planned(began: Instant) -> Self {
+        Self { planned: [began, Instant::now()], room: Vec::new() }
+    }
+
+    /// The batch waited for room from `began` until now.
+    pub(super) fn room(&mut self, began: Instant) {
+        self.room.push([began, Instant::now()]);
+    }
+}
+
+/// The read of a chunk that came last.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) began: Instant,
+    pub(super) came: Instant,
+    /// `None`: nothing had to be asked for.
+    pub(super) last: Option<Extent>,
+}
+
+/// One job of a batch.
+#[derive(Debug)]
+pub(super) struct JobWay {
+    /// `None` where the decode threads read.
+    pub(super) asked: Option<Asked>,
+    pub(super) queued: Instant,
+    pub(super) taken: Instant,
+    /// How long the thread had had nothing to do.
+    pub(super) idle: Duration,
+    pub(super) read: Duration,
+    pub(super) decode: Duration,
+    pub(super) transform: Duration,
+    /// The record that took longest to read, with that time; or that held most of the bytes to decode.
+    pub(super) slowest_read: Option<(u64, Duration)>,
+    pub(super) largest: Option<u64>,
+}
+
+/// All jobs of a batch so far.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    first_taken: Option<Instant>,
+    read: Duration,
+    decode: Duration,
+    transform: Duration,
+    slowest_read: Option<(u64, Duration)>,
+    slowest_job: Option<(u64, Duration)>,
+    last: Option<JobWay>,
+}
+
+impl Work {
+    /// Another job is done.
+    pub(super) fn add(&mut self, job: JobWay) {
+        self.first_taken = Some(self.first_taken.map_or(job.taken, |first| first.min(job.taken)));
+        self.read += job.read;
+        self.decode += job.decode;
+        self.transform += job.transform;
+        let slower = |a: Option<(u64, Duration)>, b: Option<(u64, Duration)>| match (a, b) {
+            (Some(a), Some(b)) => Some(if b.1 > a.1 { b } else { a }),
+            (a, b) => a.or(b),
+        };
+        self.slowest_read = slower(self.slowest_read, job.slowest_read);
+        let made = job.largest.map(|record| (record, job.decode + job.transform));
+        self.slowest_job = slower(self.slowest_job, made);
+        self.last = Some(job);
+    }
+}
+
+/// The whole way of a batch.
+#[derive(Debug)]
+pub(crate) struct Way {
+    epoch: u64,
+    step: u64,
+    position: u64,
+    waits: Waits,
+    work: Work,
+    /// When the last row came, and when the batch was whole.
+    sealing: Instant,
+    sealed: Instant,
+}
+
+impl Way {
+    pub(super) fn new(place: (u64, u64, u64), waits: Waits, work: Work, sealing: Instant) -> Self {
+        let (epoch, step, position) = place;
+        Self { epoch, step, position, waits, work, sealing, sealed: Instant::now() }
+    }
+
+    /// What it did, one after another; `got`: when the stream handed it over.
+    fn parts(&self, got: Instant) -> Vec<Part> {
+        let part = |cause, from, to| Part { cause, from, to };
+        let [from, to] = self.waits.planned;
+        let mut parts = vec![part(Cause::Plan, from, to)];
+        parts.extend(self.waits.room.iter().map(|[from, to]| part(Cause::Room, *from, *to)));
+        if let Some(job) = &self.work.last {
+            if let Some(asked) = &job.asked {
+                parts.push(part(Cause::Request, asked.began, asked.came));
+            }
+            // While a job waits and others of its batch are worked on, the batch is worked on.
+            let begun = self.work.first_taken.unwrap_or(job.taken).clamp(job.queued, job.taken.max(job.queued));
+            parts.push(part(Cause::Queue, job.queued, begun));
+            let Work { read, decode, transform, .. } = &self.work;
+            let busy = (*read + *decode + *transform).as_secs_f64();
+            let whole = self.sealing.saturating_duration_since(begun);
+            let share = |time: &Duration| match busy > 0.0 {
+                true => whole.mul_f64((time.as_secs_f64() / busy).clamp(0.0, 1.0)),
+                // Rows without an image: what there was to do was to write them.
+                false => Duration::ZERO,
+            };
+            let (read, decode) = (begun + share(read), begun + share(read) + share(decode));
+            parts.push(part(Cause::Read, begun, read));
+            parts.push(part(Cause::Decode, read, decode));
+            parts.push(part(Cause::Augmentation, decode, self.sealing));
+        }
+        parts.push(part(Cause::Copy, self.sealing, self.sealed));
+        parts.push(part(Cause::Consumer, self.sealed, got));
+        parts
+    }
+
+    /// How much sooner the last job could have begun: its thread was idle while its batch waited for room.
+    fn room(&self) -> Duration {
+        let Some(job) = &self.work.last else { return Duration::ZERO };
+        // Before a request there may be no room because requests are slow: that is no one's idleness.
+        let since = job.asked.as_ref().map(|asked| asked.came);
+        let waits = self.waits.room.iter().filter(|[from, _]| since.is_none_or(|since| *from >= since));
+        waits.map(|[from, to]| to.saturating_duration_since(*from)).sum::<Duration>().min(job.idle)
+    }
+
+    /// Why the trainer waited for it from `asked` to `got`; `None` when it did not.
+    pub(crate) fn late(&self, asked: Instant, got: Instant, dataset: &dyn Dataset) -> Option<LateBatch> {
+        let cause = blame(&self.parts(got), self.room(), asked, got)?;
+        let wait = got.saturating_duration_since(asked);
+        let (epoch, batch, position) = (self.epoch, self.step, self.position);
+        Some(LateBatch { epoch, batch, position, wait, cause, object: self.object(cause, dataset) })
+    }
+
+    /// The one object that made most of a part, if there is one.
+    fn object(&self, cause: Cause, dataset: &dyn Dataset) -> Option<String> {
+        let job = self.work.last.as_ref()?;
+        let half = |(record, time): (u64, Duration)| {
+            let begun = self.work.first_taken.unwrap_or(job.taken);
+            (time * 2 >= self.sealing.saturating_duration_since(begun)).then(|| dataset.object(record))
+        };
+        match cause {
+            Cause::Request => {
+                let extent = job.asked.as_ref()?.last.as_ref()?;
+                Some(extent.source.display_name(&extent.name))
+            }
+            Cause::Read => self.work.slowest_read.and_then(half),
+            Cause::Decode | Cause::Augmentation => self.work.slowest_job.and_then(half),
+            _ => None,
+        }
+    }
+
+    /// What it did between two moments, what took no time left out.
+    pub(crate) fn between(&self, from: Instant, got: Instant) -> impl Iterator<Item = (Cause, Duration)> {
+        shares(&self.parts(got), from, got).into_iter().filter(|(_, time)| !time.is_zero())
+    }
+}
+
+/// Processor time of this thread from one look to the next.
+#[derive(Debug)]
+pub(super) struct CpuMeter(Duration);
+
+impl CpuMeter {
+    pub(super) fn start() -> Self {
+        Self(threads::cpu_time().unwrap_or_default())
+    }
+
+    /// Since the last look.
+    pub(super) fn lap(&mut self) -> Duration {
+        let now = threads::cpu_time().unwrap_or_default();
+        now.saturating_sub(std::mem::replace(&mut self.0, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A batch planned at 0 that waited for room until 10, whose only job was queued then, taken at `taken` and done at 40.
+    fn way(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobWay)) -> Way {
+        let at = |n| zero + ms(n);
+        let mut last = JobWay {
+            asked: None,
+            queued: at(10),
+            taken: at(taken),
+            idle: ms(idle),
+            read: ms(1),
+            decode: ms(8),
+            transform: ms(1),
+            slowest_read: None,
+            largest: None,
+        };
+        job(&mut last);
+        let mut work = Work::default();
+        work.add(last);
+        let waits = Waits { planned: [zero, zero], room: vec![[at(0), at(10)]] };
+        Way { epoch: 1, step: 2, position: 3, waits, work, sealing: at(40), sealed: at(40) }
+    }
+
+    fn cause(way: &Way, zero: Instant, asked: u64) -> Cause {
+        let (asked, got) = (zero + ms(asked), zero + ms(40));
+        blame(&way.parts(got), way.room(), asked, got).expect("it was late")
+    }
+
+    #[test]
+    fn an_idle_thread_means_that_room_was_missing() {
+        let zero = Instant::now();
+        assert_eq!(cause(&way(zero, 10, 10, |_| ()), zero, 25), Cause::Room);
+        assert_eq!(cause(&way(zero, 10, 0, |_| ()), zero, 25), Cause::Decode);
+        assert_eq!(cause(&way(zero, 38, 0, |_| ()), zero, 25), Cause::Queue);
+        // Room was there as soon as the bytes were.
+        let remote = way(zero, 12, 10, |job| {
+            job.asked = Some(Asked { began: zero + ms(1), came: zero + ms(12), last: None });
+        });
+        assert_eq!(cause(&remote, zero, 25), Cause::Decode);
+    }
+
+    #[test]
+    fn time_in_the_queue_beside_jobs_of_the_same_batch_is_work() {
+        let zero = Instant::now();
+        let mut way = way(zero, 38, 0, |_| ());
+        way.work.first_taken = Some(zero + ms(11));
+        assert_eq!(cause(&way, zero, 15), Cause::Decode);
+        let shares: Vec<_> = way.between(zero, zero + ms(40)).collect();
+        let of = |cause| shares.iter().find(|(known, _)| *known == cause).map_or(0, |(_, time)| time.as_millis());
+        assert_eq!((of(Cause::Room), of(Cause::Queue)), (10, 1));
+        let worked = of(Cause::Read) + of(Cause::Decode) + of(Cause::Augmentation);
+        assert!((27..=28).contains(&worked), "cut to milliseconds: {worked}");
+    }
+}

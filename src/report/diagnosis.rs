@@ -1,0 +1,312 @@
+//! What holds a trainer up, and the one change that would help most: arithmetic on a few figures.
+//!
+//! The stalls are those of DS-Analyzer (Mohan et al., *Analyzing and Mitigating Data Stalls in DNN Training*, VLDB 2021),
+//! found by difference between runs that leave out one part each:
+//!
+//! ```text
+//! headspace   the trainer alone, its data in memory          │ prep stall = cached - headspace - transfer stall
+//! cached      files in memory: decoded, augmented, copied    │ fetch stall = cold - cached
+//! cold        everything, nothing cached                     │ transfer stall = waits for copies in the cached run
+//! ```
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// AU from which a faster loader changes nothing that one would notice; as [`Report::bottleneck`](super::Report::bottleneck).
+const ENOUGH: f64 = 0.95;
+/// Bad samples below this share cost less than two runs differ.
+const FEW: f64 = 0.05;
+
+/// What was measured. Times are seconds a step on average over a whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Figures {
+    /// A step of the trainer alone.
+    pub headspace: f64,
+    /// With files in memory; `None` where that could not be measured.
+    pub cached: Option<f64>,
+    /// With nothing in memory.
+    pub cold: f64,
+    /// Waits for rows to be put together and copied to a GPU, in the cached run.
+    pub transfer: f64,
+    /// Waits for room ([`Cause::Room`](super::Cause::Room)), in the cold run.
+    pub room: f64,
+    /// Share of decoding in the work of the decode threads, 0 to 1; the rest is augmentation.
+    pub decode_share: f64,
+    /// Share of the samples that could not be used, 0 to 1.
+    pub bad_share: f64,
+    /// Decode threads.
+    pub workers: usize,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Whether the data come over a network.
+    pub remote: bool,
+    /// Whether a limit of requests was set, and all of them were in flight at times.
+    pub requests_exhausted: bool,
+}
+
+/// What a run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Limit {
+    /// Data are ready before the trainer is.
+    Trainer,
+    /// Reading.
+    Fetch,
+    /// Decoding.
+    Decode,
+    /// From pixels to rows.
+    Augmentation,
+    /// Putting rows together, and copying them to a GPU.
+    Transfer,
+    /// `prefetch`, or the memory budget, keeps the loader from running ahead.
+    Room,
+    /// Samples that can't be used.
+    BadRecords,
+}
+
+impl Limit {
+    /// Lower-case name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Trainer => "trainer",
+            Self::Fetch => "fetch",
+            Self::Decode => "decode",
+            Self::Augmentation => "augmentation",
+            Self::Transfer => "transfer",
+            Self::Room => "room",
+            Self::BadRecords => "bad_records",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Waiting by kind, seconds a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Stalls {
+    /// For bytes.
+    pub fetch: f64,
+    /// For decoding and augmentation.
+    pub prep: f64,
+    /// For copies.
+    pub transfer: f64,
+}
+
+/// What one change would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// What it takes away.
+    pub limit: Limit,
+    /// What to do.
+    pub change: String,
+    /// Predicted samples a second after it, as a multiple of those before. At most that, where the sentence says so.
+    pub gain: f64,
+}
+
+/// The finding.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// What to change first.
+    pub limit: Limit,
+    /// In words: what was found and what to do.
+    pub words: String,
+    /// Accelerator utilisation: share of the cold run's time that the trainer worked, 0 to 1.
+    pub au: f64,
+    /// Waiting by kind.
+    pub stalls: Stalls,
+    /// All changes that were weighed, the best first.
+    pub changes: Vec<Change>,
+}
+
+/// Names what limits a run, from figures alone: a pure function.
+///
+/// ```
+/// use infeed::{Figures, Limit, diagnose};
+/// let mut figures = Figures::default();
+/// (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.051), 0.200);
+/// (figures.workers, figures.cores, figures.remote) = (8, 8, true);
+/// let found = diagnose(&figures);
+/// assert_eq!(found.limit, Limit::Fetch);
+/// assert!(found.changes[0].gain > 3.8);
+/// ```
+#[must_use]
+pub fn diagnose(figures: &Figures) -> Diagnosis {
+    let sane = |time: f64| if time.is_finite() { time.max(0.0) } else { 0.0 };
+    let cold = sane(figures.cold);
+    let headspace = sane(figures.headspace).min(cold);
+    // Noise may make a cached run the slower one.
+    let cached = sane(figures.cached.unwrap_or(cold)).clamp(headspace, cold);
+    let transfer = sane(figures.transfer).min(cached - headspace);
+    let stalls = Stalls { fetch: cold - cached, prep: cached - headspace - transfer, transfer };
+    let au = if cold > 0.0 { headspace / cold } else { 1.0 };
+    let bad_share = sane(figures.bad_share).min(1.0);
+
+    let mut changes = changes(figures, &stalls, cold, headspace);
+    if bad_share > 0.0 {
+        let percent = 100.0 * bad_share;
+        let gain = 1.0 / (1.0 - bad_share).max(0.01);
+        let change = format!("mend or leave out the records that can't be used ({percent:.0} % of those asked for)");
+        changes.push(Change { limit: Limit::BadRecords, change, gain });
+    }
+    changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    let fast_enough = au > ENOUGH && bad_share < FEW;
+    let first = changes.first().filter(|first| !fast_enough && first.gain > 1.0);
+    let limit = first.map_or(Limit::Trainer, |first| first.limit);
+    let words = match first {
+        None => format!(
+            "The trainer is the limit: data was ready for {:.0} % of its time, so a faster loader changes nothing.",
+            100.0 * au
+        ),
+        Some(first) => format!(
+            "{} ({:.0} % of the time is the trainer's own). What helps most: {}; predicted: {:.2} times the samples a second.",
+            found(limit, figures, bad_share),
+            100.0 * au,
+            first.change,
+            first.gain
+        ),
+    };
+    Diagnosis { limit, words, au, stalls, changes }
+}
+
+fn found(limit: Limit, figures: &Figures, bad_share: f64) -> String {
+    match limit {
+        Limit::Trainer => "The trainer is the limit".into(),
+        Limit::Fetch if figures.remote => "Reading from the store holds the trainer up".into(),
+        Limit::Fetch => "Reading files holds the trainer up".into(),
+        Limit::Decode => "Decoding holds the trainer up".into(),
+        Limit::Augmentation => "Augmentation holds the trainer up".into(),
+        Limit::Transfer => "Copying holds the trainer up".into(),
+        Limit::Room => "The loader may not run far enough ahead of the trainer".into(),
+        Limit::BadRecords => format!("{:.0} % of the samples can't be used", 100.0 * bad_share),
+    }
+}
+
+/// What could be changed about waiting.
+fn changes(figures: &Figures, stalls: &Stalls, cold: f64, headspace: f64) -> Vec<Change> {
+    let gain = |saved: f64| cold / (cold - saved).max(headspace).max(cold * 0.01);
+    let mut changes = Vec::new();
+    let mut add = |limit, saved: f64, change: String| {
+        if saved > 0.0 {
+            changes.push(Change { limit, change, gain: gain(saved) });
+        }
+    };
+    let stall = cold - headspace;
+    let room = figures.room.clamp(0.0, stall.max(0.0));
+    if room * 2.0 >= stall {
+        add(Limit::Room, room, "leave prefetch and the memory budget on auto, or raise them".into());
+        // Whatever else it waits for passes unseen once the loader runs ahead.
+        return changes;
+    }
+    let read = match (figures.remote, figures.requests_exhausted) {
+        (true, true) => "leave io_concurrency on auto, so that more requests are in flight",
+        (true, false) => "keep the data near: --cache DIR:SIZE, or infeed stage URL DIR before training",
+        (false, _) => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR",
+    };
+    add(Limit::Fetch, stalls.fetch, read.into());
+    let (workers, cores) = (figures.workers.max(1), figures.cores.max(1));
+    let decode_share = figures.decode_share.clamp(0.0, 1.0);
+    let prep = if decode_share >= 0.5 { Limit::Decode } else { Limit::Augmentation };
+    if workers < cores {
+        // Work that is shared out evenly: that is what decode threads do with a batch.
+        let whole = stalls.prep + headspace;
+        let left = (whole * workers as f64 / cores as f64).max(headspace);
+        let change = format!("use {cores} workers instead of {workers}");
+        add(prep, whole - left, change);
+    } else if prep == Limit::Decode {
+        let change = "store the images smaller, resized once ahead of training, or take more cores or a GPU (at most)";
+        add(prep, stalls.prep * decode_share, change.into());
+    } else {
+        let change =
+            "use fewer or cheaper steps of augmentation, dtype u8 or f16, or take more cores or a GPU (at most)";
+        add(prep, stalls.prep * (1.0 - decode_share), change.into());
+    }
+    add(Limit::Transfer, stalls.transfer, "send smaller rows: dtype u8 or f16".into());
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(headspace: f64, cached: f64, cold: f64) -> Figures {
+        Figures { headspace, cached: Some(cached), cold, decode_share: 0.8, workers: 4, cores: 4, ..Figures::default() }
+    }
+
+    #[test]
+    fn each_limit_is_named() {
+        let remote = |figures| Figures { remote: true, ..figures };
+        for (name, figures, limit, says) in [
+            ("slow trainer", figures(0.100, 0.101, 0.102), Limit::Trainer, "changes nothing"),
+            ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "--cache"),
+            (
+                "few requests",
+                Figures { requests_exhausted: true, ..remote(figures(0.01, 0.011, 0.2)) },
+                Limit::Fetch,
+                "io_concurrency",
+            ),
+            ("slow disk", figures(0.010, 0.011, 0.050), Limit::Fetch, "RAM disk"),
+            ("slow decode", figures(0.010, 0.100, 0.101), Limit::Decode, "smaller"),
+            (
+                "few workers",
+                Figures { workers: 1, ..figures(0.010, 0.100, 0.101) },
+                Limit::Decode,
+                "use 4 workers instead of 1",
+            ),
+            (
+                "augmentation",
+                Figures { decode_share: 0.1, ..figures(0.010, 0.100, 0.101) },
+                Limit::Augmentation,
+                "cheaper",
+            ),
+            ("copies", Figures { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
+            ("small budget", Figures { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory budget"),
+            ("bad records", Figures { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
+            // Few bad ones, a slow store.
+            ("both", Figures { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) }, Limit::Fetch, "--cache"),
+        ] {
+            let found = diagnose(&figures);
+            assert_eq!(found.limit, limit, "{name}: {found:#?}");
+            assert!(found.words.contains(says), "{name}: {}", found.words);
+            assert!(found.changes.windows(2).all(|pair| pair[0].gain >= pair[1].gain), "{name}");
+        }
+    }
+
+    #[test]
+    fn stalls_are_differences_and_add_up() {
+        let found = diagnose(&Figures { transfer: 0.005, ..figures(0.010, 0.030, 0.100) });
+        let Stalls { fetch, prep, transfer } = found.stalls;
+        assert!((fetch - 0.070).abs() < 1e-12 && (prep - 0.015).abs() < 1e-12 && (transfer - 0.005).abs() < 1e-12);
+        assert!((found.au - 0.1).abs() < 1e-12);
+        assert!((found.changes[0].gain - 100.0 / 30.0).abs() < 1e-9, "{:?}", found.changes);
+    }
+
+    #[test]
+    fn a_gain_is_never_more_than_the_trainer_takes() {
+        let found = diagnose(&Figures { workers: 1, cores: 64, ..figures(0.050, 0.100, 0.101) });
+        assert!(found.changes[0].gain <= 0.101 / 0.050 + 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn odd_figures_do_no_harm() {
+        for figures in [
+            Figures::default(),
+            figures(f64::NAN, f64::INFINITY, f64::NAN),
+            figures(1.0, 0.5, 0.1),
+            Figures { bad_share: 7.0, room: -3.0, workers: 0, cores: 0, ..figures(0.0, 0.0, 0.1) },
+        ] {
+            let found = diagnose(&figures);
+            assert!(found.au.is_finite() && found.changes.iter().all(|change| change.gain.is_finite()), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Why batches came late: what each of them did while the trainer waited.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::seconds;
+
+/// Late batches that are listed; all are counted.
+const LISTED: usize = 100;
+/// A wait below it is no lateness: handing a batch over and waking the trainer takes some of it, and no trainer's step
+/// is so short that it would notice the rest.
+const LATE: Duration = Duration::from_millis(1);
+
+/// What a batch was doing while the trainer waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Cause {
+    /// Which records come: the sampler and the dataset's plan. (A dataset is listed when it is opened, before a stream.)
+    Plan,
+    /// It had no room while a decode thread had nothing to do: `prefetch` or the memory budget is small.
+    Room,
+    /// Bytes of a remote store were on their way.
+    Request,
+    /// A decode thread read a local file, or the cache.
+    Read,
+    /// The decode threads were busy with the batches before it.
+    Queue,
+    /// Files became pixels.
+    Decode,
+    /// Pixels became rows.
+    Augmentation,
+    /// Rows were put together, or went to a GPU.
+    Copy,
+    /// It was there: the trainer's own runtime was late to take it.
+    Consumer,
+}
+
+impl Cause {
+    /// All of them, in the order of a batch's way.
+    pub const ALL: [Self; 9] = [
+        Self::Plan,
+        Self::Room,
+        Self::Request,
+        Self::Read,
+        Self::Queue,
+        Self::Decode,
+        Self::Augmentation,
+        Self::Copy,
+        Self::Consumer,
+    ];
+
+    /// Lower-case name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Room => "room",
+            Self::Request => "request",
+            Self::Read => "read",
+            Self::Queue => "queue",
+            Self::Decode => "decode",
+            Self::Augmentation => "augmentation",
+            Self::Copy => "copy",
+            Self::Consumer => "consumer",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A batch that the trainer had to wait for, a millisecond or longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LateBatch {
+    /// Epoch.
+    pub epoch: u64,
+    /// Step within the epoch, as [`Batch::step`](crate::Batch::step).
+    pub batch: u64,
+    /// Place of its first row in the epoch's order.
+    pub position: u64,
+    /// How long the trainer waited.
+    #[serde(serialize_with = "seconds")]
+    pub wait: Duration,
+    /// What the batch did for most of that time.
+    pub cause: Cause,
+    /// The object it was busy with, where it was one: the request that came last, the file that took longest.
+    pub object: Option<String>,
+}
+
+/// How many batches were late for one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CauseReport {
+    /// Which cause.
+    pub cause: Cause,
+    /// Batches it made late.
+    pub batches: u64,
+    /// The trainer's whole wait for these batches.
+    #[serde(serialize_with = "seconds")]
+    pub wait: Duration,
+}
+
+/// What a batch did from one moment to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) cause: Cause,
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
+impl Part {
+    /// How much of it lies between two moments.
+    fn within(&self, from: Instant, to: Instant) -> Duration {
+        self.to.min(to).saturating_duration_since(self.from.max(from))
+    }
+}
+
+/// Time that each cause took between two moments.
+pub(crate) fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration); Cause::ALL.len()] {
+    Cause::ALL.map(|cause| {
+        let own = parts.iter().filter(|part| part.cause == cause);
+        (cause, own.map(|part| part.within(from, to)).sum())
+    })
+}
+
+/// Why the trainer waited from `asked` to `got`. `room` is how much sooner the batch would have come with more room;
+/// `None`: it was not late.
+pub(crate) fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
+    let wait = got.saturating_duration_since(asked);
+    if wait < LATE {
+        return None;
+    }
+    let most = shares(parts, asked, got).into_iter().max_by_key(|(_, time)| *time)?;
+    // With room for half of the wait, room is what to change: the work itself was short enough. But a batch that is there
+    // and is not taken lacks nothing.
+    if most.0 != Cause::Consumer && room * 2 >= wait {
+        return Some(Cause::Room);
+    }
+    // A batch whose way nobody wrote down waited for its turn.
+    Some(if most.1.is_zero() { Cause::Queue } else { most.0 })
+}
+
+/// The late batches of one stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lateness {
+    first: Vec<LateBatch>,
+    causes: Vec<CauseReport>,
+}
+
+impl Lateness {
+    pub(crate) fn add(&mut self, late: LateBatch) {
+        match self.causes.iter_mut().find(|known| known.cause == late.cause) {
+            Some(known) => {
+                known.batches += 1;
+                known.wait += late.wait;
+            }
+            None => self.causes.push(CauseReport { cause: late.cause, batches: 1, wait: late.wait }),
+        }
+        // The worst, worst first: they are what one looks for, and a list of the first ones would show the start alone.
+        if self.first.len() == LISTED && self.first.last().is_some_and(|last| last.wait >= late.wait) {
+            return;
+        }
+        let at = self.first.partition_point(|other| other.wait >= late.wait);
+        self.first.insert(at, late);
+        self.first.truncate(LISTED);
+    }
+
+    pub(crate) fn worst(&self) -> Vec<LateBatch> {
+        self.first.clone()
+    }
+
+    /// By cause, the longest wait first.
+    pub(crate) fn causes(&self) -> Vec<CauseReport> {
+        let mut causes = self.causes.clone();
+        causes.sort_by_key(|cause| std::cmp::Reverse(cause.wait));
+        causes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_part_that_took_most_of_the_wait_is_to_blame() {
+        let zero = Instant::now();
+        let part = |cause, from, to| Part { cause, from: zero + ms(from), to: zero + ms(to) };
+        // A long request that was over when the trainer asked is no reason to wait.
+        let parts = [part(Cause::Request, 0, 100), part(Cause::Queue, 100, 110), part(Cause::Decode, 110, 140)];
+        let blame = |room, from, to| blame(&parts, ms(room), zero + ms(from), zero + ms(to));
+        for (from, to, want) in [
+            (100, 140, Some(Cause::Decode)),
+            (60, 140, Some(Cause::Request)),
+            (99, 111, Some(Cause::Queue)),
+            (140, 140, None),
+            (200, 210, Some(Cause::Queue)),
+            // Clocks that were read in another order.
+            (140, 100, None),
+        ] {
+            assert_eq!(blame(0, from, to), want, "{from}..{to}");
+        }
+        assert_eq!(blame(25, 100, 140), Some(Cause::Room));
+        assert_eq!(blame(15, 100, 140), Some(Cause::Decode));
+        let parts = [part(Cause::Decode, 100, 110), part(Cause::Consumer, 110, 140)];
+        assert_eq!(super::blame(&parts, ms(30), zero + ms(100), zero + ms(140)), Some(Cause::Consumer));
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_keeps_the_longest_waits() {
+        let mut lateness = Lateness::default();
+        let late = |batch, wait, cause| LateBatch { epoch: 0, batch, position: 0, wait: ms(wait), cause, object: None };
+        for batch in 0..500 {
+            lateness.add(late(batch, 10 + batch % 7, Cause::Decode));
+        }
+        lateness.add(late(900, 9000, Cause::Request));
+        let worst = lateness.worst();
+        assert_eq!((worst.len(), worst[0].batch), (LISTED, 900));
+        assert!(worst.windows(2).all(|pair| pair[0].wait >= pair[1].wait));
+        let causes = lateness.causes();
+        assert_eq!((causes[0].cause, causes[0].batches), (Cause::Request, 1));
+        assert_eq!((causes[1].cause, causes[1].batches), (Cause::Decode, 500));
+    }
+}

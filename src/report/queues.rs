@@ -1,0 +1,57 @@
+//! How full the queues between the stages were.
+
+use serde::Serialize;
+
+/// How full a queue was, looked at each time the trainer asked for a batch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct QueueReport {
+    /// `finished`: batches that were done and not taken; `ahead`: batches that were begun and not taken; `jobs`: jobs that
+    /// waited for a decode thread; `encoded`: bytes that were read, or being read, and not decoded.
+    pub name: &'static str,
+    /// The most that it may hold; `None` where nothing but the others bound it.
+    pub capacity: Option<u64>,
+    /// On average.
+    pub mean: f64,
+    /// At most.
+    pub max: u64,
+    /// Share of the looks that found it empty, 0 to 1.
+    pub empty: f64,
+}
+
+/// Looks at one queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gauge {
+    sum: u64,
+    max: u64,
+    empty: u64,
+    seen: u64,
+}
+
+impl Gauge {
+    pub(crate) fn look(&mut self, level: u64) {
+        self.sum += level;
+        self.max = self.max.max(level);
+        self.empty += u64::from(level == 0);
+        self.seen += 1;
+    }
+
+    pub(crate) fn report(&self, name: &'static str, capacity: Option<u64>) -> QueueReport {
+        let seen = self.seen.max(1) as f64;
+        QueueReport { name, capacity, mean: self.sum as f64 / seen, max: self.max, empty: self.empty as f64 / seen }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_tells_mean_maximum_and_emptiness() {
+        let mut gauge = Gauge::default();
+        [0, 4, 2, 0].into_iter().for_each(|level| gauge.look(level));
+        let told = gauge.report("jobs", Some(8));
+        assert_eq!((told.mean, told.max, told.empty, told.capacity), (1.5, 4, 0.5, Some(8)));
+        assert_eq!(Gauge::default().report("jobs", None).mean, 0.0);
+    }
+}
