@@ -308,8 +308,9 @@ fn processes_share_a_cache_within_its_size() {
     let size = CHILD_RECORDS / 2 * ENTRY;
     let children: Vec<_> = (0..3).map(|_| child(&path, size, 4)).collect();
     children.into_iter().for_each(|child| drop(ends_well(child)));
-    let there = entries(&path).len() as u64 * ENTRY;
-    assert!(there == ledger(&path) && there <= size, "{there} {}", ledger(&path));
+    let (there, counted) = (entries(&path).len() as u64 * ENTRY, ledger(&path));
+    // A process may end between taking room for an entry and writing it; the next start counts anew.
+    assert!((there..=there + 3 * ENTRY).contains(&counted) && counted <= size, "{there} {counted}");
     assert!(there >= size / 2, "{there} of {size}");
     let (dataset, _) = Records::tagged(CHILD_RECORDS);
     fresh(dataset, &CacheSpec::dir(&path, size), 0..1);

@@ -1,7 +1,8 @@
 //! What holds a trainer up, and the one change that would help most: arithmetic on a few figures.
 //!
-//! The stalls are those of DS-Analyzer (Mohan et al., *Analyzing and Mitigating Data Stalls in DNN Training*, VLDB 2021),
-//! found by difference between runs that leave out one part each:
+//! Fetch and prep stall are those of DS-Analyzer (Mohan et al., *Analyzing and Mitigating Data Stalls in DNN Training*,
+//! VLDB 2021), found by difference between runs that leave out one part each; what copies to a GPU add is told apart from
+//! them by the causes of late batches:
 //!
 //! ```text
 //! headspace   the trainer alone, its data in memory          │ prep stall = cached - headspace - transfer stall
