@@ -167,6 +167,7 @@ fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line:
         1 => by_taps!(1, 1),
         3 => by_taps!(3, 4),
         4 => by_taps!(4, 4),
+        8 => by_taps!(8, 8),
         _ => horizontal_any(row, channels, taps, line),
     }
 }

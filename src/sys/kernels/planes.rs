@@ -6,6 +6,8 @@
 //! Cr ─ vertical ─▶ widened ─▶ f32 row ┘
 //! ```
 //!
+//! Where the row is planes of RGB, two lines go together: eight lanes instead of four, for the same number of instructions.
+//!
 //! Colour is never brought to the image's height: each plane is resampled from its own rows. The conversion to RGB is
 //! linear, so it is done last, on as few values as there are in the row. The meaning is `transform::reference`.
 
@@ -94,16 +96,16 @@ fn around(at: u32, times: u32, within: &Range<u32>) -> ([u32; 2], f32) {
 pub(super) struct Scratch {
     /// Vertical taps of each plane.
     y: [Taps; 3],
-    /// A row of each plane after the vertical pass.
-    rows: [Vec<f32>; 3],
+    /// A row of each plane after the vertical pass, for two lines.
+    rows: [[Vec<f32>; 3]; 2],
     /// Colour at the first plane's width.
-    wide: [Vec<f32>; 2],
+    wide: [[Vec<f32>; 2]; 2],
 }
 
 impl Scratch {
     pub(super) fn held_bytes(&self) -> usize {
         let taps = self.y.iter().map(|y| y.weights.capacity() + y.first.capacity() + y.count.capacity());
-        let rows = self.rows.iter().chain(&self.wide).map(Vec::capacity);
+        let rows = self.rows.iter().flatten().chain(self.wide.iter().flatten()).map(Vec::capacity);
         4 * taps.chain(rows).sum::<usize>()
     }
 }
@@ -175,64 +177,86 @@ impl Resampler {
         for first in &mut x.first {
             *first -= columns.start;
         }
+        for (part, taps) in parts.iter().zip(&mut *y) {
+            lanes::build(level, taps, &part.y, row.height, false);
+        }
+        let outputs = y[0].outputs();
+        let ycbcr = src.ycbcr && parts.len() == 3;
+        let together = if ycbcr && row.layout == Layout::Nchw && row.channels == 3 && outputs > 1 { 2 } else { 1 };
         let lanes = lanes_of(parts.len());
         // Zeros behind the last pixel: taps of weight 0 end there.
         woven.clear();
-        woven.resize((columns.len() + x.stride + 1) * lanes, 0.0);
-        line.resize(x.outputs() * lanes, 0.0);
-        for ((part, taps), row_of) in parts.iter().zip(&mut *y).zip(&mut *rows) {
-            lanes::build(level, taps, &part.y, row.height, false);
-            row_of.resize(part.cols.len(), 0.0);
+        woven.resize((columns.len() + x.stride + 1) * lanes * together, 0.0);
+        line.resize(x.outputs() * lanes * together, 0.0);
+        for rows in &mut rows[..together] {
+            parts.iter().zip(rows).for_each(|(part, row)| row.resize(part.cols.len(), 0.0));
         }
-        let colours = Finish { table, ycbcr: src.ycbcr && parts.len() == 3, lanes };
-        for stored in 0..row.height as usize {
-            let Some(tap) = stored.checked_sub(y[0].from).filter(|&tap| tap < y[0].outputs()) else {
-                fill_row::<S>(stored, 0..row.width as usize, table, row, out);
-                continue;
+        let image = y[0].from..y[0].from + outputs;
+        for stored in (0..row.height as usize).filter(|stored| !image.contains(stored)) {
+            fill_row::<S>(stored, 0..row.width as usize, table, row, out);
+        }
+        let colours = Finish { table, ycbcr, lanes };
+        for tap in (0..outputs).step_by(together) {
+            // The last two may overlap those before them, and write the same values again.
+            let tap = tap.min(outputs - together);
+            for ((tap, rows), wide) in (tap..tap + together).zip(&mut *rows).zip(&mut *wide) {
+                for (n, (part, plane)) in parts.iter().zip(src.planes).enumerate() {
+                    let weights = &y[n].weights[tap * y[n].stride..][..y[n].count[tap] as usize];
+                    let first = (y[n].first[tap] - plane.rows.start) as usize;
+                    let start = plane.at + first * plane.pitch + (part.cols.start - plane.cols.start) as usize;
+                    let to = if parts.len() == 1 { &mut woven[..columns.len()] } else { &mut rows[n] };
+                    lanes::vertical::<U8>(level, src.data, start, plane.pitch, weights, to);
+                }
+                for (n, wide) in (1..parts.len()).zip(wide) {
+                    widened(level, &parts[n], &rows[n], params, src, n, columns, wide);
+                }
+            }
+            // Colour as wide as brightness is where it was.
+            let colour = |of: usize, n: usize| {
+                if parts[n].times == 1 { &rows[of][n][..] } else { &wide[of][n - 1][..] }
             };
-            for (n, (part, plane)) in parts.iter().zip(src.planes).enumerate() {
-                let weights = &y[n].weights[tap * y[n].stride..][..y[n].count[tap] as usize];
-                let first = (y[n].first[tap] - plane.rows.start) as usize;
-                let start = plane.at + first * plane.pitch + (part.cols.start - plane.cols.start) as usize;
-                let to = if parts.len() == 1 { &mut woven[..columns.len()] } else { &mut rows[n] };
-                lanes::vertical::<U8>(level, src.data, start, plane.pitch, weights, to);
+            match (parts.len(), together) {
+                (3, 1) => weave(level, &rows[0][0], colour(0, 1), colour(0, 2), woven),
+                (3, 2) => {
+                    let [one, two] = [0, 1].map(|of| [&rows[of][0][..], colour(of, 1), colour(of, 2)]);
+                    weave_two(level, one, two, woven);
+                }
+                _ => {}
             }
-            if let [first, b, r] = &*rows
-                && parts.len() == 3
-            {
-                let [wide_b, wide_r] = wide;
-                let b = widened(level, &parts[1], b, params, src, 1, columns, wide_b);
-                let r = widened(level, &parts[2], r, params, src, 2, columns, wide_r);
-                weave(level, first, b, r, woven);
+            lanes::horizontal(level, woven, lanes * together, x, false, line);
+            let stored = image.start + tap;
+            for stored in stored..stored + together {
+                fill_row::<S>(stored, 0..x.from, table, row, out);
+                fill_row::<S>(stored, x.to..row.width as usize, table, row, out);
             }
-            lanes::horizontal(level, woven, lanes, x, false, line);
-            fill_row::<S>(stored, 0..x.from, table, row, out);
-            fill_row::<S>(stored, x.to..row.width as usize, table, row, out);
-            colours.finish::<S>(level, line, stored, x.from..x.to, row, out);
+            if together == 2 {
+                colours.finish_two::<S>(level, line, stored, x.from..x.to, row, out);
+            } else {
+                colours.finish::<S>(level, line, stored, x.from..x.to, row, out);
+            }
         }
         cut_out::<S>(&params.cutout, table, row, out);
     }
 }
 
-/// A plane's row at the width of the first plane: `row` itself, or its values interpolated into `wide`.
+/// Interpolates a plane's row to the width of the first plane, unless it has it.
 #[expect(clippy::too_many_arguments, reason = "the loop's state, read once a row")]
-fn widened<'a>(
+fn widened(
     level: Level,
     part: &Part,
-    row: &'a [f32],
+    row: &[f32],
     params: &ResampleParams,
     src: &Planes<'_>,
     plane: usize,
     columns: &Range<u32>,
-    wide: &'a mut Vec<f32>,
-) -> &'a [f32] {
+    wide: &mut Vec<f32>,
+) {
     if part.times == 1 {
-        return row;
+        return;
     }
     let axis = params.x.coarser(src.planes[plane].step[1]);
     wide.resize(columns.len(), 0.0);
     widen(level, row, part.cols.start, part.times, axis.low..axis.high, columns.start, wide);
-    wide
 }
 
 at_each_level! {
@@ -240,6 +264,8 @@ at_each_level! {
     fn widen[](row: &[f32], start: u32, times: u32, within: Range<u32>, first: u32, out: &mut [f32]) = widen_loop;
     /// `out[4 * i..]` = the three values of pixel `i`.
     fn weave[](a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) = weave_loop;
+    /// `out[8 * i..]` = the three values of pixel `i` of one line, a zero, and those of another.
+    fn weave_two[](one: [&[f32]; 3], two: [&[f32]; 3], out: &mut [f32]) = weave_two_loop;
     /// Pixels as YCbCr become RGB in 0..255, then `value * scale + bias`.
     fn rgb_pixels[S: Store](line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: &mut [S::Raw]) = rgb_pixels_loop;
 }
@@ -282,6 +308,15 @@ fn weave_loop(a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
+fn weave_two_loop([a, b, c]: [&[f32]; 3], [d, e, f]: [&[f32]; 3], out: &mut [f32]) {
+    let one = a.iter().zip(b).zip(c);
+    let two = d.iter().zip(e).zip(f);
+    for ((out, ((&a, &b), &c)), ((&d, &e), &f)) in out.as_chunks_mut::<8>().0.iter_mut().zip(one).zip(two) {
+        *out = [a, b, c, 0.0, d, e, f, 0.0];
+    }
+}
+
 /// One pixel to RGB in 0..255. JFIF's numbers.
 #[inline(always)]
 #[expect(clippy::manual_clamp, reason = "values are finite, and this compiles to two instructions")]
@@ -313,12 +348,64 @@ fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f3
     rgb_planes_loop::<S>(line, scale, bias, out);
 }
 
+/// Two lines of pixels side by side become RGB, then `value * scale + bias`, each colour to a plane of each line.
+fn rgb_two<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [[&mut [S::Raw]; 3]; 2]) {
+    #[cfg(target_arch = "x86_64")]
+    if level != Level::Portable && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has the features that it is compiled for.
+        return unsafe { avx2::rgb_two::<S>(line, scale, bias, out) };
+    }
+    let _ = level;
+    rgb_two_loop::<S>(line, scale, bias, out);
+}
+
+#[inline(always)]
+fn rgb_two_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [[&mut [S::Raw]; 3]; 2]) {
+    for (out, half) in out.into_iter().zip([0, 4]) {
+        for (c, out) in out.into_iter().enumerate() {
+            for (stored, both) in out.iter_mut().zip(line.as_chunks::<8>().0) {
+                let pixel = rgb([both[half], both[half + 1], both[half + 2], 0.0]);
+                *stored = S::of(pixel[c].mul_add(scale[c], bias[c]));
+            }
+        }
+    }
+}
+
 /// What compilers do not find: loops over pixels of four lanes whose results go to planes.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Store, rgb_planes_loop};
+    use super::{Store, rgb_planes_loop, rgb_two_loop};
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn rgb_two<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [[&mut [S::Raw]; 3]; 2]) {
+        let (steps, rest) = line.as_chunks::<32>();
+        let half = _mm256_set1_ps(128.0);
+        let [mut one, mut two] = out;
+        for (n, pixels) in steps.iter().enumerate() {
+            // Four pixels of each line, a line in each half of a register.
+            let [p, q, s, t]: [__m256; 4] = bytemuck::cast(*pixels);
+            let (a, c) = (_mm256_unpacklo_ps(p, q), _mm256_unpacklo_ps(s, t));
+            let (d, e) = (_mm256_unpackhi_ps(p, q), _mm256_unpackhi_ps(s, t));
+            let joined = |a, b| (_mm256_castps_pd(a), _mm256_castps_pd(b));
+            let ((a, c), (d, e)) = (joined(a, c), joined(d, e));
+            let y = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+            let blue = _mm256_sub_ps(_mm256_castpd_ps(_mm256_unpackhi_pd(a, c)), half);
+            let red = _mm256_sub_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(d, e)), half);
+            let by = |weight: f32, value, sum| _mm256_fmadd_ps(value, _mm256_set1_ps(weight), sum);
+            let rgb = [by(1.402, red, y), by(-0.714_136, red, by(-0.344_136, blue, y)), by(1.772, blue, y)];
+            for ((value, (one, two)), c) in rgb.into_iter().zip(one.iter_mut().zip(&mut two)).zip(0..) {
+                let value = _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(255.0));
+                let value = by(scale[c], value, _mm256_set1_ps(bias[c]));
+                let [first, second]: [[f32; 4]; 2] = bytemuck::cast(value);
+                one[4 * n..4 * n + 4].copy_from_slice(&first.map(S::of));
+                two[4 * n..4 * n + 4].copy_from_slice(&second.map(S::of));
+            }
+        }
+        let done = 4 * steps.len();
+        rgb_two_loop::<S>(rest, scale, bias, [one, two].map(|line| line.map(|plane| &mut plane[done..])));
+    }
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn rgb_planes<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], [r, g, b]: [&mut [S::Raw]; 3]) {
@@ -373,6 +460,27 @@ struct Finish<'a> {
 }
 
 impl Finish<'_> {
+    /// Lines `stored` and the one behind it, where pixels are YCbCr and the row is planes of RGB.
+    fn finish_two<S: Store>(
+        &self,
+        level: Level,
+        line: &[f32],
+        stored: usize,
+        columns: Range<usize>,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let (width, height) = (row.width as usize, row.height as usize);
+        let ChannelTable { scale, bias, .. } = self.table;
+        let (Some(scale), Some(bias)) = (scale.first_chunk::<3>(), bias.first_chunk::<3>()) else { return };
+        let (mut one, mut two): ([&mut [S::Raw]; 3], [&mut [S::Raw]; 3]) = Default::default();
+        for ((plane, one), two) in out.chunks_exact_mut(width * height).zip(&mut one).zip(&mut two) {
+            let (a, b) = plane[stored * width..].split_at_mut(width);
+            (*one, *two) = (&mut a[columns.clone()], &mut b[columns.clone()]);
+        }
+        rgb_two::<S>(level, line, scale, bias, [one, two]);
+    }
+
     fn finish<S: Store>(
         &self,
         level: Level,
