@@ -165,15 +165,19 @@ fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line:
     }
     match channels {
         1 => by_taps!(1, 1),
+        2 => by_taps!(2, 4),
         3 => by_taps!(3, 4),
         4 => by_taps!(4, 4),
+        5 => by_taps!(5, 8),
+        6 => by_taps!(6, 8),
+        7 => by_taps!(7, 8),
         8 => by_taps!(8, 8),
         _ => horizontal_any(row, channels, taps, line),
     }
 }
 
-/// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lane beyond three channels is the next
-/// pixel's first, which costs nothing and is not stored.
+/// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lanes beyond them are the next pixel's
+/// first, which costs nothing, and nobody reads what comes of it.
 #[inline(always)]
 fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
     row: &[f32],
@@ -249,6 +253,11 @@ fn finish_loop<S: Store>(line: &[f32], wide: usize, channel: usize, scale: f32, 
         4 => {
             for (stored, pixel) in out.iter_mut().zip(line.as_chunks::<4>().0) {
                 *stored = S::of(pixel[channel & 3].mul_add(scale, bias));
+            }
+        }
+        8 => {
+            for (stored, pixel) in out.iter_mut().zip(line.as_chunks::<8>().0) {
+                *stored = S::of(pixel[channel & 7].mul_add(scale, bias));
             }
         }
         _ => {
