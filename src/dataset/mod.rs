@@ -27,6 +27,8 @@ mod labels;
 mod mds;
 mod memory;
 mod open;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pattern;
 mod subset;
 mod synthetic;
@@ -82,6 +84,8 @@ formats! {
     mds::Mds,
     folder::Folder,
     arrays::Arrays,
+    #[cfg(feature = "parquet")]
+    parquet::Parquet,
     tar::Tar,
     tfrecord::TfRecord,
 }

@@ -70,7 +70,10 @@ impl Needs {
                     mib(self.scratch),
                     mib(self.reads + self.window),
                     if self.shared > 0 {
-                        format!(", {} for a patient's volumes", mib(self.shared))
+                        format!(
+                            ", {} for a patient's volumes or a row group, which can be written smaller",
+                            mib(self.shared)
+                        )
                     } else {
                         String::new()
                     }
