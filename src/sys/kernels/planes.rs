@@ -473,7 +473,8 @@ impl Finish<'_> {
         let (width, height) = (row.width as usize, row.height as usize);
         let ChannelTable { scale, bias, .. } = self.table;
         let (Some(scale), Some(bias)) = (scale.first_chunk::<3>(), bias.first_chunk::<3>()) else { return };
-        let (mut one, mut two): ([&mut [S::Raw]; 3], [&mut [S::Raw]; 3]) = Default::default();
+        let mut one: [&mut [S::Raw]; 3] = Default::default();
+        let mut two: [&mut [S::Raw]; 3] = Default::default();
         for ((plane, one), two) in out.chunks_exact_mut(width * height).zip(&mut one).zip(&mut two) {
             let (a, b) = plane[stored * width..].split_at_mut(width);
             (*one, *two) = (&mut a[columns.clone()], &mut b[columns.clone()]);
