@@ -376,6 +376,8 @@ async fn place(
             ));
             first = range.end;
         }
+        // Before the wait: the next chunk may be waiting for this one's room.
+        drop(permit);
         next = arrivals.recv().await;
     }
 }

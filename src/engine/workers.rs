@@ -734,7 +734,7 @@ impl Thread {
         if decode > Duration::ZERO {
             recorder.worked(Stage::Decode, decode, decode_cpu, count as u64, 0);
         }
-        recorder.worked(Stage::Transform, transform, cpu - decode_cpu, count as u64, out as u64);
+        recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
         recorder.device(device);
         let Moments { queued, taken, idle, reading } = moments;
         let Reading { asked, time: read, slowest: slowest_read } = reading;
