@@ -82,6 +82,7 @@ pub(in crate::codec) struct Header<'a> {
     pub(super) colour: Colour,
     /// Tables and restart interval, in the file's order.
     pub(super) tables: SmallVec<[Segment<'a>; 8]>,
+    #[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code, reason = "for decoders on a GPU"))]
     restarts: bool,
     /// Offset of the two bytes that tell the height.
     #[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code, reason = "for decoders on a GPU"))]
