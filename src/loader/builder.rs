@@ -418,7 +418,7 @@ impl LoaderBuilder {
         let limits = Limits {
             prefetch,
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
-            seats: if dataset.needs_fetch() { prefetch + 64 } else { prefetch },
+            seats: prefetch + if dataset.needs_fetch() { fetched_ahead(&config, dataset.len()) } else { 0 },
             encoded: shares.window,
             requests: config.io_concurrency,
         };
@@ -537,6 +537,17 @@ fn check(config: &LoaderConfig) -> Result<()> {
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     Ok(())
+}
+
+/// Batches that are only read, ahead of those that have their rows.
+fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
+    const MOST: usize = 64;
+    if config.cache.is_none() {
+        return MOST;
+    }
+    // What is read before it was needed the last time is asked of the store again: with a cache, only a part of an epoch.
+    let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
+    usize::try_from(records / in_batch / 8).map_or(MOST, |batches| batches.clamp(1, MOST))
 }
 
 /// The decoder and its part of the memory. The CPU's decoder takes as large images as the budget allows.
