@@ -21,8 +21,8 @@ pub(super) const MOST: usize = 1024;
 const LEAST_CEILING: usize = 256;
 /// A shorter round measures the scheduler.
 const ROUND: Duration = Duration::from_millis(20);
-/// A rate that rose by less than this while the window doubled did not rise.
-const RISE: f64 = 1.05;
+/// A rate that rose by less than this while the window doubled did not rise: more of the same is a queue.
+const RISE: f64 = 1.25;
 /// Rounds in which it did not, before the doubling ends: one or two may be the machine's mood.
 const PATIENCE: u32 = 3;
 /// Likewise for a step of a quarter. In doubt the step is kept: too large a window costs little, too small a one the rate.
