@@ -337,8 +337,10 @@ impl LoaderBuilder {
         // Of fields of bytes: in host memory wherever the tensors are.
         let most = |field: &Field| if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
         let of_bytes: u64 = dataset.schema().fields.iter().filter_map(most).map(|most| most as u64).sum();
+        let of_bytes = of_bytes.saturating_mul(config.batch_size as u64);
         let needs = Needs {
-            batch: bytes_where(false).saturating_add(of_bytes.saturating_mul(config.batch_size as u64)),
+            batch: bytes_where(false).saturating_add(of_bytes),
+            of_bytes,
             reads: if reads_inline {
                 dataset.largest_read().max(engine::READ_BYTES).saturating_mul(workers.get() as u64)
             } else {
