@@ -25,7 +25,9 @@ const BATCH: usize = 64;
 const OBJECTS: usize = 4096;
 const ROUNDS: usize = 3;
 /// Steps that a measurement is taken over.
-const STEPS: u64 = 120;
+const STEPS: u64 = 500;
+/// Reading ahead is begun with little and grows: what a cold start costs is told apart.
+const START: u64 = 10;
 
 fn files(folder: &Path, into: &mut Vec<Vec<u8>>) {
     let mut entries: Vec<_> =
@@ -71,12 +73,18 @@ async fn loader(server: &S3Server) -> Loader {
 }
 
 /// So many steps of a trainer that blocks its thread for `step`.
-async fn train(loader: &Loader, steps: u64, step: Duration) -> (Duration, Report) {
+///
+/// How long they took, and how long the trainer waited after the first few.
+async fn train(loader: &Loader, steps: u64, step: Duration) -> (Duration, Duration, Report) {
     let mut batches = loader.epochs(0..u64::MAX);
     let mut began = Instant::now();
+    let mut waited = Duration::ZERO;
     for n in 0..=steps {
         let asked = Instant::now();
         drop(batches.next().await.expect("endless").expect("a batch"));
+        if n > START {
+            waited += asked.elapsed();
+        }
         if asked.elapsed() > Duration::from_millis(5) && !step.is_zero() {
             println!("    batch {n} was late by {:.0} ms", ms(asked.elapsed()));
         }
@@ -88,7 +96,7 @@ async fn train(loader: &Loader, steps: u64, step: Duration) -> (Duration, Report
             std::thread::sleep(step);
         }
     }
-    (began.elapsed() - step, batches.report())
+    (began.elapsed() - step, waited, batches.report())
 }
 
 fn ms(time: Duration) -> f64 {
@@ -106,26 +114,27 @@ fn main() {
         server.put(&format!("train/{:02}/{n:05}.jpg", n % 10), pictures[n % pictures.len()].clone());
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (took, _) = runtime.block_on(async { train(&loader(&server).await, STEPS, Duration::ZERO).await });
+    let (took, ..) = runtime.block_on(async { train(&loader(&server).await, STEPS, Duration::ZERO).await });
     let free = took / STEPS as u32;
     let step = free.mul_f64(1.25);
     println!("{BATCH} images take {:.1} ms without delays; the trainer takes {:.1} ms", ms(free), ms(step));
     server.rule(Rule::new(Fault::Delay(Duration::from_millis(50))));
     server.rule(Rule::new(Fault::Delay(Duration::from_secs(2))).one_in(100));
     println!(
-        "| round | first batch ms | wait p50 us | p99 us | max ms | wait / step | requests | second copies | won |"
+        "| round | first batch ms | wait p50 us | p99 us | max ms | wait / step | after {START} steps | requests | second copies | won |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for round in 1..=ROUNDS {
-        let (_, report) = runtime.block_on(async { train(&loader(&server).await, STEPS, step).await });
+        let (_, waited, report) = runtime.block_on(async { train(&loader(&server).await, STEPS, step).await });
         let (wait, requests) = (&report.data_wait, report.requests.as_ref().expect("a remote store"));
         println!(
-            "| {round} | {:.0} | {:.0} | {:.0} | {:.1} | {:.3} % | {} | {:.2} % | {} |",
+            "| {round} | {:.0} | {:.0} | {:.0} | {:.1} | {:.3} % | {:.3} % | {} | {:.2} % | {} |",
             ms(report.first_batch.unwrap_or_default()),
             1e3 * ms(wait.p50),
             1e3 * ms(wait.p99),
             ms(wait.max),
             100.0 * wait.sum.as_secs_f64() / report.step.sum.as_secs_f64(),
+            100.0 * waited.as_secs_f64() / (step * (STEPS - START) as u32).as_secs_f64(),
             requests.requests,
             100.0 * requests.hedges as f64 / requests.requests as f64,
             requests.hedges_won,

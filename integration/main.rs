@@ -27,6 +27,8 @@ mod nvjpeg;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod on_gpu;
 mod order;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod prepare;
 mod pressure;
 mod requests;

@@ -284,62 +284,6 @@ async fn a_large_bucket_is_listed_once_and_compared_later() {
     assert_eq!(kept(), None);
 }
 
-/// Rates against a server that runs elsewhere: `integration/s3/accept.py` calls it with the `AWS_*` variables and
-/// `S3_RATES=WHO KEYS COUNT IN_FLIGHT` set, and reads the line that it prints.
-///
-/// `WHO`: `object_store` alone, or `infeed`'s reads on it. `KEYS`: `small` for whole objects, `ranges` for 8 MiB each.
-#[tokio::test]
-#[ignore = "needs a server; integration/s3/accept.py"]
-#[expect(clippy::print_stdout, reason = "its output is the figure")]
-async fn rates() {
-    const RANGE: u64 = 8 << 20;
-    let asked = std::env::var("S3_RATES").expect("S3_RATES says what to measure");
-    let [who, keys, count, in_flight] = asked.split(' ').collect::<Vec<_>>()[..] else { panic!("four words: {asked}") };
-    let (count, in_flight): (u64, usize) = (count.parse().unwrap(), in_flight.parse().unwrap());
-    let bucket = std::env::var("S3_BUCKET").expect("S3_BUCKET names the bucket");
-    let source = Source::parse(&format!("s3://{bucket}/rates/{keys}")).unwrap();
-    source.connect().await.unwrap();
-    let mut builder = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(&bucket);
-    builder = builder.with_client_options(object_store::ClientOptions::new().with_allow_http(true));
-    let store = builder.build().unwrap();
-    let objects = names(&source).await;
-    let size = source.list().try_next().await.unwrap().expect("objects").size;
-    let work = (0..count).map(|i| {
-        let name = objects[usize::try_from(i).unwrap() % objects.len()].clone();
-        let range = match keys {
-            "small" => 0..size,
-            _ => {
-                let start = i / objects.len() as u64 * RANGE % size;
-                start..(start + RANGE).min(size)
-            }
-        };
-        (name, range)
-    });
-    let (source, store) = (&source, &store);
-    let cpu = || {
-        let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        let after = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
-        (after[11].parse::<f64>().unwrap() + after[12].parse::<f64>().unwrap()) / 100.0
-    };
-    let (start, before) = (Instant::now(), cpu());
-    let read = futures::stream::iter(work).map(async |(name, range)| match who {
-        "infeed" if keys == "small" => {
-            infeed::source::Extent::whole(source, name.as_str(), size).read().await.unwrap().len() as u64
-        }
-        "infeed" => source.read(&name, range).await.unwrap().len() as u64,
-        _ => {
-            let key = Path::parse(format!("rates/{keys}/{name}")).unwrap();
-            match keys {
-                "small" => store.get(&key).await.unwrap().bytes().await.unwrap().len() as u64,
-                _ => store.get_range(&key, range).await.unwrap().len() as u64,
-            }
-        }
-    });
-    let bytes = read.buffer_unordered(in_flight).fold(0, async |sum, got| sum + got).await;
-    let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu() - before);
-    println!("RATE {{\"requests\": {count}, \"bytes\": {bytes}, \"seconds\": {wall}, \"cpu_seconds\": {cpu}}}");
-}
-
 fn first_photo() -> PathBuf {
     let mut folder = photos();
     while folder.is_dir() {

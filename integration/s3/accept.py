@@ -3,7 +3,7 @@
 
     eval "$(integration/s3/serve.sh start DIR)"
     DIR/venv/bin/pip install boto3 s3torchconnectorclient
-    DIR/venv/bin/python integration/s3/accept.py --infeed target/release/infeed --rates "cargo test --release --test integration"
+    DIR/venv/bin/python integration/s3/accept.py --infeed target/release/infeed --rates "cargo bench --bench requests --"
 
 Everyone reads the same objects from the same server on the same cores, one after another, round after round; the tables
 give the median and range over the rounds. CPU is that of the client alone. The server must be on a machine that is
@@ -149,10 +149,8 @@ def measure(who, kind, count, in_flight, rates):
         command = [sys.executable, __file__, "--one", f"{who} {kind} {count} {in_flight}"]
         env = os.environ
     else:
-        command = [*shlex.split(rates), "s3::rates", "--", "--ignored", "--exact", "--nocapture"]
-        env = {**os.environ, "S3_RATES": f"{who} {kind} {count} {in_flight}"}
-        if "cargo" not in command[0]:
-            command.remove("--")
+        command = [*shlex.split(rates), "--one", who, kind, str(count), str(in_flight)]
+        env = {**os.environ, "INFEED_S3_URL": f"s3://{bucket()}/rates/{kind}"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     line = next((line for line in done.stdout.splitlines() if "RATE {" in line), None)
     if line is None:
@@ -163,7 +161,7 @@ def measure(who, kind, count, in_flight, rates):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--infeed", help="the binary: checks the promises")
-    parser.add_argument("--rates", help="the test binary, or a command of cargo that runs it: measures")
+    parser.add_argument("--rates", help="the bench `requests`, or a command of cargo that runs it: measures")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", type=int, default=500, help="objects of 107 KB")
     parser.add_argument("--requests", type=int, default=3000)

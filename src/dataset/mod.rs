@@ -27,6 +27,8 @@ mod labels;
 mod mds;
 mod memory;
 mod open;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pattern;
 mod subset;
 mod synthetic;
@@ -84,6 +86,9 @@ formats! {
     arrays::Arrays,
     tar::Tar,
     tfrecord::TfRecord,
+    // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
+    #[cfg(feature = "parquet")]
+    parquet::Parquet,
 }
 
 /// Records that can be read in any order.

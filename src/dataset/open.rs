@@ -38,6 +38,7 @@ use crate::{
 /// that differs is a bad sample.
 /// | `….tar` | tar shards as WebDataset makes them, see below |
 /// | `index.json`, `shard.00000.mds` | MDS shards of MosaicML's streaming: jpeg, png, int, str, json, bytes, ndarray |
+/// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
 /// | `….tfrecord`, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
@@ -51,6 +52,19 @@ use crate::{
 /// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may
 /// share keys. Compressed tars are not read: `infeed stage` unpacks them. The places of all members are in memory, 16 bytes
 /// each beside the keys.
+///
+/// **Parquet.** A row is a record, a column a field of its name: `struct<bytes, path>` of Hugging Face's `datasets` and
+/// columns of bytes are images when the file's metadata call them so or a codec knows the first value, else bytes;
+/// texts are bytes (none is empty); `ClassLabel`s (with their names), `label` and `cls` are labels; other numbers are
+/// arrays of one. Lists are not read, columns within other structs when [`Open::columns`] names them (`image.path`). A
+/// row without an image or number is a bad sample. Files with several splits take [`Open::split`]; tables that lie beside
+/// images or other shards take [`Open::format`], or the url of their folder. Opening reads the footers, and a page of
+/// columns of unknown bytes. A row group is read and decoded once for all its rows, column by column, as long as the
+/// loader's memory holds it; one and its bytes as they are stored must fit into `memory_budget`, and several are better:
+/// write groups of 100 to 1000 images, and read with [`Order::Blocks`](crate::Order::Blocks), for an order that jumps
+/// reads a group for each record. No footer tells the longest text, so each row of a batch counts the whole column of a
+/// row group for it: name the [columns](Open::columns) that are needed. Groups of a bucket are read when they are
+/// needed, not ahead. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -190,7 +204,7 @@ impl Open {
         self
     }
 
-    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord), which may hold more than is needed:
+    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), which may hold more than is needed:
     /// `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
     /// here. A name that is not there is an error that lists those that are.
     pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
@@ -245,9 +259,11 @@ async fn open_objects(
             let known: Vec<_> = candidates().map(Format::name).collect();
             Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
         })?,
-        None => candidates()
-            .find(|f| f.recognises(&objects))
-            .ok_or_else(|| nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files"))?,
+        None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {
+            let error = nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files");
+            let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
+            if parquet { error.hint("build with the feature `parquet` to read Parquet files") } else { error }
+        })?,
     };
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
     if options.columns.is_some() && ["cifar10", "cifar100", "volumes", "folder", "arrays"].contains(&format.name()) {

@@ -366,8 +366,10 @@ impl LoaderBuilder {
         // Of fields of bytes: in host memory wherever the tensors are.
         let most = |field: &Field| if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
         let of_bytes: u64 = dataset.schema().fields.iter().filter_map(most).map(|most| most as u64).sum();
+        let of_bytes = of_bytes.saturating_mul(config.batch_size as u64);
         let needs = Needs {
-            batch: bytes_where(false).saturating_add(of_bytes.saturating_mul(config.batch_size as u64)),
+            batch: bytes_where(false).saturating_add(of_bytes),
+            of_bytes,
             reads: if reads_inline {
                 dataset.largest_read().max(engine::READ_BYTES).saturating_mul(workers.get() as u64)
             } else {
@@ -450,7 +452,11 @@ impl LoaderBuilder {
         let scope = growth.scope(prefetch, &*decoder, dataset.needs_fetch());
         let limits = Limits {
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
-            seats: if dataset.needs_fetch() { prefetch + READ_AHEAD } else { scope.prefetch.most },
+            seats: if dataset.needs_fetch() {
+                prefetch + fetched_ahead(&config, dataset.len())
+            } else {
+                scope.prefetch.most
+            },
             encoded: shares.window,
             requests: config.io_concurrency,
         };
@@ -628,6 +634,16 @@ fn check(config: &LoaderConfig) -> Result<()> {
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     Ok(())
+}
+
+/// Batches that are only read, ahead of those that have their rows.
+fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
+    if config.cache.is_none() {
+        return READ_AHEAD;
+    }
+    // What is read before it was needed the last time is asked of the store again: with a cache, only a part of an epoch.
+    let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
+    usize::try_from(records / in_batch / 8).map_or(READ_AHEAD, |batches| batches.clamp(1, READ_AHEAD))
 }
 
 /// The decoder and its part of the memory. The CPU's decoder takes as large images as the budget allows.

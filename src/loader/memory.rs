@@ -12,6 +12,8 @@ use crate::{
 pub(super) struct Needs {
     /// Rows of one batch, all fields.
     pub(super) batch: u64,
+    /// Of these, the most that fields of bytes take.
+    pub(super) of_bytes: u64,
     /// Encoded bytes that decode threads read for themselves, all threads.
     pub(super) reads: u64,
     /// The least window of encoded bytes fetched ahead; 0 when nothing is fetched.
@@ -64,19 +66,28 @@ impl Needs {
     ) -> Result<Shares> {
         let [usual_scratch, scratch] = scratch;
         let least = self.least();
+        let texts = if self.of_bytes > self.batch / 2 {
+            format!(", {} of it for fields of bytes, which columns(…) can leave out", mib(self.of_bytes))
+        } else {
+            String::new()
+        };
         // More would be a list of promises, not of batches; tokio's channels have a bound too.
         let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch()).min(1 << 16);
         let budget = match budget {
             Some(budget) if budget < least => {
                 let what = format!(
-                    "memory_budget is {}, the least that works is {} (2 batches of {}, {} for decoding, {} for reading{})",
+                    "memory_budget is {}, the least that works is {} (2 batches of {}{}, {} for decoding, {} for reading{})",
                     mib(budget),
                     mib(least),
                     mib(self.batch),
+                    texts,
                     mib(self.scratch),
                     mib(self.reads + self.window),
                     if self.shared > 0 {
-                        format!(", {} for a patient's volumes", mib(self.shared))
+                        format!(
+                            ", {} for a patient's volumes or a row group, which can be written smaller",
+                            mib(self.shared)
+                        )
                     } else {
                         String::new()
                     }
@@ -88,9 +99,10 @@ impl Needs {
                 let machine = machine_bytes();
                 if least > machine {
                     let what = format!(
-                        "two batches, decoding and reading take {}, the machine has {}",
+                        "two batches, decoding and reading take {}, the machine has {} (a batch takes {}{texts})",
                         mib(least),
-                        mib(machine)
+                        mib(machine),
+                        mib(self.batch)
                     );
                     return Err(Error::config(what).hint("lower batch_size or workers"));
                 }
@@ -229,6 +241,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const NEEDS: Needs = Needs {
         batch: 10 * MIB,
+        of_bytes: 0,
         reads: 8 * MIB,
         window: 0,
         scratch: 8 * MIB,
@@ -257,7 +270,10 @@ mod tests {
     #[test]
     fn a_budget_below_the_least_is_refused_with_the_least_named() {
         let error = NEEDS.divide(Some(20 * MIB), None, [0, 0], 0).unwrap_err().to_string();
-        assert!(error.contains("20 MiB") && error.contains("36 MiB"), "{error}");
+        assert!(error.contains("20 MiB") && error.contains("36 MiB") && !error.contains("columns"), "{error}");
+        let error =
+            Needs { of_bytes: 9 * MIB, ..NEEDS }.divide(Some(20 * MIB), None, [0, 0], 0).unwrap_err().to_string();
+        assert!(error.contains("2 batches of 10 MiB, 9216 KiB of it for fields of bytes, which columns(…)"), "{error}");
     }
 
     #[test]

@@ -21,7 +21,10 @@ pub(super) fn by_size(dataset: &dyn Dataset, order: &impl Fn(u64) -> u64, most: 
     let (mut starts, mut held) = (vec![0], 0);
     for position in 0..dataset.len() {
         let record = order(position);
-        let bytes = dataset.plan(record, SampleRng::new(0, 0, record))?.len_bytes().max(resident);
+        let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
+        // Of records whose bytes lie in parts that others share.
+        let in_parts = if plan.extents.is_empty() && !plan.shared.is_empty() { dataset.largest_read() } else { 0 };
+        let bytes = plan.len_bytes().max(resident).max(in_parts);
         if held + bytes > most && held > 0 {
             starts.push(position);
             held = 0;

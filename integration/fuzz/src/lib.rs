@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use infeed::{SampleRng, Source, dataset::open_source};
+use infeed::{
+    Result, SampleRng, Source,
+    dataset::{SharedRead, open_source},
+    source::Extent,
+};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 /// Opens and reads a source that holds these objects.
@@ -16,9 +20,13 @@ pub fn read_all(objects: &[(&str, &[u8])]) {
     let Ok(dataset) = block_on(open_source(source).into_future()) else { return };
     for record in 0..dataset.len().min(1000) {
         let Ok(plan) = dataset.plan(record, SampleRng::new(0, 0, record)) else { continue };
-        let bytes: Result<Vec<_>, _> = plan.extents.iter().map(|extent| block_on(extent.read())).collect();
-        if let Ok(bytes) = bytes {
-            let _ = dataset.parse(record, &plan, &bytes);
-        }
+        let read = |extents: &[Extent]| -> Result<Vec<_>> { extents.iter().map(|e| block_on(e.read())).collect() };
+        let part = |part: &SharedRead| dataset.decode_shared(part.key, &read(&part.extents)?);
+        let (Ok(mut bytes), Ok(parts)) = (read(&plan.extents), plan.shared.iter().map(part).collect::<Result<Vec<_>>>())
+        else {
+            continue;
+        };
+        bytes.extend(parts);
+        let _ = dataset.parse(record, &plan, &bytes);
     }
 }

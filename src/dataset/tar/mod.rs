@@ -131,7 +131,7 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
 }
 
 /// `train` of `x/train-000017.tar`.
-fn split_of(name: &str) -> Option<&str> {
+pub(super) fn split_of(name: &str) -> Option<&str> {
     let base = name.rsplit('/').next().unwrap_or(name);
     let word = base.split(['-', '_', '.']).next().unwrap_or(base);
     folder::SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)).then_some(word)

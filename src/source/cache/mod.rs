@@ -293,7 +293,7 @@ impl Cache {
         let mut ranking = lock(&self.ranking);
         ranking.at(coming.now);
         if ranking.contains(&key) {
-            ranking.put(key, coming.next, record);
+            ranking.put(key, coming, record);
         }
         drop(ranking);
         self.look_for(keep)
@@ -404,7 +404,7 @@ impl Cache {
             Tier::Disk(disk) => disk.write(&key, &job.bytes),
         };
         if put {
-            lock(&self.ranking).put(key, coming.next, record);
+            lock(&self.ranking).put(key, coming, record);
         }
         put
     }

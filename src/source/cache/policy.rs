@@ -42,6 +42,8 @@ pub(crate) struct Use {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// The epoch of its last use.
+    used: u64,
     next: NextUse,
     /// The record that asked for it, to compute its next use anew.
     record: u64,
@@ -74,12 +76,12 @@ impl Ranking {
 
     /// Takes an entry in whose use is not known.
     pub(super) fn adopt(&mut self, key: Key) {
-        self.put(key, NextUse::UNSEEN, 0);
+        self.put(key, Use { now: 0, next: NextUse::UNSEEN }, 0);
     }
 
     /// Takes an entry in, or notes when it is needed again.
-    pub(super) fn put(&mut self, key: Key, next: NextUse, record: u64) {
-        if let Some(old) = self.entries.insert(key, Entry { next, record }) {
+    pub(super) fn put(&mut self, key: Key, Use { now: used, next }: Use, record: u64) {
+        if let Some(old) = self.entries.insert(key, Entry { used, next, record }) {
             self.by_use.remove(&(old.next, Reverse(key)));
         }
         self.by_use.insert((next, Reverse(key)));
@@ -110,7 +112,7 @@ impl Ranking {
             let record = self.entries.get(&key).map_or(0, |entry| entry.record);
             // Never back into the past, whatever the answer: the loop would meet it again.
             let next = renew(now, record).max(NextUse { epoch: now, position: 0 });
-            self.put(key, next, record);
+            self.put(key, Use { now, next }, record);
         }
     }
 
@@ -124,7 +126,10 @@ impl Ranking {
         let mut victims = Vec::new();
         let mut room = 0;
         for (next, Reverse(key)) in unseen.rev().chain(self.by_use.range(..known).rev()) {
-            if room >= bytes || next.epoch <= coming.next.epoch {
+            // Reading ahead spans epochs: what a later one has used already is as far from its next use as it is from
+            // there. Otherwise a read that comes late would take the place of what one machine needs as often.
+            let ahead = self.entries.get(key).map_or(0, |entry| entry.used.saturating_sub(coming.now));
+            if room >= bytes || next.epoch.saturating_sub(ahead) <= coming.next.epoch {
                 break;
             }
             room += key.disk_bytes();
@@ -182,7 +187,7 @@ mod tests {
                     reads += 1;
                     if ranking.contains(&key) {
                         hits += 1;
-                        ranking.put(key, coming.next, *record);
+                        ranking.put(key, coming, *record);
                         continue;
                     }
                     if used + key.disk_bytes() > self.size * key.disk_bytes() {
@@ -195,7 +200,7 @@ mod tests {
                     }
                     used += key.disk_bytes();
                     served.writes += 1;
-                    ranking.put(key, coming.next, *record);
+                    ranking.put(key, coming, *record);
                 }
                 assert!(used <= self.size * Key { object: 0, start: 0, end: 1 }.disk_bytes());
                 served.hits.push(hits as f64 / reads as f64);
@@ -228,7 +233,7 @@ mod tests {
         let key = |object| Key { object, start: 0, end: 100 };
         let mut ranking = Ranking::new(1);
         ranking.adopt(key(1));
-        ranking.put(key(2), NextUse { epoch: 1, position: 5 }, 0);
+        ranking.put(key(2), Use { now: 0, next: NextUse { epoch: 1, position: 5 } }, 0);
         ranking.at(0);
         let coming = |now: u64| Use { now, next: NextUse { epoch: now + 1, position: 0 } };
         assert_eq!(ranking.victims(50, coming(0)), None, "the first epoch may still ask for it");
@@ -241,21 +246,34 @@ mod tests {
         let key = |object| Key { object, start: 0, end: 100 };
         let mut ranking = Ranking::new(1);
         for (object, epoch, position) in [(1, 4, 2), (2, 4, 9), (3, 3, 7), (4, 2, 0)] {
-            ranking.put(key(object), NextUse { epoch, position }, 0);
+            ranking.put(key(object), Use { now: 0, next: NextUse { epoch, position } }, 0);
         }
         let coming = Use { now: 1, next: NextUse { epoch: 2, position: 8 } };
         assert_eq!(ranking.victims(200, coming), Some(vec![key(2), key(1)]));
         assert_eq!(ranking.victims(300, coming), Some(vec![key(2), key(1), key(3)]));
         assert_eq!(ranking.victims(900, coming), None);
-        ranking.put(key(2), NextUse { epoch: 2, position: 9 }, 0);
+        ranking.put(key(2), Use { now: 0, next: NextUse { epoch: 2, position: 9 } }, 0);
         assert_eq!(ranking.victims(10, coming), Some(vec![key(1)]));
+    }
+
+    #[test]
+    fn a_read_that_comes_late_evicts_nothing_that_is_needed_as_often() {
+        let key = |object| Key { object, start: 0, end: 100 };
+        let each_epoch = |now: u64| Use { now, next: NextUse { epoch: now + 1, position: 3 } };
+        let mut ranking = Ranking::new(1);
+        // Reading ahead has come to epoch 2; a read of epoch 1 is answered only now.
+        ranking.put(key(1), each_epoch(2), 1);
+        assert_eq!(ranking.victims(50, each_epoch(1)), None);
+        ranking.put(key(1), Use { now: 2, next: NextUse { epoch: 4, position: 0 } }, 1);
+        assert_eq!(ranking.victims(50, each_epoch(1)), Some(vec![key(1)]), "needed half as often");
     }
 
     #[test]
     fn what_another_process_used_is_ranked_anew() {
         let key = |object| Key { object, start: 0, end: 100 };
         let mut ranking = Ranking::new(1);
-        (0..10).for_each(|i| ranking.put(key(u128::from(i)), NextUse { epoch: 1, position: i }, i));
+        let once = |position| Use { now: 0, next: NextUse { epoch: 1, position } };
+        (0..10).for_each(|i| ranking.put(key(u128::from(i)), once(i), i));
         let renew = |now: u64, record: u64| NextUse { epoch: now + 1 + record % 2, position: record };
         for _ in 0..3 {
             ranking.renew(2, &renew);

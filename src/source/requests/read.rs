@@ -2,17 +2,18 @@
 
 use std::{
     error::Error as StdError,
+    future::poll_fn,
     ops::Range,
     pin::pin,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
 use futures::{
-    StreamExt,
-    future::{Either, select, try_join_all},
-    stream::FuturesUnordered,
+    FutureExt, StreamExt,
+    future::{BoxFuture, FusedFuture, try_join_all},
 };
 use object_store::{GetOptions, GetRange, GetResult, path::Path};
 use tokio::runtime::Handle;
@@ -62,6 +63,9 @@ enum Body {
     /// Several were put together.
     Buffer(BytesMut),
 }
+
+/// One request of a race.
+type Ended = (Sent, Result<(Body, Option<String>), Failed>);
 
 /// Why there are no bytes.
 struct Failed {
@@ -229,17 +233,29 @@ impl<'a> Piece<'a> {
         let began = now();
         let allowed = LEAST_DEADLINE.max(Duration::from_secs(self.len() / FLOOR_RATE));
         let deadline = began + allowed;
-        let mut copies = FuturesUnordered::new();
-        let first = if attempt == 1 { Sent::First } else { Sent::Retry };
-        copies.push(self.copy(place, buffer, first));
+        let why = if attempt == 1 { Sent::First } else { Sent::Retry };
+        // Most requests get no copy: the first one costs no allocation of its own.
+        let mut first = pin!(self.copy(place, buffer, why).fuse());
+        let mut copies: Vec<BoxFuture<'_, Ended>> = Vec::new();
         let (mut sent, mut look_at) = (0, began + self.delay().unwrap_or(UNKNOWN));
         loop {
             let next = if sent < COPIES { look_at.min(deadline) } else { deadline };
-            let ended = match select(copies.next(), pin!(alarm(next))).await {
-                Either::Left((ended, _)) => Some(ended.expect("a copy is in flight")),
-                Either::Right(_) => None,
-            };
-            match ended {
+            let mut alarm = pin!(alarm(next));
+            let ended = poll_fn(|context| {
+                if !first.is_terminated()
+                    && let Poll::Ready(ended) = first.as_mut().poll(context)
+                {
+                    return Poll::Ready(Some(ended));
+                }
+                for n in 0..copies.len() {
+                    if let Poll::Ready(ended) = copies[n].as_mut().poll(context) {
+                        drop(copies.swap_remove(n));
+                        return Poll::Ready(Some(ended));
+                    }
+                }
+                alarm.as_mut().poll(context).map(|()| None)
+            });
+            match ended.await {
                 Some((why, Ok(read))) => {
                     if why == Sent::Hedge {
                         self.reader.recorder.hedge_won();
@@ -247,7 +263,11 @@ impl<'a> Piece<'a> {
                     return Ok(read);
                 }
                 // What no fresh request mends, the other copy meets as well.
-                Some((_, Err(failed))) if copies.is_empty() || failed.then == Then::Nothing => return Err(failed),
+                Some((_, Err(failed)))
+                    if failed.then == Then::Nothing || (first.is_terminated() && copies.is_empty()) =>
+                {
+                    return Err(failed);
+                }
                 Some(_) => {}
                 None => {
                     let now = now();
@@ -261,7 +281,7 @@ impl<'a> Piece<'a> {
                         Some(_) => match self.place_of_copy() {
                             Some(place) => {
                                 tracing::debug!(object = %self.extent.name, start = self.range.start, "second copy");
-                                copies.push(self.copy(place, None, Sent::Hedge));
+                                copies.push(Box::pin(self.copy(place, None, Sent::Hedge)));
                                 sent += 1;
                                 look_at = now + self.delay().unwrap_or(UNKNOWN);
                             }
@@ -279,12 +299,7 @@ impl<'a> Piece<'a> {
     }
 
     /// One request.
-    async fn copy(
-        &self,
-        place: Place<'a>,
-        buffer: Option<BytesMut>,
-        why: Sent,
-    ) -> (Sent, Result<(Body, Option<String>), Failed>) {
+    async fn copy(&self, place: Place<'a>, buffer: Option<BytesMut>, why: Sent) -> Ended {
         let mut under_way = UnderWay { piece: self, began: now(), ended: false };
         let sent = self.reader.recorder.sent(why, self.requests.window(), under_way.began);
         let answer = self.get(buffer, under_way.began, place.turn.light).await;

@@ -1,0 +1,659 @@
+//! Parquet: files of Arrow's writers, Polars, DuckDB and fastparquet, with each encoding and codec, give the rows that were
+//! written; from folders and buckets, in order, resumed; what is damaged or told wrongly is an error that says where.
+
+use std::{
+    fs,
+    future::IntoFuture,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use ::parquet::{
+    basic::{Compression, Encoding},
+    data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type},
+    file::{
+        metadata::KeyValue,
+        properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion},
+        writer::SerializedFileWriter,
+    },
+    schema::{parser::parse_message_type, types::ColumnPath},
+};
+use bytes::Bytes;
+use infeed::{
+    Batch, DType, Error, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, SampleRng, Source, Transform,
+    dataset::{Dataset, Open, Value, dataset_contract, open, open_source},
+};
+use proptest::prelude::*;
+
+use crate::support::{builder, cases, drain, plain, s3::S3Server, store::Tracker};
+
+const SCHEMA: &str = "message rows {
+    optional group image { optional binary bytes; optional binary path (UTF8); }
+    optional int64 label; required binary caption (UTF8); optional binary blob; required int32 n; required float score;
+    required double weight; required boolean flag; optional group tags (LIST) { repeated group list { optional int32 element; } }
+}";
+
+const FEATURES: &str = r#"{"info": {"features": {
+    "image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["cat", "dog", "owl"]}
+}}}"#;
+
+/// A picture that tells its number.
+fn picture(i: usize) -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let pixel = image::Rgb([i as u8, (i >> 8) as u8, 7]);
+    image::RgbImage::from_pixel(6 + i as u32 % 3, 5, pixel).write_to(&mut file, image::ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+fn caption(i: usize) -> String {
+    format!("picture {}{}", i % 4, "x".repeat(i % 4))
+}
+
+/// Rows whose blob is not there.
+fn blank(i: usize) -> bool {
+    i % 3 == 1
+}
+
+/// A file with row groups of these numbers of rows, which go on counting from `first`.
+fn file(first: usize, groups: &[usize], features: Option<&str>, properties: WriterPropertiesBuilder) -> Vec<u8> {
+    let pairs = features.map(|text| vec![KeyValue::new("huggingface".to_owned(), text.to_owned())]);
+    let properties = properties.set_key_value_metadata(pairs).build();
+    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    let mut from = first;
+    for rows in groups {
+        let (all, count) = (from..from + rows, *rows);
+        let mut group = writer.next_row_group().unwrap();
+        macro_rules! column {
+            ($type:ty, $levels:expr, $values:expr) => {{
+                let mut column = group.next_column().unwrap().unwrap();
+                let levels: Option<Vec<i16>> = $levels;
+                let values: Vec<_> = $values.collect();
+                column.typed::<$type>().write_batch(&values, levels.as_deref(), None).unwrap();
+                column.close().unwrap();
+            }};
+        }
+        let texts = |text: fn(usize) -> String| all.clone().map(move |i| ByteArray::from(text(i).into_bytes()));
+        column!(ByteArrayType, Some(vec![2; count]), all.clone().map(|i| ByteArray::from(picture(i))));
+        column!(ByteArrayType, Some(vec![2; count]), texts(|i| format!("{i}.png")));
+        column!(Int64Type, Some(vec![1; count]), all.clone().map(|i| i as i64 % 3));
+        column!(ByteArrayType, None, texts(caption));
+        let levels = all.clone().map(|i| i16::from(!blank(i))).collect();
+        let there = all.clone().filter(|i| !blank(*i));
+        column!(ByteArrayType, Some(levels), there.map(|i| ByteArray::from(vec![i as u8; i % 9])));
+        column!(Int32Type, None, all.clone().map(|i| i as i32 * 1000 - 5000));
+        column!(FloatType, None, all.clone().map(|i| i as f32 / 2.0));
+        column!(DoubleType, None, all.clone().map(|i| i as f64 / 3.0));
+        column!(BoolType, None, all.clone().map(|i| i % 2 == 1));
+        let mut column = group.next_column().unwrap().unwrap();
+        let levels = vec![3; count];
+        let values: Vec<i32> = (0..count as i32).collect();
+        column.typed::<Int32Type>().write_batch(&values, Some(&levels), Some(&vec![0; count])).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        from += rows;
+    }
+    writer.into_inner().unwrap()
+}
+
+fn usual() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_compression(Compression::SNAPPY)
+}
+
+fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
+    // The reads of a remote source take a runtime.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(open.into_future())
+}
+
+fn sound(open: Open) -> Arc<dyn Dataset> {
+    let dataset = opened(open).unwrap();
+    futures::executor::block_on(dataset_contract(&*dataset)).unwrap();
+    dataset
+}
+
+fn holding(bytes: &[u8]) -> Source {
+    Tracker::holding([("a.parquet", bytes.to_vec())]).inline_source()
+}
+
+fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
+    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
+    assert!(plan.extents.is_empty());
+    let part = |part: &infeed::dataset::SharedRead| -> Result<Bytes> {
+        let read: Result<Vec<Bytes>> =
+            part.extents.iter().map(|extent| futures::executor::block_on(extent.read())).collect();
+        let decoded = dataset.decode_shared(part.key, &read?)?;
+        assert!(decoded.len() as u64 <= part.bytes, "{} of {} bytes", decoded.len(), part.bytes);
+        Ok(decoded)
+    };
+    let parts = plan.shared.iter().map(part).collect::<Result<Vec<_>>>()?;
+    Ok(dataset.parse(record, &plan, &parts)?.values.into_vec())
+}
+
+fn names(dataset: &dyn Dataset) -> Vec<&str> {
+    dataset.schema().fields.iter().map(|field| field.name.as_str()).collect()
+}
+
+const USUAL: [&str; 8] = ["image", "label", "caption", "blob", "n", "score", "weight", "flag"];
+
+/// Whether all records are the rows that were written, from `first` on.
+fn check(dataset: &dyn Dataset, first: usize) {
+    for record in 0..dataset.len() {
+        let i = first + record as usize;
+        let found = values(dataset, record).unwrap();
+        let [
+            Value::Encoded(image),
+            Value::Label(label),
+            Value::Bytes(text),
+            Value::Bytes(blob),
+            Value::Array(n),
+            Value::Array(score),
+            Value::Array(weight),
+            Value::Array(flag),
+        ] = &found[..]
+        else {
+            panic!("other fields: {found:?}")
+        };
+        assert_eq!((&image[..], *label, &text[..]), (&picture(i)[..], i as i64 % 3, caption(i).as_bytes()));
+        let want = if blank(i) { vec![] } else { vec![i as u8; i % 9] };
+        assert_eq!((&blob[..], &n[..]), (&want[..], &(i as i32 * 1000 - 5000).to_ne_bytes()[..]));
+        assert_eq!(
+            (&score[..], &weight[..]),
+            (&(i as f32 / 2.0).to_ne_bytes()[..], &(i as f64 / 3.0).to_ne_bytes()[..])
+        );
+        assert_eq!(flag[..], [u8::from(i % 2 == 1)]);
+    }
+}
+
+#[test]
+fn rows_are_what_was_written_in_each_encoding_and_codec() {
+    let path = |name: &str| ColumnPath::from(name);
+    let v1 = || usual().set_writer_version(WriterVersion::PARQUET_1_0);
+    let v2 = || usual().set_writer_version(WriterVersion::PARQUET_2_0);
+    let deltas = |properties: WriterPropertiesBuilder| {
+        let bytes = ["image.bytes", "image.path", "caption", "blob"];
+        let properties = bytes.into_iter().fold(properties.set_dictionary_enabled(false), |properties, name| {
+            let path = ColumnPath::from(name.split('.').map(str::to_owned).collect::<Vec<_>>());
+            properties.set_column_encoding(path, Encoding::DELTA_LENGTH_BYTE_ARRAY)
+        });
+        let numbers = ["label", "n"].into_iter().fold(properties, |properties, name| {
+            properties.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED)
+        });
+        let split = numbers.set_column_encoding(path("score"), Encoding::BYTE_STREAM_SPLIT);
+        split
+            .set_column_encoding(path("weight"), Encoding::BYTE_STREAM_SPLIT)
+            .set_column_encoding(path("flag"), Encoding::RLE)
+    };
+    let gzip = Compression::GZIP(Default::default());
+    let kinds = [
+        ("version 1, dictionaries", v1()),
+        ("plain", v1().set_dictionary_enabled(false).set_compression(Compression::UNCOMPRESSED)),
+        ("small pages", v1().set_data_page_row_count_limit(7).set_write_batch_size(7).set_compression(gzip)),
+        ("dictionaries that end", v1().set_dictionary_page_size_limit(20).set_write_batch_size(5)),
+        ("deltas", deltas(v1()).set_compression(Compression::LZ4_RAW)),
+        ("version 2, deltas", deltas(v2()).set_data_page_row_count_limit(9).set_write_batch_size(9)),
+    ];
+    for (what, properties) in kinds {
+        let bytes = file(3, &[40, 1, 300], Some(FEATURES), properties);
+        let dataset = sound(open_source(holding(&bytes)));
+        assert_eq!((dataset.format(), dataset.len(), names(&*dataset)), ("parquet", 341, USUAL.to_vec()), "{what}");
+        assert_eq!(&dataset.groups().unwrap()[..], [0, 40, 41], "{what}");
+        assert_eq!(dataset.schema().classes.as_deref().unwrap(), ["cat", "dog", "owl"]);
+        check(&*dataset, 3);
+    }
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    let path = format!("{}/integration/golden/parquet/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
+    fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// What `integration/golden/parquet/generate.py` wrote in row `i`, without what may be none.
+fn row(i: usize) -> Vec<Value> {
+    let number = i as i64;
+    let array = |bytes: &[u8]| Value::Array(Bytes::copy_from_slice(bytes));
+    let caption = if i % 5 == 4 { String::new() } else { format!("a picture of {}", "cat".repeat(i % 3)) };
+    vec![
+        Value::Encoded([&b"\x89PNG\r\n\x1a\n"[..], &vec![i as u8; i * 7]].concat().into()),
+        Value::Label(number % 3),
+        Value::Bytes(caption.into()),
+        array(&(number * 1_000_000_007 - 5).to_ne_bytes()),
+        array(&(number as i32 - 3).to_ne_bytes()),
+        array(&(i as f32 / 4.0).to_ne_bytes()),
+        array(&(i as f64 / 3.0).to_ne_bytes()),
+        array(&[u8::from(i % 4 == 1)]),
+    ]
+}
+
+#[test]
+fn files_of_other_writers_give_their_rows() {
+    let names = ["image", "label", "caption", "n", "small", "score", "weight", "flag"];
+    let files: [(&str, &[u64]); 11] = [
+        ("datasets", &[0, 4, 8]),
+        ("v1-gzip-plain", &[0, 4, 8]),
+        ("v1-none-dictionary", &[0, 4, 8]),
+        ("v2-zstd-dictionary", &[0, 4, 8]),
+        ("v2-snappy-plain", &[0, 4, 8]),
+        ("v2-lz4-deltas", &[0, 4, 8]),
+        ("categories", &[0, 4, 8]),
+        ("polars-zstd", &[0, 4, 8]),
+        ("duckdb-v1-snappy", &[0]),
+        ("duckdb-v2-zstd", &[0]),
+        ("fastparquet-gzip", &[0, 4, 8]),
+    ];
+    for (file, groups) in files {
+        let open = || open_source(Tracker::holding([("a.parquet", golden(file))]).inline_source());
+        let dataset = sound(open().columns(names));
+        assert_eq!(self::names(&*dataset), names, "{file}");
+        assert_eq!((dataset.len(), &dataset.groups().unwrap()[..]), (10, groups), "{file}");
+        // Arrow's files keep what `datasets` said, the others' do not.
+        let told = !["polars", "duckdb", "fastparquet"].iter().any(|writer| file.starts_with(writer));
+        assert_eq!(dataset.schema().classes.is_some(), told, "{file}");
+        for i in 0..10 {
+            let found = values(&*dataset, i).unwrap_or_else(|e| panic!("{file}, row {i}: {e}"));
+            assert_eq!(format!("{found:?}"), format!("{:?}", row(i as usize)), "{file}, row {i}");
+        }
+        // A number that is not there is an error that names the column; what is there is read.
+        let maybe = opened(open().columns(["maybe"])).unwrap();
+        let there = values(&*maybe, 6).unwrap();
+        assert!(matches!(&there[..], [Value::Array(six)] if six[..] == 3f64.to_ne_bytes()), "{file}: {there:?}");
+        match values(&*maybe, 5) {
+            Err(error) => {
+                let text = error.to_string();
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{file}");
+                assert!(text.contains("of the group has no value") && text.contains("column maybe"), "{file}: {text}");
+            }
+            // It writes none as not-a-number.
+            Ok(none) if file.starts_with("fastparquet") => {
+                assert!(matches!(&none[..], [Value::Array(nan)] if nan[..] == f64::NAN.to_ne_bytes()), "{none:?}");
+            }
+            Ok(other) => panic!("{file}: {other:?}"),
+        }
+    }
+    // All columns, of which one has no values at all.
+    let all = opened(open_source(holding(&golden("datasets")))).unwrap();
+    assert!(self::names(&*all).contains(&"blank") && self::names(&*all).contains(&"maybe"));
+    let blank = sound(open_source(holding(&golden("polars-zstd"))).columns(["blank", "image.path"]));
+    assert!(
+        matches!(&values(&*blank, 7).unwrap()[..], [Value::Bytes(path), Value::Bytes(none)] | [Value::Bytes(none), Value::Bytes(path)]
+            if path == "7.png" && none.is_empty())
+    );
+    let error = fails(&golden("brotli")).to_string();
+    assert!(error.contains("is compressed with BROTLI") && error.contains("with Snappy, gzip or zstd"), "{error}");
+}
+
+#[test]
+fn tables_beside_images_and_shards_change_nothing() {
+    // As img2dataset leaves its results.
+    let table = ("00000.parquet", golden("datasets"));
+    let picture = ("00000/1.png", picture(1));
+    let folder = opened(open_source(Tracker::holding([table.clone(), picture]).inline_source())).unwrap();
+    assert_eq!(folder.format(), "folder");
+    let mut shard = vec![0; 2048];
+    shard[..5].copy_from_slice(b"1.txt");
+    shard[100..108].copy_from_slice(b"0000644\0");
+    shard[124..136].copy_from_slice(b"00000000003\0");
+    shard[148..156].fill(b' ');
+    shard[156] = b'0';
+    let sum: u32 = shard[..512].iter().map(|b| u32::from(*b)).sum();
+    shard[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    shard[512..515].copy_from_slice(b"cat");
+    let both = || Tracker::holding([table.clone(), ("00000.tar", shard.clone())]).inline_source();
+    assert_eq!(opened(open_source(both())).unwrap().format(), "tar");
+    assert_eq!(opened(open_source(both()).format("parquet")).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn columns_are_what_their_first_value_says_and_are_chosen_by_name() {
+    let bytes = file(0, &[5], None, usual());
+    let dataset = sound(open_source(holding(&bytes)));
+    assert_eq!(names(&*dataset), USUAL, "without metadata");
+    assert_eq!(dataset.schema().classes, None);
+    check(&*dataset, 0);
+    let some = sound(open_source(holding(&bytes)).columns(["n", "image.path", "image"]));
+    assert_eq!(names(&*some), ["image", "image.path", "n"]);
+    assert!(matches!(&values(&*some, 4).unwrap()[1], Value::Bytes(path) if path == "4.png"));
+    assert!(some.shared_bytes().one < dataset.shared_bytes().one);
+    let error = |columns: &[&str]| opened(open_source(holding(&bytes)).columns(columns.iter().copied())).unwrap_err();
+    let unknown = error(&["depth"]);
+    assert!(unknown.to_string().contains("no column `depth`"), "{unknown}");
+    assert!(unknown.to_string().contains("image, image.path, label, caption, blob"), "{unknown}");
+    let list = error(&["tags.list.element"]).to_string();
+    assert!(list.contains("is a list, which is not read"), "{list}");
+    assert!(error(&["n", "n"]).to_string().contains("two columns are called `n`"));
+}
+
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: Vec<u8>| fs::write(dir.path().join(name), bytes).unwrap();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    write("README.md", b"a dataset".to_vec());
+    write("data/train-00000-of-00002.parquet", file(0, &[20, 10], Some(FEATURES), usual()));
+    write("data/train-00001-of-00002.parquet", file(30, &[7], Some(FEATURES), usual().set_dictionary_enabled(false)));
+    write("data/test-00000-of-00001.parquet", file(100, &[3], Some(FEATURES), usual()));
+    dir
+}
+
+#[test]
+fn a_folder_of_files_is_one_dataset() {
+    let dir = folder();
+    let at = dir.path().display().to_string();
+    let train = sound(open(&at).split("train"));
+    assert_eq!((train.len(), &train.groups().unwrap()[..]), (37, &[0, 20, 30][..]));
+    check(&*train, 0);
+    assert!(train.object(36).ends_with("data/train-00001-of-00002.parquet"));
+    check(&*sound(open(&at).split("test")), 100);
+    let error = opened(open(&at)).unwrap_err();
+    assert!(error.to_string().contains("files of several splits: test, train"), "{error}");
+    check(&*sound(open(format!("{at}/data/train-{{00000..00001}}-of-00002.parquet"))), 0);
+    check(&*sound(open(format!("{at}/data/test-00000-of-00001.parquet"))), 100);
+    assert_eq!(train.fingerprint(), sound(open(&at).split("train")).fingerprint());
+}
+
+const FIELDS: [&str; 4] = ["image", "label", "n", "caption"];
+
+fn loader(dataset: &Arc<dyn Dataset>, settings: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
+    let order = Order::Blocks { seed: 5, window: 25, lanes: None };
+    let base = builder(Arc::clone(dataset)).batch_size(4).order(order).last_batch(LastBatch::Partial);
+    settings(base.transform(Transform::new().resize_exact(4, 4))).build_blocking().unwrap()
+}
+
+fn rows(batches: &[Batch]) -> Vec<(crate::support::Plain, Option<Vec<Bytes>>)> {
+    batches.iter().map(|b| (plain(b), b.bytes("caption").map(<[Bytes]>::to_vec))).collect()
+}
+
+fn told(batches: &[Batch]) {
+    let mut seen = std::collections::BTreeSet::new();
+    for batch in batches {
+        let (labels, n) = (batch["label"].as_slice::<i64>().unwrap(), batch["n"].as_slice::<i32>().unwrap());
+        assert_eq!((batch["image"].dtype(), batch["n"].shape()), (DType::F32, &[batch.len(), 1][..]));
+        for (row, record) in batch.records().iter().enumerate() {
+            seen.insert(*record);
+            assert_eq!((labels[row], n[row]), (*record as i64 % 3, *record as i32 * 1000 - 5000));
+            assert_eq!(batch.bytes("caption").unwrap()[row], caption(*record as usize));
+            let red = batch["image"].as_slice::<f32>().unwrap()[row * 48];
+            assert!(
+                (red - *record as f32).abs() < 0.01 || (red - *record as f32 / 255.0).abs() < 0.01,
+                "{red} {record}"
+            );
+        }
+    }
+    assert_eq!(seen.len(), 37);
+}
+
+#[test]
+fn epochs_repeat_and_resume_with_any_workers_and_little_memory() {
+    let dir = folder();
+    let dataset = sound(open(dir.path().display().to_string()).split("train").columns(FIELDS));
+    let first = loader(&dataset, |b| b.workers(1));
+    let all = drain(first.epochs(0..2)).unwrap();
+    told(&all[..10]);
+    let want = rows(&all);
+    // The least budget holds one row group.
+    let base = builder(Arc::clone(&dataset)).batch_size(4).workers(3).memory_budget(1);
+    let least = base.transform(Transform::new().resize_exact(4, 4)).build_blocking().unwrap_err();
+    assert!(least.to_string().contains("a row group, which can be written smaller"), "{least}");
+    let words = least.to_string();
+    let mut words = words.split("the least that works is ").nth(1).unwrap().split(' ');
+    let (number, unit) = (words.next().unwrap().parse::<u64>().unwrap(), words.next().unwrap());
+    let budget = number << if unit.starts_with("MiB") { 20 } else { 10 };
+    for workers in [1, 3] {
+        let again = loader(&dataset, |b| b.workers(workers).memory_budget(budget));
+        assert!(rows(&drain(again.epochs(0..2)).unwrap()) == want, "{workers} workers");
+    }
+    let rest = drain(first.resume(all[6].state()).unwrap()).unwrap();
+    assert!(rows(&rest) == want[7..10], "after a state: {} batches", rest.len());
+}
+
+#[test]
+fn a_bucket_gives_the_same_and_reads_each_group_once() {
+    let (dir, server) = (folder(), S3Server::start());
+    server.put_folder(dir.path(), "set");
+    let local = sound(open(dir.path().display().to_string()).split("train").columns(FIELDS));
+    let remote = opened(open_source(server.source("set")).split("train").columns(FIELDS)).unwrap();
+    assert_eq!(remote.fingerprint(), local.fingerprint());
+    let opening = server.gets();
+    assert!(opening <= 2, "a footer of each file: {opening}");
+    let want = rows(&drain(loader(&local, |b| b).epoch(0)).unwrap());
+    let all = drain(loader(&remote, |b| b).epoch(0)).unwrap();
+    assert!(rows(&all) == want);
+    assert_eq!(server.gets() - opening, 3 * FIELDS.len(), "each column of each group once");
+    let resumed = drain(loader(&remote, |b| b).resume(all[5].state()).unwrap()).unwrap();
+    assert!(rows(&resumed) == want[6..]);
+}
+
+fn fails(bytes: &[u8]) -> Error {
+    let dataset = match opened(open_source(holding(bytes))) {
+        Ok(dataset) => dataset,
+        Err(error) => return error,
+    };
+    let errors = (0..dataset.len()).map(|record| values(&*dataset, record));
+    errors.filter_map(Result::err).next().expect("something is wrong")
+}
+
+#[test]
+fn damage_is_told_with_file_row_group_and_column() {
+    let plain = usual().set_compression(Compression::UNCOMPRESSED).set_dictionary_enabled(false);
+    let bytes = file(0, &[4, 30], Some(FEATURES), plain);
+    let error = fails(&bytes[..bytes.len() - 3]);
+    assert!(error.to_string().contains("does not end as Parquet files do") && error.to_string().contains("a.parquet"));
+    assert!(fails(b"PAR1").to_string().contains("4 bytes are no Parquet file"));
+    let mut long = bytes.clone();
+    let at = long.len() - 8;
+    long[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(fails(&long).to_string().contains("a footer of 4294967295 bytes"), "{}", fails(&long));
+    let mut noise = bytes.clone();
+    let footer = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    noise[at - footer..at].fill(0xff);
+    assert!(fails(&noise).to_string().contains("the footer is no Thrift"), "{}", fails(&noise));
+
+    // The second group's pages of pictures: the last picture's length, and the header before it.
+    let dataset = opened(open_source(holding(&bytes))).unwrap();
+    let range = dataset.plan(33, SampleRng::new(0, 0, 33)).unwrap().shared[0].extents[0].range.clone();
+    let mut lies = bytes.clone();
+    let last = picture(33);
+    let place = lies[..range.end as usize].windows(last.len()).rposition(|w| w == last).unwrap();
+    lies[place - 4..place].copy_from_slice(&1_000_000u32.to_le_bytes());
+    let error = fails(&lies);
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(text.contains("a.parquet, row group 1, column image @") && text.contains("row 29 of the group"), "{text}");
+    // As opening finds them, where it looks what a column holds.
+    let mut headless = file(0, &[4], None, usual());
+    headless[4] = 0xff;
+    let text = fails(&headless).to_string();
+    assert!(text.contains("a.parquet, column image @ 4..") && text.contains("without a page header"), "{text}");
+    let mut headless = bytes.clone();
+    headless[range.start as usize] = 0xff;
+    let text = fails(&headless).to_string();
+    assert!(text.contains("no page header before row 0") && text.contains("row group 1, column image"), "{text}");
+}
+
+#[test]
+fn what_is_not_read_names_the_way_out() {
+    let deltas = usual()
+        .set_dictionary_enabled(false)
+        .set_column_encoding(ColumnPath::from("caption"), Encoding::DELTA_BYTE_ARRAY);
+    let bytes = file(0, &[4], None, deltas);
+    let error = fails(&bytes);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("column `caption` of row group 0") && text.contains("DELTA_BYTE_ARRAY"), "{text}");
+    check_one(&sound(open_source(holding(&bytes)).columns(["image"])));
+    let odd = FEATURES.replace("[\"cat\", \"dog\", \"owl\"]", "[\"cat\"]");
+    let error = fails(&file(0, &[4], Some(&odd), usual())).to_string();
+    assert!(error.contains("label 1 of row 1 of the group is not among the classes"), "{error}");
+    assert!(error.contains("columns([\"image\"])"), "{error}");
+    let labels = opened(open_source(holding(&bytes)).labels("x.csv")).unwrap_err().to_string();
+    assert!(labels.contains("hold their labels themselves"), "{labels}");
+    assert!(fails(&file(0, &[], None, usual())).to_string().contains("hold no rows"));
+    let others = Tracker::holding([("a.parquet", bytes), ("b.parquet", other())]).inline_source();
+    let error = opened(open_source(others).columns(["n"])).unwrap_err().to_string();
+    assert!(
+        error.contains("column `n` is not where it is in the first file") && error.contains("b.parquet"),
+        "{error}"
+    );
+}
+
+/// A file of one image of `length` zeros after the signature, with `edit` done to it.
+fn bomb(compression: Compression, length: usize, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type("message rows { required binary image; }").unwrap());
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(::parquet::file::properties::EnabledStatistics::None);
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let value = [&b"\x89PNG\r\n\x1a\n"[..], &vec![0; length]].concat();
+    column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(value)], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    let mut bytes = writer.into_inner().unwrap();
+    edit(&mut bytes);
+    bytes
+}
+
+/// The varint of a Thrift integer.
+fn zigzag(value: u64) -> Vec<u8> {
+    let (mut left, mut bytes) = (value << 1, Vec::new());
+    while left >= 0x80 {
+        bytes.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    bytes.push(left as u8);
+    bytes
+}
+
+#[test]
+fn pages_that_are_larger_than_they_say_are_not_unpacked() {
+    let length = 3_000_000;
+    let gzip = || Compression::GZIP(Default::default());
+    for compression in [gzip(), Compression::SNAPPY, Compression::LZ4_RAW] {
+        let sound = bomb(compression, length, |_| {});
+        let dataset = opened(open_source(holding(&sound))).unwrap();
+        assert!(matches!(&values(&*dataset, 0).unwrap()[..], [Value::Encoded(all)] if all.len() == length + 8));
+        // The size in the page's header, which takes 4 bytes as the others do; the footer keeps the true one.
+        let told = zigzag(length as u64 + 12);
+        let saying = |size: u64| {
+            fails(&bomb(compression, length, |bytes| {
+                let at = bytes.windows(4).position(|w| w == told).expect("the page's header");
+                bytes[at..at + 4].copy_from_slice(&zigzag(size));
+            }))
+        };
+        let less = saying(2_000_000);
+        assert_eq!(less.kind(), ErrorKind::Corrupt, "{compression:?}: {less}");
+        assert!(less.to_string().contains("its header says 2000000") || less.to_string().contains("LZ4"), "{less}");
+        let more = saying(100_000_000).to_string();
+        assert!(more.contains("its pages have more than the") && more.contains("that the footer says"), "{more}");
+    }
+}
+
+#[test]
+fn a_dictionary_that_lies_about_its_values_sets_nothing_aside() {
+    let bytes = file(0, &[4], Some(FEATURES), usual().set_compression(Compression::UNCOMPRESSED));
+    let dataset = opened(open_source(holding(&bytes)).columns(["caption"])).unwrap();
+    let range = dataset.plan(0, SampleRng::new(0, 0, 0)).unwrap().shared[0].extents[0].range.clone();
+    // The dictionary's header: type 2, sizes, then a struct of count (4 values) and encoding.
+    let chunk = &bytes[range.start as usize..range.end as usize];
+    let at = chunk.windows(4).position(|w| w == [0x4c, 0x15, 8, 0x15]).expect("the dictionary's header") + 2;
+    for (count, what) in [(5, "a dictionary of 5 values is cut"), (63, "a dictionary of 63 values is cut")] {
+        let mut lies = bytes.clone();
+        lies[range.start as usize + at] = count << 1;
+        let error = values(&*opened(open_source(holding(&lies)).columns(["caption"])).unwrap(), 0).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    // Fewer than the rows refer to.
+    let mut lies = bytes.clone();
+    lies[range.start as usize + at] = 1 << 1;
+    let error = values(&*opened(open_source(holding(&lies)).columns(["caption"])).unwrap(), 0).unwrap_err().to_string();
+    assert!(error.contains("row 1 of the group has a value beyond its page or its dictionary"), "{error}");
+}
+
+#[test]
+fn shards_are_prepared_of_row_groups() {
+    use infeed::prepare::{Prepare, Store};
+    let (dir, out) = (folder(), tempfile::tempdir().unwrap());
+    let dataset = sound(open(dir.path().display().to_string()).split("train").columns(["image", "label"]));
+    let url = out.path().join("shards").display().to_string();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // A few rows in each, as the mean row of the largest group says.
+    let most = dataset.largest_read() * 5;
+    let prepare = Prepare::new(Arc::clone(&dataset), url.clone()).store(Store::Keep).shard_size(most);
+    runtime.block_on(prepare.run()).unwrap();
+    let shards =
+        fs::read_dir(&url).unwrap().filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "tar"));
+    assert_eq!(shards.count(), 8, "37 rows by 5");
+    let tars = sound(open(&url));
+    assert_eq!((tars.format(), tars.len(), &tars.schema().classes), ("tar", 37, &dataset.schema().classes));
+    let of_tar = |record: u64| {
+        let plan = tars.plan(record, SampleRng::new(0, 0, record)).unwrap();
+        let bytes: Vec<Bytes> =
+            plan.extents.iter().map(|extent| futures::executor::block_on(extent.read()).unwrap()).collect();
+        tars.parse(record, &plan, &bytes).unwrap().values.into_vec()
+    };
+    for record in 0..37 {
+        let found = of_tar(record);
+        // Behind them the key.
+        let [Value::Encoded(image), Value::Label(label), Value::Bytes(_)] = &found[..] else {
+            panic!("other fields: {found:?}")
+        };
+        assert_eq!((&image[..], *label), (&picture(record as usize)[..], record as i64 % 3));
+    }
+}
+
+fn check_one(dataset: &Arc<dyn Dataset>) {
+    assert!(matches!(&values(&**dataset, 2).unwrap()[..], [Value::Encoded(image)] if image[..] == picture(2)));
+}
+
+/// A file with one column.
+fn other() -> Vec<u8> {
+    let schema = Arc::new(parse_message_type("message rows { required int32 n; }").unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(usual().build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[1, 2], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(300, 20_000)))]
+
+    /// Flipped bits and cut files: errors or rows, no panic; nothing longer than the plan says.
+    #[test]
+    fn damage_anywhere_is_an_error_or_rows(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), in_footer: bool,
+        cut in prop::option::weighted(0.1, any::<prop::sample::Index>()), kind in 0usize..8,
+    ) {
+        static FILES: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
+        let files = FILES.get_or_init(|| {
+            let plain = usual().set_compression(Compression::UNCOMPRESSED);
+            let gzip = usual().set_compression(Compression::GZIP(Default::default()));
+            let ours = [usual(), plain, gzip].map(|properties| file(0, &[6, 3], Some(FEATURES), properties));
+            let others = ["v2-zstd-dictionary", "v2-lz4-deltas", "categories", "duckdb-v2-zstd", "polars-zstd"];
+            ours.into_iter().chain(others.map(golden)).collect()
+        });
+        let mut bytes = files[kind].clone();
+        let footer = bytes.len() - 8 - u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().unwrap()) as usize;
+        for (at, flip) in flips {
+            let at = if in_footer { footer + at.index(bytes.len() - footer) } else { at.index(footer) };
+            bytes[at] ^= flip;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let calm = catch_unwind(AssertUnwindSafe(|| {
+            let Ok(dataset) = opened(open_source(holding(&bytes))) else { return };
+            for record in 0..dataset.len().min(20) {
+                let plan = dataset.plan(record, SampleRng::new(0, 0, record)).unwrap();
+                // What a lying footer asks for is refused by the loader's budget.
+                if plan.shared.iter().map(|part| part.bytes).sum::<u64>() < 64 << 20 {
+                    let _ = values(&*dataset, record);
+                }
+            }
+        }));
+        prop_assert!(calm.is_ok());
+    }
+}

@@ -1,0 +1,430 @@
+//! From the pages of a column chunk to a table of its values.
+//!
+//! | column | decoded |
+//! |---|---|
+//! | bytes | for each row `u64`: place, and length above it (`NULL`: none); then the pages |
+//! | numbers | for each row a byte, 1 where there is a value; then the values in the machine's order |
+//!
+//! The footer is read by the `parquet` crate, pages are not, though it can (60.1 was looked at):
+//!
+//! - **A header may lie.** The crate sets aside what a page's header asks for (a dictionary of 2³¹ values: 64 GiB, which
+//!   ends the process), inflates gzip without a bound and panics at levels beyond their page. Here nothing is set aside or
+//!   unpacked beyond what the footer said, and that was compared with the loader's memory.
+//! - **One copy.** A part that records share is one piece of memory of a known size: bytes stay where their page was
+//!   unpacked, the table tells where. The crate gives values one by one, to be copied again, and a value of a dictionary as
+//!   often as it is used.
+//! - **No C.** Its zstd is a build of the C library.
+
+use std::ops::Range;
+
+use super::{
+    damaged,
+    encodings::{Hybrid, PLAIN, PLAIN_DICTIONARY, RLE, Values, name_of, place, plain_bytes, whole},
+    thrift::{PageHeader, PageKind, page_header},
+    unpack::{Codec, MOST_RATIO, no_memory, unpack},
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A row of bytes without a value.
+const NULL: u64 = u64::MAX;
+
+/// Type of the values as they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Physical {
+    Bool,
+    I32,
+    I64,
+    F32,
+    F64,
+    Bytes,
+}
+
+impl Physical {
+    /// Bytes of a decoded value; of bytes, of its place.
+    pub(super) const fn size(self) -> usize {
+        match self {
+            Self::Bool => 1,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 | Self::Bytes => 8,
+        }
+    }
+}
+
+/// What the footer tells of a column chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    pub(super) physical: Physical,
+    pub(super) codec: Codec,
+    pub(super) rows: u32,
+    /// Level of a value that is there; 0 where all are.
+    pub(super) defined: u8,
+    /// Bytes of all pages and their headers, unpacked.
+    pub(super) unpacked: u32,
+}
+
+impl Chunk {
+    /// Bytes of the table before the pages; for numbers there is nothing else.
+    const fn table(&self) -> usize {
+        self.rows as usize * if matches!(self.physical, Physical::Bytes) { 8 } else { 1 + self.physical.size() }
+    }
+
+    /// The most bytes that the places of a dictionary take. Most have no more values than rows; one of categories may be
+    /// written whole into each group, and is rarely longer than the usual limit of writers, 1 MiB.
+    fn places(&self) -> u64 {
+        if self.physical == Physical::Bytes {
+            (u64::from(self.rows) * 4).max(1 << 20).min(self.unpacked.into())
+        } else {
+            0
+        }
+    }
+
+    /// The most bytes of the decoded column, what is needed to make it included.
+    pub(super) fn decoded(&self) -> u64 {
+        // Of numbers: a page and a dictionary are unpacked beside the table.
+        self.table() as u64 + u64::from(self.unpacked) + self.places()
+    }
+}
+
+/// The value of a row of bytes in a decoded column.
+pub(super) fn bytes_of(decoded: &[u8], row: usize) -> Result<Option<Range<usize>>> {
+    let place = row.checked_mul(8).and_then(|at| decoded.get(at..)?.first_chunk::<8>());
+    let place = u64::from_ne_bytes(*place.ok_or_else(|| damaged("the decoded column is cut"))?);
+    if place == NULL {
+        return Ok(None);
+    }
+    let (start, length) = (place as u32 as usize, (place >> 32) as usize);
+    let range = start..start.saturating_add(length);
+    if range.end > decoded.len() { Err(damaged("the decoded column is cut")) } else { Ok(Some(range)) }
+}
+
+/// The value of a row of numbers in a decoded column of so many rows.
+pub(super) fn number_of(decoded: &[u8], row: usize, chunk: &Chunk) -> Result<Option<Range<usize>>> {
+    let size = chunk.physical.size();
+    let start = chunk.rows as usize + row * size;
+    match (decoded.get(row), start + size <= decoded.len()) {
+        (Some(0), _) => Ok(None),
+        (Some(_), true) => Ok(Some(start..start + size)),
+        _ => Err(damaged("the decoded column is cut")),
+    }
+}
+
+/// Decodes all pages of a chunk, which lies at `base` in its file.
+pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> {
+    let mut column = Column::new(chunk, bytes.len())?;
+    let mut at = 0;
+    while column.row < chunk.rows as usize {
+        let rest = &bytes[at.min(bytes.len())..];
+        let row = column.row;
+        let near = |e: Error, length: usize| e.at_range(base + at as u64..base + (at + length) as u64);
+        let (header, length) = page_header(rest)
+            .ok_or_else(|| near(damaged(format!("no page header before row {row} of the group")), rest.len()))?;
+        let end = length + header.packed as usize;
+        let body = rest.get(length..end);
+        let body =
+            body.ok_or_else(|| near(damaged(format!("the page of row {row} of the group is cut")), rest.len()))?;
+        column.page(&header, body).map_err(|e| near(e, end))?;
+        at += end;
+    }
+    Ok(column.out)
+}
+
+/// The first value of a column of bytes, out of the first page of a chunk.
+pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut column = Column::new(chunk, body.len())?;
+    column.page(header, body)?;
+    if let Dictionary::Places(places) = &column.dictionary {
+        let value = places.first().and_then(|start| plain_bytes(&column.out, *start as usize));
+        return Ok(value.map(|value| column.out[value].to_vec()));
+    }
+    for row in 0..column.row {
+        if let Some(place) = bytes_of(&column.out, row)? {
+            return Ok(Some(column.out[place].to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// A column that is being decoded.
+struct Column<'a> {
+    chunk: &'a Chunk,
+    out: Vec<u8>,
+    /// Rows that are done.
+    row: usize,
+    /// Bytes that were unpacked.
+    unpacked: u64,
+    dictionary: Dictionary,
+    /// A page of numbers.
+    page: Vec<u8>,
+}
+
+/// The values that pages of places refer to.
+enum Dictionary {
+    None,
+    /// Where bytes begin in the decoded column, behind their length.
+    Places(Vec<u32>),
+    /// Numbers as they are stored.
+    Numbers(Vec<u8>),
+}
+
+impl<'a> Column<'a> {
+    /// A column whose pages are unpacked out of so many bytes.
+    fn new(chunk: &'a Chunk, packed: usize) -> Result<Self> {
+        let is_bytes = chunk.physical == Physical::Bytes;
+        // At once and exactly, for what grows takes twice as much. Zstd alone packs closer, and so closely nothing usual.
+        let pages = if is_bytes { (chunk.unpacked as usize).min(packed.saturating_mul(MOST_RATIO)) } else { 0 };
+        let mut out = Vec::new();
+        out.try_reserve_exact(chunk.table() + pages).map_err(|_| no_memory(chunk.table() + pages))?;
+        // No row has a value yet.
+        out.resize(chunk.table(), if is_bytes { 0xff } else { 0 });
+        Ok(Self { chunk, out, row: 0, unpacked: 0, dictionary: Dictionary::None, page: Vec::new() })
+    }
+
+    fn page(&mut self, header: &PageHeader, body: &[u8]) -> Result<()> {
+        self.unpacked += u64::from(header.unpacked);
+        if self.unpacked > u64::from(self.chunk.unpacked) {
+            let what = format!("its pages have more than the {} bytes that the footer says", self.chunk.unpacked);
+            return Err(damaged(what));
+        }
+        let left = self.chunk.rows as usize - self.row;
+        if header.kind != PageKind::Dictionary && header.values as usize > left {
+            return Err(damaged(format!("a page of {} values where {left} rows are left", header.values)));
+        }
+        let (levels, body, codec) = match header.kind {
+            PageKind::Other => return Ok(()),
+            PageKind::DataV2 { repetition, definition, compressed } => {
+                let (from, to) = (repetition as usize, repetition as usize + definition as usize);
+                let levels = body.get(from..to).ok_or_else(|| damaged("the levels of a page are cut"))?;
+                (Some(levels), &body[to..], if compressed { self.chunk.codec } else { Codec::None })
+            }
+            PageKind::Data | PageKind::Dictionary => (None, body, self.chunk.codec),
+        };
+        let outside = match header.kind {
+            PageKind::DataV2 { repetition, definition, .. } => u64::from(repetition) + u64::from(definition),
+            _ => 0,
+        };
+        let length = u64::from(header.unpacked).checked_sub(outside);
+        let length = length.ok_or_else(|| damaged("a page is shorter than its levels"))? as usize;
+        // Bytes stay where they are unpacked.
+        let table = if self.chunk.physical == Physical::Bytes { self.out.len() } else { 0 };
+        if self.chunk.physical == Physical::Bytes {
+            unpack(codec, body, length, &mut self.out)?;
+        } else {
+            self.page.clear();
+            unpack(codec, body, length, &mut self.page)?;
+        }
+        if header.kind == PageKind::Dictionary {
+            self.keep_dictionary(header, table)
+        } else {
+            self.values(header, levels, table)
+        }
+    }
+
+    /// `from`: where the page begins in `out`.
+    fn keep_dictionary(&mut self, header: &PageHeader, from: usize) -> Result<()> {
+        let first = matches!(self.dictionary, Dictionary::None) && self.row == 0;
+        if !matches!(header.encoding, PLAIN | PLAIN_DICTIONARY) || !first {
+            return Err(damaged("a dictionary that is not plain, or not the first page"));
+        }
+        let count = header.values as usize;
+        let cut = || damaged(format!("a dictionary of {count} values is cut"));
+        if self.chunk.physical != Physical::Bytes {
+            let length = count.saturating_mul(self.chunk.physical.size());
+            if length > self.page.len() {
+                return Err(cut());
+            }
+            self.page.truncate(length);
+            self.dictionary = Dictionary::Numbers(std::mem::take(&mut self.page));
+            return Ok(());
+        }
+        // The length of each takes 4 bytes.
+        if count.saturating_mul(4) > self.out.len() - from {
+            return Err(cut());
+        }
+        if count as u64 * 4 > self.chunk.places() {
+            let what = format!("a dictionary of {count} values for {} rows", self.chunk.rows);
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .hint("write the column without a dictionary, or the file with larger row groups"));
+        }
+        let (mut places, mut at) = (Vec::new(), from + 4);
+        places.try_reserve_exact(count).map_err(|_| no_memory(count * 4))?;
+        for _ in 0..count {
+            // Columns end below 4 GiB.
+            places.push(at as u32);
+            at = plain_bytes(&self.out, at).ok_or_else(cut)?.end + 4;
+        }
+        self.dictionary = Dictionary::Places(places);
+        Ok(())
+    }
+
+    /// `from`: where the page begins in `out`.
+    fn values(&mut self, header: &PageHeader, levels: Option<&[u8]>, from: usize) -> Result<()> {
+        let (rows, count) = (self.chunk.rows as usize, header.values as usize);
+        let is_bytes = self.chunk.physical == Physical::Bytes;
+        let table = if is_bytes { rows * 8 } else { self.out.len() };
+        let (places, pages) = self.out.split_at_mut(table);
+        let page = if is_bytes { &pages[from - table..] } else { &self.page[..] };
+        let (levels, page, from) = match (levels, self.chunk.defined) {
+            (_, 0) => (None, page, from),
+            (Some(levels), _) => (Some(levels), page, from),
+            (None, _) => {
+                if header.levels != RLE {
+                    let what = format!("levels are encoded as {}", name_of(header.levels));
+                    return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with a newer writer"));
+                }
+                let (length, rest) = page.split_first_chunk::<4>().ok_or_else(|| damaged("a page without levels"))?;
+                let length = u32::from_le_bytes(*length) as usize;
+                let levels = rest.get(..length).ok_or_else(|| damaged("the levels of a page are cut"))?;
+                (Some(levels), &rest[length..], from + 4 + length)
+            }
+        };
+        let defined = u32::from(self.chunk.defined);
+        let mut levels = levels.map(|levels| Hybrid::new(levels, u32::BITS - defined.leading_zeros()));
+        let mut values = Values::new((header.encoding, header.values), self.chunk.physical, page, from)?;
+        let size = self.chunk.physical.size();
+        for row in self.row..self.row + count {
+            let level = match &mut levels {
+                Some(levels) => levels.next().ok_or_else(|| damaged("the levels of a page are cut"))?,
+                None => defined,
+            };
+            if level > defined {
+                return Err(damaged(format!("a level of {level}, the schema has {defined}")));
+            }
+            if level < defined {
+                continue;
+            }
+            let value = match &mut values {
+                Values::Places(runs) => runs.next().and_then(|at| self.dictionary.get(at as usize, size, table, pages)),
+                others => others.next(),
+            };
+            let value = value.ok_or_else(|| {
+                damaged(format!("row {row} of the group has a value beyond its page or its dictionary"))
+            })?;
+            if is_bytes {
+                places[row * 8..row * 8 + 8].copy_from_slice(&value.to_ne_bytes());
+                continue;
+            }
+            places[row] = 1;
+            let at = rows + row * size;
+            match size {
+                // Truth is 1 or 0, whatever a dictionary holds.
+                1 => places[at] = u8::from(value != 0),
+                4 => places[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes()),
+                _ => places[at..at + 8].copy_from_slice(&value.to_ne_bytes()),
+            }
+        }
+        self.row += count;
+        Ok(())
+    }
+}
+
+impl Dictionary {
+    /// Value `at`: bits of a number of `size` bytes, or the place of bytes in `pages`, which begin at `table`.
+    fn get(&self, at: usize, size: usize, table: usize, pages: &[u8]) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Numbers(values) => {
+                let from = at.checked_mul(size)?;
+                whole(values.get(from..from.checked_add(size)?)?)
+            }
+            Self::Places(places) => {
+                let start = *places.get(at)? as usize;
+                let value = plain_bytes(pages, start - table)?;
+                place(start, value.len() as u32)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A page with its header: kind, sizes, number of values and encoding.
+    fn page(kind: u8, unpacked: usize, values: u8, encoding: u8, body: &[u8]) -> Vec<u8> {
+        let int = |value: usize| [(value << 1) as u8 | 0x80, (value >> 6) as u8];
+        let (unpacked, packed) = (int(unpacked), int(body.len()));
+        let head = [0x15, kind << 1, 0x15, unpacked[0], unpacked[1], 0x15, packed[0], packed[1]];
+        // Fields 5 of a data page, 7 of a dictionary.
+        let about = [if kind == 0 { 0x2c } else { 0x4c }, 0x15, values << 1, 0x15, encoding << 1, 0, 0];
+        [&head[..], &about, body].concat()
+    }
+
+    #[test]
+    fn a_column_takes_what_was_promised_and_no_more() {
+        let value = |length: usize| [&(length as u32).to_le_bytes()[..], &vec![7; length]].concat();
+        let gzip = |bytes: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let (first, second) = ([value(900), value(0)].concat(), value(2000));
+        let pages = [page(0, first.len(), 2, 0, &gzip(&first)), page(0, second.len(), 1, 0, &gzip(&second))].concat();
+        let unpacked = (first.len() + second.len() + 30) as u32;
+        let chunk = Chunk { physical: Physical::Bytes, codec: Codec::Gzip, rows: 3, defined: 0, unpacked };
+        let out = decode(&chunk, &pages, 0).unwrap();
+        assert_eq!(out.capacity(), chunk.table() + unpacked as usize, "grown");
+        assert!(out.capacity() as u64 <= chunk.decoded());
+        let lengths = [0, 1, 2].map(|row| bytes_of(&out, row).unwrap().unwrap().len());
+        assert_eq!(lengths, [900, 0, 2000]);
+        // A footer that promises too little.
+        let chunk = Chunk { unpacked: 2000, ..chunk };
+        assert!(decode(&chunk, &pages, 0).unwrap_err().to_string().contains("more than the 2000 bytes"));
+    }
+
+    #[test]
+    fn values_of_a_dictionary_lie_there_once() {
+        let words = [&[3, 0, 0, 0][..], b"cat", &[0, 0, 0, 0], &[2, 0, 0, 0], b"ox", &[1, 0, 0, 0], b"?"].concat();
+        // Width 2; a run of five 2s; eight packed: 0 1 2 3 0 1 2 3.
+        let places = [2, 10, 2, 3, 0b1110_0100, 0b1110_0100];
+        let pages = [page(2, words.len(), 4, 0, &words), page(0, places.len(), 13, 8, &places)].concat();
+        let chunk = Chunk { physical: Physical::Bytes, codec: Codec::None, rows: 13, defined: 0, unpacked: 80 };
+        let out = decode(&chunk, &pages, 0).unwrap();
+        let all: Vec<&[u8]> = (0..13).map(|row| &out[bytes_of(&out, row).unwrap().unwrap()]).collect();
+        let [cat, none, ox, what] = [&b"cat"[..], b"", b"ox", b"?"];
+        assert_eq!(all, [ox, ox, ox, ox, ox, cat, none, ox, what, cat, none, ox, what]);
+        assert_eq!(bytes_of(&out, 0).unwrap(), bytes_of(&out, 11).unwrap());
+        let error = |pages: &[Vec<u8>]| decode(&chunk, &pages.concat(), 0).unwrap_err().to_string();
+        let (dictionary, values) = (page(2, words.len(), 4, 0, &words), page(0, places.len(), 13, 8, &places));
+        assert!(error(std::slice::from_ref(&values)).contains("row 0 of the group has a value beyond"));
+        assert!(error(&[dictionary.clone(), dictionary.clone()]).contains("not the first page"));
+        assert!(error(&[page(2, words.len(), 3, 0, &words), values.clone()]).contains("row 8 of the group"));
+        // Wider than its two bits.
+        let wide = page(0, 3, 13, 8, &[2, 26, 4]);
+        assert!(error(&[dictionary, wide]).contains("row 0 of the group has a value beyond"));
+        // As numbers: 7 and 9.
+        let numbers = [7i32.to_le_bytes(), 9i32.to_le_bytes()].concat();
+        let places = [1, 3, 0b10];
+        let pages = [page(2, 8, 2, 0, &numbers), page(0, 3, 3, 8, &places)].concat();
+        let chunk = Chunk { physical: Physical::I32, codec: Codec::None, rows: 3, defined: 0, unpacked: 60 };
+        let out = decode(&chunk, &pages, 0).unwrap();
+        let all: Vec<&[u8]> = (0..3).map(|row| &out[number_of(&out, row, &chunk).unwrap().unwrap()]).collect();
+        assert_eq!(all, [7i32, 9, 7].map(i32::to_ne_bytes));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_values_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0usize..6, encoding in 0u32..10,
+            defined in 0u8..3, rows in 0u32..50, values in 0u32..60, packed in 0u32..250,
+        ) {
+            use Physical::{Bool, Bytes, F32, F64, I32, I64};
+            let physical = [Bool, Bytes, F32, F64, I32, I64][kind];
+            for codec in [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Lz4, Codec::Zstd] {
+                let chunk = Chunk { physical, codec, rows, defined, unpacked: 300 };
+                let _ = decode(&chunk, &bytes, 0);
+                for kind in [PageKind::Data, PageKind::Dictionary, PageKind::DataV2 { repetition: 0, definition: 3, compressed: true }] {
+                    let header = PageHeader { kind, packed, unpacked: packed, values, encoding, levels: RLE };
+                    let mut column = Column::new(&chunk, bytes.len()).unwrap();
+                    let _ = column.page(&header, &bytes);
+                    if column.page(&header, &bytes).is_ok() && physical == Bytes {
+                        for row in 0..column.row {
+                            bytes_of(&column.out, row).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

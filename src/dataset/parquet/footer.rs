@@ -1,0 +1,189 @@
+//! What the end of a Parquet file tells: columns, row groups, where their chunks lie.
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use ::parquet::{
+    basic::{Compression, ConvertedType, Encoding, LogicalType, Type},
+    file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader},
+    schema::types::ColumnDescriptor,
+};
+
+use super::{
+    damaged,
+    decode::{Chunk, Physical},
+    thrift::check_schema,
+    unpack::Codec,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    source::{Object, Source},
+};
+
+const MAGIC: &[u8] = b"PAR1";
+/// What is read of a file's end at first.
+const TAIL: u64 = 64 << 10;
+/// The longest footer. One of a thousand row groups of ten columns has about 1 MB.
+const LONGEST: u64 = 16 << 20;
+/// Rows of a group: its tables are kept within 16 bytes a row beside the pages.
+const MOST_ROWS: i64 = 1 << 24;
+
+/// A column without columns below it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Leaf {
+    pub(super) path: Vec<String>,
+    /// Why it is not read, else its type.
+    pub(super) physical: std::result::Result<Physical, &'static str>,
+    pub(super) text: bool,
+    /// Level of a value that is there.
+    pub(super) defined: u8,
+}
+
+/// A column chunk: where it lies, or why it is not read.
+pub(super) type Place = std::result::Result<(Chunk, Range<u64>), String>;
+
+/// Rows that lie together, with a chunk for each leaf.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) rows: u32,
+    pub(super) chunks: Vec<Place>,
+}
+
+#[derive(Debug)]
+pub(super) struct Footer {
+    pub(super) leaves: Vec<Leaf>,
+    pub(super) groups: Vec<Group>,
+    /// What Hugging Face's `datasets` writes of the columns.
+    pub(super) features: Option<serde_json::Value>,
+}
+
+/// Reads the footer of a file: one request, or two when it is long.
+pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
+    let size = object.size;
+    if size < 12 {
+        return Err(damaged(format!("{size} bytes are no Parquet file")));
+    }
+    let part = |range: Range<u64>| {
+        let mut extent = object.extent(source);
+        extent.range = range;
+        extent
+    };
+    let mut from = size.saturating_sub(TAIL);
+    let mut tail = part(from..size).read().await?;
+    let (length, magic) =
+        tail[tail.len().saturating_sub(8)..].split_first_chunk::<4>().ok_or_else(|| damaged("cut"))?;
+    if magic == b"PARE" {
+        return Err(Error::new(ErrorKind::Unsupported, "an encrypted Parquet file").hint("write it without encryption"));
+    }
+    if magic != MAGIC {
+        return Err(damaged("the file does not end as Parquet files do, with PAR1"));
+    }
+    let length = u64::from(u32::from_le_bytes(*length));
+    let start = (size - 8).checked_sub(length).filter(|start| *start >= 4);
+    let start = start.ok_or_else(|| damaged(format!("a footer of {length} bytes in a file of {size}")))?;
+    if length > LONGEST {
+        let what = format!("a footer of {length} bytes, {LONGEST} are read");
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .hint("write the file with fewer row groups or columns, or as several files"));
+    }
+    if start < from {
+        tail = part(start..size).read().await?;
+        from = start;
+    }
+    let footer = tail.slice((start - from) as usize..(size - 8 - from) as usize);
+    parse(&footer, start)
+}
+
+/// Cuts a footer. Column chunks lie before `end`.
+pub(super) fn parse(footer: &[u8], end: u64) -> Result<Footer> {
+    // Who builds the schema recurses as deep as it goes, which no guard stops.
+    check_schema(footer)?;
+    let read = || {
+        let metadata = ParquetMetaDataReader::decode_metadata(footer);
+        metadata.map_err(|e| damaged("the footer is not sound").with_source(e)).and_then(|found| cut(&found, end))
+    };
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged("the reader of footers panicked")))
+}
+
+fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
+    let about = found.file_metadata();
+    let leaves: Vec<Leaf> = about.schema_descr().columns().iter().map(|column| leaf(column)).collect();
+    let mut groups = Vec::with_capacity(found.num_row_groups());
+    let mut all = 0i64;
+    for (number, group) in found.row_groups().iter().enumerate() {
+        let rows = group.num_rows();
+        if rows > MOST_ROWS {
+            let what = format!("row group {number} has {rows} rows, {MOST_ROWS} are read");
+            return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with smaller row groups"));
+        }
+        let sound = u32::try_from(rows).ok().filter(|_| group.num_columns() == leaves.len());
+        let rows = sound.ok_or_else(|| damaged(format!("row group {number} has {rows} rows or other columns")))?;
+        all += i64::from(rows);
+        let chunk = |(column, leaf)| place(column, leaf, rows, end);
+        let chunks = group.columns().iter().zip(&leaves).map(chunk).collect();
+        groups.push(Group { rows, chunks });
+    }
+    if all != about.num_rows() {
+        return Err(damaged(format!("row groups of {all} rows, the footer says {}", about.num_rows())));
+    }
+    let features = about.key_value_metadata().and_then(|pairs| pairs.iter().find(|pair| pair.key == "huggingface"));
+    let features = features.and_then(|pair| serde_json::from_str::<serde_json::Value>(pair.value.as_deref()?).ok());
+    let features = features.map(|mut told| told["info"]["features"].take()).filter(serde_json::Value::is_object);
+    Ok(Footer { leaves, groups, features })
+}
+
+fn leaf(column: &ColumnDescriptor) -> Leaf {
+    let physical = match column.physical_type() {
+        _ if column.max_rep_level() > 0 => Err("a list"),
+        Type::BOOLEAN => Ok(Physical::Bool),
+        Type::INT32 => Ok(Physical::I32),
+        Type::INT64 => Ok(Physical::I64),
+        Type::FLOAT => Ok(Physical::F32),
+        Type::DOUBLE => Ok(Physical::F64),
+        Type::BYTE_ARRAY => Ok(Physical::Bytes),
+        Type::INT96 => Err("INT96"),
+        Type::FIXED_LEN_BYTE_ARRAY => Err("of bytes of fixed length"),
+    };
+    let text = matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json | LogicalType::Enum))
+        || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
+    let defined = u8::try_from(column.max_def_level());
+    let physical = if defined.is_err() { Err("too deep") } else { physical };
+    Leaf { path: column.path().parts().to_vec(), physical, text, defined: defined.unwrap_or(0) }
+}
+
+fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Place {
+    let physical = leaf.physical.map_err(str::to_owned)?;
+    let rewrite =
+        |what: String| format!("{what}; write it again, plain or with a dictionary, with Snappy, gzip or zstd");
+    let codec = match column.compression() {
+        Compression::UNCOMPRESSED => Codec::None,
+        Compression::SNAPPY => Codec::Snappy,
+        Compression::GZIP(_) => Codec::Gzip,
+        Compression::LZ4_RAW => Codec::Lz4,
+        Compression::ZSTD(_) => Codec::Zstd,
+        other => return Err(rewrite(format!("it is compressed with {other}"))),
+    };
+    if column.file_path().is_some() {
+        return Err("it lies in another file".to_owned());
+    }
+    if column.encodings().any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY) {
+        return Err(rewrite("it is encoded as DELTA_BYTE_ARRAY".to_owned()));
+    }
+    let data = column.data_page_offset();
+    let start = column.dictionary_page_offset().filter(|at| (1..data).contains(at)).unwrap_or(data);
+    let (start, length) = (u64::try_from(start).ok(), u64::try_from(column.compressed_size()).ok());
+    let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
+    let range = range.filter(|range| range.start >= 4 && range.end <= end);
+    let range = range.ok_or("the footer places it outside of the file; fetch the file again")?;
+    // Places in the decoded column are of 32 bits.
+    let most = i64::from(u32::MAX) - i64::from(rows) * 8;
+    let unpacked = Some(column.uncompressed_size()).filter(|size| *size <= most).map(u32::try_from);
+    let unpacked = unpacked.ok_or("it has 4 GiB or more; write the file with smaller row groups")?;
+    let unpacked = unpacked.map_err(|_| "its size is below 0; fetch the file again")?;
+    if column.num_values() != i64::from(rows) {
+        return Err(format!("it has {} values for {rows} rows; fetch the file again", column.num_values()));
+    }
+    Ok((Chunk { physical, codec, rows, defined: leaf.defined, unpacked }, range))
+}

@@ -1,0 +1,144 @@
+//! Pages as they are compressed.
+
+use std::io::Read;
+
+use super::damaged;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How much pages are unpacked at most: gzip's limit.
+pub(super) const MOST_RATIO: usize = 1032;
+
+/// How pages are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Codec {
+    None,
+    Snappy,
+    Gzip,
+    Lz4,
+    Zstd,
+}
+
+/// Puts exactly `length` bytes behind `out`, and sets no more aside than the input can hold.
+pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    let wrong = |found: usize| damaged(format!("a page of {found} bytes unpacked, its header says {length}"));
+    let failed = |name: &str, e: &dyn std::error::Error| damaged(format!("a page is no sound {name}: {e}"));
+    // Of values that are all none.
+    if length == 0 && input.is_empty() {
+        return Ok(());
+    }
+    let reserve = |out: &mut Vec<u8>, bytes: usize| out.try_reserve_exact(bytes).map_err(|_| no_memory(bytes));
+    match codec {
+        Codec::None => {
+            if input.len() != length {
+                return Err(wrong(input.len()));
+            }
+            reserve(out, length)?;
+            out.extend_from_slice(input);
+        }
+        Codec::Snappy => {
+            let found = snap::raw::decompress_len(input).map_err(|e| failed("Snappy", &e))?;
+            // 3 bytes give 64 at most.
+            if found != length || found / 32 > input.len() {
+                return Err(wrong(found));
+            }
+            reserve(out, length)?;
+            out.resize(start + length, 0);
+            let found = snap::raw::Decoder::new().decompress(input, &mut out[start..]);
+            let found = found.map_err(|e| failed("Snappy", &e))?;
+            if found != length {
+                return Err(wrong(found));
+            }
+        }
+        Codec::Lz4 => {
+            // A byte gives 255 at most.
+            if length / 256 > input.len() {
+                return Err(wrong(length));
+            }
+            reserve(out, length)?;
+            out.resize(start + length, 0);
+            let found = lz4_flex::block::decompress_into(input, &mut out[start..]);
+            let found = found.map_err(|e| failed("LZ4", &e))?;
+            if found != length {
+                return Err(wrong(found));
+            }
+        }
+        Codec::Gzip => {
+            reserve(out, length.min(input.len().saturating_mul(MOST_RATIO)))?;
+            let inflated = flate2::bufread::MultiGzDecoder::new(input).take(length as u64 + 1).read_to_end(out);
+            let found = inflated.map_err(|e| failed("gzip", &e))?;
+            if found != length {
+                return Err(wrong(found));
+            }
+        }
+        Codec::Zstd => {
+            reserve(out, length.min(input.len().saturating_mul(MOST_RATIO)))?;
+            // The decoder keeps what a frame refers back to: no more than the page, or the usual limit.
+            let window = ruzstd::decoding::DEFAULT_MAX_WINDOW_SIZE.max(length as u64);
+            let mut rest = input;
+            while !rest.is_empty() {
+                let left = (start + length + 1).saturating_sub(out.len()) as u64;
+                let frame = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window);
+                let unpacked = frame.map_err(|e| failed("zstd", &e))?.take(left).read_to_end(out);
+                unpacked.map_err(|e| failed("zstd", &e))?;
+                if out.len() - start > length {
+                    break;
+                }
+            }
+            if out.len() - start != length {
+                return Err(wrong(out.len() - start));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn no_memory(bytes: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes of a row group"))
+        .hint("write the file with smaller row groups")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_codec_gives_back_what_was_packed_and_no_more() {
+        let text: Vec<u8> = (0..5000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let gzip = {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, &text).unwrap();
+            encoder.finish().unwrap()
+        };
+        let packed = [
+            (Codec::None, text.clone()),
+            (Codec::Snappy, snap::raw::Encoder::new().compress_vec(&text).unwrap()),
+            (Codec::Lz4, lz4_flex::block::compress(&text)),
+            (Codec::Gzip, gzip),
+            (Codec::Zstd, ruzstd::encoding::compress_to_vec(&text[..], ruzstd::encoding::CompressionLevel::Fastest)),
+        ];
+        for (codec, packed) in packed {
+            let mut out = vec![9];
+            unpack(codec, &packed, text.len(), &mut out).unwrap();
+            assert!(out[0] == 9 && out[1..] == text[..], "{codec:?}");
+            for length in [0, text.len() - 1, text.len() + 1, usize::MAX >> 8] {
+                let mut out = Vec::new();
+                assert!(unpack(codec, &packed, length, &mut out).is_err(), "{codec:?} {length}");
+                assert!(out.capacity() <= MOST_RATIO * packed.len(), "{codec:?} set {} bytes aside", out.capacity());
+            }
+            assert!(unpack(codec, &packed[..packed.len() / 2], text.len(), &mut Vec::new()).is_err(), "{codec:?} cut");
+        }
+    }
+
+    #[test]
+    fn pages_of_several_frames_are_whole() {
+        let frame = |part: &[u8]| ruzstd::encoding::compress_to_vec(part, ruzstd::encoding::CompressionLevel::Fastest);
+        let frames = [frame(b"one and "), frame(&[b'2'; 3000])].concat();
+        let mut out = Vec::new();
+        unpack(Codec::Zstd, &frames, 3008, &mut out).unwrap();
+        assert_eq!(out, [&b"one and "[..], &[b'2'; 3000]].concat());
+        for length in [8, 3007] {
+            assert!(unpack(Codec::Zstd, &frames, length, &mut Vec::new()).is_err(), "{length}");
+        }
+    }
+}
