@@ -911,6 +911,76 @@ fn the_json_of_sweep_keeps_its_keys_and_a_cell_that_fails_costs_no_other() {
     assert_eq!(run(&["sweep", &data().cifar10, "--workers", "many"]).status.code(), Some(2));
 }
 
+#[test]
+fn a_run_ends_by_time_and_tells_what_came_after_its_warm_up() {
+    let url = "synthetic://?count=64&height=8&width=8&classes=10";
+    let common = [url, "--transform", "none", "--device", "cpu", "--batch-size", "8", "--epochs", "1000000000"];
+    let told = report(&[&common[..], &["--max-time", "300ms", "--warm-up", "100ms", "--step-time", "1ms"]].concat());
+    let (all, settled) = (told["samples"].as_u64().unwrap(), &told["settled"]);
+    let after = settled["samples"].as_u64().unwrap();
+    assert!(after > 0 && after < all && settled["samples_per_second"].as_f64().unwrap() > 0.0, "{told:#}");
+    assert!(settled["seconds"].as_f64().unwrap() <= told["seconds"].as_f64().unwrap() - 0.1, "{told:#}");
+    assert_eq!(settled["after_seconds"], 0.1);
+    assert!(report(&[&common[..], &["--max-batches", "3"]].concat())["settled"].is_null());
+}
+
+#[test]
+fn autotune_is_told_and_can_be_turned_off() {
+    let url = "synthetic://?count=64&height=8&width=8&classes=10";
+    let common = [url, "--transform", "none", "--device", "cpu", "--batch-size", "8"];
+    let told = report(&common);
+    let (workers, prefetch) = (&told["autotune"]["workers"], &told["autotune"]["prefetch"]);
+    assert_eq!((&workers["start"], workers["auto"] == true), (&told["workers"], workers["most"] != workers["least"]));
+    assert_eq!((&prefetch["auto"], &told["config"]["autotune"]), (&Value::Bool(true), &Value::Bool(true)), "{told:#}");
+    assert!(ok(&[&["run"], &common[..]].concat()).contains("nothing to change"));
+    let told = report(&[&common[..], &["--autotune", "off"]].concat());
+    assert_eq!(
+        (&told["autotune"]["prefetch"]["auto"], &told["config"]["autotune"]),
+        (&Value::Bool(false), &Value::Bool(false))
+    );
+    assert!(!ok(&[&["run"], &common[..], &["--autotune", "off"]].concat()).contains("autotune"));
+}
+
+#[test]
+fn a_sweep_compares_auto_with_its_best_cell() {
+    let url = "synthetic://?count=64&height=8&width=8&classes=10";
+    let dir = tempfile::tempdir().unwrap();
+    let (out, html) = (dir.path().join("sweep.json"), dir.path().join("sweep.html"));
+    let args = ["sweep", url, "--transform", "none", "--device", "cpu", "--workers", "1,2", "--batch-size", "8"];
+    let ends = ["--epochs", "1000000000", "--max-time", "150ms", "--settle", "200ms"];
+    let files = ["--out", out.to_str().unwrap(), "--html", html.to_str().unwrap(), "--json", "-"];
+    let json = ok(&[&args[..], &ends, &files, &["--auto", "2"]].concat());
+    let told: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(told["cells"].as_array().unwrap().len(), 2, "{told:#}");
+    let rounds = told["auto"]["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for round in rounds {
+        assert_eq!(
+            (&round["auto"]["asked"]["workers"], &round["auto"]["asked"]["prefetch"]),
+            (&"auto".into(), &"auto".into())
+        );
+        assert_eq!(round["best"]["asked"], told["auto"]["best"]);
+        for cell in [&round["auto"], &round["best"]] {
+            assert!(cell["samples_per_second"].as_f64().unwrap() > 0.0 && cell["workers_at_end"].is_u64(), "{cell:#}");
+        }
+    }
+    let [middle, least, most] = [0, 1, 2].map(|n| told["auto"]["share"][n].as_f64().unwrap());
+    assert!(0.0 < least && least <= middle && middle <= most, "{told:#}");
+    let words = told["auto"]["words"].as_str().unwrap();
+    assert!(
+        words.contains("of the best cell (workers") && fs::read_to_string(&html).unwrap().contains("of the best cell"),
+        "{words}"
+    );
+    // More rounds later: those that were run count.
+    let more = ok(&[&args[..], &ends, &files, &["--auto", "3"]].concat());
+    let more: Value = serde_json::from_str(&more).unwrap();
+    assert_eq!(more["auto"]["rounds"].as_array().unwrap().len(), 3);
+    assert_eq!(more["auto"]["rounds"][0], told["auto"]["rounds"][0]);
+    // Cells on auto alone are no comparison, and said so.
+    let alone = run(&["sweep", url, "--transform", "none", "--workers", "auto", "--batch-size", "8", "--auto", "1"]);
+    assert!(alone.status.success() && text(&alone.stderr).contains("give --workers a list"), "{alone:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_sweep_keeps_what_was_measured() {

@@ -6,6 +6,7 @@
 mod agreement;
 mod api;
 mod arrays;
+mod autotune;
 mod cache;
 mod cancel;
 mod cli;

@@ -86,7 +86,7 @@ pub use random::{Draws, SampleRng};
 pub use report::{
     BadSample, CacheReport, Cause, CauseReport, Change, Clock, CostEstimate, DeviceTimes, Diagnosis, Figures,
     FirstBatchPart, LateBatch, Limit, QueueReport, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
-    Stalls, Times, diagnose,
+    Stalls, Times, TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting, diagnose,
 };
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::{CacheSpec, Source};

@@ -8,6 +8,7 @@ mod diagnosis;
 mod late;
 mod queues;
 mod requests;
+mod tune;
 
 use std::{
     fmt,
@@ -27,6 +28,8 @@ pub(crate) use queues::Gauge;
 pub use queues::QueueReport;
 pub use requests::{CostEstimate, RequestReport, SlowRequest};
 pub(crate) use requests::{Reading, RequestRecorder, Sent};
+pub(crate) use tune::TuneLog;
+pub use tune::{TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting};
 
 /// A step on the way of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -196,6 +199,8 @@ pub struct Report {
     pub late_causes: Vec<CauseReport>,
     /// How full the queues were when the trainer asked for a batch.
     pub queues: Vec<QueueReport>,
+    /// Settings on `auto`, and what was changed of them while the stream ran.
+    pub autotune: TuneReport,
     /// Requests to a remote store; `None` where none are made.
     pub requests: Option<RequestReport>,
     /// The cache; `None` where there is none.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::{
     BatchRows,
@@ -22,20 +22,25 @@ use crate::{
 
 /// Walks the plan until it ends, the stream is gone, or an error ends the run.
 pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc::Sender<Seat>) {
-    let rows = Arc::new(Semaphore::new(run.setup.limits.prefetch));
-    let mut fetcher = run.setup.dataset.needs_fetch().then(|| Fetcher::new(&run, &rows));
+    let mut fetcher = run.setup.dataset.needs_fetch().then(|| Fetcher::new(&run));
     for mut plan in planner {
+        // Seats are more than batches that may own rows: here that is what holds it back.
+        let permit = match &fetcher {
+            None => {
+                let Some(permit) = row_permit(&run, &mut plan).await else { return };
+                Some(permit)
+            }
+            Some(_) => None,
+        };
         let began = Instant::now();
         let Ok(seat) = announce.reserve().await else { return };
         plan.waits.room(began);
         let (batch, receiver) = oneshot::channel::<Sealed>();
         seat.send(receiver);
-        match &mut fetcher {
-            Some(fetcher) => fetcher.admit(plan, batch).await,
-            None => {
-                let Some(permit) = row_permit(&run, &rows, &mut plan).await else { return };
-                place(&run, &rows, plan, batch, permit).await;
-            }
+        match (&mut fetcher, permit) {
+            (Some(fetcher), _) => fetcher.admit(plan, batch).await,
+            (None, Some(permit)) => place(&run, plan, batch, permit).await,
+            (None, None) => return,
         }
     }
     run.planned.store(true, Ordering::Release);
@@ -46,15 +51,11 @@ pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc:
 }
 
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
-pub(super) async fn row_permit(
-    run: &RunShared,
-    rows: &Arc<Semaphore>,
-    plan: &mut BatchPlan,
-) -> Option<OwnedSemaphorePermit> {
+pub(super) async fn row_permit(run: &RunShared, plan: &mut BatchPlan) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
-    let permit = Arc::clone(rows).acquire_owned().await.ok()?;
+    let (permit, waited) = run.room.enter().await?;
     plan.waits.room(began);
-    run.recorder.blocked(Stage::Decode, began.elapsed());
+    run.recorder.blocked(Stage::Decode, waited);
     Some(permit)
 }
 
@@ -62,7 +63,7 @@ pub(super) async fn row_permit(
 ///
 /// When the GPU has no memory left, the stream goes on with half as many batches ahead, once; when that does not help
 /// and no other batch of this stream can give its memory back, it ends with the error.
-pub(super) async fn take_rows(run: &RunShared, rows: &Arc<Semaphore>, count: usize) -> Result<BatchRows> {
+pub(super) async fn take_rows(run: &RunShared, count: usize) -> Result<BatchRows> {
     // Often enough for a pool of several batches, seldom enough to cost nothing.
     const PAUSE: Duration = Duration::from_millis(1);
     let mut waited = None;
@@ -76,20 +77,14 @@ pub(super) async fn take_rows(run: &RunShared, rows: &Arc<Semaphore>, count: usi
             }
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                let most = run.setup.limits.prefetch;
-                let forgotten = run.given_up.load(Ordering::Relaxed);
-                if forgotten == 0 && most > 1 {
-                    let fewer = most / 2;
-                    run.given_up.store(fewer, Ordering::Relaxed);
-                    tracing::warn!(prefetch = most - fewer, %error, "out of device memory: fewer batches ahead");
-                    let fewer = u32::try_from(fewer).unwrap_or(u32::MAX);
-                    // Waits until the trainer has taken that many.
-                    if let Ok(permits) = Arc::clone(rows).acquire_many_owned(fewer).await {
-                        permits.forget();
-                    }
+                let most = run.room.size();
+                if most > 1 && !run.gave_up.swap(true, Ordering::Relaxed) {
+                    let fewer = most - most / 2;
+                    tracing::warn!(prefetch = fewer, %error, "out of device memory: fewer batches ahead");
+                    run.room.shrink_to(fewer).await;
                     continue;
                 }
-                if rows.available_permits() + 1 >= most - forgotten {
+                if run.room.free() + 1 >= most {
                     return Err(error.at_stage(Stage::Transfer));
                 }
             }
@@ -101,16 +96,10 @@ pub(super) async fn take_rows(run: &RunShared, rows: &Arc<Semaphore>, count: usi
 }
 
 /// Gives a batch its rows and its jobs at once: the workers read for themselves.
-async fn place(
-    run: &Arc<RunShared>,
-    row_permits: &Arc<Semaphore>,
-    plan: BatchPlan,
-    batch: oneshot::Sender<Sealed>,
-    permit: OwnedSemaphorePermit,
-) {
+async fn place(run: &Arc<RunShared>, plan: BatchPlan, batch: oneshot::Sender<Sealed>, permit: OwnedSemaphorePermit) {
     let setup = &run.setup;
     let count = plan.records.len();
-    let BatchRows { rows: mut fields, uploads } = match take_rows(run, row_permits, count).await {
+    let BatchRows { rows: mut fields, uploads } = match take_rows(run, count).await {
         Ok(taken) => taken,
         Err(error) => {
             let _ = batch.send(Sealed::failed(error, permit));

@@ -58,7 +58,6 @@ const TOGETHER: u64 = 8 << 20;
 /// The remote reads of one stream.
 pub(super) struct Fetcher {
     run: Arc<RunShared>,
-    rows: Arc<Semaphore>,
     encoded: Arc<Semaphore>,
     encoded_units: u32,
     reader: Reader,
@@ -80,7 +79,7 @@ struct Fetched {
 }
 
 impl Fetcher {
-    pub(super) fn new(run: &Arc<RunShared>, rows: &Arc<Semaphore>) -> Self {
+    pub(super) fn new(run: &Arc<RunShared>) -> Self {
         let limits = run.setup.limits;
         let encoded_units = units(limits.encoded);
         run.encoded.add_permits(encoded_units as usize);
@@ -91,7 +90,6 @@ impl Fetcher {
         watchdog.spawn(watch(Arc::clone(run)));
         Self {
             run: Arc::clone(run),
-            rows: Arc::clone(rows),
             encoded: Arc::clone(&run.encoded),
             encoded_units,
             reader: run.reader.clone(),
@@ -118,7 +116,7 @@ impl Fetcher {
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
         let (epoch, records, span) = (plan.epoch, plan.records.clone(), plan.span.clone());
-        self.tasks.spawn(place(Arc::clone(&self.run), Arc::clone(&self.rows), plan, batch, arrivals, turn, taken));
+        self.tasks.spawn(place(Arc::clone(&self.run), plan, batch, arrivals, turn, taken));
 
         self.batches += 1;
         let reader = self.reader.of_batch(self.batches);
@@ -173,8 +171,14 @@ fn follows(last: Option<&Result<ReadPlan>>, next: &Result<ReadPlan>) -> bool {
     gap.is_some_and(|gap| gap <= UNIT) && last.source.identity() == next.source.identity() && last.name == next.name
 }
 
+/// At least one.
 pub(super) fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
+}
+
+/// Those that fit.
+pub(crate) fn whole_units(bytes: u64) -> u32 {
+    u32::try_from(bytes / UNIT).unwrap_or(u32::MAX >> 4)
 }
 
 /// How a read ended.
@@ -326,7 +330,6 @@ async fn watch(run: Arc<RunShared>) {
 /// that arrives.
 async fn place(
     run: Arc<RunShared>,
-    rows: Arc<Semaphore>,
     mut plan: BatchPlan,
     batch: oneshot::Sender<Sealed>,
     mut arrivals: mpsc::UnboundedReceiver<Fetched>,
@@ -341,8 +344,8 @@ async fn place(
         return;
     }
     plan.waits.room(began);
-    let Some(permit) = row_permit(&run, &rows, &mut plan).await else { return };
-    let BatchRows { rows: mut fields, uploads } = match take_rows(&run, &rows, count).await {
+    let Some(permit) = row_permit(&run, &mut plan).await else { return };
+    let BatchRows { rows: mut fields, uploads } = match take_rows(&run, count).await {
         Ok(taken) => taken,
         Err(error) => {
             let _ = batch.send(Sealed::failed(error, permit));

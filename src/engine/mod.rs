@@ -16,10 +16,14 @@
 //!
 //! **Limits** are semaphores whose permit travels with what it guards:
 //! - *seats*: batches announced to the stream and not yet polled;
-//! - *rows*: batches that own memory for their rows, from the first job to the poll that hands them over;
+//! - *rows*: batches that may own memory for their rows, until the poll that hands them over (`room.rs`); in host memory they
+//!   take it when the first of their jobs writes;
+//! - *threads*: decode threads at work, the others park (`queue.rs`);
 //! - *encoded*: bytes read from a remote store and not yet decoded, in units of 64 KiB;
 //! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`assets.rs`);
 //! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store.
+//!
+//! Threads and rows that are on `auto` follow the run (`tune`); requests and the bytes read ahead do so by themselves.
 //!
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
 //! always holds what it needs, or waits only for jobs that wait for nothing.
@@ -37,7 +41,10 @@ mod fetch;
 mod io;
 mod kept;
 mod plan;
+mod queue;
+mod room;
 mod run;
+mod tune;
 mod way;
 mod workers;
 
@@ -45,11 +52,16 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 pub(crate) use assets::Assets;
 pub use batch::Batch;
+pub(crate) use fetch::whole_units;
 pub use io::Engine;
 pub(crate) use io::off_thread;
+pub(crate) use queue::READY_BYTES;
 pub(crate) use run::{Levels, Run};
+pub(crate) use tune::{Range, Scope, Tuning};
 pub(crate) use way::Way;
-pub(crate) use workers::{READY_BYTES, Workers};
+pub(crate) use workers::Workers;
+
+use run::RunShared;
 
 use crate::{
     codec::Decoder,
@@ -74,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) bad: BadRows,
     pub(crate) workers: Workers,
+    /// What is on `auto`.
+    pub(crate) tuning: Tuning,
     pub(crate) engine: Engine,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,
@@ -92,9 +106,7 @@ pub(crate) struct RecordOrder {
 /// How far a stream may run ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Batches that own rows.
-    pub(crate) prefetch: usize,
-    /// Batches announced; more than `prefetch` where bytes are fetched ahead of their rows.
+    /// Batches announced: as many as may ever own rows; more where bytes are fetched ahead of their rows.
     pub(crate) seats: usize,
     /// Encoded bytes of remote reads.
     pub(crate) encoded: u64,
@@ -177,6 +189,22 @@ impl Setup {
             batch.uploads.push(upload);
         }
         Ok(Some(batch))
+    }
+
+    /// Lets a stream have `to` batches with rows, as far as there is memory; says how many. Waits until the trainer has
+    /// taken the others.
+    async fn set_prefetch(&self, run: &RunShared, to: usize) -> usize {
+        let keep = |batches: usize| self.fields.iter().for_each(|field| field.pool.set_most(batches + 1));
+        if to > run.room.size() {
+            let reached = self.tuning.hold(to);
+            keep(reached);
+            run.room.grow_to(reached);
+        } else {
+            run.room.shrink_to(to).await;
+            keep(to);
+            self.tuning.hold(to);
+        }
+        run.room.size()
     }
 
     /// The arithmetic of an epoch of `len` positions that starts at `position`.

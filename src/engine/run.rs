@@ -3,7 +3,7 @@
 use std::{
     ops::Range,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -18,11 +18,16 @@ use tokio::{
 };
 use tracing::Span;
 
-use super::{Batch, RecordOrder, Setup, Way, admit, fetch, plan::Planner};
+use super::{
+    Batch, RecordOrder, Setup, Way, admit, fetch,
+    plan::Planner,
+    room::Room,
+    tune::{self, Asking, Turn},
+};
 use crate::{
     dataset::Dataset,
     error::{Error, ErrorKind, Result},
-    report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage},
+    report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage, TuneLog, TuneReport},
     sampler::Sampler,
     source::Reader,
 };
@@ -68,14 +73,31 @@ pub(super) struct RunShared {
     pub(super) started: Instant,
     /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
     pub(super) planned: AtomicBool,
-    /// Batches ahead that were given up when a GPU had no memory left.
-    pub(super) given_up: AtomicUsize,
+    /// Batches that may own rows.
+    pub(super) room: Room,
+    /// Some of these places were given up when a GPU had no memory left.
+    pub(super) gave_up: AtomicBool,
     /// Batches whose bytes may be asked for; see [`RAMP`](super::fetch::RAMP).
     pub(super) ramp: Semaphore,
     /// Room for encoded bytes of remote reads, filled by the fetcher.
     pub(super) encoded: Arc<Semaphore>,
     /// Batches that are whole and not taken.
     pub(super) finished: AtomicUsize,
+    /// When the trainer asked, and what it waited for.
+    pub(super) asking: Mutex<Asking>,
+    /// What was changed while it ran.
+    pub(super) tuned: Mutex<TuneLog>,
+}
+
+impl RunShared {
+    pub(super) fn asking(&self) -> MutexGuard<'_, Asking> {
+        // Each section leaves the figures whole, so a panic elsewhere cannot have broken them.
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tuned(&self) -> MutexGuard<'_, TuneLog> {
+        self.tuned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How full the queues of a stream are.
@@ -122,11 +144,16 @@ pub(crate) struct Run {
     seats: mpsc::Receiver<Seat>,
     head: Option<Seat>,
     admit: AbortHandle,
+    /// Adjusts what is on `auto`.
+    tuner: Option<AbortHandle>,
+    /// Its place among the loader's streams.
+    turn: Turn,
 }
 
 impl Run {
     pub(crate) fn start(setup: &Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
         let requests = RequestRecorder::default();
+        let turn = setup.tuning.join(&setup.workers);
         let shared = Arc::new(RunShared {
             setup: Arc::clone(setup),
             gate: Gate::default(),
@@ -137,15 +164,20 @@ impl Run {
             sampler: Arc::clone(&order.sampler),
             started: Instant::now(),
             planned: AtomicBool::new(false),
-            given_up: AtomicUsize::new(0),
+            room: Room::new(turn.prefetch()),
+            gave_up: AtomicBool::new(false),
             ramp: Semaphore::new(fetch::first_batches(setup.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
+            asking: Mutex::default(),
+            tuned: Mutex::default(),
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);
         let admit = setup.engine.spawn(admit::admit(Arc::clone(&shared), planner, announce));
-        Self { shared, seats, head: None, admit }
+        let follows = setup.tuning.follows();
+        let tuner = follows.then(|| setup.engine.spawn(tune::tune(Arc::clone(&shared), turn.id())));
+        Self { shared, seats, head: None, admit, tuner, turn }
     }
 
     /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
@@ -164,8 +196,9 @@ impl Run {
         let Ok(Sealed { result, permit, way, span }) = sealed else {
             return Poll::Ready(Some((Err(broken_off()), None)));
         };
-        if way.is_some() {
+        if let Some(way) = &way {
             self.shared.finished.fetch_sub(1, Ordering::Relaxed);
+            self.shared.asking().got(way.ready());
         }
         // Here a batch that is handed over leaves the budget, and its span ends.
         drop((permit, span));
@@ -186,17 +219,24 @@ impl Run {
         self.shared.setup.cache.as_ref().map(|cache| cache.report(&self.shared.cached))
     }
 
-    /// How full the queues are now.
-    pub(crate) fn levels(&self) -> Levels {
+    /// The trainer asks for a batch. Says how full the queues are now.
+    pub(crate) fn asks(&self) -> Levels {
         let (shared, limits) = (&self.shared, self.shared.setup.limits);
         let finished = shared.finished.load(Ordering::Relaxed) as u64;
         let ahead = self.seats.len() as u64 + u64::from(self.head.is_some());
-        let encoded = shared.setup.dataset.needs_fetch().then(|| {
+        let (room, fetches) = (shared.room.size() as u64, shared.setup.dataset.needs_fetch());
+        let encoded = fetches.then(|| {
             let all = u64::from(fetch::units(limits.encoded));
             (all.saturating_sub(shared.encoded.available_permits() as u64) * fetch::UNIT, limits.encoded)
         });
-        let (finished, ahead) = ((finished, limits.prefetch as u64), (ahead, limits.seats as u64));
+        shared.asking().asks(Instant::now(), finished, room);
+        let (finished, ahead) = ((finished, room), (ahead, if fetches { limits.seats as u64 } else { room }));
         Levels { finished, ahead, jobs: shared.setup.workers.waiting() as u64, encoded }
+    }
+
+    /// What is on `auto`, and what became of it.
+    pub(crate) fn tune(&self) -> TuneReport {
+        self.shared.setup.tuning.report(&self.turn, &self.shared)
     }
 
     /// What the batches are made of.
@@ -212,6 +252,8 @@ impl Run {
     pub(crate) fn cancel(&mut self) {
         self.shared.gate.close();
         self.admit.abort();
+        self.tuner.iter().for_each(AbortHandle::abort);
+        self.shared.setup.tuning.leave(self.turn.id());
         self.seats.close();
         self.shared.setup.workers.forget(&self.shared);
     }

@@ -106,6 +106,11 @@ impl Way {
         Self { epoch, step, position, waits, work, sealing, sealed: Instant::now() }
     }
 
+    /// When it was whole.
+    pub(super) fn ready(&self) -> Instant {
+        self.sealed
+    }
+
     /// What it did, one after another; `got`: when the stream handed it over.
     fn parts(&self, got: Instant) -> Vec<Part> {
         let part = |cause, from, to| Part { cause, from, to };

@@ -1,38 +1,31 @@
-//! The decode threads and the one queue that feeds them.
-//!
-//! ```text
-//! fresh: records nobody has read ─▶ a class that reads ─▶ one class in all: its worker
-//!                                        └ several: route each sample ─▶ ready ─▶ whichever class of its set is idle
-//! given back (Elsewhere) ────────────────────────────────────────────────▶ ready, at the head
-//! ```
-//!
-//! Threads that read keep as many samples ready as the other classes can take in one go, and decode ready ones
-//! themselves when there are more. So engines of a GPU never wait for a file, and no thread idles while one has work.
+//! The decode threads: they read and parse what nobody fetched, hand samples to their decoder, and bring rows back.
 
 use std::{
     collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Span;
 
 use super::{
     ChunkSize,
     assembly::Assembly,
     assets,
+    fetch::units,
     kept::Piece,
+    queue::{Queue, QueueState, Worked},
     run::{Gate, RunShared},
     way::{Asked, CpuMeter, JobWay},
 };
 use crate::{
-    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
+    codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
     dataset::{Dataset, ReadPlan, Sample, Value},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -55,11 +48,13 @@ pub(super) struct Task {
     /// Samples that were read already; empty for a fresh task.
     samples: Vec<Item>,
     /// Who may take it.
-    allowed: ClassSet,
+    pub(super) allowed: ClassSet,
     /// Classes that have not given its rows back.
     untried: ClassSet,
     /// Room for the fetched bytes, given back when all samples that were cut out of them are decoded.
     encoded: Option<Arc<OwnedSemaphorePermit>>,
+    /// Processor time spent on its samples that no stage has yet.
+    cpu: Duration,
     /// When it was made, and how its bytes came.
     queued: Instant,
     reading: Reading,
@@ -81,7 +76,8 @@ impl Task {
         let assembly = Arc::clone(assembly);
         let (allowed, untried) = (ClassSet::ALL, ClassSet::ALL);
         let (fetched, samples, queued, reading) = (Vec::new(), Vec::new(), Instant::now(), Reading::default());
-        Self { assembly, first, rows, fetched, samples, allowed, untried, encoded: None, queued, reading }
+        let (encoded, cpu) = (None, Duration::ZERO);
+        Self { assembly, first, rows, fetched, samples, allowed, untried, encoded, cpu, queued, reading }
     }
 
     pub(super) fn fetched(
@@ -98,7 +94,7 @@ impl Task {
         self.rows.first().map_or(0, Rows::rows)
     }
 
-    fn encoded_bytes(&self) -> u64 {
+    pub(super) fn encoded_bytes(&self) -> u64 {
         self.samples.iter().map(encoded_bytes).sum()
     }
 }
@@ -122,150 +118,17 @@ fn largest(items: &[Item]) -> Option<u64> {
     (largest.0 * 2 > items.iter().map(encoded_bytes).sum()).then_some(largest.1)
 }
 
-/// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
-pub(crate) const READY_BYTES: u64 = 32 << 20;
-
-#[derive(Debug, Default)]
-struct QueueState {
-    /// Records that nobody has read, in plan order.
-    fresh: VecDeque<Task>,
-    /// Samples that were read and routed.
-    ready: VecDeque<Task>,
-    /// Encoded bytes of `ready`.
-    ready_bytes: u64,
-    closed: bool,
-}
-
-/// First in, first out, for each class the first task that it may take.
-#[derive(Debug)]
-struct Queue {
-    state: Mutex<QueueState>,
-    ready: Condvar,
-    /// Classes that read, and those that do not.
-    readers: ClassSet,
-    others: ClassSet,
-    /// Samples that the others can take in one go.
-    appetite: usize,
-}
-
-impl Queue {
-    fn new(classes: &[Class]) -> Self {
-        let (mut readers, mut others, mut appetite) = (0, 0, 0);
-        for (i, class) in classes.iter().enumerate() {
-            if class.reads {
-                readers |= 1 << i;
-            } else {
-                others |= 1 << i;
-                appetite += class.workers.get() * class.batch.get();
-            }
-        }
-        let (readers, others) = (ClassSet(readers), ClassSet(others));
-        Self { state: Mutex::default(), ready: Condvar::new(), readers, others, appetite }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a task that nobody has read.
-    fn push(&self, task: Task) {
-        self.lock().fresh.push_back(task);
-        self.wake();
-    }
-
-    /// Takes samples that were read.
-    fn push_ready(&self, tasks: impl IntoIterator<Item = Task>) {
-        {
-            let mut state = self.lock();
-            for task in tasks {
-                state.ready_bytes += task.encoded_bytes();
-                state.ready.push_back(task);
-            }
-        }
-        self.wake();
-    }
-
-    /// Puts a task before all others: its batch is already late.
-    fn push_front(&self, task: Task) {
-        {
-            let mut state = self.lock();
-            state.ready_bytes += task.encoded_bytes();
-            state.ready.push_front(task);
-        }
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // One waiting thread is enough when each may take the task.
-        if self.is_plain() { self.ready.notify_one() } else { self.ready.notify_all() }
-    }
-
-    /// The next task for `class`, and how long this thread waited for it. `None` at once when `wait` is false and
-    /// there is none, or when the queue was closed.
-    fn pop(&self, class: usize, wait: bool) -> Option<(Task, Duration)> {
-        let began = Instant::now();
-        let mut state = self.lock();
-        loop {
-            if state.closed {
-                return None;
-            }
-            if let Some(task) = self.next(&mut state, class) {
-                drop(state);
-                // A thread that reads may have waited for room.
-                if !self.is_plain() {
-                    self.ready.notify_all();
-                }
-                return Some((task, began.elapsed()));
-            }
-            if !wait {
-                return None;
-            }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn next(&self, state: &mut QueueState, class: usize) -> Option<Task> {
-        let reads = self.readers.contains(class);
-        let wanted_elsewhere = |task: &Task| task.allowed.and(self.others) != ClassSet::NONE;
-        let mine = |task: &Task| task.allowed.contains(class);
-        // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
-        let mut at = state.ready.iter().position(|task| mine(task) && (!reads || !wanted_elsewhere(task)));
-        if at.is_none() && reads {
-            let supply = state.ready.iter().filter(|task| wanted_elsewhere(task)).count();
-            let hungry = supply < self.appetite && state.ready_bytes < READY_BYTES;
-            let fresh = if hungry || self.is_plain() { state.fresh.pop_front() } else { None };
-            if fresh.is_some() {
-                return fresh;
-            }
-            at = state.ready.iter().position(mine);
-        }
-        let task = state.ready.remove(at?)?;
-        state.ready_bytes -= task.encoded_bytes();
-        Some(task)
-    }
-
-    /// Whether all classes read.
-    const fn is_plain(&self) -> bool {
-        self.others.0 == 0
-    }
-
-    fn close(&self) {
-        let tasks = {
-            let mut state = self.lock();
-            state.closed = true;
-            (std::mem::take(&mut state.fresh), std::mem::take(&mut state.ready))
-        };
-        self.ready.notify_all();
-        // Outside the lock: dropping rows may free memory.
-        drop(tasks);
-    }
-}
-
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
 pub(crate) struct Workers {
     queue: Arc<Queue>,
+    dataset: Arc<dyn Dataset>,
     decoder: Arc<dyn Decoder>,
+    programs: Arc<[Option<Lowered>]>,
     chunk: Arc<ChunkSize>,
+    /// Room for more threads than the decoder's classes have.
+    more: Arc<Semaphore>,
+    /// What one of them takes of it.
+    each: u32,
 }
 
 impl fmt::Debug for Workers {
@@ -276,45 +139,33 @@ impl fmt::Debug for Workers {
 
 impl Workers {
     /// Starts all threads of the decoder's classes and waits until each has made its worker.
+    ///
+    /// Further threads of the class that reads may be started later, as far as `more` goes; each takes `bytes`.
     pub(crate) fn start(
         dataset: &Arc<dyn Dataset>,
         decoder: &Arc<dyn Decoder>,
         programs: &Arc<[Option<Lowered>]>,
         chunk: ChunkSize,
+        (more, bytes): (&Arc<Semaphore>, u64),
     ) -> Result<Self> {
         // From here on an early return closes the queue, which ends the threads that did start.
-        let queue = Arc::new(Queue::new(decoder.classes()));
-        let workers = Self { queue, decoder: Arc::clone(decoder), chunk: Arc::new(chunk) };
+        let workers = Self {
+            queue: Arc::new(Queue::new(decoder.classes())),
+            dataset: Arc::clone(dataset),
+            decoder: Arc::clone(decoder),
+            programs: Arc::clone(programs),
+            chunk: Arc::new(chunk),
+            more: Arc::clone(more),
+            each: units(bytes),
+        };
         let (report, reports) = mpsc::channel::<Result<()>>();
         let mut started = 0;
         for (class, kind) in decoder.classes().iter().enumerate() {
             for n in 0..kind.workers.get() {
-                let thread = Thread {
-                    class,
-                    n,
-                    depth: kind.batch.get(),
-                    queue: Arc::clone(&workers.queue),
-                    dataset: Arc::clone(dataset),
-                    decoder: Arc::clone(decoder),
-                    programs: Arc::clone(programs),
-                    chunk: Arc::clone(&workers.chunk),
-                };
                 let report = report.clone();
-                let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
-                let body = move || {
-                    crate::sys::threads::yield_to_others();
-                    match thread.worker() {
-                        Ok(worker) => {
-                            let _ = report.send(Ok(()));
-                            drop(report);
-                            thread.run(worker);
-                        }
-                        Err(error) => {
-                            let _ = report.send(Err(error));
-                        }
-                    }
-                };
-                thread::Builder::new().name(format!("infeed-{}-{n}", kind.name)).spawn(body).map_err(failed)?;
+                workers.spawn(class, n, None, move |ready| {
+                    let _ = report.send(ready);
+                })?;
                 started += 1;
             }
         }
@@ -324,6 +175,72 @@ impl Workers {
             reports.recv().map_err(|_| gone())??;
         }
         Ok(workers)
+    }
+
+    /// Starts a thread; `ready` is told whether it has its worker. `room` is given back when it ends.
+    fn spawn(
+        &self,
+        class: usize,
+        n: usize,
+        room: Option<OwnedSemaphorePermit>,
+        ready: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        let kind = &self.decoder.classes()[class];
+        let thread = Thread {
+            class,
+            n,
+            depth: kind.batch.get(),
+            queue: Arc::clone(&self.queue),
+            dataset: Arc::clone(&self.dataset),
+            decoder: Arc::clone(&self.decoder),
+            programs: Arc::clone(&self.programs),
+            chunk: Arc::clone(&self.chunk),
+        };
+        let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
+        let body = move || {
+            crate::sys::threads::yield_to_others();
+            match thread.worker() {
+                Ok(worker) => {
+                    ready(Ok(()));
+                    thread.queue.entered(class);
+                    // The worker is gone when this returns, and its memory with it.
+                    thread.run(worker);
+                }
+                Err(error) => ready(Err(error)),
+            }
+            drop(room);
+        };
+        thread::Builder::new().name(format!("infeed-{}-{n}", kind.name)).spawn(body).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Lets so many threads of the class that reads take jobs, one at least; more than were built for as far as there is
+    /// memory. Says how many may now.
+    pub(super) fn set_active(&self, active: usize) -> usize {
+        let Some(class) = self.queue.shifts() else { return self.queue.active() };
+        let missing = self.queue.set_active(active);
+        for (at, n) in missing.iter().enumerate() {
+            let room = Arc::clone(&self.more).try_acquire_many_owned(self.each).ok();
+            let queue = Arc::clone(&self.queue);
+            let n = *n;
+            let ready = move |ready: Result<()>| {
+                if let Err(error) = ready {
+                    tracing::debug!(error = %format!("{error:#}"), "a further decode thread could not be started");
+                    queue.not_started(&[n]);
+                }
+            };
+            let started = room.is_some_and(|room| self.spawn(class, n, Some(room), ready).is_ok());
+            if !started {
+                self.queue.not_started(&missing[at..]);
+                break;
+            }
+        }
+        self.queue.active()
+    }
+
+    /// What the threads did so far.
+    pub(super) fn worked(&self) -> Worked {
+        self.queue.worked()
     }
 
     pub(super) fn submit(&self, task: Task) {
@@ -388,6 +305,8 @@ struct InWork {
     prepared: Duration,
     /// The part of it that made rows of volumes.
     placed: Duration,
+    /// Processor time that no stage has yet.
+    cpu: Duration,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
     moments: Moments,
     /// `infeed.decode`
@@ -409,6 +328,8 @@ struct Prepared {
     ticket: Ticket,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
     placed: Duration,
+    /// Processor time that no stage has yet.
+    cpu: Duration,
     queued: Instant,
     reading: Reading,
 }
@@ -467,7 +388,7 @@ impl Thread {
     }
 
     fn refuse(&self, error: &Error) {
-        while let Some((task, _)) = self.queue.pop(self.class, true) {
+        while let Some((task, _)) = self.queue.pop(self.class, self.n, true) {
             task.assembly.fail(error.clone());
         }
     }
@@ -477,7 +398,7 @@ impl Thread {
         let mut cpu = CpuMeter::start();
         loop {
             let idle = in_work.is_empty();
-            let next = if in_work.len() < self.depth { self.queue.pop(self.class, idle) } else { None };
+            let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
             let wait = match next {
                 Some((task, waited)) => {
                     if task.assembly.run.gate.is_closed() {
@@ -496,15 +417,15 @@ impl Thread {
                             self.deal(prepared);
                             continue;
                         }
-                        let Prepared { job, ticket, encoded, placed, queued, reading } = prepared;
+                        let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
                         let moments = Moments { queued, taken: began, idle: waited, reading };
                         let (prepared, span) = (began.elapsed(), span.clone());
-                        in_work.push(InWork { tag, ticket, untried, prepared, placed, encoded, moments, span });
+                        in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
                         worker.submit(job);
                     }
                     Wait::Now
                 }
-                // Nothing in hand and nothing came: the queue is closed.
+                // Nothing in hand and nothing came: the queue is closed, or there are threads enough.
                 None if idle => return,
                 None => Wait::Block,
             };
@@ -527,15 +448,17 @@ impl Thread {
     /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
     fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
         let count = task.len();
-        let Task { assembly, first, mut rows, fetched, samples, encoded, queued, mut reading, .. } = task;
+        let Task { assembly, first, mut rows, fetched, samples, encoded, cpu: before, queued, mut reading, .. } = task;
         let run = Arc::clone(&assembly.run);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
         if !samples.is_empty() {
             let job = Job { tag, items: samples, rows };
-            return Some(Prepared { job, ticket, encoded, placed: Duration::ZERO, queued, reading });
+            let placed = Duration::ZERO;
+            return Some(Prepared { job, ticket, encoded, placed, cpu: before, queued, reading });
         }
-        let mut mark = Instant::now();
+        let began = Instant::now();
+        let mut mark = began;
         let (mut items, mut read) = (Vec::with_capacity(count), 0);
         // Shared parts and volumes keep clocks of their own.
         let mut placed = Duration::ZERO;
@@ -578,16 +501,18 @@ impl Thread {
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
+        let mut cpu = cpu.lap();
+        self.queue.work.read(began.elapsed(), cpu);
         if read > 0 {
-            run.recorder.worked(Stage::Fetch, reading.time, cpu.lap(), count as u64, read);
+            run.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
-        Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, queued, reading })
+        Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, cpu, queued, reading })
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
     /// stays together.
     fn deal(&self, prepared: Prepared) {
-        let Prepared { job, ticket, encoded, queued, reading, .. } = prepared;
+        let Prepared { job, ticket, encoded, mut cpu, queued, reading, .. } = prepared;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let mut tasks: Vec<Task> = Vec::new();
@@ -613,7 +538,7 @@ impl Thread {
                 _ => {
                     let mut task = Task::new(&assembly, first + i, one);
                     (task.samples, task.allowed, task.encoded) = (vec![item], allowed, encoded.clone());
-                    (task.queued, task.reading) = (queued, reading.clone());
+                    (task.queued, task.reading, task.cpu) = (queued, reading.clone(), std::mem::take(&mut cpu));
                     tasks.push(task);
                 }
             }
@@ -716,7 +641,7 @@ impl Thread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished, cpu: &mut CpuMeter) {
-        let InWork { ticket, untried, prepared, placed, encoded, moments, span, .. } = work;
+        let InWork { ticket, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -728,7 +653,9 @@ impl Thread {
         }
         let recorder = &assembly.run.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
-        let (cpu, transform) = (cpu.lap(), transform + placed);
+        let cpu = cpu.lap();
+        self.queue.work.made(count, decode + transform, cpu);
+        let (cpu, transform) = (cpu + before, transform + placed);
         let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
         let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
         if decode > Duration::ZERO {

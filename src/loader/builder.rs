@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
 
+use tokio::sync::Semaphore;
+
 use super::{
     Loader, LoaderConfig, OnBadSample,
     memory::{self, Needs},
@@ -12,7 +14,10 @@ use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
     dataset::{Dataset, Field, FieldKind, Narrow},
-    engine::{self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, RecordOrder, Setup, Workers},
+    engine::{
+        self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, Range as TuneRange, RecordOrder, Scope, Setup,
+        Tuning, Workers,
+    },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
@@ -30,6 +35,8 @@ const USUAL_IMAGE: u64 = 48 << 20;
 const MIN_IMAGE: u64 = 4 << 20;
 /// Encoded bytes read ahead from a remote store; hides 2 s of small images (256 MB at 128 MB/s).
 const WINDOW: u64 = 256 << 20;
+/// Batches of a remote store that may be announced, and asked for, beyond those that have rows.
+const READ_AHEAD: usize = 64;
 
 /// Settings of a [`Loader`]; made by [`Loader::builder`], ended by [`build`](Self::build).
 ///
@@ -146,7 +153,8 @@ impl LoaderBuilder {
     }
 
     /// CUDA streams, each with a thread, that decode images which the hardware engines can't, and what is too much for
-    /// them. Default: chosen by the GPU. Without effect on the CPU.
+    /// them. Default: chosen by the GPU. Without effect on the CPU. How many of them work follows the run by itself: they
+    /// take from the queue that CPU threads and engines take from.
     pub fn streams(mut self, streams: usize) -> Self {
         self.config.streams = Some(streams);
         self
@@ -158,16 +166,37 @@ impl LoaderBuilder {
         self
     }
 
-    /// Decoding threads. Default: one for each core this process may use. Never changes what comes out.
+    /// Decoding threads. Never changes what comes out.
+    ///
+    /// Default: one for each core this process may use at first; then the run decides ([`autotune`](Self::autotune)): fewer
+    /// where they keep up with the trainer, more where they wait for files.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);
         self
     }
 
-    /// Batches that are finished or in work ahead of the trainer. Default: about 256 MiB of rows, 3 to 16 batches.
-    /// Never changes what comes out; a budget too small for it lowers it.
+    /// Batches that are finished or in work ahead of the trainer. Never changes what comes out; a budget too small for it
+    /// lowers it.
+    ///
+    /// Default: about 256 MiB of rows, 3 to 16 batches; more when the run shows that it helps ([`autotune`](Self::autotune)).
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.config.prefetch = Some(batches);
+        self
+    }
+
+    /// Whether `workers` and `prefetch` follow the run where they are left on `auto`. Default: yes. Numbers that were set
+    /// stay in any case, and so does everything that comes out: order, records, pixels.
+    ///
+    /// Ten times a second the loader looks at how long the trainer waited, how busy its threads were and with what, and
+    /// changes one thing when half a second of it says so: first of all the trainer is not to wait; then no more threads
+    /// compute than there are cores (the container's, where it has fewer), and batches ahead stay within
+    /// `memory_budget`; then threads that are not needed rest, so that a trainer on the same cores has them. It settles
+    /// within seconds. [`Report::autotune`](crate::Report::autotune) lists what was changed and why.
+    ///
+    /// On a GPU, memory for batches is taken when the loader is built, so there `prefetch` stays. A decoder of your own has
+    /// the threads that it says.
+    pub fn autotune(mut self, follow: bool) -> Self {
+        self.config.autotune = follow;
         self
     }
 
@@ -190,7 +219,7 @@ impl LoaderBuilder {
 
     /// Requests in flight to a remote store, at most. Local files are read by the decoding threads.
     ///
-    /// Default: found while reading, for all streams of this process that read from one store: 8 at first, more while
+    /// Default: found while reading, for all streams of this process that read from one store: 16 at first, more while
     /// the rate rises (up to 1,024), half as many when the store throttles. With a number, this stream stays below it
     /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
     pub fn io_concurrency(mut self, requests: usize) -> Self {
@@ -351,6 +380,8 @@ impl LoaderBuilder {
             shared: dataset.shared_bytes().one,
             // One record's more: the last is made beside all others.
             all_shared: dataset.shared_bytes().all.saturating_add(dataset.shared_bytes().one),
+            more: 0,
+            processes: u64::from(config.shard.local_world()),
         };
         // Volumes are no work of the decoder.
         let decoded = fields.iter().zip(&volumes).filter(|(_, volume)| volume.is_none()).map(|(field, _)| field);
@@ -361,6 +392,7 @@ impl LoaderBuilder {
         let has_files = dataset.schema().fields.iter().any(|f| matches!(f.kind, FieldKind::Image { size: None, .. }));
         let work = Work { workers, row_bytes: longest_row.unwrap_or(0), has_files, device_batch };
         let make = place.decoders(&config, decoder, codecs, &work)?;
+        let growth = Growth::new(&config, &make, &place, &needs, reads_inline);
         if let Some(context) = place.context() {
             let decoders = make.device_bytes();
             let (budget, prefetch) = memory::divide_device(
@@ -374,7 +406,7 @@ impl LoaderBuilder {
         } else {
             config.device_budget = None;
         }
-        let (decoder, shares, max_image) = decoder_and_shares(&config, &make, needs, has_files)?;
+        let (decoder, shares, max_image) = decoder_and_shares(&config, &make, needs, &growth, has_files)?;
         engine::check_decoder(&*decoder)?;
 
         let mut prefetch = shares.prefetch;
@@ -417,17 +449,25 @@ impl LoaderBuilder {
                 engine::fill(&rows, prefetch + 1)?;
             }
         }
+        let scope = growth.scope(prefetch, &*decoder, dataset.needs_fetch());
         let limits = Limits {
-            prefetch,
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
-            seats: prefetch + if dataset.needs_fetch() { fetched_ahead(&config, dataset.len()) } else { 0 },
+            seats: if dataset.needs_fetch() {
+                prefetch + fetched_ahead(&config, dataset.len())
+            } else {
+                scope.prefetch.most
+            },
             encoded: shares.window,
             requests: config.io_concurrency,
         };
         let fields = rows;
         let programs: Arc<[_]> = programs.into();
         let chunk = ChunkSize::new(&dataset, &fields);
-        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk)?;
+        // What settings on `auto` share when they grow.
+        let more = Arc::new(Semaphore::new(engine::whole_units(shares.more) as usize));
+        let each = (shares.scratch + needs.reads) / workers.get() as u64;
+        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk, (&more, each))?;
+        let tuning = Tuning::new(scope, (&more, needs.batch));
         let engine = engine.map_or_else(|| Engine::for_loader(dataset.needs_fetch()), Ok)?;
 
         config.device = Some(place.device());
@@ -451,6 +491,7 @@ impl LoaderBuilder {
             limits,
             bad,
             workers: workers_started,
+            tuning,
             engine,
             cache,
             assets: Assets::new(shares.shared),
@@ -458,6 +499,60 @@ impl LoaderBuilder {
         };
         tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
         Ok(Loader { setup: Arc::new(setup), order, own_sampler, config: Arc::new(config) })
+    }
+}
+
+/// How far settings on `auto` may go.
+#[derive(Debug)]
+struct Growth {
+    cores: usize,
+    /// The decode threads wait for files.
+    reads: bool,
+    on_device: bool,
+    /// Whether they follow the run, and how many there may be.
+    workers: Option<usize>,
+    prefetch: Option<usize>,
+}
+
+impl Growth {
+    fn new(config: &LoaderConfig, make: &Recipe, place: &Place, needs: &Needs, reads_inline: bool) -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let on_device = place.is_device();
+        let reads = reads_inline || config.cache.as_ref().is_some_and(|cache| !cache.is_ram());
+        // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
+        let own = config.autotune && config.workers.is_none() && make.decodes_on_cpu();
+        // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy.
+        let most = if reads && !on_device { (8 * cores).clamp(16, 128).max(cores) } else { cores };
+        // What a GPU has for batches is taken when the loader is built: a trainer that takes the rest afterwards can't
+        // break an epoch in its middle.
+        let ahead = config.autotune && config.prefetch.is_none() && !on_device;
+        let (workers, prefetch) = (own.then_some(most), ahead.then(|| needs.most_prefetch()));
+        Self { cores, reads, on_device, workers, prefetch }
+    }
+
+    /// Memory for all of it; `scratch` and `reads` are those of `workers` threads.
+    fn bytes(&self, needs: &Needs, scratch: u64, workers: usize) -> u64 {
+        let thread = (scratch + needs.reads) / workers.max(1) as u64;
+        let threads = self.workers.map_or(0, |most| most.saturating_sub(workers)) as u64;
+        let batches = self.prefetch.map_or(0, |most| most.saturating_sub(needs.auto_prefetch())) as u64;
+        threads.saturating_mul(thread).saturating_add(batches.saturating_mul(needs.batch))
+    }
+
+    fn scope(&self, prefetch: usize, decoder: &dyn Decoder, fetches: bool) -> Scope {
+        let threads = decoder.classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum();
+        let range = |start: usize, least, most: Option<usize>| match most {
+            Some(most) => TuneRange { start, least, most: most.max(start) },
+            None => TuneRange::fixed(start),
+        };
+        // Batches are announced before they have rows; no more of them than may be announced.
+        let most = if fetches { self.prefetch.map(|most| most.min(prefetch + READ_AHEAD)) } else { self.prefetch };
+        Scope {
+            cores: self.cores,
+            reads: self.reads,
+            computes: !self.on_device,
+            workers: range(threads, 1, self.workers),
+            prefetch: range(prefetch, prefetch, most),
+        }
     }
 }
 
@@ -543,13 +638,12 @@ fn check(config: &LoaderConfig) -> Result<()> {
 
 /// Batches that are only read, ahead of those that have their rows.
 fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
-    const MOST: usize = 64;
     if config.cache.is_none() {
-        return MOST;
+        return READ_AHEAD;
     }
     // What is read before it was needed the last time is asked of the store again: with a cache, only a part of an epoch.
     let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
-    usize::try_from(records / in_batch / 8).map_or(MOST, |batches| batches.clamp(1, MOST))
+    usize::try_from(records / in_batch / 8).map_or(READ_AHEAD, |batches| batches.clamp(1, READ_AHEAD))
 }
 
 /// The decoder and its part of the memory. The CPU's decoder takes as large images as the budget allows.
@@ -557,9 +651,12 @@ fn decoder_and_shares(
     config: &LoaderConfig,
     make: &Recipe,
     mut needs: Needs,
+    growth: &Growth,
     has_files: bool,
 ) -> Result<(Arc<dyn Decoder>, memory::Shares, Option<u64>)> {
     let total = |max_image: u64| make.scratch_bytes(max_image);
+    let workers = resolve_workers(config)?.get();
+    needs.more = growth.bytes(&needs, total(config.max_image_bytes.unwrap_or(MAX_IMAGE)), workers);
     // Samples that wait for classes that do not read them.
     needs.reads = needs.reads.saturating_add(make.ready_bytes());
     if !make.decodes_on_cpu() {

@@ -62,10 +62,14 @@ pub struct LoaderConfig {
     pub layout: Layout,
     /// Where batches lie; `None`: on a GPU when there is one, see [`LoaderBuilder::device`](crate::LoaderBuilder::device).
     pub device: Option<Device>,
-    /// Decoding threads; `None`: one for each core.
+    /// Decoding threads; `None`: one for each core at first, then what the run needs, see
+    /// [`LoaderBuilder::workers`](crate::LoaderBuilder::workers).
     pub workers: Option<usize>,
-    /// Batches that are finished or in work ahead of the trainer; `None` chooses.
+    /// Batches that are finished or in work ahead of the trainer; `None` chooses, and follows the run.
     pub prefetch: Option<usize>,
+    /// Whether `workers` and `prefetch` that are left on `auto` follow the run, see
+    /// [`LoaderBuilder::autotune`](crate::LoaderBuilder::autotune). Default true.
+    pub autotune: bool,
     /// Bytes of host memory, see [`LoaderBuilder::memory_budget`](crate::LoaderBuilder::memory_budget); `None` chooses.
     pub memory_budget: Option<u64>,
     /// Bytes of device memory, see [`LoaderBuilder::device_budget`](crate::LoaderBuilder::device_budget); `None` chooses.
@@ -103,6 +107,7 @@ impl Default for LoaderConfig {
             device: None,
             workers: None,
             prefetch: None,
+            autotune: true,
             memory_budget: None,
             device_budget: None,
             streams: None,

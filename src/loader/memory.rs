@@ -24,6 +24,10 @@ pub(super) struct Needs {
     pub(super) shared: u64,
     /// All of them.
     pub(super) all_shared: u64,
+    /// What settings on `auto` may come to use beyond all this, if the run shows that it helps.
+    pub(super) more: u64,
+    /// Processes of the run on this machine: they share it.
+    pub(super) processes: u64,
 }
 
 /// How the budget is divided. All in bytes but the number of batches.
@@ -38,6 +42,8 @@ pub(super) struct Shares {
     pub(super) scratch: u64,
     /// Parts that records share.
     pub(super) shared: u64,
+    /// What is left: for settings on `auto` that grow.
+    pub(super) more: u64,
 }
 
 impl Needs {
@@ -104,7 +110,10 @@ impl Needs {
                 let comfortable =
                     [rows, self.reads, window, scratch, self.all_shared].into_iter().fold(0, u64::saturating_add);
                 // A quarter of the machine leaves room for the trainer and the page cache.
-                comfortable.min(machine / 4).max(least)
+                let quarter = machine / 4;
+                let budget = comfortable.min(quarter).max(least);
+                // Room to grow is the first to be done without.
+                budget + self.more.min((quarter / self.processes.max(1)).saturating_sub(budget))
             }
         };
         let mut room = budget - least;
@@ -115,7 +124,7 @@ impl Needs {
             taken
         };
         let mut shares =
-            Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared };
+            Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared, more: 0 };
         shares.scratch += take(&mut room, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {
@@ -134,12 +143,19 @@ impl Needs {
         // Not the crumbs below another batch: a larger budget must never refuse an image that a smaller one took.
         if shares.prefetch == wanted {
             shares.scratch += take(&mut room, scratch.saturating_sub(shares.scratch));
+            shares.more = room;
         }
         Ok(shares)
     }
 
-    fn auto_prefetch(&self) -> usize {
+    pub(super) fn auto_prefetch(&self) -> usize {
         auto_prefetch(self.batch)
+    }
+
+    /// Batches ahead that `auto` may come to: four times as much memory as it begins with.
+    pub(super) fn most_prefetch(&self) -> usize {
+        // More of them bridge no stumble that these do not, even of tiny batches.
+        ((1 << 30) / self.batch.max(1)).min(256).max(self.auto_prefetch() as u64) as usize
     }
 }
 
@@ -223,8 +239,17 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const NEEDS: Needs =
-        Needs { batch: 10 * MIB, of_bytes: 0, reads: 8 * MIB, window: 0, scratch: 8 * MIB, shared: 0, all_shared: 0 };
+    const NEEDS: Needs = Needs {
+        batch: 10 * MIB,
+        of_bytes: 0,
+        reads: 8 * MIB,
+        window: 0,
+        scratch: 8 * MIB,
+        shared: 0,
+        all_shared: 0,
+        more: 0,
+        processes: 1,
+    };
 
     #[test]
     fn shares_stay_within_the_budget() {
@@ -234,6 +259,7 @@ mod tests {
                 for prefetch in [None, Some(1), Some(4), Some(100)] {
                     let s = needs.divide(Some(budget), prefetch, [96 * MIB, 512 * MIB], 256 * MIB).unwrap();
                     let used = (s.prefetch as u64 + 1) * needs.batch + needs.reads + s.window + s.scratch + s.shared;
+                    let used = used + s.more;
                     assert!(used <= budget, "{used} > {budget}: {s:?}");
                     assert!(s.prefetch >= 1 && prefetch.is_none_or(|p| s.prefetch <= p));
                 }
@@ -267,6 +293,20 @@ mod tests {
             assert!(s.scratch >= last, "{budget} MiB");
             last = s.scratch;
         }
+    }
+
+    #[test]
+    fn room_to_grow_is_what_is_left() {
+        let divide = |needs: Needs, budget| needs.divide(budget, Some(4), [96 * MIB, 512 * MIB], 0).unwrap();
+        let all = 5 * NEEDS.batch + NEEDS.reads + 512 * MIB;
+        assert_eq!(divide(NEEDS, Some(all + 7 * MIB)).more, 7 * MIB);
+        // An image refused, or a batch less, is worse than a loader that can't grow.
+        assert_eq!(divide(NEEDS, Some(all - MIB)).more, 0);
+        let auto = divide(NEEDS, None);
+        let growing = divide(Needs { more: 60 * MIB, ..NEEDS }, None);
+        assert_eq!((growing.more - auto.more, growing.budget - auto.budget), (60 * MIB, 60 * MIB));
+        let crowded = divide(Needs { more: 60 * MIB, processes: 1 << 40, ..NEEDS }, None);
+        assert_eq!((crowded.more, crowded.budget), (auto.more, auto.budget));
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod config;
 mod memory;
 mod place;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use builder::LoaderBuilder;
 pub use config::{LoaderConfig, OnBadSample};

@@ -140,6 +140,7 @@ impl BatchStream {
             late_batches: self.late.worst(),
             late_causes: self.late.causes(),
             queues: self.gauges.report(),
+            autotune: self.run.tune(),
             requests: self.run.requests(),
             cache: self.run.cache(),
             bad_samples: self.bad_samples.clone(),
@@ -221,7 +222,7 @@ impl Stream for BatchStream {
         let began = match this.waiting {
             Some(began) => began,
             None => {
-                this.gauges.look(this.run.levels());
+                this.gauges.look(this.run.asks());
                 this.wait_span = tracing::trace_span!(parent: None, "infeed.wait");
                 *this.waiting.insert(Instant::now())
             }

@@ -10,12 +10,18 @@
 //! stays alive until it is done with it. Rows on a GPU have an address instead of bytes; they return to the pool when
 //! the streams that read them are done. `Frozen` may also lie over memory of another library, which gets it back with
 //! the last clone.
+//!
+//! Rows of a pool in host memory get their buffer when somebody first touches them: of many batches that wait for a
+//! thread none holds memory, so those in work follow one another through the few buffers that the caches know.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     fmt,
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock};
@@ -107,7 +113,8 @@ impl Memory {
 
 /// Keeps the buffers of finished batches for the next ones: fresh memory costs more than the writes into it.
 ///
-/// Idle and lent buffers together stay within `most`; a buffer that comes back above it is freed.
+/// The one that came back last goes out first. Idle and lent buffers together stay within `most`; a buffer that comes
+/// back above it is freed.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<PoolShared>,
@@ -116,7 +123,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct PoolShared {
     len: usize,
-    most: usize,
+    most: AtomicUsize,
     /// `None`: host memory.
     context: Option<Context>,
     state: Mutex<PoolState>,
@@ -125,7 +132,10 @@ struct PoolShared {
 #[derive(Debug, Default)]
 struct PoolState {
     idle: Vec<Memory>,
+    /// Rows that are out, with a buffer or still without.
     lent: usize,
+    /// Of these, with one.
+    made: usize,
 }
 
 impl fmt::Debug for Block {
@@ -148,7 +158,24 @@ impl Pool {
     }
 
     fn with(context: Option<Context>, len: usize, most: usize) -> Self {
-        Self { shared: Arc::new(PoolShared { len, most, context, state: Mutex::default() }) }
+        Self { shared: Arc::new(PoolShared { len, most: AtomicUsize::new(most), context, state: Mutex::default() }) }
+    }
+
+    /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
+    pub fn set_most(&self, most: usize) {
+        self.shared.most.store(most, Ordering::Relaxed);
+        let surplus: Vec<Memory> = {
+            let mut state = self.lock();
+            let fits = most.saturating_sub(state.made).min(state.idle.len());
+            // The coldest ones lie in front.
+            let gone = state.idle.len() - fits;
+            state.idle.drain(..gone).collect()
+        };
+        drop(surplus);
+    }
+
+    fn most(&self) -> usize {
+        self.shared.most.load(Ordering::Relaxed)
     }
 
     /// Bytes of one buffer.
@@ -163,7 +190,7 @@ impl Pool {
         self.lock().idle.len() * self.shared.len
     }
 
-    /// Buffers that are lent out.
+    /// Rows that were taken and are not back, whether they were touched or not.
     #[must_use]
     pub fn lent(&self) -> usize {
         self.lock().lent
@@ -177,7 +204,7 @@ impl Pool {
         loop {
             let have = {
                 let state = self.lock();
-                state.idle.len() + state.lent
+                state.idle.len() + state.made
             };
             if have >= buffers {
                 return Ok(());
@@ -188,7 +215,7 @@ impl Pool {
     }
 
     /// One buffer as rows of `row_bytes`: recycled if one is idle (its old bytes still in it), else new. New host
-    /// memory is zero.
+    /// memory is zero. In host memory the rows come at once and the buffer when they are first touched.
     ///
     /// `None`: buffers came back, but a GPU still reads them, and there are `most` already; ask again later. When all
     /// are lent, a new one is made: whoever holds batches does not stall the stream.
@@ -200,29 +227,52 @@ impl Pool {
     /// When `rows * row_bytes` is not the pool's buffer length.
     pub fn try_take(&self, rows: usize, row_bytes: usize) -> Result<Option<Rows>> {
         assert_eq!(rows * row_bytes, self.shared.len, "the pool's buffers have another size");
+        let memory = match &self.shared.context {
+            None => {
+                self.lock().lent += 1;
+                OnceLock::new()
+            }
+            Some(context) => match self.on_gpu(context)? {
+                Some(memory) => OnceLock::from(memory),
+                None => return Ok(None),
+            },
+        };
+        let home = Home { memory, pool: Some(self.clone()) };
+        Ok(Some(Rows { home: Arc::new(home), offset: 0, rows, row_bytes }))
+    }
+
+    /// A buffer for rows that were just lent. It is there before they are: whether there is memory has to be known.
+    fn on_gpu(&self, context: &Context) -> Result<Option<Memory>> {
         let idle = {
             let mut state = self.lock();
             let free = state.idle.iter().rposition(Memory::is_free);
-            if free.is_none() && !state.idle.is_empty() && state.idle.len() + state.lent >= self.shared.most {
+            if free.is_none() && !state.idle.is_empty() && state.idle.len() + state.made >= self.most() {
                 return Ok(None);
             }
             // Counted before the allocation below, which may take a while.
             state.lent += 1;
+            state.made += 1;
             free.map(|at| state.idle.swap_remove(at))
         };
-        let memory = match idle {
-            Some(memory) => memory,
-            None => match Memory::new(self.shared.context.as_ref(), self.shared.len) {
-                Ok(memory) => memory,
-                Err(error) => {
-                    let mut state = self.lock();
-                    state.lent -= 1;
-                    return if state.idle.is_empty() { Err(error) } else { Ok(None) };
-                }
-            },
+        if idle.is_some() {
+            return Ok(idle);
+        }
+        Memory::new(Some(context), self.shared.len).map(Some).or_else(|error| {
+            let mut state = self.lock();
+            state.lent -= 1;
+            state.made -= 1;
+            if state.idle.is_empty() { Err(error) } else { Ok(None) }
+        })
+    }
+
+    /// A buffer for rows that are touched for the first time.
+    fn on_host(&self) -> Memory {
+        let idle = {
+            let mut state = self.lock();
+            state.made += 1;
+            state.idle.pop()
         };
-        let home = Home { memory: Some(memory), pool: Some(self.clone()) };
-        Ok(Some(Rows { home: Arc::new(home), offset: 0, rows, row_bytes }))
+        idle.unwrap_or_else(|| Memory::Host(Block::zeroed(self.shared.len)))
     }
 
     /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
@@ -241,12 +291,15 @@ impl Pool {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_back(&self, memory: Memory) {
+    /// Takes back what was lent; without memory: rows that nobody touched.
+    fn put_back(&self, memory: Option<Memory>) {
         let surplus = {
             let mut state = self.lock();
             state.lent -= 1;
+            let Some(memory) = memory else { return };
+            state.made -= 1;
             // Lent ones count: they come back too, and the pool as a whole stays within its number.
-            let keep = state.idle.len() + state.lent < self.shared.most;
+            let keep = state.idle.len() + state.made < self.most();
             let lost = matches!(&memory, Memory::Device(block) if block.is_lost());
             if keep && !lost {
                 state.idle.push(memory);
@@ -261,18 +314,20 @@ impl Pool {
 /// A buffer and the pool it goes back to.
 #[derive(Debug)]
 pub(super) struct Home {
-    memory: Option<Memory>,
+    /// Empty until the rows are touched; on a GPU and without a pool it is there from the start.
+    memory: OnceLock<Memory>,
     pool: Option<Pool>,
 }
 
 impl Home {
-    fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("taken only in drop")
+    fn of(memory: Memory) -> Self {
+        Self { memory: OnceLock::from(memory), pool: None }
     }
 
     /// First byte of host memory.
     fn start(&self) -> *mut u8 {
-        match self.memory() {
+        let first = || self.pool.as_ref().expect("without a pool it is there from the start").on_host();
+        match self.memory.get_or_init(first) {
             Memory::Host(block) => block.start(),
             Memory::Foreign(foreign) => foreign.start.as_ptr(),
             Memory::Device(block) => panic!("rows on cuda:{} have no bytes in host memory", block.context().index()),
@@ -280,17 +335,17 @@ impl Home {
     }
 
     fn device(&self) -> Option<&DeviceBlock> {
-        match self.memory() {
-            Memory::Host(_) | Memory::Foreign(_) => None,
-            Memory::Device(block) => Some(block),
+        match self.memory.get() {
+            None | Some(Memory::Host(_) | Memory::Foreign(_)) => None,
+            Some(Memory::Device(block)) => Some(block),
         }
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
-        if let Memory::Device(block) = &memory {
+        let memory = self.memory.take();
+        if let Some(Memory::Device(block)) = &memory {
             block.retire();
         }
         if let Some(pool) = &self.pool {
@@ -311,8 +366,8 @@ impl Rows {
     /// Zeroed rows in a buffer of their own.
     #[must_use]
     pub fn zeroed(rows: usize, row_bytes: usize) -> Self {
-        let memory = Some(Memory::Host(Block::zeroed(rows * row_bytes)));
-        Self { home: Arc::new(Home { memory, pool: None }), offset: 0, rows, row_bytes }
+        let memory = Memory::Host(Block::zeroed(rows * row_bytes));
+        Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes }
     }
 
     /// Where the rows lie.
@@ -485,8 +540,8 @@ impl Frozen {
     /// `len` initialised bytes begin at `start`; they stay valid, and nobody writes them, until `owner` is dropped.
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
-        let memory = Some(Memory::Foreign(Foreign { start, _owner: owner }));
-        Self { home: Arc::new(Home { memory, pool: None }), offset: 0, len }
+        let memory = Memory::Foreign(Foreign { start, _owner: owner });
+        Self { home: Arc::new(Home::of(memory)), offset: 0, len }
     }
 
     /// The same on a GPU. Waits on the host for what `stream` was given so far, so that the bytes are complete. When the
@@ -508,8 +563,7 @@ impl Frozen {
     ) -> Result<Self> {
         // SAFETY: as the caller says.
         let block = unsafe { DeviceBlock::foreign(context, address, len, stream, owner) }?;
-        let home = Home { memory: Some(Memory::Device(block)), pool: None };
-        Ok(Self { home: Arc::new(home), offset: 0, len })
+        Ok(Self { home: Arc::new(Home::of(Memory::Device(block))), offset: 0, len })
     }
 
     /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before or the memory is another library's.
@@ -630,8 +684,9 @@ mod tests {
     fn a_buffer_returns_to_the_pool_with_its_last_owner() {
         let pool = Pool::new(64, 1);
         let mut rows = pool.take(1, 64);
-        let part = rows.split_to(1);
+        let mut part = rows.split_to(1);
         drop(rows);
+        part.bytes_mut().fill(7);
         assert_eq!(pool.idle_bytes(), 0);
         let frozen = part.freeze();
         let clone = frozen.clone();
@@ -645,8 +700,67 @@ mod tests {
     fn a_pool_keeps_no_more_than_its_number() {
         let pool = Pool::new(64, 2);
         let lent: Vec<_> = (0..5).map(|_| pool.take(1, 64)).collect();
+        assert!(lent.iter().all(|rows| rows.bytes().len() == 64));
         drop(lent);
         assert_eq!(pool.idle_bytes(), 128);
+    }
+
+    #[test]
+    fn rows_that_nobody_touched_hold_no_buffer() {
+        let pool = Pool::new(64, 3);
+        let first = pool.take(1, 64).bytes().as_ptr();
+        assert_eq!(pool.idle_bytes(), 64);
+        let mut waiting: Vec<Rows> = (0..3).map(|_| pool.take(1, 64)).collect();
+        assert_eq!((pool.lent(), pool.idle_bytes()), (3, 64));
+        // One after another through the same memory.
+        for mut rows in waiting.drain(..) {
+            assert_eq!(rows.bytes_mut().as_ptr(), first);
+            drop(rows.freeze());
+        }
+        assert_eq!((pool.lent(), pool.idle_bytes()), (0, 64));
+    }
+
+    #[test]
+    fn parts_touched_by_two_threads_at_once_lie_in_one_buffer() {
+        for _ in 0..200 {
+            let pool = Pool::new(32, 1);
+            let mut back = pool.take(2, 16);
+            let front = back.split_to(1);
+            let write = |mut rows: Rows, value| {
+                rows.bytes_mut().fill(value);
+                rows
+            };
+            let (front, back) = std::thread::scope(|scope| {
+                let front = scope.spawn(|| write(front, 1));
+                let back = write(back, 2);
+                (front.join().unwrap(), back)
+            });
+            let whole = front.join(back).unwrap();
+            assert_eq!(whole.bytes(), [[1; 16], [2; 16]].concat());
+            drop(whole);
+            assert_eq!(pool.idle_bytes(), 32);
+        }
+    }
+
+    #[test]
+    fn a_smaller_number_frees_idle_buffers_at_once_and_others_when_they_come_back() {
+        let pool = Pool::new(64, 4);
+        let touched = || {
+            let mut rows = pool.take(1, 64);
+            rows.bytes_mut().fill(0);
+            rows
+        };
+        let lent: Vec<Rows> = (0..4).map(|_| touched()).collect();
+        let kept: Vec<Rows> = lent.into_iter().skip(2).collect();
+        assert_eq!(pool.idle_bytes(), 128);
+        pool.set_most(3);
+        assert_eq!(pool.idle_bytes(), 64);
+        pool.set_most(1);
+        assert_eq!(pool.idle_bytes(), 0);
+        drop(kept);
+        assert_eq!(pool.idle_bytes(), 64);
+        pool.set_most(0);
+        assert_eq!(pool.idle_bytes(), 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! How the system shares the processor between the loader's threads and the trainer's.
 
+use std::time::Duration;
+
 /// Makes the calling thread one that does long work and never pushes another thread off its core by waking up.
 ///
 /// Without it, handing a batch over wakes decode threads, and the system may run one of them in the place of the
@@ -21,25 +23,38 @@ pub(crate) fn yield_to_others() {
 /// Processor time that the calling thread has used. `None` where the system does not tell.
 ///
 /// A call into the kernel, about 0.2 µs: once or twice a job of a millisecond.
-pub(crate) fn cpu_time() -> Option<std::time::Duration> {
+pub(crate) fn cpu_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
-    {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes one `timespec`, which lives until the call returns.
-        let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0;
-        let seconds = u64::try_from(time.tv_sec).ok().filter(|_| !failed)?;
-        Some(std::time::Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?))
-    }
+    return clock(libc::CLOCK_THREAD_CPUTIME_ID);
     #[cfg(not(target_os = "linux"))]
     None
+}
+
+/// Processor time of all threads of this process, those that are gone included. `None` where the system does not tell.
+pub(crate) fn process_cpu_time() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    return clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn clock(id: libc::clockid_t) -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec`, which lives until the call returns.
+    let failed = unsafe { libc::clock_gettime(id, &raw mut time) } != 0;
+    let seconds = u64::try_from(time.tv_sec).ok().filter(|_| !failed)?;
+    Some(Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     #[cfg(target_os = "linux")]
+    use std::time::Duration;
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_that_works_uses_processor_time_and_one_that_sleeps_does_not() {
-        use std::time::Duration;
         let before = super::cpu_time().expect("Linux tells");
         let mut sum = 0u64;
         while super::cpu_time().expect("Linux tells") - before < Duration::from_millis(2) {
@@ -48,5 +63,6 @@ mod tests {
         let worked = super::cpu_time().expect("Linux tells");
         std::thread::sleep(Duration::from_millis(40));
         assert!(super::cpu_time().expect("Linux tells") - worked < Duration::from_millis(30));
+        assert!(super::process_cpu_time().expect("Linux tells") >= worked - before);
     }
 }

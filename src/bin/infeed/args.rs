@@ -55,6 +55,12 @@ pub(crate) struct RunArgs {
     /// Stop after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
+    /// Stop after the batch in which so much time has passed since the first
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub max_time: Option<Duration>,
+    /// Tell the rate after so much time apart: that of a loader that has settled
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub warm_up: Option<Duration>,
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
@@ -111,6 +117,16 @@ pub(crate) struct SweepArgs {
     /// Stop each cell after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
+    /// Stop each cell after the batch in which so much time has passed since its first
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub max_time: Option<Duration>,
+    /// Afterwards run workers and prefetch on auto and the best cell in turn, so many times each, and compare what they
+    /// come to when auto has settled
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub auto: Option<u64>,
+    /// How long auto may take to settle
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::parse_time, requires = "auto")]
+    pub settle: Duration,
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
@@ -229,7 +245,7 @@ pub(crate) struct SweptArgs {
     /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: auto]
     #[arg(long, value_name = "auto|DEVICE")]
     pub device: Option<Auto<Device>>,
-    /// Decoding threads [default: auto, one for each core]
+    /// Decoding threads [default: auto, one for each core at first, then what the run needs]
     #[arg(long, value_name = "auto|N")]
     pub workers: Option<Auto<usize>>,
     /// Batches made ahead of the trainer [default: auto]
@@ -251,6 +267,9 @@ pub(crate) struct FixedArgs {
     /// Order of the axes [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
+    /// Whether workers and prefetch that are on auto follow the run [default: on]
+    #[arg(long, value_name = "HOW")]
+    pub autotune: Option<OnOff>,
     /// Host memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,
@@ -533,6 +552,10 @@ value_enum!(
 value_enum!(
     /// `--pixels`
     PixelsArg => DType { U8 => Self::U8, U16 => Self::U16, F32 => Self::F32 }
+);
+value_enum!(
+    /// `--autotune`
+    OnOff => bool { On => true, Off => false }
 );
 value_enum!(
     /// `--layout`

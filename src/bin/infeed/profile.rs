@@ -276,6 +276,8 @@ pub(crate) fn quick(mut config: LoaderConfig, records: u64) -> LoaderConfig {
         config.on_bad_sample = OnBadSample::Skip { at_most: u64::MAX };
     }
     config.cache = None;
+    // Too short to settle in.
+    config.autotune = false;
     config
 }
 

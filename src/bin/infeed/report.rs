@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 use infeed::{
     BadSample, CacheReport, Cause, CauseReport, CostEstimate, FirstBatchPart, LateBatch, QueueReport, RequestReport,
-    StageReport, Times,
+    StageReport, Times, TuneReport, Tuned,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -59,6 +59,10 @@ pub(crate) struct RunReport {
     pub late_causes: Vec<CauseReport>,
     /// How full the queues were when the trainer asked.
     pub queues: Vec<QueueReport>,
+    /// What became of settings on `auto`.
+    pub autotune: TuneReport,
+    /// What came after the warm-up; `None` without one, or when nothing came.
+    pub settled: Option<Settled>,
     /// To a remote store; `None` for data that is read otherwise.
     pub requests: Option<Requests>,
     /// What `--cache` did; `None` without it.
@@ -107,6 +111,18 @@ impl TimeLine {
         }
         self.seen += 1;
     }
+}
+
+/// The part of a run after its warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Settled {
+    /// Since the first batch.
+    pub after_seconds: f64,
+    pub seconds: f64,
+    pub batches: u64,
+    pub samples: u64,
+    pub samples_per_second: f64,
+    pub wait_seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,6 +201,11 @@ impl RunReport {
             let _ = write!(rate, ", {}/s read", units::size(read as u64));
         }
         rows.push(("rate", format!("{rate}, {} in all", units::time(self.seconds))));
+        if let Some(settled) = &self.settled {
+            let rate = units::count(settled.samples_per_second.round() as u64);
+            let (after, time) = (units::time(settled.after_seconds), units::time(settled.seconds));
+            rows.push(("settled", format!("{rate} samples/s over {time}, after {after}")));
+        }
         if let Some(requests) = &self.requests {
             rows.push(("requests", requests.words()));
         }
@@ -208,6 +229,9 @@ impl RunReport {
                 "CPU",
                 format!("{} ({each} a sample), {} workers", units::time(cpu), self.workers.unwrap_or(0)),
             ));
+        }
+        if let Some(words) = autotune_words(&self.autotune) {
+            rows.push(("autotune", words));
         }
         if let Some(peak) = self.peak_rss_bytes {
             rows.push(("peak memory", units::size(peak)));
@@ -265,6 +289,27 @@ impl RunReport {
         align_right(&mut table, 1..);
         table.trim_fmt()
     }
+}
+
+/// What settings on `auto` came to, with the reason for the last change. `None`: all of them were given.
+pub(crate) fn autotune_words(tuned: &TuneReport) -> Option<String> {
+    let each = [(Tuned::Workers, tuned.workers), (Tuned::Prefetch, tuned.prefetch)];
+    let words = each.into_iter().filter(|(_, setting)| setting.auto).map(|(what, setting)| {
+        let last = tuned.decisions.iter().rev().find(|decision| decision.what == what);
+        match last.filter(|_| setting.now != setting.start) {
+            Some(last) => format!("{what} {} → {} ({})", setting.start, setting.now, last.why),
+            None => format!("{what} {}", setting.now),
+        }
+    });
+    let words: Vec<String> = words.collect();
+    let mut words = (!words.is_empty()).then(|| words.join(", "))?;
+    // Writing to a string does not fail.
+    let _ = match (tuned.decision_count, tuned.decisions.last()) {
+        (1, Some(last)) => write!(words, "; one change, after {}", units::time(last.at.as_secs_f64())),
+        (n, Some(last)) => write!(words, "; {n} changes, the last after {}", units::time(last.at.as_secs_f64())),
+        (_, None) => write!(words, "; nothing to change"),
+    };
+    Some(words)
 }
 
 /// How many batches were late, and for what; the worst with its object.
@@ -364,6 +409,16 @@ mod tests {
         requests.cost_estimate = requests.report.cost_estimate("s3://bucket/x", 2.0);
         let full = requests.words();
         assert!(full.ends_with("throttled 7 times, about $0.0024 an epoch at list price"), "{full}");
+    }
+
+    #[test]
+    fn autotune_is_told_in_one_line() {
+        let mut tuned = TuneReport::default();
+        assert_eq!(autotune_words(&tuned), None);
+        (tuned.workers.auto, tuned.workers.start, tuned.workers.now) = (true, 8, 8);
+        assert_eq!(autotune_words(&tuned).as_deref(), Some("workers 8; nothing to change"));
+        (tuned.prefetch.auto, tuned.prefetch.start, tuned.prefetch.now) = (true, 4, 4);
+        assert_eq!(autotune_words(&tuned).as_deref(), Some("workers 8, prefetch 4; nothing to change"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
     html, options,
     out::{self, JsonTarget, Out},
     process,
-    report::{Requests, RunReport, TimeLine},
+    report::{Requests, RunReport, Settled, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
 };
@@ -117,6 +117,9 @@ pub(crate) async fn on(
         signals: Signals::new()?,
         stopped: None,
         line: TimeLine::default(),
+        first: None,
+        warm: None,
+        settled: None,
     };
     let trained = trainer.train(stream).await;
     // Also when the run failed: what was learned is true.
@@ -160,6 +163,8 @@ pub(crate) async fn on(
         late_batches: report.late_batches,
         late_causes: report.late_causes,
         queues: report.queues,
+        autotune: report.autotune,
+        settled: trainer.settled,
         line: std::mem::take(&mut trainer.line),
         threads,
         cache: report.cache,
@@ -191,6 +196,11 @@ struct Trainer<'a> {
     signals: Signals,
     stopped: Option<Signal>,
     line: TimeLine,
+    /// When the first batch came.
+    first: Option<Instant>,
+    /// When the warm-up was over, and the batches and samples until then.
+    warm: Option<(Instant, u64, u64)>,
+    settled: Option<Settled>,
 }
 
 impl Trainer<'_> {
@@ -238,6 +248,8 @@ impl Trainer<'_> {
             self.meters.add(batch.epoch(), now - last, data);
             self.line.add((now - began).as_secs_f64(), data.as_secs_f64(), (now - last).as_secs_f64());
             last = now;
+            let running = now - *self.first.get_or_insert(now);
+            self.settle(now, running, data);
             self.out.bar().inc(1);
             if self.args.state.is_some() {
                 *unsaved = Some(batch.state().clone());
@@ -250,8 +262,30 @@ impl Trainer<'_> {
                     logged => logged?,
                 }
             }
+            if self.args.max_time.is_some_and(|most| running >= most) {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Keeps the figures of what comes after the warm-up. `running`: since the first batch.
+    fn settle(&mut self, now: Instant, running: Duration, wait: Duration) {
+        let Some(warm_up) = self.args.warm_up.filter(|warm_up| running >= *warm_up) else { return };
+        let Some((since, batches, samples)) = self.warm else {
+            self.warm = Some((now, self.batches, self.samples));
+            return;
+        };
+        let (seconds, before) = ((now - since).as_secs_f64(), self.settled.map_or(0.0, |known| known.wait_seconds));
+        let (batches, samples) = (self.batches - batches, self.samples - samples);
+        self.settled = Some(Settled {
+            after_seconds: warm_up.as_secs_f64(),
+            seconds,
+            batches,
+            samples,
+            samples_per_second: samples as f64 / seconds.max(f64::MIN_POSITIVE),
+            wait_seconds: before + wait.as_secs_f64(),
+        });
     }
 
     fn take(&mut self, batch: &Batch) -> Result<(), Failure> {

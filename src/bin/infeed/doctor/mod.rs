@@ -19,7 +19,7 @@ pub(crate) use machine::Check;
 
 use crate::{
     alone::{Held, Only},
-    args::{DoctorArgs, OnBadSampleArg, RunArgs},
+    args::{DoctorArgs, OnBadSampleArg, OnOff, RunArgs},
     failure::Failure,
     html, options,
     out::{self, JsonTarget, Out},
@@ -94,6 +94,8 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     args.loader.swept.batch_size = usize::try_from(batch).ok();
     // What an earlier run left there would make the cold one warm.
     args.loader.fixed.cache = None;
+    // The runs are to differ in what they leave out, not in what was found on the way.
+    args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);
 
     let mut trials = Vec::new();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     doctor::DoctorReport,
     profile::ProfileReport,
-    report::{RunReport, cause_words},
+    report::{RunReport, autotune_words, cause_words},
     sweep::{Cell, Settings, SweepReport},
     units,
 };
@@ -225,6 +225,24 @@ fn run_parts(page: &mut Page, run: &RunReport) {
         vec![queue.name.to_owned(), format!("{:.1}", queue.mean), units::count(queue.max), of, empty]
     });
     page.table(&["queue", "mean", "most", "capacity", "found empty"], &queues.collect::<Vec<_>>());
+    if let Some(words) = autotune_words(&run.autotune) {
+        page.heading("Autotune").words(&words);
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let rows = run.autotune.decisions.iter().map(|decision| {
+            vec![
+                seconds(decision.at.as_secs_f64()),
+                format!("{} {} → {}", decision.what, decision.from, decision.to),
+                decision.why.to_string(),
+                percent(decision.waiting),
+                percent(decision.busy),
+                units::count(decision.samples_per_second.round() as u64),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            page.table(&["at", "change", "why", "trainer waited", "threads busy", "samples/s before"], &rows);
+        }
+    }
     if !run.bad_samples.is_empty() {
         page.heading("Bad samples");
         let rows = run.bad_samples.iter().take(20).map(|bad| vec![bad.record.to_string(), bad.error.clone()]);
@@ -311,6 +329,9 @@ pub(crate) fn sweep(report: &SweepReport) -> String {
             Some((_, cells)) => cells.push(cell),
             None => maps.push((name, vec![cell])),
         }
+    }
+    if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
+        page.verdict(&auto.words);
     }
     page.heading("Samples a second").words("By workers and batch size; the darker, the faster.");
     for (name, cells) in &maps {

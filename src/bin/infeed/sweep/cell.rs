@@ -65,6 +65,11 @@ pub(crate) struct Cell {
     pub cpu_seconds: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub bottleneck: Option<String>,
+    /// What `workers` and `prefetch` on `auto` came to.
+    #[serde(default)]
+    pub workers_at_end: Option<u64>,
+    #[serde(default)]
+    pub prefetch_at_end: Option<u64>,
     /// What a GPU did, as `run` tells it.
     pub gpu: Option<Value>,
     /// Why there are no figures.
@@ -105,6 +110,13 @@ impl Cell {
             _ => batches as f64 / float(&told["seconds"]).max(f64::MIN_POSITIVE),
         };
         let rows = float(&told["samples"]) / batches.max(1) as f64;
+        // A run with a warm-up is about what comes after it.
+        let settled = &told["settled"];
+        let iterations_per_second = match float(&settled["seconds"]) {
+            seconds if seconds > 0.0 => float(&settled["batches"]) / seconds,
+            _ => iterations_per_second,
+        };
+        let at_end = |what: &str| told["autotune"][what]["now"].as_u64();
         Self {
             asked,
             workers: told["workers"].as_u64(),
@@ -121,6 +133,8 @@ impl Cell {
             cpu_seconds: told["cpu_seconds"].as_f64(),
             peak_rss_bytes: told["peak_rss_bytes"].as_u64(),
             bottleneck: text(&told["bottleneck"]),
+            workers_at_end: at_end("workers"),
+            prefetch_at_end: at_end("prefetch"),
             gpu: Some(told["gpu"].clone()).filter(|gpu| !gpu.is_null()),
             error: None,
         }

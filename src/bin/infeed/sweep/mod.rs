@@ -3,6 +3,7 @@
 //! Each cell is an `infeed run` in a process of its own: peak memory, processor time and what is warm are that cell's,
 //! and a cell that fails, or is killed for its memory, costs no other.
 
+mod auto;
 mod cell;
 pub(crate) mod knee;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::process::Command;
 
+pub(crate) use auto::AutoReport;
 pub(crate) use cell::{Cell, Settings};
 use knee::Knee;
 
@@ -35,6 +37,9 @@ pub(crate) struct SweepReport {
     pub cells: Vec<Cell>,
     /// The cell to take, and why; `None` while there are none to compare.
     pub knee: Option<Knee>,
+    /// What `auto` comes to beside the best cell; `None` unless that was asked for.
+    #[serde(default)]
+    pub auto: Option<AutoReport>,
 }
 
 const VERSION: u32 = 1;
@@ -52,14 +57,27 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
     let texts = options.iter().map(|option| option.to_string_lossy().into_owned()).collect();
     let mut report = match &args.out {
         Some(path) if path.is_file() => resumed(path, &args.url, &texts)?,
-        _ => SweepReport { version: VERSION, url: args.url.clone(), options: texts, cells: Vec::new(), knee: None },
+        _ => SweepReport {
+            version: VERSION,
+            url: args.url.clone(),
+            options: texts,
+            cells: Vec::new(),
+            knee: None,
+            auto: None,
+        },
     };
-    let stopped = run_cells(&args, &wanted, &options, &mut report, &mut out).await?;
+    let mut stopped = run_cells(&args, &wanted, &options, &mut report, &mut out).await?;
     report.knee = knee::find(&report.cells);
+    if let (None, Some(rounds)) = (stopped, args.auto) {
+        stopped = run_rounds(&args, rounds, &options, &mut report, &mut out).await?;
+    }
     save(&args, &report)?;
     out.line(format_args!("\n{}", table(&report.cells)))?;
     if let Some(knee) = &report.knee {
         out.line(format_args!("\n{}", knee.words))?;
+    }
+    if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
+        out.line(format_args!("\n{}", auto.words))?;
     }
     if let Some(path) = &args.csv {
         out::replace(path, &csv(&report.cells)?)?;
@@ -84,8 +102,7 @@ async fn run_cells(
     report: &mut SweepReport,
     out: &mut Out,
 ) -> Result<Option<Signal>, Failure> {
-    let mut signals = Signals::new()?;
-    let program = std::env::current_exe()?;
+    let mut runner = Runner::new(&args.url)?;
     out.start_bar(wanted.len() as u64, "{msg} {wide_bar} {pos}/{len} cells, {eta} left");
     for settings in wanted {
         if report.cells.iter().any(|cell| cell.asked == *settings && cell.error.is_none()) {
@@ -93,29 +110,12 @@ async fn run_cells(
             out.bar().inc(1);
             continue;
         }
-        let mut child = Command::new(&program);
-        child.arg("run").arg(&args.url).args(options).args(settings.options()).args(["--json", "-"]);
-        child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let ran = tokio::select! {
-            ran = child.output() => ran?,
-            signal = signals.next() => {
+        let cell = match runner.run(options, settings).await? {
+            Ok(cell) => cell,
+            Err(signal) => {
                 out.end_bar();
                 return Ok(Some(signal));
             }
-        };
-        let cell = match ran.status.success() {
-            true => {
-                let told: Value = serde_json::from_slice(&ran.stdout)
-                    .map_err(|error| Failure::Failed(format!("a cell's figures can't be read: {error}")))?;
-                Cell::new(settings.clone(), &told)
-            }
-            // The terminal's Ctrl-C reached the cell first.
-            false if matches!(ran.status.code(), Some(130 | 143)) => {
-                out.end_bar();
-                let signal = if ran.status.code() == Some(130) { Signal::Interrupt } else { Signal::Terminate };
-                return Ok(Some(signal));
-            }
-            false => Cell::failed(settings.clone(), &last_words(&ran.stderr, ran.status)),
         };
         out.line(format_args!("{settings}: {}", cell.words()))?;
         report.cells.retain(|old| old.asked != *settings);
@@ -125,6 +125,97 @@ async fn run_cells(
     }
     out.end_bar();
     Ok(None)
+}
+
+/// Runs `auto` and the best cell in turn; the signal that ended it early.
+async fn run_rounds(
+    args: &SweepArgs,
+    rounds: u64,
+    options: &[OsString],
+    report: &mut SweepReport,
+    out: &mut Out,
+) -> Result<Option<Signal>, Failure> {
+    let Some(best) = auto::best(&report.cells) else {
+        out.warn("no cell with workers or prefetch of its own has figures, so there is nothing to compare auto with; give --workers a list");
+        return Ok(None);
+    };
+    let settle = args.settle;
+    // What was measured before counts if it is the same comparison.
+    let same = |known: &AutoReport| known.best == best.asked && known.settle_seconds == settle.as_secs_f64();
+    let mut found = report.auto.take().filter(same).unwrap_or_else(|| AutoReport::new(&best.asked, settle));
+    let mut runner = Runner::new(&args.url)?;
+    let options = auto::options(options, settle, args.max_time);
+    out.start_bar(rounds, "{msg} {wide_bar} {pos}/{len} rounds, {eta} left");
+    while (found.rounds.len() as u64) < rounds {
+        let mut pair = [found.auto(), found.best.clone()];
+        // Who is first changes: a machine may get slower or faster by itself.
+        let swapped = found.rounds.len() % 2 == 1;
+        if swapped {
+            pair.reverse();
+        }
+        let mut cells = Vec::new();
+        for settings in &pair {
+            match runner.run(&options, settings).await? {
+                Ok(cell) if cell.error.is_some() => {
+                    return Err(Failure::Failed(format!("{settings}: {}", cell.words())));
+                }
+                Ok(cell) => cells.push(cell),
+                Err(signal) => {
+                    out.end_bar();
+                    report.auto = Some(found);
+                    return Ok(Some(signal));
+                }
+            }
+        }
+        if swapped {
+            cells.reverse();
+        }
+        let (Some(best), Some(auto)) = (cells.pop(), cells.pop()) else { break };
+        out.line(format_args!("auto: {}; {}: {}", auto.words(), found.best, best.words()))?;
+        found.add(auto::Round { auto, best });
+        report.auto = Some(found.clone());
+        save(args, report)?;
+        out.bar().inc(1);
+    }
+    out.end_bar();
+    report.auto = Some(found);
+    Ok(None)
+}
+
+/// Runs cells, each in a process of its own.
+struct Runner {
+    program: std::path::PathBuf,
+    url: String,
+    signals: Signals,
+}
+
+impl Runner {
+    fn new(url: &str) -> Result<Self, Failure> {
+        Ok(Self { program: std::env::current_exe()?, url: url.into(), signals: Signals::new()? })
+    }
+
+    /// A cell, one that failed too; or the signal that ended it.
+    async fn run(&mut self, options: &[OsString], settings: &Settings) -> Result<Result<Cell, Signal>, Failure> {
+        let mut child = Command::new(&self.program);
+        child.arg("run").arg(&self.url).args(options).args(settings.options()).args(["--json", "-"]);
+        child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let ran = tokio::select! {
+            ran = child.output() => ran?,
+            signal = self.signals.next() => return Ok(Err(signal)),
+        };
+        match ran.status.success() {
+            true => {
+                let told: Value = serde_json::from_slice(&ran.stdout)
+                    .map_err(|error| Failure::Failed(format!("a cell's figures can't be read: {error}")))?;
+                Ok(Ok(Cell::new(settings.clone(), &told)))
+            }
+            // The terminal's Ctrl-C reached the cell first.
+            false if matches!(ran.status.code(), Some(130 | 143)) => {
+                Ok(Err(if ran.status.code() == Some(130) { Signal::Interrupt } else { Signal::Terminate }))
+            }
+            false => Ok(Ok(Cell::failed(settings.clone(), &last_words(&ran.stderr, ran.status)))),
+        }
+    }
 }
 
 fn save(args: &SweepArgs, report: &SweepReport) -> Result<(), Failure> {
@@ -180,8 +271,19 @@ fn settings(lists: &ListArgs) -> Vec<Settings> {
 /// What was typed, less the url, the lists and where the sweep's own figures go. Clap has taken all of it, so each of
 /// these has its value.
 fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
-    const OWN: [&str; 9] =
-        ["--workers", "--batch-size", "--prefetch", "--dtype", "--device", "--out", "--csv", "--json", "--html"];
+    const OWN: [&str; 11] = [
+        "--workers",
+        "--batch-size",
+        "--prefetch",
+        "--dtype",
+        "--device",
+        "--out",
+        "--csv",
+        "--json",
+        "--html",
+        "--auto",
+        "--settle",
+    ];
     let (mut kept, mut given, mut url_seen) = (Vec::new(), given.into_iter(), false);
     while let Some(word) = given.next() {
         let text = word.to_string_lossy();
@@ -291,6 +393,8 @@ mod tests {
             "--out",
             "--json",
             "-",
+            "--auto",
+            "3",
         ];
         let kept = shared_options(given.map(OsString::from).into(), "/data");
         assert_eq!(kept, ["--transform", "none", "--shuffle", "7", "--config", "--out"]);

@@ -1,0 +1,730 @@
+//! What `auto` should be, from figures alone: a state machine without a clock, locks or threads of its own.
+
+use std::time::Duration;
+
+use crate::report::{TuneDecision, TuneReason, Tuned};
+
+/// A shorter window measures the scheduler. Also bounds what a trial may cost: one of these at another setting.
+const WINDOW: Duration = Duration::from_millis(500);
+/// Work may be slow: then a window waits for its jobs and steps, up to here for a few of them,
+const LONG: Duration = Duration::from_secs(5);
+/// and up to here for any.
+const LONGEST: Duration = Duration::from_secs(20);
+/// Jobs of each thread, and steps, in a window: their mean has to mean something.
+const ENOUGH: u64 = 8;
+/// No look for so long: the machine stood still, and what its clocks say of that time is not the loader's.
+const GAP: Duration = Duration::from_secs(2);
+/// After a change, until the first job that it concerns is done. Longer with long jobs.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Below this share of the time the trainer does not wait: AU is 99 %, our own mark.
+const FED: f64 = 0.01;
+/// From here on it does. Between them nothing is changed.
+const HUNGRY: f64 = 0.02;
+/// Threads that are busy for so much of the time are what the trainer waits for.
+const BUSY: f64 = 0.85;
+/// Threads that are so busy are never idle.
+const FULL: f64 = 0.97;
+/// So much of the time there was no room for another batch: with idle threads, room is what is missing.
+const BLOCKED: f64 = 0.3;
+/// Where threads wait for files for less of their time, more of them bring little.
+const READING: f64 = 0.05;
+/// Below this share of a core a thread that computes has others beside it. Virtual machines take a few percent.
+const CROWDED: f64 = 0.9;
+/// A rate that rose by less did not rise: three times what two runs on a quiet machine differ.
+const RISE: f64 = 0.03;
+/// What a trial of fewer threads may lose where the cores are not crowded: they are saved.
+const LOSS: f64 = 0.01;
+/// Threads kept for each that is needed: a reserve where cores are free, hardly one where the trainer needs them.
+const RESERVE: f64 = 1.5;
+const NO_RESERVE: f64 = 1.15;
+/// What did not pay is tried again after this, then after twice as long, …
+const FIRST_PAUSE: Duration = Duration::from_secs(8);
+/// A trial of fewer threads on free cores saves little: later.
+const LAZY_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Batches ahead that were not needed for so long are given up.
+const UNUSED: Duration = Duration::from_secs(60);
+
+/// Where a setting begins and how far it may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) start: usize,
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+impl Range {
+    /// A number that stays.
+    pub(crate) const fn fixed(n: usize) -> Self {
+        Self { start: n, least: n, most: n }
+    }
+
+    pub(crate) const fn is_fixed(&self) -> bool {
+        self.least >= self.most
+    }
+}
+
+/// What there is to decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    /// Cores that this process may use: no more threads compute.
+    pub(crate) cores: usize,
+    /// Threads wait for files: more than cores may be of use.
+    pub(crate) reads: bool,
+    /// Decoding is computing. With a GPU it is also waiting, so processor time tells nothing of crowded cores.
+    pub(crate) computes: bool,
+    pub(crate) workers: Range,
+    pub(crate) prefetch: Range,
+}
+
+/// Sums since a stream began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sums {
+    /// Since the stream began.
+    pub(super) at: Duration,
+    /// Batches that the trainer took.
+    pub(super) batches: u64,
+    /// Rows that were made, and in how many jobs.
+    pub(super) rows: u64,
+    pub(super) jobs: u64,
+    /// The trainer's waits for batches that were not finished, after the first one; the wait that goes on included.
+    pub(super) waited: Duration,
+    /// Time in which no batch might be begun because all that may be ahead were.
+    pub(super) blocked: Duration,
+    /// How often the batches ahead were all finished, and later, when the trainer asked, none was.
+    pub(super) swings: u64,
+    /// Time of decode threads in jobs, all threads together,
+    pub(super) worked: Duration,
+    /// the part of it that they read files, and what processor time they used there,
+    pub(super) read: Duration,
+    pub(super) read_cpu: Duration,
+    /// and the part that they decoded and transformed.
+    pub(super) made: Duration,
+    pub(super) made_cpu: Duration,
+    /// Processor time of the whole process; zero where the system does not tell.
+    pub(super) cpu: Duration,
+}
+
+impl Sums {
+    fn with(&self, other: &Self, time: fn(Duration, Duration) -> Duration, count: fn(u64, u64) -> u64) -> Self {
+        Self {
+            at: time(self.at, other.at),
+            batches: count(self.batches, other.batches),
+            rows: count(self.rows, other.rows),
+            jobs: count(self.jobs, other.jobs),
+            waited: time(self.waited, other.waited),
+            blocked: time(self.blocked, other.blocked),
+            swings: count(self.swings, other.swings),
+            worked: time(self.worked, other.worked),
+            read: time(self.read, other.read),
+            read_cpu: time(self.read_cpu, other.read_cpu),
+            made: time(self.made, other.made),
+            made_cpu: time(self.made_cpu, other.made_cpu),
+            cpu: time(self.cpu, other.cpu),
+        }
+    }
+
+    /// What came after `earlier`. Nothing where a clock went backwards.
+    fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, Duration::saturating_sub, u64::saturating_sub)
+    }
+
+    fn plus(&self, more: &Self) -> Self {
+        self.with(more, Duration::saturating_add, u64::saturating_add)
+    }
+}
+
+/// What is looked at ten times a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    pub(super) sums: Sums,
+    /// The trainer waits at this moment.
+    pub(super) asking: bool,
+    /// Batches that are finished and not taken; and the fewest of them when the trainer asked, since the last look.
+    pub(super) finished: u64,
+    pub(super) fewest: Option<u64>,
+    /// Other streams of the loader run.
+    pub(super) shared: bool,
+}
+
+/// What a window shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    /// Share of the time that the trainer waited, and that no batch might be begun.
+    wait: f64,
+    blocked: f64,
+    /// Threads at work on average, and as a share of those that might.
+    threads: f64,
+    busy: f64,
+    /// The part of their work that is waiting for files.
+    reading: f64,
+    /// The share of a core that a thread has while it computes.
+    core: f64,
+    crowded: bool,
+    /// Rows a second.
+    rate: f64,
+    swings: u64,
+}
+
+impl Figures {
+    fn new(window: &Sums, workers: usize, scope: &Scope) -> Self {
+        let time = window.at.as_secs_f64().max(1e-9);
+        let share = |part: Duration, whole: f64| if whole > 0.0 { (part.as_secs_f64() / whole).min(1.0) } else { 0.0 };
+        let threads = window.worked.as_secs_f64() / time;
+        let (worked, made) = (window.worked.as_secs_f64(), window.made.as_secs_f64());
+        // Of a little work, or without a clock for it, nothing is known; then cores are taken to be free.
+        let known = scope.computes && made > 0.05 * worked && !window.made_cpu.is_zero();
+        let core = if known { share(window.made_cpu, made).max(0.05) } else { 1.0 };
+        // A thread that computes while it reads waits for cores there, too.
+        let reads = if scope.reads && !window.cpu.is_zero() { window.read } else { Duration::ZERO };
+        let reading = reads.saturating_sub(window.read_cpu.div_f64(core));
+        let cores_used = window.cpu.as_secs_f64() / time;
+        Self {
+            wait: share(window.waited, time),
+            blocked: share(window.blocked, time),
+            threads,
+            busy: (threads / workers.max(1) as f64).min(1.0),
+            reading: share(reading, worked),
+            core,
+            crowded: core < CROWDED || cores_used >= CROWDED * scope.cores as f64,
+            rate: window.rows as f64 / time,
+            swings: window.swings,
+        }
+    }
+
+    /// Threads that the same work would take on cores of its own.
+    fn needed(&self) -> f64 {
+        self.threads * (self.reading + (1.0 - self.reading) * self.core)
+    }
+
+    /// The part of their time that they would compute there.
+    fn computing(&self) -> f64 {
+        let computes = (1.0 - self.reading) * self.core;
+        computes / (self.reading + computes).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A value that was tried and did not pay.
+#[derive(Clone, Copy, Debug, Default)]
+struct Barrier {
+    at: usize,
+    until: Duration,
+    pause: Duration,
+}
+
+impl Barrier {
+    /// Closed at `at` for a while, longer than the last time.
+    fn close(&mut self, at: usize, now: Duration, first: Duration) {
+        let pause = if self.pause.is_zero() { first } else { (self.pause * 2).min(LONGEST_PAUSE) };
+        *self = Self { at, until: now + pause, pause };
+    }
+
+    /// Closed for just so long.
+    fn hold(&mut self, at: usize, now: Duration, pause: Duration) {
+        (self.at, self.until) = (at, now + pause);
+    }
+
+    fn at(&self, now: Duration) -> Option<usize> {
+        (now < self.until).then_some(self.at)
+    }
+}
+
+/// A change that has to prove itself.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    kind: Kind,
+    from: usize,
+    to: usize,
+    /// Rows a second before it, and by how much of it they differed from window to window.
+    rate: f64,
+    spread: f64,
+    /// Windows since.
+    windows: u32,
+}
+
+impl Trial {
+    const fn new(kind: Kind, [from, to]: [usize; 2], rate: f64, spread: f64) -> Self {
+        Self { kind, from, to, rate, spread, windows: 0 }
+    }
+
+    /// Whether as much more is made as two windows do not differ by.
+    fn rose(&self, figures: &Figures) -> bool {
+        figures.rate > self.rate * (1.0 + RISE.max(2.0 * self.spread))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Fewer workers, while the trainer does not wait: it must not begin to.
+    Spare,
+    /// More of them, while it does: the rate must rise.
+    More,
+    /// Fewer of them, while it does: the rate must not fall.
+    Fewer,
+    /// More batches ahead, while it waits: the rate must rise.
+    Deeper,
+}
+
+/// What to change, to what, and why.
+type Change = (Tuned, usize, TuneReason);
+
+/// Rates of the last windows in which the trainer waited, with these settings.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    last: [f64; 4],
+    count: usize,
+}
+
+impl Rates {
+    fn add(&mut self, rate: f64) {
+        self.last[self.count % self.last.len()] = rate;
+        self.count += 1;
+    }
+
+    fn known(&self) -> &[f64] {
+        &self.last[..self.count.min(self.last.len())]
+    }
+
+    fn mean(&self) -> f64 {
+        let known = self.known();
+        known.iter().sum::<f64>() / known.len().max(1) as f64
+    }
+
+    /// How much one of them is off the mean, as a share of it.
+    fn spread(&self) -> f64 {
+        let (mean, known) = (self.mean(), self.known());
+        let off: f64 = known.iter().map(|rate| (rate - mean).abs()).sum();
+        if mean > 0.0 { off / known.len().max(1) as f64 / mean } else { 0.0 }
+    }
+}
+
+/// After a change: what is seen at first comes from before it.
+#[derive(Clone, Copy, Debug)]
+struct Settling {
+    jobs: u64,
+    time: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Tuner {
+    scope: Scope,
+    workers: usize,
+    prefetch: usize,
+    /// Time that was watched.
+    now: Duration,
+    last: Option<Sums>,
+    window: Sums,
+    /// The fewest finished batches in the window, and since the trainer last waited.
+    fewest: Option<u64>,
+    fewest_calm: Option<u64>,
+    settling: Option<Settling>,
+    trial: Option<Trial>,
+    rates: Rates,
+    /// The least part of waiting for files in one of these windows.
+    reading: f64,
+    /// Windows, and time, without waits; and the threads that were needed in the last of them.
+    calm: u32,
+    calm_for: Duration,
+    needed: f64,
+    /// The best rate since fewer workers are being tried, one step after another.
+    best: f64,
+    /// Fewer were found to be as good; and the last step was better.
+    held: bool,
+    keen: bool,
+    /// No fewer workers than above this one; no more than below.
+    floor: Barrier,
+    ceiling: Barrier,
+    /// As `floor`, for trials of fewer workers while the trainer waits.
+    sparing: Barrier,
+    /// As `floor` and `ceiling`, for batches ahead; and where they went last for not being needed.
+    shallow: Barrier,
+    deep: Barrier,
+    gave_up: Option<usize>,
+    /// What a stream before this one ended with.
+    learned: Option<usize>,
+}
+
+impl Tuner {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self {
+            workers: scope.workers.start,
+            prefetch: scope.prefetch.start,
+            scope,
+            now: Duration::ZERO,
+            last: None,
+            window: Sums::default(),
+            fewest: None,
+            fewest_calm: None,
+            settling: None,
+            trial: None,
+            rates: Rates::default(),
+            reading: 1.0,
+            calm: 0,
+            calm_for: Duration::ZERO,
+            needed: 0.0,
+            best: 0.0,
+            held: false,
+            keen: false,
+            floor: Barrier::default(),
+            ceiling: Barrier::default(),
+            sparing: Barrier::default(),
+            shallow: Barrier::default(),
+            deep: Barrier::default(),
+            gave_up: None,
+            learned: None,
+        }
+    }
+
+    pub(super) const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(super) const fn prefetch(&self) -> usize {
+        self.prefetch
+    }
+
+    /// Another stream begins: its first batches are made by all threads there are, whatever is enough afterwards.
+    pub(super) fn begin(&mut self) {
+        // A trial ends with the stream that it began in, without a verdict.
+        if let Some(trial) = self.trial.take().filter(|trial| trial.kind != Kind::Deeper) {
+            self.workers = trial.from;
+        }
+        if self.workers < self.scope.workers.start {
+            self.learned = Some(self.workers);
+            self.workers = self.scope.workers.start;
+            self.window = Sums::default();
+        }
+        (self.last, self.settling, self.calm) = (None, None, 0);
+    }
+
+    /// A change was made, as far as there was memory for it.
+    pub(super) fn reached(&mut self, decision: &TuneDecision, reached: usize) {
+        let (from, to) = (decision.from, decision.to);
+        let setting = match decision.what {
+            Tuned::Workers => &mut self.workers,
+            Tuned::Prefetch => &mut self.prefetch,
+        };
+        *setting = reached;
+        if reached < to && decision.what == Tuned::Workers {
+            self.ceiling.close(reached + 1, self.now, FIRST_PAUSE);
+            self.trial = self.trial.filter(|_| reached > from);
+        }
+        if reached < to && decision.what == Tuned::Prefetch {
+            self.scope.prefetch.most = reached.max(self.scope.prefetch.start);
+        }
+        let jobs = from.max(reached) as u64;
+        self.settling = Some(Settling { jobs, time: Duration::ZERO });
+        self.window = Sums::default();
+        self.fewest = None;
+    }
+
+    /// Takes a look; says what to change now.
+    pub(super) fn look(&mut self, look: &Look) -> Option<TuneDecision> {
+        let sums = look.sums;
+        let last = self.last.replace(sums)?;
+        let step = sums.since(&last);
+        if sums.at < last.at || step.at > GAP {
+            self.window = Sums::default();
+            return None;
+        }
+        // The wait for the first batch is the start of everything.
+        if last.batches == 0 {
+            return None;
+        }
+        self.now += step.at;
+        if look.shared {
+            return self.together();
+        }
+        if let Some(settling) = &mut self.settling {
+            settling.time += step.at;
+            settling.jobs = settling.jobs.saturating_sub(step.jobs);
+            if settling.time >= SETTLE && (settling.jobs == 0 || settling.time >= LONG) {
+                self.settling = None;
+            }
+            return None;
+        }
+        self.window = self.window.plus(&step);
+        let fewest = [self.fewest, look.fewest].into_iter().flatten().min();
+        self.fewest = fewest;
+        if !self.is_full() {
+            return None;
+        }
+        let window = std::mem::take(&mut self.window);
+        self.fewest = None;
+        // Nothing was asked of the loader.
+        let paused = window.batches == 0 && (!look.asking || look.finished > 0);
+        if paused {
+            return None;
+        }
+        let figures = Figures::new(&window, self.workers, &self.scope);
+        let (what, to, why) = self.decide(&figures, window.at, fewest)?;
+        let from = match what {
+            Tuned::Workers => self.workers,
+            Tuned::Prefetch => self.prefetch,
+        };
+        if to == from {
+            return None;
+        }
+        let mut decision = TuneDecision::new(what, [from, to], why);
+        (decision.at, decision.samples_per_second) = (sums.at, figures.rate);
+        (decision.waiting, decision.busy) = (figures.wait, figures.busy);
+        (self.rates, self.calm, self.calm_for, self.fewest_calm) = (Rates::default(), 0, Duration::ZERO, None);
+        Some(decision)
+    }
+
+    /// Several streams wait for the same threads, and one of them alone says nothing about the others.
+    fn together(&mut self) -> Option<TuneDecision> {
+        (self.window, self.trial, self.calm) = (Sums::default(), None, 0);
+        let Range { start, .. } = self.scope.workers;
+        (self.workers < start).then(|| {
+            let mut decision = TuneDecision::new(Tuned::Workers, [self.workers, start], TuneReason::Shared);
+            decision.at = self.last.unwrap_or_default().at;
+            decision
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        let window = &self.window;
+        if window.at < WINDOW {
+            return false;
+        }
+        let workers = self.workers as u64;
+        let figures = Figures::new(window, self.workers, &self.scope);
+        let enough = match figures.wait >= HUNGRY {
+            true => window.jobs >= ENOUGH * workers,
+            false => window.batches >= ENOUGH,
+        };
+        let some = window.batches >= 2 || window.jobs >= 2 * workers;
+        enough || window.at >= LONG && some || window.at >= LONGEST
+    }
+
+    /// What to do after a window of `time`.
+    fn decide(&mut self, figures: &Figures, time: Duration, fewest: Option<u64>) -> Option<Change> {
+        let fed = figures.wait < FED;
+        let hungry = figures.wait >= HUNGRY;
+        if hungry {
+            // Once may be a thread that was kept from its core while it read.
+            self.reading = if self.rates.count == 0 { figures.reading } else { self.reading.min(figures.reading) };
+            self.rates.add(figures.rate);
+        }
+        if fed {
+            self.calm += 1;
+            self.calm_for += time;
+            self.fewest_calm = [self.fewest_calm, fewest].into_iter().flatten().min();
+            self.held = false;
+        } else {
+            (self.calm, self.calm_for, self.fewest_calm) = (0, Duration::ZERO, None);
+        }
+        if let Some(trial) = self.trial.take() {
+            let verdict = self.judge(trial, figures, fed, hungry);
+            // One thing at a time.
+            if verdict.is_some() || self.trial.is_some() {
+                return verdict;
+            }
+        }
+        if let Some(too_many) = self.more_than_cores(figures) {
+            return Some(too_many);
+        }
+        if hungry {
+            return self.deeper(figures).or_else(|| self.hungry(figures));
+        }
+        if !fed {
+            return None;
+        }
+        self.spare(figures).or_else(|| self.shallower())
+    }
+
+    /// Ends a trial, or lets it go on.
+    fn judge(&mut self, trial: Trial, figures: &Figures, fed: bool, hungry: bool) -> Option<Change> {
+        let Trial { from, to, windows, .. } = trial;
+        let back = (Tuned::Workers, from, TuneReason::NoGain);
+        match trial.kind {
+            // It waits now, and makes more steps all the same: it has the cores for them.
+            Kind::Spare if hungry && figures.crowded && trial.rose(figures) => {
+                (self.held, self.best) = (true, figures.rate);
+                self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
+                None
+            }
+            Kind::Spare if hungry => {
+                self.floor.close(to, self.now, FIRST_PAUSE);
+                Some((Tuned::Workers, from, TuneReason::Waited))
+            }
+            Kind::Spare => {
+                // Batches ahead hide a lack for a while: threads that are never idle may be too few.
+                let windows = if fed && figures.busy < FULL { windows + 1 } else { windows };
+                self.trial = (windows < 2).then_some(Trial { windows, ..trial });
+                None
+            }
+            Kind::More if !hungry || trial.rose(figures) => {
+                self.held &= self.workers < self.scope.workers.start;
+                None
+            }
+            Kind::More => {
+                // There are more of them now than batches in work.
+                if let Some(deeper) = self.lacks_room(figures) {
+                    self.trial = Some(trial);
+                    return Some(deeper);
+                }
+                self.ceiling.close(from + 1, self.now, FIRST_PAUSE);
+                Some(back)
+            }
+            Kind::Fewer => {
+                self.keen = trial.rose(figures);
+                let least = if figures.crowded { self.best } else { self.best * (1.0 - LOSS) };
+                // Where rates differ by more from window to window, not to have fallen says nothing.
+                let as_good = figures.rate >= least && trial.spread < RISE;
+                if !hungry || as_good || self.keen {
+                    self.best = self.best.max(figures.rate);
+                    self.held = true;
+                    self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
+                    return None;
+                }
+                let pause = if figures.crowded { FIRST_PAUSE } else { LAZY_PAUSE };
+                self.sparing.close(to, self.now, pause);
+                self.best = 0.0;
+                Some(back)
+            }
+            Kind::Deeper if !hungry || trial.rose(figures) => None,
+            Kind::Deeper => {
+                self.deep.close(to, self.now, LAZY_PAUSE);
+                Some((Tuned::Prefetch, from, TuneReason::NoGain))
+            }
+        }
+    }
+
+    /// The ceiling of the processor: threads beyond the cores are for waiting.
+    fn more_than_cores(&self, figures: &Figures) -> Option<Change> {
+        // Nothing is known of threads that had nothing to do.
+        if self.workers <= self.scope.workers.start || figures.threads < 0.5 {
+            return None;
+        }
+        let most = self.worth(figures).max(self.scope.workers.start);
+        // Lest it be tried and given up in turn.
+        (self.workers > most + most / 4).then_some((Tuned::Workers, most, TuneReason::Cores))
+    }
+
+    /// As many threads as keep the cores busy while some of them wait. Twice as many as would do if they waited in turn:
+    /// they wait by chance.
+    fn worth(&self, figures: &Figures) -> usize {
+        (2.0 * self.scope.cores as f64 / figures.computing().max(0.001)).ceil() as usize
+    }
+
+    /// More batches ahead, where it is their number that makes the trainer wait.
+    fn deeper(&mut self, figures: &Figures) -> Option<Change> {
+        if let Some(deeper) = self.lacks_room(figures) {
+            return Some(deeper);
+        }
+        let more = self.twice_as_many()?;
+        let idle = figures.busy < FULL && figures.blocked >= BLOCKED && self.rates.count >= 2;
+        if !idle || self.deep.at(self.now).is_some_and(|barred| more >= barred) {
+            return None;
+        }
+        let (rate, spread) = (self.rates.mean(), self.rates.spread());
+        self.trial = Some(Trial::new(Kind::Deeper, [self.prefetch, more], rate, spread));
+        Some((Tuned::Prefetch, more, TuneReason::Room))
+    }
+
+    fn twice_as_many(&self) -> Option<usize> {
+        let more = self.prefetch.saturating_mul(2).min(self.scope.prefetch.most);
+        (more > self.prefetch).then_some(more)
+    }
+
+    /// The same where there is no doubt: threads are idle.
+    fn lacks_room(&mut self, figures: &Figures) -> Option<Change> {
+        let more = self.twice_as_many().filter(|_| figures.busy < BUSY)?;
+        let why = match figures {
+            // Most of the time it waits: that is no stumble.
+            Figures { swings: 1.., wait, .. } if *wait < 0.5 => TuneReason::Uneven,
+            Figures { blocked, .. } if *blocked >= BLOCKED => TuneReason::Room,
+            _ => return None,
+        };
+        if let Some(shallow) = self.gave_up.take() {
+            self.shallow.close(shallow, self.now, UNUSED);
+        }
+        Some((Tuned::Prefetch, more, why))
+    }
+
+    /// The trainer waits.
+    fn hungry(&mut self, figures: &Figures) -> Option<Change> {
+        let (now, at, range) = (self.now, self.workers, self.scope.workers);
+        let to = |to, why| Some((Tuned::Workers, to, why));
+        self.learned = None;
+        if at < range.start && !self.held {
+            // At once, and without a trial: with as many as there are cores no loader is wrong.
+            self.floor.close(at, now, FIRST_PAUSE);
+            return to(range.start, TuneReason::Waited);
+        }
+        if figures.busy < BUSY {
+            return None;
+        }
+        let (seen, rate, spread) = (self.rates.count, self.rates.mean(), self.rates.spread());
+        let below = self.ceiling.at(now).map_or(usize::MAX, |ceiling| ceiling.saturating_sub(1));
+        let (most, why) = match at < range.start {
+            // The best may lie between two steps.
+            true => ((at + (at / 8).max(1)).min(range.start), TuneReason::Waited),
+            false if self.reading < READING => (at, TuneReason::Reading),
+            false => (at.saturating_mul(2).min(self.worth(figures)), TuneReason::Reading),
+        };
+        let more = most.min(range.most).min(below);
+        if seen >= 2 && more > at {
+            self.trial = Some(Trial::new(Kind::More, [at, more], rate, spread));
+            return to(more, why);
+        }
+        let fewer = at - (at / 4).max(1).min(at);
+        // On free cores it takes several threads until fewer of them may be as good: they share memory and caches.
+        let wait = match self.keen {
+            true => 2,
+            false if figures.crowded => 3,
+            false => 5,
+        };
+        let worth_it = figures.crowded || at >= 4;
+        let barred = self.sparing.at(now).is_some_and(|barred| fewer <= barred);
+        if seen >= wait && worth_it && fewer >= range.least && !barred {
+            // Step by step, each against the best of all steps: many small losses are a large one.
+            self.best = if self.held { self.best.max(rate) } else { rate };
+            self.trial = Some(Trial::new(Kind::Fewer, [at, fewer], rate, spread));
+            return to(fewer, TuneReason::Crowded);
+        }
+        None
+    }
+
+    /// The trainer does not wait.
+    fn spare(&mut self, figures: &Figures) -> Option<Change> {
+        let (now, at, range) = (self.now, self.workers, self.scope.workers);
+        let before = std::mem::replace(&mut self.needed, figures.needed());
+        if let Some(learned) = self.learned.take().filter(|learned| *learned < at) {
+            return Some((Tuned::Workers, learned, TuneReason::Started));
+        }
+        if self.calm < 2 || figures.swings > 0 || self.fewest_calm == Some(0) {
+            return None;
+        }
+        let reserve = if figures.crowded { NO_RESERVE } else { RESERVE };
+        // A trainer that pauses within a window needs nothing meanwhile.
+        let enough = (figures.needed().max(before) * reserve).ceil() as usize;
+        let floor = self.floor.at(now).map_or(0, |floor| floor + 1);
+        // Where cores are short one thread less may be right though it leaves a wait.
+        let enough = if figures.crowded { enough.min(at - (at / 4).max(1).min(at)) } else { enough };
+        // A quarter at a time: the batches ahead show whether it was right.
+        let to = enough.max(at / 4).max(floor).clamp(range.least, range.most);
+        if to >= at {
+            return None;
+        }
+        self.trial = Some(Trial::new(Kind::Spare, [at, to], figures.rate, 0.0));
+        Some((Tuned::Workers, to, TuneReason::Spare))
+    }
+
+    /// Fewer batches ahead, where they were not needed for long.
+    fn shallower(&mut self) -> Option<Change> {
+        let (at, range) = (self.prefetch, self.scope.prefetch);
+        let fewer = (at / 2).max(range.start).max(range.least);
+        let needed = self.fewest_calm.is_none_or(|fewest| fewest * 4 < at as u64 * 3);
+        let barred = self.shallow.at(self.now).is_some_and(|barred| fewer <= barred);
+        if fewer >= at || needed || barred || self.calm_for < UNUSED {
+            return None;
+        }
+        self.gave_up = Some(fewer);
+        Some((Tuned::Prefetch, fewer, TuneReason::Unused))
+    }
+}

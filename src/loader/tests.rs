@@ -1,0 +1,186 @@
+//! Batches do not depend on what `auto` does, however wild.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+
+use super::{Loader, LoaderBuilder};
+use crate::{
+    Result,
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::TuneReport,
+    sampler::LastBatch,
+    source::{Extent, Source},
+    types::{DType, Device},
+};
+
+const LEN: usize = 64;
+/// A test that needs it has hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Records that repeat their number, one object each.
+#[derive(Debug)]
+struct Numbers {
+    source: Option<Source>,
+    count: u64,
+    schema: Schema,
+}
+
+fn name(record: u64) -> String {
+    format!("{record:04}")
+}
+
+impl Numbers {
+    /// Read from a store, read by the decode threads, or in memory.
+    fn of(kind: &str, count: u64) -> Arc<dyn Dataset> {
+        let store = InMemory::new();
+        for record in 0..count {
+            let path = Path::from(name(record));
+            let put = store.put(&path, record.to_le_bytes().repeat(LEN / 8).into());
+            put.now_or_never().expect("a store in memory answers at once").expect("it takes all");
+        }
+        let store: Arc<dyn ObjectStore> = Arc::new(store);
+        let source = Source::from_store(store, Path::default(), "memory://numbers");
+        let source = match kind {
+            "remote" => Some(source),
+            "inline" => Some(source.inline()),
+            _ => None,
+        };
+        let kind = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
+        Arc::new(Self { source, count, schema: Schema::new(vec![Field::new("number", kind)]) })
+    }
+}
+
+impl Dataset for Numbers {
+    fn len(&self) -> u64 {
+        self.count
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn format(&self) -> &str {
+        "numbers"
+    }
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        Ok(ReadPlan::new(self.source.iter().map(|source| Extent::whole(source, name(record), LEN as u64))))
+    }
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let own = || Bytes::from(record.to_le_bytes().repeat(LEN / 8));
+        Ok(Sample::new([Value::Array(bytes.first().cloned().unwrap_or_else(own))]))
+    }
+    fn object(&self, record: u64) -> String {
+        name(record)
+    }
+    fn largest_read(&self) -> u64 {
+        if self.source.is_some() { LEN as u64 } else { 0 }
+    }
+    fn needs_fetch(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| !source.reads_inline())
+    }
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of("numbers").number(self.count).finish()
+    }
+}
+
+fn builder(kind: &str) -> LoaderBuilder {
+    let builder = Loader::builder(Numbers::of(kind, 203)).device(Device::Cpu).shuffle(7);
+    builder.batch_size(8).last_batch(LastBatch::Partial)
+}
+
+/// Epoch, records and bytes of a batch.
+type Plain = (u64, Vec<u64>, Vec<u8>);
+
+/// The batches of some epochs, and what was changed meanwhile.
+fn all(loader: &Loader, epochs: u64) -> (Vec<Plain>, TuneReport) {
+    let (done, batches) = mpsc::channel();
+    let loader = loader.clone();
+    let body = move || {
+        let mut stream = loader.epochs(0..epochs).blocking();
+        let plain = |batch: Result<crate::Batch>| {
+            let batch = batch.expect("nothing fails");
+            let bytes = batch["number"].bytes().expect("host memory").to_vec();
+            (batch.epoch(), batch.records().to_vec(), bytes)
+        };
+        let all: Vec<_> = stream.by_ref().map(plain).collect();
+        let _ = done.send((all, stream.report().autotune));
+    };
+    thread::spawn(body);
+    batches.recv_timeout(PATIENCE).expect("a stream ends")
+}
+
+#[test]
+fn batches_are_the_same_whatever_is_changed_while_they_are_made() {
+    for kind in ["resident", "inline", "remote"] {
+        let plain = builder(kind).workers(1).prefetch(1).build_blocking().unwrap();
+        let (want, untouched) = all(&plain, 20);
+        assert_eq!((untouched.decision_count, untouched.workers.auto, untouched.prefetch.auto), (0, false, false));
+        for (seed, budget) in [(1, None), (2, Some(64 << 20)), (3, None)] {
+            let builder = budget.into_iter().fold(builder(kind), LoaderBuilder::memory_budget);
+            let loader = builder.build_blocking().unwrap();
+            loader.setup.tuning.go_wild(seed);
+            let (mut changes, began) = (0, Instant::now());
+            while changes < 200 {
+                let (got, tuned) = all(&loader, 20);
+                assert!(got == want, "{kind}, seed {seed}: other batches after {changes} changes");
+                changes += tuned.decision_count;
+                assert!(began.elapsed() < PATIENCE, "{kind}, seed {seed}: only {changes} changes: {tuned:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_least_memory_is_enough_for_any_change() {
+    for kind in ["resident", "inline", "remote"] {
+        let build = |bytes: u64| builder(kind).memory_budget(bytes).build_blocking();
+        // Found by halving: the first budget that builds.
+        let (mut low, mut high) = (1u64, 1 << 32);
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if build(middle).is_ok() { high = middle } else { low = middle }
+        }
+        let loader = build(high).unwrap();
+        let (want, _) = all(&builder(kind).workers(1).prefetch(1).build_blocking().unwrap(), 5);
+        loader.setup.tuning.go_wild(high);
+        for _ in 0..20 {
+            let (got, tuned) = all(&loader, 5);
+            assert!(got == want, "{kind}: other batches: {tuned:?}");
+            // There is no memory for more than it was built with.
+            let grown = tuned.decisions.iter().find(|d| d.what == crate::report::Tuned::Prefetch && d.to > 1);
+            assert_eq!((grown, tuned.prefetch.start), (None, 1), "{kind}");
+            let started = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+            assert!(tuned.workers.now <= started, "{kind}: {tuned:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_dropped_in_the_middle_of_changes_leaves_a_loader_that_works() {
+    let loader = builder("inline").build_blocking().unwrap();
+    loader.setup.tuning.go_wild(5);
+    for n in 0..100 {
+        let mut stream = loader.epochs(0..1000).blocking();
+        stream.by_ref().take(n % 7).for_each(|batch| drop(batch.unwrap()));
+    }
+    let (got, _) = all(&loader, 2);
+    assert_eq!(got.len(), 2 * 203_usize.div_ceil(8));
+}
+
+#[test]
+fn streams_beside_each_other_all_end() {
+    let loader = builder("inline").build_blocking().unwrap();
+    loader.setup.tuning.go_wild(9);
+    thread::scope(|scope| {
+        let streams: Vec<_> = (0..4).map(|_| scope.spawn(|| all(&loader, 30).0)).collect();
+        let all: Vec<_> = streams.into_iter().map(|stream| stream.join().unwrap()).collect();
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
+    });
+}

@@ -1,0 +1,240 @@
+//! What `auto` did while a stream ran.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::seconds;
+
+/// Decisions that are listed, the last ones; all are counted. Once a loader has settled, one in some minutes is made.
+const LISTED: usize = 100;
+
+/// A setting that follows the run while it is left on `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Tuned {
+    /// Decode threads at work.
+    Workers,
+    /// Batches finished or in work ahead of the trainer.
+    Prefetch,
+}
+
+impl Tuned {
+    /// Lower-case name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Workers => "workers",
+            Self::Prefetch => "prefetch",
+        }
+    }
+}
+
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a setting was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TuneReason {
+    /// The trainer did not wait, and fewer threads keep up with it.
+    Spare,
+    /// The trainer waited while the threads were busy.
+    Waited,
+    /// The threads wait for files: more of them wait at the same time.
+    Reading,
+    /// The threads may hinder each other, or the trainer: a trial whether fewer make as much.
+    Crowded,
+    /// More threads than there are cores have something to compute.
+    Cores,
+    /// A trial that brought nothing ends.
+    NoGain,
+    /// All batches ahead were finished, and soon after none was: the work is uneven, and more batches hide it.
+    Uneven,
+    /// Threads were idle because no more batches might be begun.
+    Room,
+    /// Batches ahead that nobody needed for long.
+    Unused,
+    /// Another stream of the loader runs, too: all threads work until it ends.
+    Shared,
+    /// The batches ahead are all finished after the start of a stream, for which all threads work.
+    Started,
+}
+
+impl TuneReason {
+    /// Name as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spare => "spare",
+            Self::Waited => "waited",
+            Self::Reading => "reading",
+            Self::Crowded => "crowded",
+            Self::Cores => "cores",
+            Self::NoGain => "no_gain",
+            Self::Uneven => "uneven",
+            Self::Room => "room",
+            Self::Unused => "unused",
+            Self::Shared => "shared",
+            Self::Started => "started",
+        }
+    }
+
+    /// A few words for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Spare => "fewer keep up with the trainer",
+            Self::Waited => "the trainer waited",
+            Self::Reading => "threads wait for files",
+            Self::Crowded => "a trial: fewer may make as much",
+            Self::Cores => "more than the cores can run",
+            Self::NoGain => "the trial brought nothing",
+            Self::Uneven => "the work is uneven",
+            Self::Room => "threads had no room to work",
+            Self::Unused => "not needed for long",
+            Self::Shared => "another stream runs too",
+            Self::Started => "the first batches are there",
+        }
+    }
+}
+
+impl fmt::Display for TuneReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// One change of a setting, and the figures it was made on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TuneDecision {
+    /// Since the start of the stream.
+    #[serde(serialize_with = "seconds")]
+    pub at: Duration,
+    /// Which setting.
+    pub what: Tuned,
+    /// Its value before.
+    pub from: usize,
+    /// Its value from then on.
+    pub to: usize,
+    /// Why.
+    pub why: TuneReason,
+    /// Share of the time before it that the trainer waited, 0 to 1.
+    pub waiting: f64,
+    /// Share of that time in which decode threads that might work had work, 0 to 1.
+    pub busy: f64,
+    /// Samples a second meanwhile.
+    pub samples_per_second: f64,
+}
+
+impl TuneDecision {
+    pub(crate) fn new(what: Tuned, [from, to]: [usize; 2], why: TuneReason) -> Self {
+        let at = Duration::ZERO;
+        Self { at, what, from, to, why, waiting: 0.0, busy: 0.0, samples_per_second: 0.0 }
+    }
+}
+
+impl fmt::Display for TuneDecision {
+    /// `workers 8 → 3: fewer keep up with the trainer`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} → {}: {}", self.what, self.from, self.to, self.why)
+    }
+}
+
+/// Where a setting is and where it may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TunedSetting {
+    /// Whether it follows the run; a number that was asked for stays.
+    pub auto: bool,
+    /// Its value now.
+    pub now: usize,
+    /// Its value at the start of the stream.
+    pub start: usize,
+    /// It never falls below.
+    pub least: usize,
+    /// It never rises above; the memory budget may end it earlier.
+    pub most: usize,
+}
+
+/// What `auto` chose, and what it changed while the stream ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TuneReport {
+    /// Decode threads at work.
+    pub workers: TunedSetting,
+    /// Batches ahead of the trainer.
+    pub prefetch: TunedSetting,
+    /// The last hundred changes, in order.
+    pub decisions: Vec<TuneDecision>,
+    /// How many there were in all.
+    pub decision_count: u64,
+}
+
+/// The decisions of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct TuneLog {
+    last: VecDeque<TuneDecision>,
+    count: u64,
+}
+
+impl TuneLog {
+    pub(crate) fn add(&mut self, decision: TuneDecision) {
+        if self.last.len() == LISTED {
+            self.last.pop_front();
+        }
+        self.last.push_back(decision);
+        self.count += 1;
+    }
+
+    pub(crate) fn report(&self, workers: TunedSetting, prefetch: TunedSetting) -> TuneReport {
+        let decisions = self.last.iter().copied().collect();
+        TuneReport { workers, prefetch, decisions, decision_count: self.count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_bounded_and_keeps_the_last() {
+        let mut log = TuneLog::default();
+        for n in 0..250 {
+            log.add(TuneDecision::new(Tuned::Workers, [n, n + 1], TuneReason::Reading));
+        }
+        let told = log.report(TunedSetting::default(), TunedSetting::default());
+        assert_eq!((told.decision_count, told.decisions.len(), told.decisions[0].from), (250, LISTED, 150));
+        assert_eq!(told.decisions[99].to_string(), "workers 249 → 250: threads wait for files");
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        let why = [
+            TuneReason::Spare,
+            TuneReason::Waited,
+            TuneReason::Reading,
+            TuneReason::Crowded,
+            TuneReason::Cores,
+            TuneReason::NoGain,
+            TuneReason::Uneven,
+            TuneReason::Room,
+            TuneReason::Unused,
+            TuneReason::Shared,
+            TuneReason::Started,
+        ];
+        for why in why {
+            assert_eq!(serde_json::to_value(why).unwrap(), why.name());
+            assert!(!why.words().is_empty());
+        }
+        for what in [Tuned::Workers, Tuned::Prefetch] {
+            assert_eq!(serde_json::to_value(what).unwrap(), what.name());
+        }
+    }
+}
