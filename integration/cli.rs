@@ -869,7 +869,10 @@ fn a_sweep_measures_each_cell_keeps_it_and_goes_on() {
     ok(&first);
     let kept: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     assert_eq!(kept["cells"].as_array().unwrap().len(), 2);
-    assert_eq!(kept["options"].as_array().unwrap(), &["--transform", "cifar-train"]);
+    // However short an epoch is, a cell is measured for a while.
+    let options = ["--transform", "cifar-train", "--epochs", "1000000000", "--max-time", "3s"];
+    assert_eq!(kept["options"].as_array().unwrap(), &options);
+    assert!(kept["cells"][0]["seconds"].as_f64().unwrap() >= 3.0, "{kept}");
     // The same again with more workers: what is there is not measured again.
     let more = ["--workers", "1,2", "--batch-size", "10,20", "--csv", &csv, "--html", &html];
     let words = ok(&[&common[..], &more].concat());

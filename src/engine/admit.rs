@@ -53,9 +53,8 @@ pub(super) async fn admit(run: Arc<RunShared>, planner: Planner, announce: mpsc:
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
 pub(super) async fn row_permit(run: &RunShared, plan: &mut BatchPlan) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
-    let (permit, waited) = run.room.enter().await?;
+    let permit = run.room.enter().await?;
     plan.waits.room(began);
-    run.recorder.blocked(Stage::Decode, waited);
     Some(permit)
 }
 

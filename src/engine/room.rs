@@ -25,14 +25,14 @@ impl Room {
         Self { permits: Arc::new(Semaphore::new(size)), size: size.into(), blocked: AtomicU64::new(0) }
     }
 
-    /// Waits for a place, in the order of the calls; says how long. `None` never happens while the stream lives; it
+    /// Waits for a place, in the order of the calls. `None` never happens while the stream lives; it
     /// spares an `expect`.
-    pub(super) async fn enter(&self) -> Option<(OwnedSemaphorePermit, Duration)> {
+    pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let began = Instant::now();
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
         let waited = began.elapsed();
         self.blocked.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        Some((permit, waited))
+        Some(permit)
     }
 
     pub(super) fn size(&self) -> usize {

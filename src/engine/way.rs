@@ -29,6 +29,11 @@ impl Waits {
     pub(super) fn room(&mut self, began: Instant) {
         self.room.push([began, Instant::now()]);
     }
+
+    /// How much of the time between two moments the batch waited for room.
+    pub(super) fn room_within(&self, from: Instant, to: Instant) -> Duration {
+        self.room.iter().map(|[began, came]| (*came).min(to).saturating_duration_since((*began).max(from))).sum()
+    }
 }
 
 /// The read of a chunk that came last.

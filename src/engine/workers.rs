@@ -407,7 +407,11 @@ impl Thread {
                     let run = Arc::clone(&task.assembly.run);
                     // Time before the stream began is not its hunger.
                     let waited = waited.min(run.started.elapsed());
-                    run.recorder.starved(Stage::Decode, waited);
+                    let now = Instant::now();
+                    let waits = &task.assembly.plan.waits;
+                    let blocked = now.checked_sub(waited).map_or(Duration::ZERO, |idle| waits.room_within(idle, now));
+                    run.recorder.blocked(Stage::Decode, blocked);
+                    run.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
                     tag += 1;
                     let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
                     let span = self.span(&task);

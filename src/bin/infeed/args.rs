@@ -111,9 +111,9 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct SweepArgs {
     /// Dataset: a folder, file://…, or synthetic://…
     pub url: String,
-    /// Epochs of each cell
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    pub epochs: u64,
+    /// Epochs of each cell [default: as many as begin in 3 s, without --max-batches and --max-time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
     /// Stop each cell after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,

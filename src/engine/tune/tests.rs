@@ -160,12 +160,12 @@ fn any_pipe(n: u64) -> (Pipe, Scope) {
     let cores = 1 << between(1.0, 5.999).floor() as usize >> 1;
     let jobs_per_batch = between(1.0, 100.0) as usize;
     let mut compute = Cost::of(between(0.0004, 0.01));
-    let read = Cost::of(if n % 2 == 0 { between(0.0003, 0.03) } else { 0.0 });
-    if n % 3 == 0 {
+    let read = Cost::of(if n.is_multiple_of(2) { between(0.0003, 0.03) } else { 0.0 });
+    if n.is_multiple_of(3) {
         compute.rare = (between(20.0, 2000.0) as u64, compute.mean * between(5.0, 60.0));
     }
-    let disk = if n % 4 == 0 { between(1.0, 40.0) } else { f64::INFINITY };
-    let thrash = if n % 5 == 0 { (between(0.01, 0.2), (cores / 2).max(1)) } else { (0.0, 0) };
+    let disk = if n.is_multiple_of(4) { between(1.0, 40.0) } else { f64::INFINITY };
+    let thrash = if n.is_multiple_of(5) { (between(0.01, 0.2), (cores / 2).max(1)) } else { (0.0, 0) };
     let pipe = Pipe { cores: cores as f64, jobs_per_batch, read, compute, thrash, disk, ..PIPE };
     let work = compute.mean * jobs_per_batch as f64 / cores as f64;
     let step = work * between(0.3, 6.0);
@@ -175,7 +175,7 @@ fn any_pipe(n: u64) -> (Pipe, Scope) {
         2 => Pipe { step_cpu: step, ..pipe },
         _ => Pipe { arrives: step, ..pipe },
     };
-    let most = if n % 2 == 0 { (8 * cores).clamp(16, 128) } else { cores };
+    let most = if n.is_multiple_of(2) { (8 * cores).clamp(16, 128) } else { cores };
     (pipe, Scope { workers: Range { start: cores, least: 1, most }, ..scope(cores) })
 }
 

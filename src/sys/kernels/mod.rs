@@ -24,6 +24,7 @@ mod lanes;
 mod planes;
 mod resample;
 mod rgb;
+mod stream;
 mod stretch;
 mod taps;
 mod volume;

@@ -6,7 +6,8 @@ use super::{
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
     planes,
-    stretch::{self, SPARE, Stretch},
+    stream::Stream,
+    stretch::{SPARE, Stretch},
     taps::Taps,
 };
 use crate::{
@@ -425,48 +426,47 @@ impl Resampler {
         self.row.clear();
         self.row.resize(pitch + SPARE, 0.0);
         self.line.resize(x.outputs(), 0.0);
-        // Rows that no cache holds are put together in one, and leave it past the others.
+        // What no cache holds is made a line at a time, and leaves the first cache past the others.
         let streams = row.len_bytes() >= STREAMED;
-        self.stage.resize(if streams { (BAND * width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
+        self.stage.resize(if streams { (width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
+        let stage: &mut [S::Raw] = bytemuck::cast_slice_mut(&mut self.stage);
+        let (mut past, out) = match streams {
+            true => (Some(Stream::new(self.level, bytemuck::cast_slice_mut(out))), &mut [][..]),
+            false => (None, out),
+        };
         for (c, &from) in self.channels.iter().enumerate() {
             let (scale, bias, fill) = (table.scale[c], table.bias[c], S::of(table.fill[c]));
-            let out = &mut out[c * height * width..][..height * width];
-            for (band, out) in out.chunks_mut(BAND * width).enumerate() {
-                let stage = bytemuck::cast_slice_mut(&mut self.stage);
-                let made = if streams { &mut stage[..out.len()] } else { &mut *out };
-                for (stored, made) in (band * BAND..).zip(made.chunks_exact_mut(width)) {
-                    let Some(tap) = stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) else {
-                        made.fill(fill);
-                        continue;
-                    };
-                    let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
-                    let start = from * plane + (y.first[tap] as usize - top) * pitch;
-                    lanes::vertical::<convert::F32>(
-                        self.level,
-                        &self.lines,
-                        start,
-                        pitch,
-                        weights,
-                        &mut self.row[..pitch],
-                    );
-                    made[..x.from].fill(fill);
-                    made[x.to..].fill(fill);
-                    let made = &mut made[x.from..x.to];
-                    match bytemuck::try_cast_slice_mut(made) {
-                        Ok(made) if row.dtype == DType::F32 => self.stretch.row(&self.row, scale, bias, made),
-                        _ => {
-                            self.stretch.row(&self.row, 1.0, 0.0, &mut self.line);
-                            lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, made);
+            for stored in 0..height {
+                let made = match past {
+                    Some(_) => &mut stage[..width],
+                    None => &mut out[(c * height + stored) * width..][..width],
+                };
+                match stored.checked_sub(y.from).filter(|&tap| tap < y.outputs()) {
+                    None => made.fill(fill),
+                    Some(tap) => {
+                        let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
+                        let start = from * plane + (y.first[tap] as usize - top) * pitch;
+                        let line = &mut self.row[..pitch];
+                        lanes::vertical::<convert::F32>(self.level, &self.lines, start, pitch, weights, line);
+                        made[..x.from].fill(fill);
+                        made[x.to..].fill(fill);
+                        let made = &mut made[x.from..x.to];
+                        match bytemuck::try_cast_slice_mut(made) {
+                            Ok(made) if row.dtype == DType::F32 => self.stretch.row(&self.row, scale, bias, made),
+                            _ => {
+                                self.stretch.row(&self.row, 1.0, 0.0, &mut self.line);
+                                lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, made);
+                            }
                         }
                     }
                 }
-                if streams {
-                    stretch::stream(bytemuck::cast_slice(&stage[..out.len()]), bytemuck::cast_slice_mut(out));
+                if let Some(past) = &mut past {
+                    past.put(bytemuck::cast_slice(made));
                 }
             }
         }
-        if streams {
-            stretch::streamed();
+        if let Some(past) = past {
+            past.end();
         }
     }
 }
@@ -474,8 +474,6 @@ impl Resampler {
 /// Bytes of a row from which on it is written past the caches: they do not hold it until somebody reads it, and writing
 /// through them costs reading it first.
 const STREAMED: usize = 256 << 10;
-/// Rows that are put together before: 16 of 224 f32 values are 14 KB.
-const BAND: usize = 16;
 
 /// Decoded pixels as typed values.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use multiversion::multiversion;
 use super::{
     Level,
     convert::{Bf16, F16, F32, Load, Store, U8, U16},
+    stream::{Stream, fetch},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -197,7 +198,7 @@ pub fn write_volume(
     }
     let mut fill = [0; 8];
     fill_bytes(dtype, if mask { 0.0 } else { intensity.fill }, &mut fill[..dtype.size()]);
-    let mut sink = Sink::new(out, dtype.size(), fill);
+    let mut sink = Sink::new(level, out, dtype.size(), fill);
     if empty {
         let rest = az.len * ay.len * ax.len;
         sink.fill(rest);
@@ -225,6 +226,17 @@ pub fn write_volume(
                 (at[az.from], at[ay.from], at[along]) = (vz, vy, ax.at(x) as usize);
                 at
             };
+            if runs && !join_y && src.pitch[along] == size {
+                // Short runs far from one another: the machine does not see where the next one begins.
+                let (z, y) = if y + AHEAD < ay.len { (z, y + AHEAD) } else { (z + 1, y + AHEAD - ay.len) };
+                if let (true, true, Some(z), Some(y)) = (z < az.len, y < ay.len, az.voxel(z), ay.voxel(y)) {
+                    let mut at = [0; 3];
+                    let first = ax.at(if reverse { shown.end - 1 } else { shown.start }) as usize;
+                    (at[az.from], at[ay.from], at[along]) = (z, y, first);
+                    let (piece, at) = src.place(cut, at);
+                    fetch(&piece[at..at + shown.len() * size]);
+                }
+            }
             sink.fill(shown.start);
             let mut x = shown.start;
             while x < shown.end {
@@ -251,10 +263,14 @@ pub fn write_volume(
     sink.end()
 }
 
+/// Runs from one that is converted to the one that is fetched meanwhile.
+const AHEAD: usize = 6;
 /// Voxels that are gathered at a time when they are no neighbours in memory.
 const GATHER: usize = 256;
-/// Bytes of a block: an eighth of the smallest first-level cache in use.
+/// Bytes of a block.
 const BLOCK: usize = 4096;
+/// Bytes that leave it together: so few that they drain while the next are computed.
+const DRAIN: usize = 1024;
 /// Rows of at least so many bytes go past the caches: they would drive out what is still to be read, and each line
 /// would be fetched before it is overwritten.
 const PAST_CACHES: usize = 256 << 10;
@@ -264,27 +280,35 @@ struct Block([u8; BLOCK]);
 
 /// Finished values on their way to the row.
 struct Sink<'a> {
-    out: &'a mut [u8],
-    at: usize,
+    out: Out<'a>,
     block: Block,
     filled: usize,
     size: usize,
     fill: [u8; 8],
-    past_caches: bool,
+}
+
+enum Out<'a> {
+    /// What is left of the row.
+    Cached(&'a mut [u8]),
+    Past(Stream<'a>),
 }
 
 impl<'a> Sink<'a> {
-    fn new(out: &'a mut [u8], size: usize, fill: [u8; 8]) -> Self {
-        let past_caches = out.len() >= PAST_CACHES;
-        Self { out, at: 0, block: Block([0; BLOCK]), filled: 0, size, fill, past_caches }
+    fn new(level: Level, out: &'a mut [u8], size: usize, fill: [u8; 8]) -> Self {
+        let out = match out.len() >= PAST_CACHES {
+            true => Out::Past(Stream::new(level, out)),
+            false => Out::Cached(out),
+        };
+        Self { out, block: Block([0; BLOCK]), filled: 0, size, fill }
     }
 
     /// Values that fit the block; never 0.
     fn room(&mut self) -> usize {
-        if self.filled == BLOCK {
+        if self.filled >= DRAIN {
             self.flush();
         }
-        (BLOCK - self.filled) / self.size
+        // Sizes are powers of two; a division would take as long as converting a hundred voxels.
+        (BLOCK - self.filled) >> self.size.trailing_zeros()
     }
 
     /// Room for values, at most [`room`](Self::room).
@@ -304,50 +328,26 @@ impl<'a> Sink<'a> {
     }
 
     fn flush(&mut self) {
-        let end = self.at + self.filled;
-        let (out, block) = (&mut self.out[self.at..end], &self.block.0[..self.filled]);
-        if self.past_caches {
-            store_past_caches(block, out)
-        } else {
-            out.copy_from_slice(block)
+        let block = &self.block.0[..self.filled];
+        match &mut self.out {
+            Out::Past(past) => past.put(block),
+            Out::Cached(out) => {
+                let (now, later) = std::mem::take(out).split_at_mut(block.len());
+                now.copy_from_slice(block);
+                *out = later;
+            }
         }
-        (self.at, self.filled) = (end, 0);
+        self.filled = 0;
     }
 
     fn end(mut self) -> Result<()> {
         self.flush();
-        #[cfg(target_arch = "x86_64")]
-        if self.past_caches {
-            // SAFETY: every x86-64 has SSE.
-            unsafe { std::arch::x86_64::_mm_sfence() };
+        match self.out {
+            Out::Past(past) => past.end(),
+            Out::Cached(out) => debug_assert!(out.is_empty(), "a row is written as a whole"),
         }
-        debug_assert_eq!(self.at, self.out.len());
         Ok(())
     }
-}
-
-/// Copies without bringing `out` into the caches. Other threads see it after a fence.
-fn store_past_caches(block: &[u8], out: &mut [u8]) {
-    assert_eq!(block.len(), out.len(), "as many bytes");
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let head = out.as_ptr().align_offset(16).min(out.len());
-        let (first, out) = out.split_at_mut(head);
-        let (start, block) = block.split_at(head);
-        first.copy_from_slice(start);
-        let (lanes, rest) = block.as_chunks::<16>();
-        let (out, tail) = out.split_at_mut(lanes.len() * 16);
-        for (lane, out) in lanes.iter().zip(out.as_chunks_mut::<16>().0) {
-            // SAFETY: 16 bytes are there, and the load takes any alignment.
-            let lane = unsafe { _mm_loadu_si128(lane.as_ptr().cast::<__m128i>()) };
-            // SAFETY: 16 bytes are there, aligned to 16: `head` went up to a multiple and each is 16 further.
-            unsafe { _mm_stream_si128(out.as_mut_ptr().cast::<__m128i>(), lane) };
-        }
-        tail.copy_from_slice(rest);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    out.copy_from_slice(block);
 }
 
 /// Converts a run of voxels, mirrored or not.

@@ -20,15 +20,15 @@ use crate::{
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c1c1a;--soft:#6b6b66;--line:#d9d8d2;--paper:#fdfdfb;--card:#f4f3ee;--good:#1b7f4d}\
 @media(prefers-color-scheme:dark){:root{--ink:#e9e8e3;--soft:#a2a19a;--line:#3a3a37;--paper:#161615;--card:#20201e;--good:#5fc08d}}\
-*{box-sizing:border-box}body{margin:0 auto;max-width:64rem;padding:1.2rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);\
+*{box-sizing:border-box}body{margin:0 auto;max-width:72rem;padding:1.2rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);\
 background:var(--paper);overflow-wrap:anywhere}h1{font-size:1.5rem;margin:.2em 0}h2{font-size:1.1rem;margin:1.8em 0 .4em}\
 p{margin:.4em 0}.soft{color:var(--soft)}.verdict{background:var(--card);border-left:.3rem solid var(--good);padding:.7rem 1rem;margin:1rem 0}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}\
-th,td{text-align:right;padding:.22rem .7rem;border-bottom:1px solid var(--line);white-space:nowrap}\
+th,td{text-align:right;padding:.22rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}td.words{white-space:normal;text-align:left}th{color:var(--soft);font-weight:600}\
 figure{margin:.6rem 0}svg{height:auto;display:block}svg text{fill:var(--ink);font-family:system-ui,sans-serif}\
 svg [stroke=\"#000000\"]{stroke:var(--soft)}code{font-size:.9em;background:var(--card);padding:.1em .3em}\
-@media print{body{max-width:none;padding:0}figure,table,.verdict{break-inside:avoid}.wide{overflow:visible}}";
+@page{margin:15mm}@media print{body{max-width:none;padding:0}h2{break-after:avoid}figure,table,.verdict{break-inside:avoid}.wide{overflow:visible}}";
 
 /// Text in the place of markup.
 pub(crate) fn escape(text: &str) -> String {
@@ -333,7 +333,7 @@ pub(crate) fn sweep(report: &SweepReport) -> String {
     if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
         page.verdict(&auto.words);
     }
-    page.heading("Samples a second").words("By workers and batch size; the darker, the faster.");
+    page.heading("Samples a second").words("By workers and batch size; the stronger the colour, the faster.");
     for (name, cells) in &maps {
         if !name.is_empty() {
             page.words(name);

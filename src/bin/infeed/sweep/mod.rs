@@ -303,8 +303,17 @@ fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
             }
         }
     }
+    // Nobody said how long: an epoch may take a millisecond or a day, and neither tells which cell is faster.
+    let ends = ["--epochs", "--max-batches", "--max-time"];
+    let says = |option: &OsString| ends.iter().any(|end| option.to_string_lossy().split('=').next() == Some(end));
+    if !kept.iter().any(says) {
+        kept.extend(["--epochs", "1000000000", "--max-time", CELL].map(OsString::from));
+    }
     kept
 }
+
+/// How long a cell runs when the command says no other end.
+const CELL: &str = "3s";
 
 /// The end of what a failed cell said.
 fn last_words(stderr: &[u8], status: std::process::ExitStatus) -> String {
@@ -397,7 +406,10 @@ mod tests {
             "3",
         ];
         let kept = shared_options(given.map(OsString::from).into(), "/data");
-        assert_eq!(kept, ["--transform", "none", "--shuffle", "7", "--config", "--out"]);
+        let said = ["--transform", "none", "--shuffle", "7", "--config", "--out"];
+        assert_eq!(kept, [&said[..], &["--epochs", "1000000000", "--max-time", CELL]].concat());
+        let given = ["/data", "--max-batches=7"].map(OsString::from);
+        assert_eq!(shared_options(given.into(), "/data"), ["--max-batches=7"]);
     }
 
     #[test]

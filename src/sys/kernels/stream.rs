@@ -1,0 +1,167 @@
+//! Writing past the caches, and reading ahead of them.
+//!
+//! Rows that no cache holds until somebody reads them are stored in whole lines that are not fetched before: the caches
+//! keep what is still to be read. A line that is written in two parts costs more than it saves, so the end of what is put
+//! waits for what comes next. Little is put at a time: it drains while the next is computed.
+
+use super::lanes::Level;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+#[repr(align(64))]
+struct Line([u8; LINE]);
+
+/// Fills a buffer from its beginning. Nobody else may look at it before [`end`](Self::end).
+pub(super) struct Stream<'a> {
+    out: &'a mut [u8],
+    /// Bytes of `out` that are written; a whole number of lines except before the first one.
+    at: usize,
+    /// What was put behind them, less than a line.
+    rest: Line,
+    kept: usize,
+    /// Bytes of one store: 64, 32 or 16.
+    width: usize,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(level: Level, out: &'a mut [u8]) -> Self {
+        Self { out, at: 0, rest: Line([0; LINE]), kept: 0, width: width_at(level) }
+    }
+
+    /// Appends `bytes`; what does not fit is an error of the caller and panics.
+    pub(super) fn put(&mut self, mut bytes: &[u8]) {
+        let before = self.out[self.at..].as_ptr().align_offset(LINE).min(self.out.len() - self.at);
+        if before > 0 {
+            // Up to the first line.
+            let some = before.min(bytes.len());
+            self.out[self.at..self.at + some].copy_from_slice(&bytes[..some]);
+            self.at += some;
+            bytes = &bytes[some..];
+            if bytes.is_empty() {
+                return;
+            }
+        }
+        if self.kept > 0 {
+            let some = (LINE - self.kept).min(bytes.len());
+            self.rest.0[self.kept..self.kept + some].copy_from_slice(&bytes[..some]);
+            self.kept += some;
+            bytes = &bytes[some..];
+            if self.kept < LINE {
+                return;
+            }
+            lines(self.width, &self.rest.0, &mut self.out[self.at..self.at + LINE]);
+            (self.at, self.kept) = (self.at + LINE, 0);
+        }
+        let whole = bytes.len() / LINE * LINE;
+        let (bytes, rest) = bytes.split_at(whole);
+        lines(self.width, bytes, &mut self.out[self.at..self.at + whole]);
+        self.at += whole;
+        self.rest.0[..rest.len()].copy_from_slice(rest);
+        self.kept = rest.len();
+    }
+
+    /// Orders what was put before everything that this thread stores later, such as the release of a lock.
+    pub(super) fn end(self) {
+        self.out[self.at..self.at + self.kept].copy_from_slice(&self.rest.0[..self.kept]);
+        debug_assert_eq!(self.at + self.kept, self.out.len(), "a row is written as a whole");
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: SSE is part of every x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+/// Asks for bytes that are read soon.
+pub(super) fn fetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of every x86-64; a hint reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+fn width_at(level: Level) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if level == Level::Best && std::arch::is_x86_feature_detected!("avx512f") {
+            return 64;
+        }
+        if level != Level::Portable && std::arch::is_x86_feature_detected!("avx") {
+            return 32;
+        }
+    }
+    let _ = level;
+    16
+}
+
+/// Copies whole lines to lines.
+fn lines(width: usize, from: &[u8], to: &mut [u8]) {
+    assert!(from.len() == to.len() && from.len().is_multiple_of(LINE), "whole lines");
+    assert_eq!(to.as_ptr().align_offset(LINE), 0, "lines begin at lines");
+    #[cfg(target_arch = "x86_64")]
+    match width {
+        // SAFETY: `width_at` found AVX-512F on this machine; `to` is aligned, as above.
+        64 => unsafe { lines_avx512(from, to) },
+        // SAFETY: `width_at` found AVX on this machine; `to` is aligned, as above.
+        32 => unsafe { lines_avx(from, to) },
+        // SAFETY: SSE2 is part of every x86-64; `to` is aligned, as above.
+        _ => unsafe { lines_sse2(from, to) },
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = width;
+        to.copy_from_slice(from);
+    }
+}
+
+macro_rules! streams {
+    ($($name:ident: $feature:literal, $lane:ident, $load:ident, $store:ident;)*) => {$(
+        /// # Safety
+        /// `to` is as long as `from`, a whole number of lines, and aligned to them.
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $feature)]
+        unsafe fn $name(from: &[u8], to: &mut [u8]) {
+            use std::arch::x86_64::{$lane, $load, $store};
+            const WIDTH: usize = size_of::<$lane>();
+            for (from, to) in from.as_chunks::<WIDTH>().0.iter().zip(to.as_chunks_mut::<WIDTH>().0) {
+                // SAFETY: so many bytes are there; the load takes any alignment.
+                let value = unsafe { $load(from.as_ptr().cast()) };
+                // SAFETY: so many bytes are there, aligned: the caller says so of the first.
+                unsafe { $store(to.as_mut_ptr().cast(), value) };
+            }
+        }
+    )*};
+}
+streams! {
+    lines_avx512: "avx512f", __m512i, _mm512_loadu_si512, _mm512_stream_si512;
+    lines_avx: "avx", __m256i, _mm256_loadu_si256, _mm256_stream_si256;
+    lines_sse2: "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_wherever_the_row_begins_and_however_it_is_put() {
+        let from: Vec<u8> = (0..700).map(|i| (i * 7 + i / 256) as u8).collect();
+        for level in [Level::Portable, Level::Avx2, Level::Best] {
+            for (start, len) in (0..70).flat_map(|start| [0, 1, 63, 64, 65, 200, 400].map(|len| (start, len))) {
+                for piece in [1, 7, 64, 100, 400] {
+                    let mut to = vec![0xaa; 500];
+                    let from = &from[start / 2..][..len];
+                    let mut stream = Stream::new(level, &mut to[start..start + len]);
+                    from.chunks(piece).for_each(|bytes| stream.put(bytes));
+                    stream.end();
+                    assert_eq!(to[start..start + len], *from);
+                    assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xaa));
+                }
+            }
+        }
+    }
+}
