@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import platform
-import random
 import resource
 import shutil
 import statistics
@@ -15,193 +14,65 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-JPEG_MAGIC = b"\xff\xd8"
+# No __pycache__: it would lie beside the sources.
+sys.dont_write_bytecode = True
+
+import photographs
+import venvs
+from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
+
+PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling")
 CIFAR_RECORD = 1 + 3 * 32 * 32
 # A run is called disturbed when others used more of our cores than this.
 DISTURBED = 0.05
+# No run is meant to take this long, in seconds.
+ENDLESS = 900
 
 
-@dataclass(frozen=True)
-class Workload:
-    name: str
-    title: str
-    transform: str
-    batch_size: int
-    epochs: int
-    folder: Path
-    records: int
-    # Of the batches.
-    dtype: str = "f32"
-    layout: str = "nchw"
-    options: tuple = ()
-
-    @property
-    def images_per_epoch(self):
-        """Everyone leaves out the records that do not fill a batch."""
-        return self.records // self.batch_size * self.batch_size
-
-
-@dataclass(frozen=True)
-class Contestant:
-    name: str
-    command: list[str]
-    # From the parsed JSON to a measurement with measure.py's keys.
-    read: Callable[[dict, Workload], dict]
+class Failed(Exception):
+    """A contestant did not do its work."""
 
 
 # Contestants.
 
 
-def contestants(args, workload):
+def contestants(args, workload, peers):
+    if workload.name in PHOTOGRAPHS:
+        return photographs.contestants(args, workload, peers)
     found = [Contestant("infeed", infeed_command(args, workload), read_infeed)]
-    if workload.name == "photos":
-        # Names repeat files, so the first epoch, too, meets what it learned of them: as later epochs do with a real set.
-        # This one learns nothing: every epoch is a first one.
-        config = workload.folder.parent / "first-epoch.toml"
-        config.write_text("decode_index_bytes = 0\n")
-        command = [*infeed_command(args, workload), "--config", str(config)]
-        found.append(Contestant("infeed, first epoch", command, read_infeed))
     if workload.name in ("volumes", "patches"):
-        return found + volume_peers(args, workload)
-    common = [
-        workload.name,
-        str(workload.folder),
-        *("--batch-size", str(workload.batch_size)),
-        *("--epochs", str(workload.epochs)),
-        *("--threads", str(args.cores)),
-    ]
-    if args.python_dali:
-        dali = [args.python_dali, str(HERE / "peer_dali.py"), *common]
-        if workload.name == "photos":
-            # The first does infeed's work; each of the others gives up some quality for speed.
-            for name, variant in (
-                ("DALI", "antialias"),
-                ("DALI, no antialias", "no-antialias"),
-                ("DALI, no antialias, fast IDCT", "fast-idct"),
-            ):
-                found.append(Contestant(name, [*dali, "--variant", variant], read_peer))
-        else:
-            found.append(Contestant("DALI", dali, read_peer))
-    if args.python_torch:
+        return found + volume_peers(args, workload, peers)
+    if "dali" in peers:
+        found.append(Contestant("DALI", peer_command(args, workload, peers["dali"], "peer_dali.py"), read_peer))
+    if "torch" in peers:
         name = {
-            "photos": "torch DataLoader + torchvision v2",
             "cifar": "torch, whole batches by hand",
             "cells": "torch DataLoader + tifffile + torchvision v2",
             "cells-read": "torch DataLoader + tifffile",
         }[workload.name]
-        found.append(Contestant(name, [args.python_torch, str(HERE / "peer_torch.py"), *common], read_peer))
+        found.append(Contestant(name, peer_command(args, workload, peers["torch"], "peer_torch.py"), read_peer))
     return found
 
 
-def volume_peers(args, workload):
-    command = [
-        str(HERE / "peer_volumes.py"),
-        workload.name,
-        str(workload.folder),
-        *("--batch-size", str(workload.batch_size)),
-        *("--epochs", str(workload.epochs)),
-        *("--threads", str(args.cores)),
-    ]
+def volume_peers(args, workload, peers):
     found = []
-    if args.python_dali:
-        dali = [args.python_dali, *command, "--variant", "dali"]
-        found.append(Contestant("DALI, volumes in memory", dali, read_peer))
-    if args.python_torch:
+    if "dali" in peers:
+        command = peer_command(args, workload, peers["dali"], "peer_volumes.py", "dali")
+        found.append(Contestant("DALI, volumes in memory", command, read_peer))
+    if "torch" in peers:
         # Reading files for each sample takes a minute an epoch of 1,000: one epoch tells.
-        once = [word if word != str(workload.epochs) else "1" for word in command]
-        one = lambda line, workload: read_peer(line, replace(workload, epochs=1))
-        files = [args.python_torch, *once, "--variant", "torch-files"]
-        found.append(Contestant("torch DataLoader + pynrrd", files, one))
-        cache = [args.python_torch, *command, "--variant", "torch-cache"]
+        once = replace(workload, epochs=1)
+        files = peer_command(args, once, peers["torch"], "peer_volumes.py", "torch-files")
+        found.append(Contestant("torch DataLoader + pynrrd", files, lambda line, _: read_peer(line, once)))
+        cache = peer_command(args, workload, peers["torch"], "peer_volumes.py", "torch-cache")
         found.append(Contestant("the same, each worker keeps patients", cache, read_peer))
     return found
 
 
-def infeed_command(args, workload):
-    return [
-        args.infeed,
-        "run",
-        str(workload.folder),
-        *("--transform", workload.transform, "--batch-size", str(workload.batch_size)),
-        *("--dtype", workload.dtype, "--layout", workload.layout, "--device", "cpu"),
-        *("--workers", str(args.cores), "--shuffle", "1", "--last-batch", "drop"),
-        *("--rank", "0", "--world-size", "1"),
-        *workload.options,
-        # The peers' warm-up epoch is one of ours too: both sides stream the same number.
-        *("--epochs", str(1 + workload.epochs), "--log-every", "1000000", "--json", "-"),
-    ]
-
-
-def read_infeed(report, workload):
-    """`infeed run` counts from the call of `epoch`. The steady rate begins when the first batch is there.
-
-    That leaves the rest of the first epoch in, which the peers may leave out to warm up. CPU time is of all samples.
-    """
-    check_images("infeed", report["samples"], (1 + workload.epochs) * workload.images_per_epoch)
-    first = report["first_batch_seconds"]
-    per_image = report["cpu_seconds"] / report["samples"]
-    images = report["samples"] - workload.batch_size
-    return {
-        "images": images,
-        "seconds": report["seconds"] - first,
-        "cpu_seconds": per_image * images,
-        "first_batch_seconds": first,
-        "peak_rss_bytes": report["peak_rss_bytes"],
-        "processes": 1,
-        "report": report,
-    }
-
-
-def read_peer(line, workload):
-    check_images(line["version"], line["images"], workload.epochs * workload.images_per_epoch)
-    return line
-
-
-def check_images(name, got, wanted):
-    if got != wanted:
-        sys.exit(f"{name} gave {got} images, not {wanted}: not the same work")
-
-
 # Data.
-
-
-def stage_photos(args, root):
-    """A set of `records` JPEGs in class folders on the RAM disk: each file is copied once, then linked by new names."""
-    found = [path for path in sorted(Path(args.photos).glob("*/*")) if path.is_file() and is_jpeg(path)]
-    if not found:
-        sys.exit(f"--photos {args.photos}: no JPEG in class folders; give a folder like ImageNet's train")
-    if len(found) > args.records:
-        found = random.Random(0).sample(found, args.records)
-    folder = root / "photos"
-    for number, path in zip(range(args.records), itertools.cycle(found)):
-        turn = number // len(found)
-        target = folder / path.parent.name / f"{path.stem}.{turn}.JPEG"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if turn == 0:
-            shutil.copyfile(path, target)
-        else:
-            os.link(target.with_name(f"{path.stem}.0.JPEG"), target)
-    print(f"photos: {len(found)} files, repeated to {args.records} records", file=sys.stderr)
-    return Workload(
-        name="photos",
-        title="RandomResizedCrop(224), flip, normalise",
-        transform="imagenet-train",
-        batch_size=64,
-        epochs=args.epochs,
-        folder=folder,
-        records=args.records,
-    )
-
-
-def is_jpeg(path):
-    # By its first bytes: torchvision's JPEG decoder refuses what only has the name (ImageNet has such a file).
-    with path.open("rb") as file:
-        return file.read(len(JPEG_MAGIC)) == JPEG_MAGIC
 
 
 def stage_cifar(args, root):
@@ -285,22 +156,36 @@ def stage_patches(args, root):
 
 def measure(contestant, workload, cores):
     """Runs a contestant once. Adds what the operating system saw of it, and of others on the same cores."""
+    contestant.before()
+    cores = cores[: contestant.cores]
     busy, used, start = busy_seconds(cores), children_seconds(), time.perf_counter()
-    # No __pycache__: it would lie beside the sources.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(contestant.command, capture_output=True, text=True, env=env)
+    try:
+        done = subprocess.run(
+            contestant.command,
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=ENDLESS,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"no end after {ENDLESS} s") from error
     wall, used, busy = time.perf_counter() - start, children_seconds() - used, busy_seconds(cores) - busy
     if done.returncode:
         tail = "\n".join(done.stderr.strip().splitlines()[-15:])
-        sys.exit(f"{contestant.name} failed (exit {done.returncode}):\n{' '.join(contestant.command)}\n{tail}")
+        raise Failed(f"exit {done.returncode}:\n{' '.join(contestant.command)}\n{tail}")
     try:
         # Libraries print warnings before it.
         figures = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError as error:
-        sys.exit(f"{contestant.name} printed no JSON on stdout ({error}): {done.stdout[-500:]}")
+        raise Failed(f"no JSON on stdout ({error}): {done.stdout[-500:]}") from error
     others = max(0.0, busy - used)
     return {
         **contestant.read(figures, workload),
+        "rival": contestant.rival,
+        "cores": len(cores),
+        "family": contestant.family,
         "process": {
             "wall_seconds": wall,
             "cpu_seconds": used,
@@ -338,9 +223,20 @@ def compete(workload, entered, args, cores, save):
         order = entered[turn:] + entered[:turn]
         results = {}
         for contestant in order:
-            results[contestant.name] = result = measure(contestant, workload, cores)
+            try:
+                result = measure(contestant, workload, cores)
+            except Failed as error:
+                if contestant.name.startswith("infeed"):
+                    sys.exit(f"{contestant.name} failed: {error}")
+                # One that fails takes no other along: its rounds are left out as well.
+                print(f"{contestant.name} is left out: {error}", file=sys.stderr)
+                entered = [one for one in entered if one is not contestant]
+                for earlier in rounds:
+                    earlier["results"].pop(contestant.name, None)
+                continue
+            results[contestant.name] = result
             print(f"{workload.name} round {number + 1}: {contestant.name}: {rate(result):,.0f}/s", file=sys.stderr)
-        rounds.append({"order": [contestant.name for contestant in order], "results": results})
+        rounds.append({"order": list(results), "results": results})
         save(rounds)
     return rounds
 
@@ -361,16 +257,23 @@ def summarise(rounds):
     summary = {}
     for name in rounds[0]["results"]:
         results = [one["results"][name] for one in rounds]
+        rival, n, family = (results[0][key] for key in ("rival", "cores", "family"))
         summary[name] = {
+            "rival": rival,
             "images_per_second": spread(map(rate, results)),
             # Round by round: the machine's mood of the minute is in both and falls out.
-            "infeed_is_times": spread(rate(one["results"]["infeed"]) / rate(one["results"][name]) for one in rounds),
+            "infeed_is_times": spread(rate(one["results"][rival]) / rate(one["results"][name]) for one in rounds),
             "cpu_ms_per_image": spread(1e3 * r["cpu_seconds"] / r["images"] for r in results),
             "first_batch_seconds": spread(r["first_batch_seconds"] for r in results),
             "peak_rss_bytes": spread(r["peak_rss_bytes"] for r in results),
             "disturbed": sum(r["process"]["disturbed"] for r in results),
         }
-        shared = [r["end_pss_bytes"] for r in results if r["processes"] > 1]
+        alone = family and f"{family}, 1 core"
+        if alone and n > 1 and alone in summary:
+            # Of n times the rate on one core.
+            ratios = (rate(one["results"][name]) / rate(one["results"][alone]) / n for one in rounds)
+            summary[name]["per_core"] = spread(ratios)
+        shared = [r["end_pss_bytes"] for r in results if r.get("processes", 1) > 1]
         if shared:
             summary[name]["end_pss_bytes"] = spread(shared)
     return summary
@@ -378,7 +281,8 @@ def summarise(rounds):
 
 def table(summary):
     header = ("", "images/s: median (range)", "infeed is: median (range)", "CPU ms/image", "first batch ms", "peak MB")
-    rows = [header]
+    scaled = any("per_core" in figures for figures in summary.values())
+    rows = [header + ("each core, of one alone",) if scaled else header]
     for name, figures in summary.items():
         memory = f"{figures['peak_rss_bytes']['median'] / 1e6:,.0f}"
         if "end_pss_bytes" in figures:
@@ -386,10 +290,11 @@ def table(summary):
         rows.append((
             name,
             ranged(figures["images_per_second"], ",.0f"),
-            "" if name == "infeed" else ranged(figures["infeed_is_times"], ".2f", "×"),
+            "" if name == figures["rival"] else ranged(figures["infeed_is_times"], ".2f", "×"),
             f"{figures['cpu_ms_per_image']['median']:.4g}",
             f"{1e3 * figures['first_batch_seconds']['median']:,.0f}",
             memory,
+            *([ranged(figures["per_core"], ".0%") if "per_core" in figures else ""] if scaled else []),
         ))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
@@ -440,17 +345,34 @@ def output_of(*command):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+# Of --quick: enough to see that everything works.
+QUICK = {"rounds": 1, "records": 256, "epochs": 1, "cifar_epochs": 2, "cells_epochs": 1, "volume_epochs": 2, "patients": 2}
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--infeed", required=True, help="the release binary")
+    parser.add_argument("--setup", metavar="DIR", help="install the other loaders in DIR, unless they are there, and use them")
+    parser.add_argument("--peers", nargs="+", choices=[group.name for group in venvs.GROUPS], help="only these (default: all)")
     parser.add_argument("--photos", help="class folders of JPEGs")
+    parser.add_argument(
+        *("--work",),
+        nargs="+",
+        choices=(*photographs.WORKS, "all"),
+        default=["train"],
+        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them",
+    )
+    parser.add_argument("--infeed-decode", type=Path, help="examples/decode (default: beside --infeed, in examples/)")
+    parser.add_argument("--no-raw", action="store_true", help="leave out those that read prepared files: raw pixels, FFCV's")
+    parser.add_argument("--quick", action="store_true", help="one round of few records: to try everything, not to measure")
     parser.add_argument("--cifar", help="folder of CIFAR-10's binary version")
     parser.add_argument("--cells", help="folder that `infeed synth tiff` made, on the RAM disk")
     parser.add_argument("--volumes", action="store_true", help="patients that infeed makes up, whole and in patches")
     parser.add_argument("--patients", type=int, default=8, help="of volumes (default: 8)")
     parser.add_argument("--volume-epochs", type=int, default=20, help="of volumes, after one to warm up (default: 20)")
     parser.add_argument("--python-dali", help="interpreter that can import nvidia.dali")
-    parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision; for --cells tifffile")
+    parser.add_argument("--python-torch", help="interpreter that can import torch and torchvision, and others of that group")
+    parser.add_argument("--python-tf", help="interpreter that can import tensorflow")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=2000, help="photographs, by repetition (default: 2000)")
     parser.add_argument("--epochs", type=int, default=2, help="of photographs, after one to warm up (default: 2)")
@@ -459,13 +381,19 @@ def parse():
     parser.add_argument("--cores", type=int, default=2, help="that all may use, and workers or threads of each (default: 2)")
     parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
     parser.add_argument("--out", default="results.json", help="every raw figure (default: results.json)")
+    first, _ = parser.parse_known_args()
+    if first.quick:
+        parser.set_defaults(**QUICK)
     args = parser.parse_args()
+    if "all" in args.work:
+        args.work = list(photographs.WORKS)
     if not (args.photos or args.cifar or args.cells or args.volumes):
         parser.error("nothing to load: give --photos, --cifar, --cells or --volumes")
     if min(args.rounds, args.records, args.epochs, args.cifar_epochs, args.cells_epochs, args.volume_epochs, args.cores) < 1:
         parser.error("rounds, records, epochs and cores are 1 or more")
     args.infeed = shutil.which(args.infeed) or parser.error(f"--infeed {args.infeed}: no such program")
-    for name in ("python_dali", "python_torch"):
+    args.infeed_decode = args.infeed_decode or Path(args.infeed).with_name("examples") / "decode"
+    for name in ("python_dali", "python_torch", "python_tf"):
         given = getattr(args, name)
         if given and not shutil.which(given):
             parser.error(f"--{name.replace('_', '-')} {given}: no such program")
@@ -474,6 +402,8 @@ def parse():
 
 def main():
     args = parse()
+    given = {venv: python for venv in ("dali", "torch", "tf") if (python := getattr(args, f"python_{venv}"))}
+    peers, absent = venvs.find(args.setup, given, args.peers)
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < args.cores:
         sys.exit(f"--cores {args.cores}: this process may use {len(allowed)}")
@@ -488,17 +418,19 @@ def main():
         "infeed": output_of(os.path.abspath(args.infeed), "--version"),
         "machine": describe_machine(cores),
         "rounds": args.rounds,
+        "quick": args.quick,
+        "left_out": absent,
         "workloads": {},
     }
     with tempfile.TemporaryDirectory(prefix="infeed-peers-", dir=args.ram_disk) as root:
         stages = [
-            (args.photos, stage_photos),
             (args.cifar, stage_cifar),
             (args.volumes, stage_volumes),
             (args.volumes, stage_patches),
         ]
-        workloads = [stage(args, Path(root)) for given, stage in stages if given]
-        for workload in workloads + (cells(args) if args.cells else []):
+        workloads = photographs.stage(args, Path(root), peers) if args.photos else ()
+        rest = [stage(args, Path(root)) for given, stage in stages if given]
+        for workload in itertools.chain(workloads, rest, cells(args) if args.cells else ()):
 
             def save(rounds, workload=workload):
                 summary = summarise(rounds)
@@ -513,7 +445,7 @@ def main():
                 # After every round, so that a run cut short leaves what it has.
                 Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
 
-            rounds = compete(workload, contestants(args, workload), args, cores, save)
+            rounds = compete(workload, contestants(args, workload, peers), args, cores, save)
             show(workload, rounds, summarise(rounds), cores)
     print(f"\nAll figures: {args.out}")
 

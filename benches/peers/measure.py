@@ -6,6 +6,7 @@ hands a batch over only when it is finished, so there is nothing left to be done
 
 import argparse
 import json
+import math
 import os
 import time
 
@@ -18,7 +19,7 @@ CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("workload", choices=("photos", "cifar", "cells", "cells-read", "volumes", "patches"))
+    parser.add_argument("workload", choices=("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches"))
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--epochs", type=int, required=True, help="after one to warm up")
@@ -38,6 +39,25 @@ def photos(folder):
     ]
     paths, labels = zip(*labelled)
     return list(paths), list(labels)
+
+
+def random_box(width, height, rng):
+    """The crop of RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)), drawn as torchvision does: x, y, width, height."""
+    for _ in range(10):
+        area = width * height * rng.uniform(0.08, 1)
+        ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(rng.uniform(0, width - w + 1)), int(rng.uniform(0, height - h + 1)), w, h
+    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def shorter_256(width, height):
+    """Size with the shorter side 256, as torchvision rounds it, and the corner of the middle 224x224."""
+    short = min(width, height)
+    width, height = 256 * width // short, 256 * height // short
+    return width, height, round((width - 224) / 2), round((height - 224) / 2)
 
 
 def cifar(folder):

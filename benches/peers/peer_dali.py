@@ -41,6 +41,23 @@ def photos(folder, variant):
 
 
 @pipeline_def
+def val(folder, variant):
+    paths, labels = measure.photos(folder)
+    files, labels = fn.readers.file(files=paths, labels=labels)
+    images = fn.decoders.image(files, use_fast_idct=variant == "fast-idct")
+    images = fn.resize(images, resize_shorter=256, interp_type=types.INTERP_LINEAR, antialias=variant == "antialias")
+    images = fn.crop_mirror_normalize(
+        images,
+        crop=(224, 224),
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=scaled(measure.IMAGENET_MEAN),
+        std=scaled(measure.IMAGENET_STD),
+    )
+    return images, labels
+
+
+@pipeline_def
 def cells(folder, resize):
     paths, labels = measure.photos(folder)
     files, labels = fn.readers.file(files=paths, labels=labels, random_shuffle=True, initial_fill=1024)
@@ -89,8 +106,8 @@ def main():
     settings = dict(
         batch_size=args.batch_size, num_threads=args.threads, device_id=None, prefetch_queue_depth=2, exec_dynamic=False
     )
-    if args.workload == "photos":
-        pipe = photos(args.folder, args.variant, **settings)
+    if args.workload in ("photos", "val"):
+        pipe = {"photos": photos, "val": val}[args.workload](args.folder, args.variant, **settings)
         shape, records = (3, 224, 224), len(measure.photos(args.folder)[0])
     elif args.workload != "cifar":
         resize = args.workload == "cells"

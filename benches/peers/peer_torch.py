@@ -1,4 +1,6 @@
-"""PyTorch: photographs through its DataLoader and torchvision v2, CIFAR by whole batches.
+"""PyTorch: photographs through its DataLoader and torchvision, CIFAR by whole batches.
+
+Photographs: `v2` decodes with torchvision's decode_jpeg and transforms u8 tensors; `pil` is the form of most recipes.
 
 For CIFAR the DataLoader's way, one Python call a picture, is far behind anything else here (some ten thousand pictures a
 second), so the contestant is what a person can write by hand with tensors alone.
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy
 import torch
 import torchvision
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import v2
@@ -18,11 +21,16 @@ import measure
 
 
 class Photos(Dataset):
-    def __init__(self, folder):
+    def __init__(self, folder, train, variant):
         self.paths, self.labels = measure.photos(folder)
+        self.pil = variant == "pil"
+        if train:
+            crop = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
+        else:
+            crop = [v2.Resize(256, antialias=True), v2.CenterCrop(224)]
         self.transform = v2.Compose([
-            v2.RandomResizedCrop(224, antialias=True),
-            v2.RandomHorizontalFlip(),
+            *crop,
+            *([v2.PILToTensor()] if self.pil else []),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize(measure.IMAGENET_MEAN, measure.IMAGENET_STD),
         ])
@@ -31,7 +39,11 @@ class Photos(Dataset):
         return len(self.paths)
 
     def __getitem__(self, index):
-        image = decode_jpeg(read_file(self.paths[index]), mode=ImageReadMode.RGB)
+        if self.pil:
+            with open(self.paths[index], "rb") as file:
+                image = Image.open(file).convert("RGB")
+        else:
+            image = decode_jpeg(read_file(self.paths[index]), mode=ImageReadMode.RGB)
         return self.transform(image), self.labels[index]
 
 
@@ -96,13 +108,13 @@ class Cifar:
 
 
 def main():
-    args = measure.arguments(__doc__)
+    args = measure.arguments(__doc__, ("v2", "pil"))
     # The cores are taken by workers that each make a batch; threads inside an operation would only fight them.
     torch.set_num_threads(1)
     dtype = numpy.float32
     if args.workload != "cifar":
-        if args.workload == "photos":
-            data, shape = Photos(args.folder), (3, 224, 224)
+        if args.workload in ("photos", "val"):
+            data, shape = Photos(args.folder, args.workload == "photos", args.variant), (3, 224, 224)
         elif args.workload == "cells":
             data, shape = Cells(args.folder, True), (5, 220, 220)
         else:
@@ -110,7 +122,7 @@ def main():
         loader = DataLoader(
             data,
             batch_size=args.batch_size,
-            shuffle=True,
+            shuffle=args.workload != "val",
             drop_last=True,
             num_workers=args.threads,
             persistent_workers=True,

@@ -1,0 +1,171 @@
+//! Draws what `benches/peers/compare.py` measured: bars of images a second, one panel for each kind of work.
+//!
+//! `cargo run --release --example chart -- results.json chart.svg [WORK…]`: those works, from top to bottom, or all.
+//!
+//! Text is of a grey that is read on white and on black paper; nothing is behind it.
+#![allow(clippy::print_stderr, reason = "an example talks to its reader")]
+
+use std::{collections::HashMap, env, error::Error, fs, process::ExitCode};
+
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use serde::Deserialize;
+
+type Drawn = Result<(), Box<dyn Error>>;
+
+const INK: RGBColor = RGBColor(128, 128, 128);
+const OURS: RGBColor = RGBColor(58, 124, 201);
+const THEIRS: RGBColor = RGBColor(165, 165, 160);
+
+const WIDTH: u32 = 860;
+/// Where bars begin: names stand before them.
+const LEFT: i32 = 250;
+/// Room behind the longest bar for its figures.
+const RIGHT: i32 = 215;
+const BAR: i32 = 24;
+const HEAD: i32 = 34;
+const GAP: i32 = 14;
+
+#[derive(Deserialize)]
+struct Results {
+    workloads: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Workload {
+    transform: String,
+    /// In no order: `rounds` has it.
+    summary: HashMap<String, Figures>,
+}
+
+#[derive(Deserialize)]
+struct Figures {
+    images_per_second: Spread,
+    infeed_is_times: Spread,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+struct Row {
+    name: String,
+    rate: Spread,
+    /// infeed's rate divided by this one.
+    times: f64,
+}
+
+impl Row {
+    fn ours(&self) -> bool {
+        self.name.starts_with("infeed")
+    }
+}
+
+struct Panel {
+    title: String,
+    rows: Vec<Row>,
+}
+
+impl Panel {
+    fn height(&self) -> i32 {
+        HEAD + BAR * self.rows.len() as i32 + GAP
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let [from, to, wanted @ ..] = args.as_slice() else {
+        eprintln!("usage: chart results.json chart.svg [WORK…]");
+        return ExitCode::from(2);
+    };
+    match panels(from, wanted).and_then(|panels| draw(&panels)).and_then(|svg| Ok(fs::write(to, svg)?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{from} can't be drawn: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The fastest first, infeed's before the others'.
+fn panels(from: &str, wanted: &[String]) -> Result<Vec<Panel>, Box<dyn Error>> {
+    let mut results: Results = serde_json::from_slice(&fs::read(from)?)?;
+    let wanted = if wanted.is_empty() { results.workloads.keys().cloned().collect() } else { wanted.to_vec() };
+    let mut panels = Vec::new();
+    for name in wanted {
+        let workload = results.workloads.remove(&name).ok_or_else(|| format!("it holds no {name}"))?;
+        let workload: Workload = serde_json::from_value(workload)?;
+        let row = |(name, figures): (String, Figures)| Row {
+            name,
+            rate: figures.images_per_second,
+            times: figures.infeed_is_times.median,
+        };
+        let mut rows: Vec<Row> = workload.summary.into_iter().map(row).collect();
+        rows.sort_by(|a, b| b.ours().cmp(&a.ours()).then(b.rate.median.total_cmp(&a.rate.median)));
+        panels.push(Panel { title: workload.transform, rows });
+    }
+    if panels.is_empty() {
+        return Err("nothing was measured".into());
+    }
+    Ok(panels)
+}
+
+fn draw(panels: &[Panel]) -> Result<String, Box<dyn Error>> {
+    let height: i32 = panels.iter().map(Panel::height).sum();
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
+        let mut y = 0;
+        for panel in panels {
+            draw_panel(&area, panel, y)?;
+            y += panel.height();
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel, top: i32) -> Drawn {
+    let font = |size: i32| ("sans-serif", size).into_font().color(&INK);
+    let before = font(14).pos(Pos::new(HPos::Right, VPos::Center));
+    let behind = font(14).pos(Pos::new(HPos::Left, VPos::Center));
+    let title = format!("{}: images/s", panel.title);
+    area.draw(&Text::new(title, (6, top + HEAD / 2), font(16).pos(Pos::new(HPos::Left, VPos::Center))))?;
+    let most = panel.rows.iter().map(|row| row.rate.max).fold(0.0, f64::max).max(1e-9);
+    let at = |rate: f64| LEFT + (rate / most * f64::from(WIDTH as i32 - LEFT - RIGHT)) as i32;
+    for (row, n) in panel.rows.iter().zip(0..) {
+        let y = top + HEAD + BAR * n;
+        let middle = y + BAR / 2;
+        let color = if row.ours() { OURS } else { THEIRS };
+        area.draw(&Text::new(row.name.clone(), (LEFT - 8, middle), before.clone()))?;
+        area.draw(&Rectangle::new([(LEFT, y + 3), (at(row.rate.median), y + BAR - 3)], color.filled()))?;
+        // From the slowest round to the fastest.
+        area.draw(&PathElement::new([(at(row.rate.min), middle), (at(row.rate.max), middle)], INK.stroke_width(2)))?;
+        for end in [row.rate.min, row.rate.max] {
+            area.draw(&PathElement::new([(at(end), middle - 4), (at(end), middle + 4)], INK.stroke_width(2)))?;
+        }
+        let times = if row.name == "infeed" { String::new() } else { format!(", infeed is {:.2}×", row.times) };
+        let word = format!("{}{times}", thousands(row.rate.median));
+        area.draw(&Text::new(word, (at(row.rate.max) + 8, middle), behind.clone()))?;
+    }
+    Ok(())
+}
+
+/// 1857.3 as 1,857; what is below ten keeps a digit.
+fn thousands(value: f64) -> String {
+    if value < 10.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let split = digits.len() % 3;
+    let (head, tail) = digits.split_at(split);
+    let groups = tail.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    let parts: Vec<String> = Some(head.to_owned()).filter(|head| !head.is_empty()).into_iter().chain(groups).collect();
+    parts.join(",")
+}
