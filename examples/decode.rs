@@ -69,7 +69,8 @@ fn main() -> Result<()> {
 /// The JPEGs below a folder, in the order of their names.
 fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) -> Result<()> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut paths: Vec<_> = entries.map_err(|error| unreadable(folder, &error))?.iter().map(fs::DirEntry::path).collect();
+    let mut paths: Vec<_> =
+        entries.map_err(|error| unreadable(folder, &error))?.iter().map(fs::DirEntry::path).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
