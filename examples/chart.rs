@@ -115,7 +115,7 @@ fn panels(from: &str, wanted: &[String]) -> Result<Vec<Panel>, Box<dyn Error>> {
         let (prepared, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.figures.prepared);
         panels.push(Panel { title: format!("{title}: images/s"), rows });
         if !prepared.is_empty() {
-            let title = format!("{title}, from files converted before: images/s, and infeed from JPEGs beside it");
+            let title = format!("{title}, files converted before (infeed: JPEGs): images/s");
             panels.push(Panel { title, rows: prepared });
         }
     }
