@@ -18,13 +18,13 @@ type Drawn = Result<(), Box<dyn Error>>;
 
 const INK: RGBColor = RGBColor(128, 128, 128);
 const OURS: RGBColor = RGBColor(58, 124, 201);
-const THEIRS: RGBColor = RGBColor(165, 165, 160);
+const THEIRS: RGBColor = RGBColor(172, 172, 166);
 
 const WIDTH: u32 = 860;
 /// Where bars begin: names stand before them.
-const LEFT: i32 = 250;
+const LEFT: i32 = 255;
 /// Room behind the longest bar for its figures.
-const RIGHT: i32 = 215;
+const RIGHT: i32 = 170;
 const BAR: i32 = 24;
 const HEAD: i32 = 34;
 const GAP: i32 = 14;
@@ -45,6 +45,11 @@ struct Workload {
 struct Figures {
     images_per_second: Spread,
     infeed_is_times: Spread,
+    /// Who is compared with it.
+    rival: String,
+    /// It reads files that were converted before.
+    #[serde(default)]
+    prepared: bool,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -56,14 +61,16 @@ struct Spread {
 
 struct Row {
     name: String,
-    rate: Spread,
-    /// infeed's rate divided by this one.
-    times: f64,
+    figures: Figures,
 }
 
 impl Row {
     fn ours(&self) -> bool {
         self.name.starts_with("infeed")
+    }
+
+    fn rate(&self) -> Spread {
+        self.figures.images_per_second
     }
 }
 
@@ -101,14 +108,16 @@ fn panels(from: &str, wanted: &[String]) -> Result<Vec<Panel>, Box<dyn Error>> {
     for name in wanted {
         let workload = results.workloads.remove(&name).ok_or_else(|| format!("it holds no {name}"))?;
         let workload: Workload = serde_json::from_value(workload)?;
-        let row = |(name, figures): (String, Figures)| Row {
-            name,
-            rate: figures.images_per_second,
-            times: figures.infeed_is_times.median,
-        };
-        let mut rows: Vec<Row> = workload.summary.into_iter().map(row).collect();
-        rows.sort_by(|a, b| b.ours().cmp(&a.ours()).then(b.rate.median.total_cmp(&a.rate.median)));
-        panels.push(Panel { title: workload.transform, rows });
+        let mut rows: Vec<Row> = workload.summary.into_iter().map(|(name, figures)| Row { name, figures }).collect();
+        rows.sort_by(|a, b| b.ours().cmp(&a.ours()).then(b.rate().median.total_cmp(&a.rate().median)));
+        let title = workload.transform;
+        // Another work, and another scale.
+        let (prepared, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.figures.prepared);
+        panels.push(Panel { title: format!("{title}: images/s"), rows });
+        if !prepared.is_empty() {
+            let title = format!("{title}, files converted before (infeed: JPEGs): images/s");
+            panels.push(Panel { title, rows: prepared });
+        }
     }
     if panels.is_empty() {
         return Err("nothing was measured".into());
@@ -133,26 +142,30 @@ fn draw(panels: &[Panel]) -> Result<String, Box<dyn Error>> {
 
 fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel, top: i32) -> Drawn {
     let font = |size: i32| ("sans-serif", size).into_font().color(&INK);
-    let before = font(14).pos(Pos::new(HPos::Right, VPos::Center));
-    let behind = font(14).pos(Pos::new(HPos::Left, VPos::Center));
-    let title = format!("{}: images/s", panel.title);
-    area.draw(&Text::new(title, (6, top + HEAD / 2), font(16).pos(Pos::new(HPos::Left, VPos::Center))))?;
-    let most = panel.rows.iter().map(|row| row.rate.max).fold(0.0, f64::max).max(1e-9);
+    let before = font(16).pos(Pos::new(HPos::Right, VPos::Center));
+    let behind = font(16).pos(Pos::new(HPos::Left, VPos::Center));
+    let left = font(19).pos(Pos::new(HPos::Left, VPos::Center));
+    area.draw(&Text::new(panel.title.clone(), (6, top + HEAD / 2), left))?;
+    let most = panel.rows.iter().map(|row| row.rate().max).fold(0.0, f64::max).max(1e-9);
     let at = |rate: f64| LEFT + (rate / most * f64::from(WIDTH as i32 - LEFT - RIGHT)) as i32;
     for (row, n) in panel.rows.iter().zip(0..) {
         let y = top + HEAD + BAR * n;
         let middle = y + BAR / 2;
         let color = if row.ours() { OURS } else { THEIRS };
+        let Spread { median, min, max } = row.rate();
         area.draw(&Text::new(row.name.clone(), (LEFT - 8, middle), before.clone()))?;
-        area.draw(&Rectangle::new([(LEFT, y + 3), (at(row.rate.median), y + BAR - 3)], color.filled()))?;
+        area.draw(&Rectangle::new([(LEFT, y + 3), (at(median), y + BAR - 3)], color.filled()))?;
         // From the slowest round to the fastest.
-        area.draw(&PathElement::new([(at(row.rate.min), middle), (at(row.rate.max), middle)], INK.stroke_width(2)))?;
-        for end in [row.rate.min, row.rate.max] {
-            area.draw(&PathElement::new([(at(end), middle - 4), (at(end), middle + 4)], INK.stroke_width(2)))?;
+        area.draw(&PathElement::new([(at(min), middle), (at(max), middle)], INK.stroke_width(1)))?;
+        for end in [min, max] {
+            area.draw(&PathElement::new([(at(end), middle - 5), (at(end), middle + 5)], INK.stroke_width(1)))?;
         }
-        let times = if row.name == "infeed" { String::new() } else { format!(", infeed is {:.2}×", row.times) };
-        let word = format!("{}{times}", thousands(row.rate.median));
-        area.draw(&Text::new(word, (at(row.rate.max) + 8, middle), behind.clone()))?;
+        let Figures { rival, infeed_is_times: times, .. } = &row.figures;
+        let word = match row.ours() || *rival == row.name {
+            true => thousands(median),
+            false => format!("{}  (infeed is {:.2}×)", thousands(median), times.median),
+        };
+        area.draw(&Text::new(word, (at(max) + 8, middle), behind.clone()))?;
     }
     Ok(())
 }

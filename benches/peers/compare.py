@@ -186,6 +186,7 @@ def measure(contestant, workload, cores):
         "rival": contestant.rival,
         "cores": len(cores),
         "family": contestant.family,
+        "prepared": contestant.prepared,
         "process": {
             "wall_seconds": wall,
             "cpu_seconds": used,
@@ -260,6 +261,7 @@ def summarise(rounds):
         rival, n, family = (results[0][key] for key in ("rival", "cores", "family"))
         summary[name] = {
             "rival": rival,
+            "prepared": results[0]["prepared"],
             "images_per_second": spread(map(rate, results)),
             # Round by round: the machine's mood of the minute is in both and falls out.
             "infeed_is_times": spread(rate(one["results"][rival]) / rate(one["results"][name]) for one in rounds),
@@ -268,6 +270,10 @@ def summarise(rounds):
             "peak_rss_bytes": spread(r["peak_rss_bytes"] for r in results),
             "disturbed": sum(r["process"]["disturbed"] for r in results),
         }
+        first = rival.replace("infeed", "infeed, first epoch", 1)
+        if first in rounds[0]["results"] and not name.startswith("infeed"):
+            times = (rate(one["results"][first]) / rate(one["results"][name]) for one in rounds)
+            summary[name]["first_epoch_is_times"] = spread(times)
         alone = family and f"{family}, 1 core"
         if alone and n > 1 and alone in summary:
             # Of n times the rate on one core.
@@ -280,22 +286,20 @@ def summarise(rounds):
 
 
 def table(summary):
-    header = ("", "images/s: median (range)", "infeed is: median (range)", "CPU ms/image", "first batch ms", "peak MB")
+    header = ["", "images/s: median (range)", "infeed is: median (range)"]
+    first = any("first_epoch_is_times" in figures for figures in summary.values())
     scaled = any("per_core" in figures for figures in summary.values())
-    rows = [header + ("each core, of one alone",) if scaled else header]
+    header += ["its first epoch is"] * first + ["CPU ms/image", "first batch ms", "peak MB"]
+    rows = [header + ["each core, of one alone"] * scaled]
     for name, figures in summary.items():
         memory = f"{figures['peak_rss_bytes']['median'] / 1e6:,.0f}"
         if "end_pss_bytes" in figures:
             memory += f" (PSS {figures['end_pss_bytes']['median'] / 1e6:,.0f})"
-        rows.append((
-            name,
-            ranged(figures["images_per_second"], ",.0f"),
-            "" if name == figures["rival"] else ranged(figures["infeed_is_times"], ".2f", "×"),
-            f"{figures['cpu_ms_per_image']['median']:.4g}",
-            f"{1e3 * figures['first_batch_seconds']['median']:,.0f}",
-            memory,
-            *([ranged(figures["per_core"], ".0%") if "per_core" in figures else ""] if scaled else []),
-        ))
+        row = [name, ranged(figures["images_per_second"], ",.0f")]
+        row += ["" if name == figures["rival"] else ranged(figures["infeed_is_times"], ".2f", "×")]
+        row += [ranged(figures.get("first_epoch_is_times"), ".2f", "×")] * first
+        row += [f"{figures['cpu_ms_per_image']['median']:.4g}", f"{1e3 * figures['first_batch_seconds']['median']:,.0f}", memory]
+        rows.append(row + [ranged(figures.get("per_core"), ".0%")] * scaled)
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     rule = ["|-" + "-|-".join("-" * width for width in widths) + "-|"]
@@ -303,6 +307,8 @@ def table(summary):
 
 
 def ranged(figures, form, unit=""):
+    if figures is None:
+        return ""
     return f"{figures['median']:{form}}{unit} ({figures['min']:{form}}–{figures['max']:{form}})"
 
 

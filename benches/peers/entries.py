@@ -43,6 +43,8 @@ class Contestant:
     cores: int | None = None
     # Who this is on every number of cores.
     family: str | None = None
+    # Reads files that were converted before: another work.
+    prepared: bool = False
     # Called before each run; not measured.
     before: Callable[[], object] = lambda: None
 

@@ -186,11 +186,11 @@ def raw(args, workload, peers):
     """On files made before, from which no JPEG, or an easier one, has to be decoded: less work, ten times the space."""
     root = workload.folder.parent
     shards = root / "shards"
-    made = shards.exists()
-    if not made:
+    if not shards.exists():
         command = [args.infeed, "prepare", str(workload.folder), str(shards), "--raw"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield Contestant("infeed, raw pixels", infeed_command(args, replace(workload, folder=shards)), read_infeed)
+    command = infeed_command(args, replace(workload, folder=shards))
+    yield Contestant("infeed, raw pixels", command, read_infeed, prepared=True)
     rows = (
         ("ffcv", "peer_ffcv.py", "raw", "write-raw", "raw.beton", "FFCV, raw pixels"),
         ("ffcv", "peer_ffcv.py", "jpg", "write-jpg", "jpg.beton", "FFCV, smaller JPEGs"),
@@ -205,7 +205,8 @@ def raw(args, workload, peers):
             if done.returncode:
                 print(f"{name} is left out: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
                 continue
-        yield Contestant(name, peer_command(args, workload, peers[group], script, variant), read_peer)
+        command = peer_command(args, workload, peers[group], script, variant)
+        yield Contestant(name, command, read_peer, prepared=True)
 
 
 def decoders(args, workload, peers):
