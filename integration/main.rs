@@ -16,6 +16,7 @@ mod device;
 mod doctor;
 mod errors;
 mod fields;
+mod jpegs;
 mod kernels;
 mod ladder;
 mod late;
