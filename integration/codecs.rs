@@ -29,17 +29,17 @@ fn noisy(height: u32, width: u32, channels: usize) -> Vec<u8> {
 }
 
 #[derive(Clone, Copy)]
-struct Made {
-    height: u32,
-    width: u32,
-    colour: ColorType,
-    sampling: SamplingFactor,
-    progressive: bool,
-    restarts: u16,
+pub(crate) struct Made {
+    pub(crate) height: u32,
+    pub(crate) width: u32,
+    pub(crate) colour: ColorType,
+    pub(crate) sampling: SamplingFactor,
+    pub(crate) progressive: bool,
+    pub(crate) restarts: u16,
 }
 
 impl Made {
-    const fn new(height: u32, width: u32, sampling: SamplingFactor) -> Self {
+    pub(crate) const fn new(height: u32, width: u32, sampling: SamplingFactor) -> Self {
         Self { height, width, colour: ColorType::Rgb, sampling, progressive: false, restarts: 0 }
     }
     fn channels(self) -> usize {
@@ -61,7 +61,7 @@ impl Made {
         encoder.encode(pixels, self.width as u16, self.height as u16, self.colour).unwrap();
         file
     }
-    fn noisy(self) -> Vec<u8> {
+    pub(crate) fn noisy(self) -> Vec<u8> {
         self.encode(&noisy(self.height, self.width, self.channels()))
     }
 }
@@ -441,7 +441,7 @@ fn bad_jpegs_are_told_apart() {
             "a scan missing",
             &[&scans[..second - 2], &[0xff, 0xd9]].concat(),
             ErrorKind::Corrupt,
-            "JPEG lacks a scan: its end marker is at byte",
+            "JPEG lacks a scan (FF D9 at byte ",
         ),
         ("cut between scans", &scans[..second - 2], ErrorKind::Corrupt, "before its last scan"),
         ("cut in the last scan", &scans[..scans.len() - 60], ErrorKind::Corrupt, "JPEG ends after "),

@@ -17,6 +17,7 @@ mod device;
 mod doctor;
 mod errors;
 mod fields;
+mod jpegs;
 mod kernels;
 mod ladder;
 mod late;

@@ -1,9 +1,14 @@
 //! Shared by the tests.
 
 pub(crate) mod host_kernels;
+// Shared with the fuzz targets, another crate.
+#[allow(unreachable_pub, dead_code, reason = "public for the fuzz targets")]
+pub(crate) mod jpeg_check;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod mock;
+#[allow(unreachable_pub, dead_code, reason = "public for the fuzz targets")]
+pub(crate) mod plain_jpeg;
 pub(crate) mod records;
 #[cfg(feature = "s3")]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]

@@ -1,11 +1,12 @@
 //! What stands before and between the scans: sizes, colour, tables, and where the data begins.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use smallvec::SmallVec;
 
 use super::{
     super::{corrupt, unsupported},
+    huffman::STANDARD,
     turn::Turn,
 };
 use crate::{
@@ -102,16 +103,20 @@ impl<'a> Header<'a> {
         }
         let mut frame: Option<Frame> = None;
         let (mut jfif, mut adobe) = (false, None);
-        let mut tables = SmallVec::new();
+        let mut tables = SmallVec::<[Segment<'a>; 8]>::new();
         let mut restarts = false;
         let mut exif: &[u8] = &[];
         let (mut at, mut height_at) = (2, 0);
         loop {
             // Bytes between segments are forbidden and exist; libjpeg skips them too.
-            let (found, marker) = next_marker(bytes, at).ok_or_else(|| cut_short(bytes))?;
+            let (found, marker) = next_marker(bytes, at).ok_or_else(|| cut_short(bytes, at))?;
             at = found + 2;
+            let place = || Place { marker, at: found };
             if marker == EOI {
-                return Err(corrupt("JPEG has no image: its end marker comes before its first scan"));
+                return Err(corrupt(format!(
+                    "JPEG has no image: its end marker comes before its first scan{}",
+                    place()
+                )));
             }
             if matches!(marker, 0x01 | 0xd0..=SOI) {
                 continue;
@@ -121,8 +126,14 @@ impl<'a> Header<'a> {
             let body = &segment[2..];
             match marker {
                 SOS => {
-                    let frame = frame.ok_or_else(|| corrupt("JPEG has a scan before its frame header"))?;
-                    let colour = colour(&frame, jfif, adobe)?;
+                    let missing = || corrupt(format!("JPEG has a scan before its frame header{}", place()));
+                    let frame = frame.ok_or_else(missing)?;
+                    let has_codes = |tables: &[Segment<'_>]| tables.iter().any(|table| table.marker == DHT);
+                    if !frame.progressive && !has_codes(&tables) {
+                        // A frame of Motion JPEG.
+                        tables.push(Segment { marker: DHT, at: found, bytes: &STANDARD });
+                    }
+                    let colour = colour(&frame, jfif, adobe);
                     let (scan_header, scan) = (segment, at);
                     let header = Self { frame, colour, tables, restarts, height_at, scan_header, scan, exif };
                     if !header.frame.progressive
@@ -130,7 +141,8 @@ impl<'a> Header<'a> {
                         && body.first().copied() != Some(header.frame.components.len() as u8)
                     {
                         // zune decodes most of them to other pixels without a word, all of those in 4:2:0.
-                        return Err(unsupported("sequential JPEG of a rare kind with several scans"));
+                        let what = format!("sequential JPEG of a rare kind with several scans{}", place());
+                        return Err(unsupported(what));
                     }
                     return Ok(header);
                 }
@@ -139,12 +151,12 @@ impl<'a> Header<'a> {
                     restarts = body.iter().any(|b| *b != 0);
                     tables.push(Segment { marker, at: found, bytes: segment });
                 }
-                DAC => return Err(unsupported("JPEG with arithmetic coding")),
+                DAC => return Err(unsupported(format!("JPEG with arithmetic coding{}", place()))),
                 0xc0..=0xcf if frame.is_some() => {
-                    return Err(corrupt("JPEG has two frame headers"));
+                    return Err(corrupt(format!("JPEG has two frame headers{}", place())));
                 }
                 0xc0..=0xcf => {
-                    frame = Some(parse_frame(marker, body)?);
+                    frame = Some(parse_frame(place(), body)?);
                     // After the segment's length and the precision.
                     height_at = at - segment.len() + 3;
                 }
@@ -249,76 +261,96 @@ impl<'a> Header<'a> {
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(in crate::codec) fn is_whole(&self, bytes: &[u8]) -> bool {
         if self.frame.progressive {
-            return end_of_scans(bytes, self.scan).is_ok();
+            return end_of_scans(bytes, self.scan).is_some();
         }
         let end = Scan::find(bytes, self.scan).bytes.end;
         bytes.get(end..end + 2) == Some(&[0xff, EOI])
     }
 }
 
-/// The segment that begins at `at`, with its two bytes of length.
-pub(super) fn segment(bytes: &[u8], at: usize) -> Result<&[u8]> {
-    let rest = bytes.get(at..).unwrap_or_default();
-    let length = rest.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)));
-    let length = length.ok_or_else(|| cut_short(bytes))?;
-    if length < 2 {
-        return Err(corrupt(format!("JPEG has a segment of {length} bytes at byte {at}")));
-    }
-    rest.get(..length).ok_or_else(|| cut_short(bytes))
+/// Where something is wrong, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) marker: u8,
+    /// Offset of the marker in the file.
+    pub(super) at: usize,
 }
 
-fn parse_frame(marker: u8, body: &[u8]) -> Result<Frame> {
-    match marker {
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " (FF {:02X} at byte {})", self.marker, self.at)
+    }
+}
+
+/// The segment that begins at `at`, behind its marker, with its two bytes of length.
+pub(super) fn segment(bytes: &[u8], at: usize) -> Result<&[u8]> {
+    let place = Place { marker: bytes.get(at - 1).copied().unwrap_or_default(), at: at - 2 };
+    let cut = || corrupt(format!("JPEG ends after {} bytes, inside its header{place}", bytes.len()));
+    let rest = bytes.get(at..).unwrap_or_default();
+    let length = rest.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)));
+    let length = length.ok_or_else(cut)?;
+    if length < 2 {
+        return Err(corrupt(format!("JPEG has a segment of {length} bytes{place}")));
+    }
+    rest.get(..length).ok_or_else(cut)
+}
+
+fn parse_frame(place: Place, body: &[u8]) -> Result<Frame> {
+    let wrong = || corrupt(format!("JPEG frame header contradicts itself{place}"));
+    let other = |what: &str| unsupported(format!("{what}{place}"));
+    match place.marker {
         0xc0..=0xc2 => {}
-        0xc3 | 0xc7 | 0xcb | 0xcf => return Err(unsupported("lossless JPEG")),
-        0xc5 | 0xc6 => return Err(unsupported("hierarchical JPEG")),
-        _ => return Err(unsupported("JPEG with arithmetic coding")),
+        0xc3 | 0xc7 | 0xcb | 0xcf => return Err(other("lossless JPEG")),
+        0xc5 | 0xc6 => return Err(other("hierarchical JPEG")),
+        _ => return Err(other("JPEG with arithmetic coding")),
     }
     let &[precision, h1, h0, w1, w0, count, ref rest @ ..] = body else {
-        return Err(corrupt("JPEG frame header is too short"));
+        return Err(corrupt(format!("JPEG frame header is too short{place}")));
     };
     if precision != 8 {
-        return Err(unsupported(format!("JPEG with {precision} bits per value")));
+        return Err(other(&format!("JPEG with {precision} bits per value")));
     }
     let (height, width) = (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
     if height == 0 {
-        return Err(unsupported("JPEG that tells its height after the image"));
+        return Err(other("JPEG that tells its height after the image"));
     }
     if width == 0 || rest.len() != 3 * usize::from(count) {
-        return Err(corrupt("JPEG frame header contradicts itself"));
+        return Err(wrong());
     }
     if !matches!(count, 1 | 3 | 4) {
-        return Err(unsupported(format!("JPEG with {count} components")));
+        return Err(other(&format!("JPEG with {count} components")));
     }
     let component = |b: &[u8]| Component { id: b[0], across: b[1] >> 4, down: b[1] & 15, table: b[2] };
     let mut components: SmallVec<[Component; 4]> = rest.chunks_exact(3).map(component).collect();
     if components.iter().any(|c| !matches!((c.across, c.down), (1..=4, 1..=4)) || c.table > 3) {
-        return Err(corrupt("JPEG frame header contradicts itself"));
+        return Err(wrong());
     }
     if let [single] = components.as_mut_slice() {
         // A scan of one component is never interleaved, so its factors mean nothing.
         (single.across, single.down) = (1, 1);
     }
-    Ok(Frame { progressive: marker == 0xc2, height, width, components })
+    Ok(Frame { progressive: place.marker == 0xc2, height, width, components })
 }
 
 /// The rule of libjpeg (jdapimin.c, default_decompress_parms).
-fn colour(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Result<Colour> {
+fn colour(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Colour {
     let ids = || frame.components.iter().map(|c| c.id);
-    Ok(match (frame.components.len(), adobe) {
+    match (frame.components.len(), adobe) {
         (1, _) => Colour::Gray,
         (3, _) if jfif => Colour::YCbCr,
         (3, Some(0)) => Colour::Rgb,
         (3, None) if ids().eq(*b"RGB") => Colour::Rgb,
         (3, _) => Colour::YCbCr,
-        (4, Some(2)) => Colour::Ycck,
-        (4, _) => Colour::Cmyk,
-        (count, _) => return Err(unsupported(format!("JPEG with {count} components"))),
-    })
+        (_, Some(2)) => Colour::Ycck,
+        // No frame has another number of components.
+        _ => Colour::Cmyk,
+    }
 }
 
-pub(super) fn cut_short(bytes: &[u8]) -> Error {
-    corrupt(format!("JPEG ends after {} bytes, inside its header", bytes.len()))
+/// No marker is found from `at` on, before the first scan.
+fn cut_short(bytes: &[u8], at: usize) -> Error {
+    let what = format!("JPEG ends after {} bytes, inside its header: no marker from byte {at} on", bytes.len());
+    corrupt(what)
 }
 /// The entropy-coded data of a scan.
 #[derive(Debug)]
@@ -366,24 +398,27 @@ pub(super) fn find_ff(bytes: &[u8]) -> Option<usize> {
     }
     bytes[at..].iter().position(|b| *b == 0xff).map(|n| at + n)
 }
+/// Most scans of a file: each costs a pass over all of the image, however few bytes it has. Encoders write about ten.
+pub(super) const MOST_SCANS: usize = 100;
+
 /// Where the end marker of a file with several scans ends; `at` is where the data of the first one begins.
-pub(super) fn end_of_scans(bytes: &[u8], mut at: usize) -> Result<usize> {
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn end_of_scans(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        let (found, marker) = next_marker(bytes, at).ok_or_else(|| {
-            corrupt(format!("JPEG ends after {} bytes, before its last scan is complete", bytes.len()))
-        })?;
+        let (found, marker) = next_marker(bytes, at)?;
         at = found + 2;
         match marker {
-            EOI => return Ok(at),
+            EOI => return Some(at),
             0x01 | 0xd0..=0xd7 => {}
-            _ => at += segment(bytes, at)?.len(),
+            _ => at += segment(bytes, at).ok()?.len(),
         }
     }
 }
 
-/// The components that a scan header names.
+/// The components that a scan header names; its data begins at byte `at`.
 pub(super) fn scan_parts(frame: &Frame, segment: &[u8], at: usize) -> Result<ScanParts> {
-    let wrong = || corrupt(format!("JPEG scan header contradicts itself (FF DA before byte {at})"));
+    let place = Place { marker: SOS, at: at - segment.len() - 2 };
+    let wrong = || corrupt(format!("JPEG scan header contradicts itself{place}"));
     let (&count, rest) = segment[2..].split_first().ok_or_else(wrong)?;
     let count = usize::from(count);
     if !(1..=frame.components.len()).contains(&count) || rest.len() < 2 * count {

@@ -36,7 +36,7 @@ use self::{
 use super::{ImageCodec, PixelBuffer, Window};
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Interleaver, Planes},
+    sys::kernels::{Interleaver, Level, Planes},
     types::ImageInfo,
 };
 
@@ -62,6 +62,7 @@ pub struct Jpeg {
     index: Option<DecodeIndex>,
     orientation: bool,
     fill: bool,
+    level: Level,
 }
 
 /// What a thread keeps from image to image.
@@ -78,7 +79,7 @@ impl Jpeg {
     /// As the built-in codec is: no index, pixels as they are stored, damage is an error.
     #[must_use]
     pub const fn new() -> Self {
-        Self { index: None, orientation: false, fill: false }
+        Self { index: None, orientation: false, fill: false, level: Level::Best }
     }
 
     /// Learns where rows begin, and uses what is known.
@@ -103,6 +104,14 @@ impl Jpeg {
         self
     }
 
+    /// Uses at most the instructions of `level`, for tests and comparisons: all give the same bits. [`Best`](Level::Best)
+    /// by default.
+    #[must_use]
+    pub const fn level(mut self, level: Level) -> Self {
+        self.level = level;
+        self
+    }
+
     fn parse<'a>(&self, bytes: &'a [u8], info: &ImageInfo) -> Result<(Header<'a>, Turn)> {
         let header = Header::parse(bytes)?;
         let turn = if self.orientation { header.turn() } else { Turn::default() };
@@ -124,6 +133,7 @@ impl Jpeg {
         let decoded = decoded.map(|planes| {
             let part = ImageInfo { height: rows.len() as u32, ..info };
             let planes = Planes { info, planes: &planes, ycbcr: header.colour == Colour::YCbCr, data };
+            interleaver.set_level(self.level);
             interleaver.run(&planes, rows.clone(), out.room(rows, part.len_bytes() as usize));
         });
         out.put_state(state);
@@ -131,7 +141,7 @@ impl Jpeg {
     }
 
     const fn how(&self) -> How<'_> {
-        How { index: self.index.as_ref(), fill: self.fill }
+        How { index: self.index.as_ref(), fill: self.fill, level: self.level }
     }
 }
 

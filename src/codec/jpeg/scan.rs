@@ -15,13 +15,15 @@ use smallvec::SmallVec;
 
 use super::{
     super::{Window, corrupt},
-    header::{DHT, DQT, DRI, EOI, Frame, Header, SOS, ScanParts, Segment, find_ff, next_marker, scan_parts, segment},
+    header::{
+        DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanParts, Segment, find_ff, next_marker, scan_parts, segment,
+    },
     huffman::{Bits, First, PADDING, Rest, natural},
     index::{DecodeIndex, EVERY, Point},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Block, Idct, Plane},
+    sys::kernels::{Block, Idct, Level, Plane},
 };
 
 /// Skipped units for which it pays to prepare.
@@ -66,7 +68,7 @@ impl Tables {
             DHT => self.read_huffman(&bytes[2..]),
             _ => bytes[2..].first_chunk().map(|n| self.interval = u16::from_be_bytes(*n).into()),
         };
-        read.ok_or_else(|| corrupt(format!("JPEG has damaged tables (FF {marker:02X} at byte {at})")))
+        read.ok_or_else(|| corrupt(format!("JPEG has damaged tables{}", Place { marker, at })))
     }
 
     fn read_quant(&mut self, mut body: &[u8]) -> Option<()> {
@@ -211,6 +213,8 @@ pub(super) struct How<'a> {
     pub(super) index: Option<&'a DecodeIndex>,
     /// Gray for what is missing or damaged.
     pub(super) fill: bool,
+    /// Instructions that may be used.
+    pub(super) level: Level,
 }
 
 /// Decodes the planes of a window into `data`; they are described by what is returned.
@@ -230,6 +234,7 @@ pub(super) fn decode(
     if how.fill {
         data[..grid.bytes()].fill(128);
     }
+    kept.idct = Idct::with_level(how.level);
     kept.tables.begin();
     for segment in &header.tables {
         kept.tables.read(segment)?;
@@ -239,8 +244,9 @@ pub(super) fn decode(
     loop {
         let parts = scan_parts(&header.frame, scan_header, start)?;
         missing &= !parts.iter().fold(0, |set, part| set | 1 << part.component);
-        let end = Scan { bytes, start, frame: &header.frame, grid: &grid, parts: &parts }.decode(how.index, kept, data);
-        let end = match end {
+        let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
+        let scan = Scan { bytes, place, start, frame: &header.frame, grid: &grid, parts: &parts };
+        let end = match scan.decode(how.index, kept, data) {
             // What was not reached is gray.
             Err(error) if how.fill && error.kind() == ErrorKind::Corrupt => {
                 return Ok(grid.parts.into_iter().map(|part| part.plane).collect());
@@ -262,7 +268,7 @@ fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<
         };
         at = found + 2;
         match marker {
-            EOI => return Err(corrupt(format!("JPEG lacks a scan: its end marker is at byte {found}"))),
+            EOI => return Err(corrupt(format!("JPEG lacks a scan{}", Place { marker, at: found }))),
             0x01 | 0xd0..=0xd8 => continue,
             _ => {}
         }
@@ -279,6 +285,7 @@ fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<
 /// A scan of the file.
 struct Scan<'a> {
     bytes: &'a [u8],
+    place: Place,
     /// Where its data begins.
     start: usize,
     frame: &'a Frame,
@@ -348,9 +355,8 @@ impl Scan<'_> {
             let part = &grid.parts[scan_part.component];
             let [first, rest] = scan_part.tables;
             let table = self.frame.components[scan_part.component].table;
-            let lacks = |what: &str, slot: u8| {
-                corrupt(format!("JPEG lacks {what} table {slot} of the scan at byte {}", self.start))
-            };
+            let lacks =
+                |what: &str, slot: u8| corrupt(format!("JPEG lacks {what} table {slot} of a scan{}", self.place));
             let first = tables.first(first).ok_or_else(|| lacks("Huffman", first))?;
             let rest = tables.rest(rest).ok_or_else(|| lacks("Huffman", rest))?;
             let quant = tables.quant[usize::from(table)].as_ref().ok_or_else(|| lacks("quantisation", table))?;
@@ -444,12 +450,16 @@ impl Scan<'_> {
         if !end.marked && (matches!(trouble, Trouble::End) || walk.is_over()) {
             return corrupt(format!("JPEG ends after {found} of {height} rows ({} bytes)", self.bytes.len()));
         }
-        let why = match trouble {
-            Trouble::Code => "no Huffman code",
-            Trouble::End => "a marker too early",
-        };
-        let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
-        corrupt(format!("JPEG is damaged after {found} of {height} rows: {why} at byte {at}"))
+        let damaged = |why: String| corrupt(format!("JPEG is damaged after {found} of {height} rows: {why}"));
+        if matches!(trouble, Trouble::Code) && !walk.is_over() {
+            let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
+            return damaged(format!("no Huffman code at byte {at} (scan FF DA at byte {})", self.place.at));
+        }
+        // The marker behind the interval: a restart, or the end of the scan.
+        let restart = walk.restarts.get(walk.begun).map(|&seen| offset(self.bytes, self.start + begin, seen as usize));
+        let at = restart.unwrap_or(end.at).min(end.at);
+        let marker = self.bytes.get(at + 1).copied().unwrap_or_default();
+        damaged(format!("a marker too early{}", Place { marker, at }))
     }
 
     fn most_down(&self) -> usize {

@@ -10,10 +10,13 @@ use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOpt
 use zune_jpeg::JpegDecoder;
 
 use super::{
-    super::{PixelBuffer, cause, corrupt},
-    header::{APP14, Colour, Frame, Header, SOI, SOS, Scan, Segment, end_of_scans},
+    super::{PixelBuffer, cause, corrupt, unsupported},
+    header::{
+        APP14, Colour, DHT, DQT, DRI, EOI, Frame, Header, MOST_SCANS, Place, SOI, SOS, Scan, Segment, next_marker,
+        segment,
+    },
 };
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// Bits that no Huffman table can hold: a code of ones only is forbidden (T.81, C.2). Twice what zune reads ahead.
 const NO_CODE: &[u8; 32] =
@@ -21,30 +24,32 @@ const NO_CODE: &[u8; 32] =
 
 /// Decodes all of a file to interleaved pixels. `fill`: what is missing or damaged is no error.
 pub(super) fn decode(bytes: &[u8], header: &Header<'_>, fill: bool, out: &mut PixelBuffer) -> Result<()> {
-    // Looked at first: such a file looks complete, only blurred, when its last scans are missing.
-    let end = match header.frame.progressive {
-        true => Some(end_of_scans(bytes, header.scan).or_else(|e| if fill { Ok(bytes.len()) } else { Err(e) })?),
-        false => None,
-    };
     let mut file = std::mem::take(&mut out.scratch);
     file.clear();
     write(header, &mut file);
     let scan = Scan::find(bytes, header.scan);
-    match end {
-        Some(end) => file.extend_from_slice(&bytes[header.scan..end]),
-        None => {
-            file.extend_from_slice(&bytes[scan.bytes]);
-            // Without the end marker: zune would make up whatever lies behind it.
-            if !fill {
-                file.extend_from_slice(NO_CODE);
-            }
+    let copied = if header.frame.progressive {
+        copy_scans(bytes, header.scan, &mut file)
+    } else {
+        file.extend_from_slice(&bytes[scan.bytes]);
+        // Without the end marker: zune would make up whatever lies behind it.
+        if !fill {
+            file.extend_from_slice(NO_CODE);
         }
+        Ok(())
+    };
+    if let Err(error) = copied
+        && !(fill && error.kind() == ErrorKind::Corrupt)
+    {
+        out.scratch = file;
+        return Err(error);
     }
     let space = if header.colour == Colour::Gray { ColorSpace::Luma } else { ColorSpace::RGB };
     let options = DecoderOptions::default()
         .set_strict_mode(!fill)
         .set_max_width(u16::MAX.into())
         .set_max_height(u16::MAX.into())
+        .jpeg_set_max_scans(MOST_SCANS)
         .jpeg_set_out_colorspace(space);
     let info = header.info();
     let pixels = out.room(0..info.height, info.len_bytes() as usize);
@@ -54,12 +59,56 @@ pub(super) fn decode(bytes: &[u8], header: &Header<'_>, fill: bool, out: &mut Pi
     out.scratch = file;
     result.map_err(|words| {
         let what = if scan.ended {
-            "JPEG is damaged".to_owned()
+            // zune does not tell where it stopped.
+            let place = Place { marker: SOS, at: header.scan - header.scan_header.len() - 2 };
+            format!("JPEG is damaged in a scan from the first one on{place}")
         } else {
             format!("JPEG ends after {} bytes, before its image is complete", bytes.len())
         };
         corrupt(what).with_source(cause(words.to_string()))
     })
+}
+
+/// Copies the scans of a progressive file and the tables between them, up to the end marker; first scan's data begins at
+/// `at`. Nothing else: zune would change its mind about colours halfway. What was found is copied even on an error.
+///
+/// A file without its end looks complete, only blurred, when its last scans are missing: that is an error here.
+fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
+    let (mut scans, mut in_scan) = (1, true);
+    loop {
+        let next = next_marker(bytes, at);
+        if in_scan {
+            to.extend_from_slice(&bytes[at..next.map_or(bytes.len(), |(found, _)| found)]);
+        }
+        let Some((found, marker)) = next else {
+            let length = bytes.len();
+            return Err(corrupt(format!("JPEG ends after {length} bytes, before its last scan is complete")));
+        };
+        at = found + 2;
+        match marker {
+            EOI => {
+                to.extend([0xff, EOI]);
+                return Ok(());
+            }
+            0xd0..=0xd7 if in_scan => to.extend([0xff, marker]),
+            0x01 | 0xd0..=SOI => {}
+            _ => {
+                let body = segment(bytes, at)?;
+                at += body.len();
+                // Bytes behind other segments belong to none.
+                in_scan = marker == SOS;
+                scans += usize::from(in_scan);
+                if scans > MOST_SCANS {
+                    let place = Place { marker, at: found };
+                    return Err(unsupported(format!("JPEG with more than {MOST_SCANS} scans{place}")));
+                }
+                if matches!(marker, SOS | DHT | DQT | DRI) {
+                    to.extend([0xff, marker]);
+                    to.extend_from_slice(body);
+                }
+            }
+        }
+    }
 }
 
 /// Writes what stands before the first scan's data, as zune shall see it.

@@ -29,6 +29,10 @@ impl Idct {
         if level != super::Level::Portable && is_x86_feature_detected!("avx2") {
             return Self { whole: avx2::whole };
         }
+        #[cfg(target_arch = "aarch64")]
+        if level != super::Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
+            return Self { whole: neon::whole };
+        }
         let _ = level;
         Self { whole: portable }
     }
@@ -259,6 +263,101 @@ mod avx2 {
     fn transpose_4(bytes: __m256i) -> __m256i {
         let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(order))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use super::{EVEN, FIRST, ODD, ONE, SECOND};
+
+    pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        // SAFETY: `Idct::with_level` gives this function out only where the processor has NEON.
+        unsafe { transform(coefs, quant, out, pitch) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn load(values: &[i16; 8]) -> int16x8_t {
+        // SAFETY: eight values; the load takes any alignment.
+        unsafe { vld1q_s16(values.as_ptr()) }
+    }
+
+    #[target_feature(enable = "neon")]
+    fn transform(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let (coefs, quant) = (coefs.as_chunks::<8>().0, quant.as_chunks::<8>().0);
+        let mut rows = [vdupq_n_s16(0); 8];
+        for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
+            *row = vmulq_s16(load(coefs), load(quant));
+        }
+        let columns = transpose(pass::<{ FIRST.1 as i32 }>(rows, FIRST.0));
+        // 16 bits hold what the second pass makes, saturated, of which only 0 to 255 counts.
+        let rows = transpose(pass::<{ SECOND.1 as i32 }>(columns, SECOND.0));
+        // One check for all rows.
+        let out = &mut out[..7 * pitch + 8];
+        for (y, row) in rows.into_iter().enumerate() {
+            let row = vqmovun_s16(row);
+            let out: &mut [u8; 8] = out[y * pitch..].first_chunk_mut().expect("checked above");
+            // SAFETY: eight bytes; the store takes any alignment.
+            unsafe { vst1_u8(out.as_mut_ptr(), row) };
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn pass<const SHIFT: i32>(input: [int16x8_t; 8], round: i32) -> [int16x8_t; 8] {
+        let low = half::<SHIFT>(input.map(|row| vget_low_s16(row)), round);
+        let high = half::<SHIFT>(input.map(|row| vget_high_s16(row)), round);
+        std::array::from_fn(|n| vcombine_s16(low[n], high[n]))
+    }
+
+    /// Four columns.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn half<const SHIFT: i32>(x: [int16x4_t; 8], round: i32) -> [int16x4_t; 8] {
+        let round = vdupq_n_s32(round);
+        let pair = |sum, a, b, by: [i16; 2]| vmlal_n_s16(vmlal_n_s16(sum, a, by[0]), b, by[1]);
+        let zero = vdupq_n_s32(0);
+        let sums = [pair(round, x[0], x[4], [ONE, ONE]), pair(round, x[0], x[4], [ONE, -ONE])];
+        let even = [pair(zero, x[2], x[6], EVEN[0]), pair(zero, x[2], x[6], EVEN[1])];
+        let even = [
+            vaddq_s32(sums[0], even[0]),
+            vaddq_s32(sums[1], even[1]),
+            vsubq_s32(sums[1], even[1]),
+            vsubq_s32(sums[0], even[0]),
+        ];
+        let mut out = [vdup_n_s16(0); 8];
+        for n in 0..4 {
+            let [a, b, c, d] = ODD[n];
+            let odd = pair(pair(zero, x[1], x[3], [a, b]), x[5], x[7], [c, d]);
+            out[n] = vqmovn_s32(vshrq_n_s32::<SHIFT>(vaddq_s32(even[n], odd)));
+            out[7 - n] = vqmovn_s32(vshrq_n_s32::<SHIFT>(vsubq_s32(even[n], odd)));
+        }
+        out
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn transpose(rows: [int16x8_t; 8]) -> [int16x8_t; 8] {
+        // Pairs of values, then pairs of pairs, then halves.
+        let two = |a, b| [vtrn1q_s16(a, b), vtrn2q_s16(a, b)].map(|v| vreinterpretq_s32_s16(v));
+        let four = |a, b| [vtrn1q_s32(a, b), vtrn2q_s32(a, b)].map(|v| vreinterpretq_s64_s32(v));
+        let ([a, b], [c, d]) = (two(rows[0], rows[1]), two(rows[2], rows[3]));
+        let ([e, f], [g, h]) = (two(rows[4], rows[5]), two(rows[6], rows[7]));
+        let ([ac, ac2], [bd, bd2]) = (four(a, c), four(b, d));
+        let ([eg, eg2], [fh, fh2]) = (four(e, g), four(f, h));
+        [
+            vtrn1q_s64(ac, eg),
+            vtrn1q_s64(bd, fh),
+            vtrn1q_s64(ac2, eg2),
+            vtrn1q_s64(bd2, fh2),
+            vtrn2q_s64(ac, eg),
+            vtrn2q_s64(bd, fh),
+            vtrn2q_s64(ac2, eg2),
+            vtrn2q_s64(bd2, fh2),
+        ]
+        .map(|v| vreinterpretq_s16_s64(v))
     }
 }
 

@@ -24,6 +24,11 @@ impl Interleaver {
         Self { level, ..Self::default() }
     }
 
+    /// From the next image on, uses at most the instructions of `level`.
+    pub fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
     /// Writes rows of the image, all columns. Planes hold them at full size, with their neighbours where colour comes
     /// in fewer rows.
     ///
@@ -138,6 +143,11 @@ fn to_rgb(level: Level, y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
         // SAFETY: the processor has AVX2.
         return unsafe { avx2::to_rgb(y, b, r, out) };
     }
+    #[cfg(target_arch = "aarch64")]
+    if level != Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
+        // SAFETY: the processor has NEON.
+        return unsafe { neon::to_rgb(y, b, r, out) };
+    }
     let _ = level;
     to_rgb_loop(y, b, r, out);
 }
@@ -210,6 +220,43 @@ mod avx2 {
             at += 16;
         }
         to_rgb_loop(&y[at..], &b[at..], &r[at..], &mut out[3 * at..]);
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use super::to_rgb_loop;
+
+    /// Eight pixels at a time.
+    #[target_feature(enable = "neon")]
+    pub(super) fn to_rgb(y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
+        let (half, middle) = (vdupq_n_s32(1 << 15), vdupq_n_s16(128));
+        let wide = |values: &[u8; 8]| {
+            // SAFETY: eight bytes; the load takes any alignment.
+            let values = unsafe { vld1_u8(values.as_ptr()) };
+            vreinterpretq_s16_u16(vmovl_u8(values))
+        };
+        // The sum of two products and a half, without its fraction.
+        let sum = |a: int16x8_t, by: i32, b: int16x8_t, by_b: i32| {
+            let part = |a, b| {
+                let sum = vmlaq_n_s32(vmlaq_n_s32(half, vmovl_s16(a), by), vmovl_s16(b), by_b);
+                vshrn_n_s32::<16>(sum)
+            };
+            vcombine_s16(part(vget_low_s16(a), vget_low_s16(b)), part(vget_high_s16(a), vget_high_s16(b)))
+        };
+        let (ys, bs, rs) = (y.as_chunks::<8>().0, b.as_chunks::<8>().0, r.as_chunks::<8>().0);
+        let mut done = 0;
+        for (((out, y), b), r) in out.as_chunks_mut::<24>().0.iter_mut().zip(ys).zip(bs).zip(rs) {
+            let (y, b, r) = (wide(y), vsubq_s16(wide(b), middle), vsubq_s16(wide(r), middle));
+            let colours = [sum(r, 91_881, b, 0), sum(b, -22_554, r, -46_802), sum(b, 116_130, r, 0)];
+            let [red, green, blue] = colours.map(|colour| vqmovun_s16(vaddq_s16(y, colour)));
+            // SAFETY: 24 bytes; the store takes any alignment.
+            unsafe { vst3_u8(out.as_mut_ptr(), uint8x8x3_t(red, green, blue)) };
+            done += 8;
+        }
+        to_rgb_loop(&y[done..], &b[done..], &r[done..], &mut out[3 * done..]);
     }
 }
 

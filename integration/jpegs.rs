@@ -1,0 +1,244 @@
+//! JPEGs that are damaged on purpose: whatever becomes of them is the same at each level and in each way of decoding,
+//! and equals what the plain decoder makes of them.
+
+use infeed::{
+    ErrorKind, SampleRng,
+    codec::{ImageCodec, Jpeg, PixelBuffer},
+};
+use jpeg_encoder::{ColorType, SamplingFactor};
+
+use crate::{
+    codecs::Made,
+    support::jpeg_check::{Checked, check},
+};
+
+/// Images of damaged headers may be large; these are skipped.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Small files of each kind, so that the headers are a good part of them.
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    let made = |height, width, sampling| Made::new(height, width, sampling);
+    let (full, half, quarter) = (SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_2_2);
+    vec![
+        ("4:4:4", made(16, 11, full).noisy()),
+        ("4:2:2, restarts", Made { restarts: 1, ..made(13, 40, half) }.noisy()),
+        ("4:2:0", made(19, 33, quarter).noisy()),
+        ("4:1:1, three scans", made(10, 35, SamplingFactor::F_4_1).noisy()),
+        ("gray, restarts", Made { restarts: 2, colour: ColorType::Luma, ..made(20, 25, full) }.noisy()),
+        ("progressive", Made { progressive: true, ..made(17, 18, quarter) }.noisy()),
+        ("ink", Made { colour: ColorType::CmykAsYcck, ..made(9, 17, full) }.noisy()),
+    ]
+}
+
+#[test]
+fn whole_files_are_those_of_the_plain_decoder() {
+    let mut compared = 0;
+    for (name, file) in files() {
+        let Checked { whole, plain, .. } = check(&file, MOST_BYTES).expect("small").expect("whole");
+        assert!(whole.is_ok(), "{name}");
+        if let Ok(plain) = plain {
+            assert!(plain.tame && plain.pixels == whole.unwrap(), "{name}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 5, "all but progressive ones and ink");
+}
+
+#[test]
+fn every_truncation_is_an_error_that_says_where() {
+    for (name, file) in files() {
+        let mut errors = 0;
+        for length in 0..file.len() {
+            match check(&file[..length], MOST_BYTES).expect("small") {
+                Err(_) | Ok(Checked { whole: Err(_), .. }) => errors += 1,
+                // The end marker, and bits that only fill up the last byte.
+                Ok(_) => assert!(length + 3 >= file.len(), "{name}: {length} of {} bytes", file.len()),
+            }
+        }
+        assert!(errors + 3 >= file.len(), "{name}: {errors} of {}", file.len());
+    }
+}
+
+#[test]
+fn lengths_of_segments_that_lie_are_found_out() {
+    for (name, file) in files() {
+        let (mut at, mut lies) = (2, 0);
+        while file[at + 1] != 0xda {
+            let length = u16::from_be_bytes([file[at + 2], file[at + 3]]);
+            let others = [0, 1, 2, 3, 8, 0x7fff, 0xffff, length - 1, length + 1, length - 2, length + 2, 2 * length];
+            for other in others {
+                let mut file = file.clone();
+                file[at + 2..at + 4].copy_from_slice(&other.to_be_bytes());
+                let checked = check(&file, MOST_BYTES);
+                if other < 2 {
+                    let error = checked.expect("small").map(drop).expect_err(name).to_string();
+                    let words = format!("a segment of {other} bytes (FF {:02X} at byte {at})", file[at + 1]);
+                    assert!(error.contains(&words), "{name}: {error}");
+                }
+                lies += 1;
+            }
+            at += 2 + usize::from(length);
+        }
+        assert!(lies > 36, "{name}: {lies}");
+    }
+}
+
+#[test]
+fn damaged_files_are_treated_alike_at_each_level() {
+    let rounds = if std::env::var_os("INFEED_SLOW_TESTS").is_some() { 10_000 } else { 250 };
+    let (mut good, mut bad) = (0, 0);
+    for (kind, (_, file)) in files().iter().enumerate() {
+        for round in 0..rounds {
+            let mut draws = SampleRng::new(11, kind as u64, round).op(0);
+            let mut file = file.clone();
+            for _ in 0..=draws.below(3) {
+                let at = draws.below(file.len() as u64) as usize;
+                match draws.below(6) {
+                    0 => file[at] ^= 1 << draws.below(8),
+                    1 => file[at] = draws.bits() as u8,
+                    2 => file[at] = 0xff,
+                    3 => drop(file.remove(at)),
+                    4 => file.insert(at, draws.bits() as u8),
+                    _ => {
+                        // A piece of it once more somewhere else.
+                        let piece = file[at..file.len().min(at + 1 + draws.below(40) as usize)].to_vec();
+                        let to = draws.below(file.len() as u64) as usize;
+                        file.splice(to..to, piece);
+                    }
+                }
+            }
+            match check(&file, MOST_BYTES) {
+                Some(Ok(Checked { whole: Ok(_), .. })) => good += 1,
+                _ => bad += 1,
+            }
+        }
+    }
+    assert!(good > 100 && bad > 100, "{good} good, {bad} bad");
+}
+
+#[test]
+fn frames_of_motion_jpeg_have_the_standard_tables() {
+    // The encoder at hand writes them unless it is asked for better ones.
+    for sampling in [SamplingFactor::F_1_1, SamplingFactor::F_2_2] {
+        let file = Made::new(40, 30, sampling).noisy();
+        let mut without = file.clone();
+        while let Some(at) = without.windows(2).position(|pair| pair == [0xff, 0xc4]) {
+            let length = u16::from_be_bytes([without[at + 2], without[at + 3]]);
+            without.drain(at..at + 2 + usize::from(length));
+        }
+        assert!(without.len() + 400 < file.len());
+        let pixels = |file: &[u8]| check(file, MOST_BYTES).expect("small").expect("a header").whole.expect("pixels");
+        assert!(pixels(&without) == pixels(&file), "{sampling:?}");
+    }
+}
+
+#[test]
+fn what_stands_between_the_scans_of_a_progressive_file_changes_nothing() {
+    // Found by fuzzing: zune changed its mind about colours.
+    let file = Made { progressive: true, ..Made::new(40, 50, SamplingFactor::F_2_2) }.noisy();
+    let pixels = |file: &[u8]| check(file, MOST_BYTES).expect("small").expect("a header").whole;
+    let expected = pixels(&file).unwrap();
+    let first = file.windows(2).position(|pair| pair == [0xff, 0xda]).unwrap();
+    let second = first + 2 + file[first + 2..].windows(2).position(|pair| pair[0] == 0xff && pair[1] >= 0xc0).unwrap();
+    let adobe = |transform| [b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0".as_slice(), &[transform]].concat();
+    let cases: [(&str, Vec<u8>); 6] = [
+        ("Adobe: ink", adobe(0)),
+        ("Adobe: YCbCr", adobe(1)),
+        ("Adobe: YCCK", adobe(2)),
+        ("another Adobe segment", adobe(9)),
+        ("a comment, and bytes behind it", b"\xff\xfe\0\x04hi \0\x12\xff\0junk".to_vec()),
+        ("a frame header", file[file.windows(2).position(|pair| pair == [0xff, 0xc2]).unwrap()..][..19].to_vec()),
+    ];
+    for (name, between) in cases {
+        let found = pixels(&[&file[..second], &between, &file[second..]].concat());
+        assert!(found.as_ref().is_ok_and(|found| *found == expected), "{name}: {:?}", found.err());
+    }
+}
+
+#[test]
+fn files_of_endless_scans_are_refused() {
+    let file = Made { progressive: true, ..Made::new(64, 64, SamplingFactor::F_1_1) }.noisy();
+    let last = file.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
+    let scan = &file[last..file.len() - 2];
+    let with = |more: usize| [&file[..file.len() - 2], &scan.repeat(more), &[0xff, 0xd9]].concat();
+    let info = Jpeg::new().info(&file).unwrap();
+    let decode = |file: &[u8], fill| Jpeg::new().fill(fill).decode(file, &info, 0..64, &mut PixelBuffer::default());
+    let error = decode(&with(100), false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("JPEG with more than 100 scans (FF DA at byte "), "{error}");
+    // Cut off before its end, it is no better, and filling does not help.
+    let long = with(600);
+    assert_eq!(decode(&long[..long.len() - 2], true).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn refusals_name_the_marker_and_where_it_is() {
+    let file = Made::new(32, 32, SamplingFactor::F_1_1).noisy();
+    let find = |file: &[u8], code| file.windows(2).position(|pair| pair == [0xff, code]).unwrap();
+    let (frame, tables, scan) = (find(&file, 0xc0), find(&file, 0xc4), find(&file, 0xda));
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = file.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    let restarts = Made { restarts: 4, ..Made::new(32, 32, SamplingFactor::F_1_1) }.noisy();
+    let restart = find(&restarts, 0xd1);
+    let without = [&restarts[..restart], &restarts[restart + 2..]].concat();
+    let progressive = Made { progressive: true, ..Made::new(32, 32, SamplingFactor::F_1_1) }.noisy();
+    let second = find(&progressive, 0xda);
+    let mut garbled = progressive.clone();
+    garbled[second + 10..second + 30].fill(0xfe);
+    let four = Made::new(32, 32, SamplingFactor::F_4_1).noisy();
+    let last = four.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
+    let place = |code: u8, at: usize| format!(" (FF {code:02X} at byte {at})");
+    let cases: Vec<(&str, Vec<u8>, ErrorKind, String)> = vec![
+        ("no image", vec![0xff, 0xd8, 0xff, 0xd9], ErrorKind::Corrupt, place(0xd9, 2)),
+        ("scan first", [&file[..2], &file[scan..]].concat(), ErrorKind::Corrupt, place(0xda, 2)),
+        (
+            "two frames",
+            [&file[..tables], &file[frame..frame + 19], &file[tables..]].concat(),
+            ErrorKind::Corrupt,
+            place(0xc0, tables),
+        ),
+        ("12 bits", with(frame + 4, &[12]), ErrorKind::Unsupported, place(0xc0, frame)),
+        ("lossless", with(frame + 1, &[0xc3]), ErrorKind::Unsupported, place(0xc3, frame)),
+        ("hierarchical", with(frame + 1, &[0xc5]), ErrorKind::Unsupported, place(0xc5, frame)),
+        ("arithmetic", with(frame + 1, &[0xc9]), ErrorKind::Unsupported, place(0xc9, frame)),
+        ("arithmetic tables", with(tables + 1, &[0xcc]), ErrorKind::Unsupported, place(0xcc, tables)),
+        ("no height", with(frame + 5, &[0, 0]), ErrorKind::Unsupported, place(0xc0, frame)),
+        ("no width", with(frame + 7, &[0, 0]), ErrorKind::Corrupt, place(0xc0, frame)),
+        ("factors", with(frame + 11, &[0x51]), ErrorKind::Corrupt, place(0xc0, frame)),
+        ("empty segment", with(tables + 2, &[0, 0]), ErrorKind::Corrupt, place(0xc4, tables)),
+        ("cut in tables", file[..tables + 9].to_vec(), ErrorKind::Corrupt, place(0xc4, tables)),
+        ("cut before a marker", file[..tables].to_vec(), ErrorKind::Corrupt, format!("from byte {tables} on")),
+        ("full tables", with(tables + 5, &[9]), ErrorKind::Corrupt, place(0xc4, tables)),
+        ("scan of four", with(scan + 4, &[4]), ErrorKind::Corrupt, place(0xda, scan)),
+        ("unknown component", with(scan + 5, &[77]), ErrorKind::Corrupt, place(0xda, scan)),
+        ("table that is none", with(scan + 6, &[0x22]), ErrorKind::Corrupt, place(0xda, scan)),
+        ("no codes", with(scan + 14, &[0xff, 0].repeat(20)), ErrorKind::Corrupt, format!("FF DA at byte {scan})")),
+        ("end too early", with(file.len() - 30, &[0xff, 0xd9]), ErrorKind::Corrupt, place(0xd9, file.len() - 30)),
+        ("a restart less", without.clone(), ErrorKind::Corrupt, place(0xd2, find(&without, 0xd2))),
+        (
+            "cut in the scan",
+            file[..file.len() - 30].to_vec(),
+            ErrorKind::Corrupt,
+            format!("({} bytes)", file.len() - 30),
+        ),
+        ("cut between scans", four[..last].to_vec(), ErrorKind::Corrupt, format!("after {last} bytes")),
+        ("ends between scans", [&four[..last], &[0xff, 0xd9]].concat(), ErrorKind::Corrupt, place(0xd9, last)),
+        ("progressive, garbled", garbled, ErrorKind::Corrupt, place(0xda, second)),
+        (
+            "progressive, cut",
+            progressive[..progressive.len() - 9].to_vec(),
+            ErrorKind::Corrupt,
+            format!("after {} bytes", progressive.len() - 9),
+        ),
+    ];
+    let mut out = PixelBuffer::default();
+    for (name, file, kind, words) in cases {
+        let info = Jpeg::new().info(&file);
+        let error = info.and_then(|info| Jpeg::new().decode(&file, &info, 0..info.height, &mut out)).expect_err(name);
+        assert!(error.to_string().contains(&words), "{name}: {error}, not {words}");
+        assert_eq!(error.kind(), kind, "{name}: {error}");
+    }
+}
