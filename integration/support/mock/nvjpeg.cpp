@@ -70,9 +70,13 @@ void end(Object *object) {
 
 int grow(Buffer &buffer, size_t size) {
     if (buffer.size >= size) return SUCCESS;
-    if (buffer.memory && buffer.allocator.give(buffer.memory, buffer.size)) return ALLOCATOR_FAILURE;
-    buffer.memory = nullptr;
-    buffer.size = 0;
+    if (buffer.memory) {
+        // Given back whatever that says: it tells of a lost device, too.
+        int code = buffer.allocator.give(buffer.memory, buffer.size);
+        buffer.memory = nullptr;
+        buffer.size = 0;
+        if (code) return ALLOCATOR_FAILURE;
+    }
     if (buffer.allocator.take(&buffer.memory, size)) return ALLOCATOR_FAILURE;
     buffer.size = size;
     return SUCCESS;
