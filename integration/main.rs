@@ -27,6 +27,8 @@ mod nvjpeg;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod on_gpu;
 mod order;
+#[cfg(feature = "otel")]
+mod otel;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod prepare;
@@ -42,3 +44,4 @@ mod support;
 mod tiff;
 #[cfg(feature = "volumes")]
 mod volumes;
+mod watch;
