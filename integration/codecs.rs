@@ -112,7 +112,10 @@ fn jpegs_keep_the_contract() {
     }
     for (name, colour) in [("gray", ColorType::Luma), ("cmyk", ColorType::Cmyk), ("ycck", ColorType::CmykAsYcck)] {
         files.push((name.into(), Made { colour, ..Made::new(77, 53, SamplingFactor::F_1_1) }.noisy()));
-        files.push((format!("{name} 2x2"), Made { colour, ..Made::new(77, 53, SamplingFactor::F_2_2) }.noisy()));
+        // Ink whose black alone is fine is refused (`jpegs::rare_kinds_that_would_come_out_wrong_are_refused`).
+        if !matches!(colour, ColorType::Cmyk) {
+            files.push((format!("{name} 2x2"), Made { colour, ..Made::new(77, 53, SamplingFactor::F_2_2) }.noisy()));
+        }
     }
     files.push(("1x1".into(), Made::new(1, 1, SamplingFactor::F_2_2).noisy()));
     files.push(("flat".into(), Made::new(64, 64, SamplingFactor::F_1_1).encode(&[90; 64 * 64 * 3])));

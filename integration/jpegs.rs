@@ -44,6 +44,89 @@ fn whole_files_are_those_of_the_plain_decoder() {
     assert_eq!(compared, 5, "all but progressive ones and ink");
 }
 
+/// A file of noise in one scan, by hand: the encoder at hand does not make any sampling factors. Two codes for first
+/// coefficients, two for the others.
+fn by_hand(factors: [u8; 3], [height, width]: [u16; 2], seed: u64) -> Vec<u8> {
+    let mut file = vec![0xff, 0xd8, 0xff, 0xdb, 0, 67, 0];
+    file.extend([4; 64]);
+    file.extend([0xff, 0xc0, 0, 17, 8]);
+    file.extend([height, width].map(u16::to_be_bytes).as_flattened());
+    file.push(3);
+    file.extend((1..).zip(factors).flat_map(|(id, factors)| [id, factors, 0]));
+    for (class, symbols) in [(0x00, [0, 6]), (0x10, [0, 4])] {
+        file.extend([0xff, 0xc4, 0, 21, class, 1, 1]);
+        file.extend([0; 14]);
+        file.extend(symbols);
+    }
+    file.extend([0xff, 0xda, 0, 12, 3, 1, 0, 2, 0, 3, 0, 0, 63, 0]);
+    let most = |shift: u32| factors.iter().map(|f| u16::from(f >> shift & 15)).max().unwrap_or(1);
+    let units = u32::from(height.div_ceil(8 * most(0))) * u32::from(width.div_ceil(8 * most(4)));
+    let blocks: u32 = factors.iter().map(|f| u32::from((f >> 4) * (f & 15))).sum();
+    let mut draws = SampleRng::new(12, seed, 0).op(0);
+    let mut bits = String::new();
+    let mut value = |bits: &mut String, size: usize| *bits += &format!("{:0size$b}", draws.below(1 << size));
+    for _ in 0..units * blocks {
+        bits.push_str("10");
+        value(&mut bits, 6);
+        for _ in 0..3 {
+            bits.push_str("10");
+            value(&mut bits, 4);
+        }
+        bits.push('0');
+    }
+    bits += &"1".repeat(7);
+    for byte in bits.as_bytes().as_chunks::<8>().0 {
+        let byte = byte.iter().fold(0, |byte, bit| byte << 1 | (bit - b'0'));
+        file.push(byte);
+        if byte == 0xff {
+            file.push(0);
+        }
+    }
+    file.extend([0xff, 0xd9]);
+    file
+}
+
+#[test]
+fn any_sampling_gives_the_pixels_of_the_plain_decoder() {
+    // Found in a public suite: zune gives other pixels where the first component is not the widest.
+    let factors = [0x11, 0x12, 0x21, 0x22, 0x14, 0x41];
+    let (mut compared, mut left) = (0, 0);
+    for n in 0..216 {
+        let [a, b, c] = [n / 36, n / 6 % 6, n % 6].map(|i| factors[i]);
+        let size = [[40, 50], [17, 9], [3, 70], [33, 4]][n % 4];
+        let Checked { whole, plain, .. } =
+            check(&by_hand([a, b, c], size, n as u64), MOST_BYTES).expect("small").expect("a header");
+        let whole = whole.unwrap_or_else(|e| panic!("{a:x} {b:x} {c:x}: {e:#}"));
+        let plain = plain.unwrap_or_else(|e| panic!("{a:x} {b:x} {c:x}: {e:?}"));
+        // `check` has compared them, if so.
+        compared += usize::from(plain.tame && plain.pixels == whole);
+        left += usize::from(!plain.tame);
+    }
+    assert!(compared == 216 && left == 0, "{compared}, {left}");
+}
+
+#[test]
+fn rare_kinds_that_would_come_out_wrong_are_refused() {
+    // Three halves: no whole part, which is left to zune unless the first component is coarser than another.
+    for (factors, taken) in [([0x31, 0x21, 0x11], true), ([0x21, 0x31, 0x11], false), ([0x12, 0x13, 0x11], false)] {
+        let file = by_hand(factors, [24, 48], 1);
+        match Jpeg::new().info(&file) {
+            Ok(_) => assert!(taken, "{factors:x?}"),
+            Err(error) => {
+                assert!(!taken && error.kind() == ErrorKind::Unsupported, "{factors:x?}: {error}");
+                let words = format!(
+                    "first component is not its finest (FF DA at byte {})",
+                    file.windows(2).position(|pair| pair == [0xff, 0xda]).unwrap()
+                );
+                assert!(error.to_string().contains(&words), "{error}");
+            }
+        }
+    }
+    let ink = Made { colour: ColorType::Cmyk, ..Made::new(24, 48, SamplingFactor::F_2_2) }.noisy();
+    let error = Jpeg::new().info(&ink).unwrap_err();
+    assert!(error.to_string().contains("first component is not its finest"), "{error}");
+}
+
 #[test]
 fn every_truncation_is_an_error_that_says_where() {
     for (name, file) in files() {

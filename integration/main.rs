@@ -39,6 +39,7 @@ mod s3;
 mod sampling;
 mod shards;
 mod stage;
+mod suites;
 mod support;
 mod tiff;
 #[cfg(feature = "volumes")]

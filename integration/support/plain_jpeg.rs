@@ -300,7 +300,7 @@ fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
         components.push(Component { id: part[0], across, down, quant, plane: Vec::new(), pitch: 0, seen: false });
     }
     let whole = |most: usize, own: usize| most.is_multiple_of(own) && matches!(most / own, 1 | 2 | 4);
-    let most = (components[0].across, components[0].down);
+    let most = most_of(&components);
     if components.iter().any(|c| !whole(most.0, c.across) || !whole(most.1, c.down)) {
         return Err(Kind);
     }
@@ -310,6 +310,12 @@ fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
         c.plane = vec![0; c.pitch * units[0] * c.down * 8];
     }
     Ok((height, width, components))
+}
+
+/// The largest factors, across and down.
+fn most_of(components: &[Component]) -> (usize, usize) {
+    let most = |of: fn(&Component) -> usize| components.iter().map(of).max().unwrap_or(1);
+    (most(|c| c.across), most(|c| c.down))
 }
 
 /// Reads the data of a scan; gives whether all blocks are tame.
@@ -336,7 +342,7 @@ fn read_scan(
         let others = codes(1, pair[1] & 15).ok_or(Damage)?;
         parts.push((n, first, others, tables.quant[components[n].quant].ok_or(Damage)?));
     }
-    let most = (components[0].across, components[0].down);
+    let most = most_of(components);
     let units = match &parts[..] {
         [(n, ..)] => {
             let c = &components[*n];
@@ -437,7 +443,7 @@ fn widened(c: &Component, [height, width]: [usize; 2], most: (usize, usize)) -> 
 }
 
 fn colours(height: usize, width: usize, components: &[Component], rgb: bool) -> Vec<u8> {
-    let most = (components[0].across, components[0].down);
+    let most = most_of(components);
     let planes: Vec<Vec<u8>> = components.iter().map(|c| widened(c, [height, width], most)).collect();
     let [y, b, r] = &planes[..] else { return planes.into_iter().next().unwrap_or_default() };
     let mut out = Vec::with_capacity(3 * height * width);

@@ -1,5 +1,10 @@
+//! The length of the index (two bytes), the index, a shard.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|parts: (&str, &[u8])| infeed_fuzz::read_all(&[("index.json", parts.0.as_bytes()), ("a.mds", parts.1)]));
+fuzz_target!(|bytes: &[u8]| {
+    let Some((length, rest)) = bytes.split_first_chunk() else { return };
+    let (index, shard) = rest.split_at(rest.len().min(u16::from_le_bytes(*length).into()));
+    infeed_fuzz::read_all(&[("index.json", index), ("a.mds", shard)]);
+});

@@ -1,5 +1,10 @@
 //! Opens made-up objects as a dataset and reads every record: errors are fine, panics and endless memory are not.
 
+#[path = "../../support/jpeg_check.rs"]
+pub mod jpeg_check;
+#[path = "../../support/plain_jpeg.rs"]
+pub mod plain_jpeg;
+
 use std::sync::Arc;
 
 use futures::executor::block_on;

@@ -55,6 +55,19 @@ pub(super) struct Frame {
     pub(super) components: SmallVec<[Component; 4]>,
 }
 
+impl Frame {
+    /// The largest sampling factors, down and across.
+    fn most(&self) -> [u8; 2] {
+        let most = |of: fn(&Component) -> u8| self.components.iter().map(of).max().unwrap_or(1);
+        [most(|c| c.down), most(|c| c.across)]
+    }
+
+    /// Whether no component has more values than the first, in either direction.
+    pub(super) fn is_finest_first(&self) -> bool {
+        self.components.first().is_some_and(|c| [c.down, c.across] == self.most())
+    }
+}
+
 /// Tables or a restart interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
@@ -144,6 +157,11 @@ impl<'a> Header<'a> {
                         let what = format!("sequential JPEG of a rare kind with several scans{}", place());
                         return Err(unsupported(what));
                     }
+                    if header.steps().is_none() && !header.frame.is_finest_first() {
+                        // zune decodes those whose factors across differ to other pixels, without a word; ink, too.
+                        let what = format!("JPEG of a rare kind whose first component is not its finest{}", place());
+                        return Err(unsupported(what));
+                    }
                     return Ok(header);
                 }
                 DQT | DHT => tables.push(Segment { marker, at: found, bytes: segment }),
@@ -179,26 +197,25 @@ impl<'a> Header<'a> {
     }
 
     /// Pixels that a value of each component stands for, down and across; `None` for files that are left to zune:
-    /// progressive ones, ink, and components that are no whole part of the first.
+    /// progressive ones, ink, and components that are no whole part of the finest.
     pub(in crate::codec) fn steps(&self) -> Option<SmallVec<[[u32; 2]; 3]>> {
         let components = &self.frame.components;
-        let (first, many) = (components.first()?, components.len());
-        if self.frame.progressive || !matches!(many, 1 | 3) {
+        if self.frame.progressive || !matches!(components.len(), 1 | 3) {
             return None;
         }
+        let [most_down, most_across] = self.frame.most();
         let step = |most: u8, own: u8| {
             let whole = most.is_multiple_of(own) && matches!(most / own, 1 | 2 | 4);
             whole.then_some(u32::from(most / own))
         };
-        components.iter().map(|c| Some([step(first.down, c.down)?, step(first.across, c.across)?])).collect()
+        components.iter().map(|c| Some([step(most_down, c.down)?, step(most_across, c.across)?])).collect()
     }
 
     /// Most bytes that decoding a file of this length on the CPU holds at a time.
     pub(in crate::codec) fn peak_bytes(&self, len: usize) -> u64 {
         let info = self.info();
         let Frame { progressive, components, .. } = &self.frame;
-        let most = |of: fn(&Component) -> u8| components.iter().map(of).max().map_or(1, u64::from);
-        let (across, down) = (8 * most(|c| c.across), 8 * most(|c| c.down));
+        let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
         let units = u64::from(info.width).div_ceil(across) * u64::from(info.height).div_ceil(down);
         let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
         // Values of all components beside the pixels; zune keeps 16-bit coefficients until the last scan.

@@ -181,7 +181,7 @@ impl ImageCodec for Jpeg {
 
     fn window(&self, bytes: &[u8], info: &ImageInfo, window: &Window, out: &mut PixelBuffer) -> Result<()> {
         let (header, turn) = self.parse(bytes, info)?;
-        if header.steps().is_none() || turn != Turn::default() {
+        if header.steps().is_none() || !header.frame.is_finest_first() || turn != Turn::default() {
             return self.decode(bytes, info, window.rows.clone(), out);
         }
         let mut state = out.take_state::<State>();

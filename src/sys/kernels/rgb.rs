@@ -13,8 +13,8 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Interleaver {
     level: Level,
-    /// A row of each colour at full width.
-    colour: [Vec<u8>; 2],
+    /// A row of each plane at full width.
+    wide: [Vec<u8>; 3],
 }
 
 impl Interleaver {
@@ -39,17 +39,19 @@ impl Interleaver {
         let row = width * src.planes.len();
         assert_eq!(out.len(), row * rows.len(), "a place for each pixel");
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
-            let first = src.row(0, y);
-            let [_, colours @ ..] = src.planes else { return };
+            let [first, colours @ ..] = src.planes else { return };
             if colours.is_empty() {
-                out.copy_from_slice(&first[..width]);
+                out.copy_from_slice(&src.row(0, y)[..width]);
                 continue;
             }
-            for ((n, plane), colour) in colours.iter().enumerate().zip(&mut self.colour) {
-                colour.resize(width + 8, 0);
-                widen(level, src, n + 1, plane, y, colour);
+            // Nearly always the first plane is as wide as the image, and read where it is.
+            let skipped = usize::from(first.step == [1, 1]);
+            for ((n, plane), wide) in src.planes.iter().enumerate().zip(&mut self.wide).skip(skipped) {
+                wide.resize(width + 8, 0);
+                widen(level, src, n, plane, y, wide);
             }
-            let [b, r] = &self.colour;
+            let [wide, b, r] = &self.wide;
+            let first = if skipped == 1 { src.row(0, y) } else { wide };
             if src.ycbcr {
                 to_rgb(level, &first[..width], &b[..width], &r[..width], out);
             } else {
@@ -285,7 +287,9 @@ mod tests {
             let info = ImageInfo::interleaved_u8(height, width, 3);
             let step = [[1, 1], [1, 2], [2, 1], [2, 2], [1, 4], [4, 2]][n as usize % 6];
             let (mut planes, mut at) = (Vec::new(), 0);
-            for step in [[1, 1], step, step] {
+            // The first plane is not always the finest.
+            let first = if n % 7 == 0 { [step[1].min(2), 1] } else { [1, 1] };
+            for step in [first, step, step] {
                 let (rows, cols) = (0..height.div_ceil(step[0]), 0..width.div_ceil(step[1]));
                 planes.push(Plane { at, pitch: cols.len() + 3, step, rows: rows.clone(), cols: cols.clone() });
                 at += (cols.len() + 3) * rows.len();
