@@ -81,12 +81,12 @@ pub use dataset::{Dataset, Open, open, open_source};
 pub use engine::{Batch, Engine};
 pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
-pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
+pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, Monitor, OnBadSample};
 pub use random::{Draws, SampleRng};
 pub use report::{
     BadSample, CacheReport, Cause, CauseReport, Change, Clock, CostEstimate, DeviceTimes, Diagnosis, Figures,
     FirstBatchPart, LateBatch, Limit, QueueReport, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
-    Stalls, Times, TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting, diagnose,
+    Stalls, Times, TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting, WaitBucket, diagnose,
 };
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::{CacheSpec, Source};

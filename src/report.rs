@@ -155,6 +155,46 @@ pub struct FirstBatchPart {
     pub time: Duration,
 }
 
+/// How many waits for data took so long or less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WaitBucket {
+    /// The bound.
+    #[serde(serialize_with = "seconds")]
+    pub at_most: Duration,
+    /// Waits up to it.
+    pub batches: u64,
+}
+
+/// Counts waits by length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitCounts([u64; WaitCounts::BOUNDS.len()]);
+
+impl WaitCounts {
+    /// Microseconds. From a hand-over between threads to a store that hangs, three to a factor of ten: quantiles read
+    /// off them are right within half of a bucket.
+    const BOUNDS: [u64; 19] = [
+        10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+        2_000_000, 5_000_000, 30_000_000,
+    ];
+
+    pub(crate) fn add(&mut self, wait: Duration) {
+        let at = Self::BOUNDS.partition_point(|bound| Duration::from_micros(*bound) < wait);
+        if let Some(count) = self.0.get_mut(at) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn report(&self) -> Vec<WaitBucket> {
+        let mut batches = 0;
+        let each = Self::BOUNDS.iter().zip(self.0).map(|(bound, count)| {
+            batches += count;
+            WaitBucket { at_most: Duration::from_micros(*bound), batches }
+        });
+        each.collect()
+    }
+}
+
 /// A sample that could not be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -181,11 +221,20 @@ pub struct Report {
     pub samples: u64,
     /// Bytes read from the source.
     pub bytes_read: u64,
+    /// Since the start of the stream; once it was dropped, until then.
+    #[serde(serialize_with = "seconds")]
+    pub elapsed: Duration,
     /// From the start of the stream to the first batch.
     #[serde(serialize_with = "optional_seconds")]
     pub first_batch: Option<Duration>,
+    /// How long the trainer has been waiting for the batch that it asked for; `None` while it does not.
+    #[serde(serialize_with = "optional_seconds")]
+    pub waiting: Option<Duration>,
     /// Whole time inside `.next()`, polls included, first batch excluded.
     pub data_wait: Times,
+    /// The same waits by length, each count with those of the shorter ones; what is longer than the last bound is in
+    /// `data_wait.count` alone. Bounds are the same for every stream.
+    pub wait_buckets: Vec<WaitBucket>,
     /// From one batch to the next, wait included; the first is left out.
     pub step: Times,
     /// Per stage.
@@ -328,14 +377,28 @@ struct StageTotals {
 }
 
 /// Collects what the stages of one stream did. Cloning gives another handle.
-#[derive(Clone, Debug, Default)]
-pub struct Recorder(Arc<[Mutex<StageTotals>; Stage::REPORTED.len()]>);
+#[derive(Clone, Debug)]
+pub struct Recorder(Option<Arc<AllTotals>>);
+
+type AllTotals = [Mutex<StageTotals>; Stage::REPORTED.len()];
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self(Some(Arc::default()))
+    }
+}
 
 impl Recorder {
+    /// One that keeps nothing.
+    pub(crate) const fn off() -> Self {
+        Self(None)
+    }
+
     fn totals(&self, stage: Stage) -> Option<MutexGuard<'_, StageTotals>> {
+        let all = self.0.as_ref()?;
         let index = Stage::REPORTED.iter().position(|s| *s == stage)?;
         // Counters stay usable whatever a panicking thread left in them.
-        Some(self.0[index].lock().unwrap_or_else(PoisonError::into_inner))
+        Some(all[index].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
@@ -405,6 +468,24 @@ mod tests {
         assert!((times.p50.as_secs_f64() - 0.5).abs() < 0.01, "{times:?}");
         assert!((times.p99.as_secs_f64() - 0.99).abs() < 0.01, "{times:?}");
         assert_eq!(times.sum, Duration::from_millis(500_500));
+    }
+
+    #[test]
+    fn waits_are_counted_up_to_each_bound() {
+        let mut counts = WaitCounts::default();
+        [0, 10, 11, 1_000, 60_000_000].into_iter().for_each(|us| counts.add(Duration::from_micros(us)));
+        let told = counts.report();
+        let at = |us| told.iter().find(|bucket| bucket.at_most == Duration::from_micros(us)).unwrap().batches;
+        assert_eq!((at(10), at(20), at(500), at(1_000), at(30_000_000)), (2, 3, 3, 4, 4));
+        assert!(told.windows(2).all(|pair| pair[0].at_most < pair[1].at_most && pair[0].batches <= pair[1].batches));
+    }
+
+    #[test]
+    fn a_recorder_that_is_off_keeps_nothing() {
+        let recorder = Recorder::off();
+        recorder.busy(Stage::Decode, Duration::from_millis(8), 4, 100);
+        recorder.device(DeviceTimes { decode: Duration::from_secs(1), ..DeviceTimes::ZERO });
+        assert!(recorder.stages().is_empty());
     }
 
     #[test]

@@ -56,10 +56,10 @@ pub(crate) use fetch::whole_units;
 pub use io::Engine;
 pub(crate) use io::off_thread;
 pub(crate) use queue::READY_BYTES;
-pub(crate) use run::{Levels, Run};
+pub(crate) use run::{Facts, Levels, Run, Watch};
 pub(crate) use tune::{Range, Scope, Tuning};
 pub(crate) use way::Way;
-pub(crate) use workers::Workers;
+pub(crate) use workers::{Meters, Workers};
 
 use run::RunShared;
 
@@ -88,6 +88,8 @@ pub(crate) struct Setup {
     pub(crate) workers: Workers,
     /// What is on `auto`.
     pub(crate) tuning: Tuning,
+    /// Whether streams write down where their time goes.
+    pub(crate) accounting: bool,
     pub(crate) engine: Engine,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,

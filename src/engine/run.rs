@@ -3,11 +3,11 @@
 use std::{
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use std::future::Future;
@@ -27,7 +27,9 @@ use super::{
 use crate::{
     dataset::Dataset,
     error::{Error, ErrorKind, Result},
-    report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage, TuneLog, TuneReport},
+    report::{
+        CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, Stage, StageReport, TuneLog, TuneReport,
+    },
     sampler::Sampler,
     source::Reader,
 };
@@ -87,9 +89,47 @@ pub(super) struct RunShared {
     pub(super) asking: Mutex<Asking>,
     /// What was changed while it ran.
     pub(super) tuned: Mutex<TuneLog>,
+    /// Its place among the loader's streams.
+    pub(super) turn: Turn,
+}
+
+/// What a stream's tasks and jobs tell of themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Since the stream began.
+    pub(crate) elapsed: Duration,
+    pub(crate) stages: Vec<StageReport>,
+    /// `None` where the dataset makes none.
+    pub(crate) requests: Option<RequestReport>,
+    /// `None` where there is none.
+    pub(crate) cache: Option<CacheReport>,
+    /// What is on `auto`, and what became of it.
+    pub(crate) autotune: TuneReport,
+}
+
+/// Looks at a stream from outside, and keeps nothing of it alive.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch(Weak<RunShared>);
+
+impl Watch {
+    /// `None` when the stream and all its jobs are gone.
+    pub(crate) fn facts(&self) -> Option<Facts> {
+        self.0.upgrade().map(|shared| shared.facts())
+    }
 }
 
 impl RunShared {
+    fn facts(&self) -> Facts {
+        let (setup, now) = (&self.setup, Instant::now());
+        Facts {
+            elapsed: now.saturating_duration_since(self.started),
+            stages: self.recorder.stages(),
+            requests: setup.dataset.needs_fetch().then(|| self.requests.report(now)),
+            cache: setup.cache.as_ref().map(|cache| cache.report(&self.cached)),
+            autotune: setup.tuning.report(&self.turn, self),
+        }
+    }
+
     pub(super) fn asking(&self) -> MutexGuard<'_, Asking> {
         // Each section leaves the figures whole, so a panic elsewhere cannot have broken them.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,8 +186,6 @@ pub(crate) struct Run {
     admit: AbortHandle,
     /// Adjusts what is on `auto`.
     tuner: Option<AbortHandle>,
-    /// Its place among the loader's streams.
-    turn: Turn,
 }
 
 impl Run {
@@ -157,7 +195,7 @@ impl Run {
         let shared = Arc::new(RunShared {
             setup: Arc::clone(setup),
             gate: Gate::default(),
-            recorder: Recorder::default(),
+            recorder: if setup.accounting { Recorder::default() } else { Recorder::off() },
             reader: Reader::new(setup.limits.requests, requests.clone()),
             requests,
             cached: CacheRecorder::default(),
@@ -171,13 +209,14 @@ impl Run {
             finished: AtomicUsize::new(0),
             asking: Mutex::default(),
             tuned: Mutex::default(),
+            turn,
         });
         let (announce, seats) = mpsc::channel(setup.limits.seats);
         let planner = Planner::new(Arc::clone(setup), order, epochs, position);
         let admit = setup.engine.spawn(admit::admit(Arc::clone(&shared), planner, announce));
         let follows = setup.tuning.follows();
         let tuner = follows.then(|| setup.engine.spawn(tune::tune(Arc::clone(&shared), turn.id())));
-        Self { shared, seats, head: None, admit, tuner, turn }
+        Self { shared, seats, head: None, admit, tuner }
     }
 
     /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
@@ -205,24 +244,32 @@ impl Run {
         Poll::Ready(Some((result, way)))
     }
 
-    pub(crate) fn recorder(&self) -> &Recorder {
-        &self.shared.recorder
+    pub(crate) fn facts(&self) -> Facts {
+        self.shared.facts()
     }
 
-    /// What the requests did; `None` where the dataset makes none.
-    pub(crate) fn requests(&self) -> Option<RequestReport> {
-        self.shared.setup.dataset.needs_fetch().then(|| self.shared.requests.report(Instant::now()))
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.shared))
     }
 
-    /// What the cache did; `None` where there is none.
-    pub(crate) fn cache(&self) -> Option<CacheReport> {
-        self.shared.setup.cache.as_ref().map(|cache| cache.report(&self.shared.cached))
+    /// Whether it writes down where its time goes.
+    pub(crate) fn accounts(&self) -> bool {
+        self.shared.setup.accounting
     }
 
-    /// The trainer asks for a batch. Says how full the queues are now.
-    pub(crate) fn asks(&self) -> Levels {
+    /// This process among all.
+    pub(crate) fn rank(&self) -> u32 {
+        self.shared.setup.shard.rank()
+    }
+
+    /// The trainer asks for a batch. Says how full the queues are now, if anybody keeps it.
+    pub(crate) fn asks(&self) -> Option<Levels> {
         let (shared, limits) = (&self.shared, self.shared.setup.limits);
         let finished = shared.finished.load(Ordering::Relaxed) as u64;
+        if !self.accounts() {
+            shared.asking().asks(Instant::now(), finished, shared.room.size() as u64);
+            return None;
+        }
         let ahead = self.seats.len() as u64 + u64::from(self.head.is_some());
         let (room, fetches) = (shared.room.size() as u64, shared.setup.dataset.needs_fetch());
         let encoded = fetches.then(|| {
@@ -231,12 +278,7 @@ impl Run {
         });
         shared.asking().asks(Instant::now(), finished, room);
         let (finished, ahead) = ((finished, room), (ahead, if fetches { limits.seats as u64 } else { room }));
-        Levels { finished, ahead, jobs: shared.setup.workers.waiting() as u64, encoded }
-    }
-
-    /// What is on `auto`, and what became of it.
-    pub(crate) fn tune(&self) -> TuneReport {
-        self.shared.setup.tuning.report(&self.turn, &self.shared)
+        Some(Levels { finished, ahead, jobs: shared.setup.workers.waiting() as u64, encoded })
     }
 
     /// What the batches are made of.
@@ -253,7 +295,7 @@ impl Run {
         self.shared.gate.close();
         self.admit.abort();
         self.tuner.iter().for_each(AbortHandle::abort);
-        self.shared.setup.tuning.leave(self.turn.id());
+        self.shared.setup.tuning.leave(self.shared.turn.id());
         self.seats.close();
         self.shared.setup.workers.forget(&self.shared);
     }

@@ -190,17 +190,20 @@ impl Way {
 
 /// Processor time of this thread from one look to the next.
 #[derive(Debug)]
-pub(super) struct CpuMeter(Duration);
+pub(super) struct CpuMeter(Option<Duration>);
 
 impl CpuMeter {
-    pub(super) fn start() -> Self {
-        Self(threads::cpu_time().unwrap_or_default())
+    /// One that is off asks nothing of the system, and tells zero.
+    pub(super) fn start(on: bool) -> Self {
+        Self(on.then(threads::cpu_time).flatten())
     }
 
     /// Since the last look.
     pub(super) fn lap(&mut self) -> Duration {
-        let now = threads::cpu_time().unwrap_or_default();
-        now.saturating_sub(std::mem::replace(&mut self.0, now))
+        let Some(before) = self.0 else { return Duration::ZERO };
+        let now = threads::cpu_time().unwrap_or(before);
+        self.0 = Some(now);
+        now.saturating_sub(before)
     }
 }
 

@@ -60,6 +60,15 @@ pub(super) struct Task {
     reading: Reading,
 }
 
+/// What the decode threads measure beside what they do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meters {
+    /// Where the time of each job goes.
+    pub(crate) stages: bool,
+    /// Its processor time.
+    pub(crate) cpu: bool,
+}
+
 /// How the bytes of a job came.
 #[derive(Clone, Debug, Default)]
 struct Reading {
@@ -129,6 +138,7 @@ pub(crate) struct Workers {
     more: Arc<Semaphore>,
     /// What one of them takes of it.
     each: u32,
+    meters: Meters,
 }
 
 impl fmt::Debug for Workers {
@@ -147,6 +157,7 @@ impl Workers {
         programs: &Arc<[Option<Lowered>]>,
         chunk: ChunkSize,
         (more, bytes): (&Arc<Semaphore>, u64),
+        meters: Meters,
     ) -> Result<Self> {
         // From here on an early return closes the queue, which ends the threads that did start.
         let workers = Self {
@@ -157,6 +168,7 @@ impl Workers {
             chunk: Arc::new(chunk),
             more: Arc::clone(more),
             each: units(bytes),
+            meters,
         };
         let (report, reports) = mpsc::channel::<Result<()>>();
         let mut started = 0;
@@ -195,6 +207,7 @@ impl Workers {
             decoder: Arc::clone(&self.decoder),
             programs: Arc::clone(&self.programs),
             chunk: Arc::clone(&self.chunk),
+            meters: self.meters,
         };
         let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
         let body = move || {
@@ -293,6 +306,7 @@ struct Thread {
     decoder: Arc<dyn Decoder>,
     programs: Arc<[Option<Lowered>]>,
     chunk: Arc<ChunkSize>,
+    meters: Meters,
 }
 
 /// A job in a worker: where its rows go when it comes back.
@@ -395,7 +409,7 @@ impl Thread {
 
     fn serve(&self, worker: &mut dyn Worker, in_work: &mut Vec<InWork>, buffers: &mut Buffers) {
         let mut tag = 0;
-        let mut cpu = CpuMeter::start();
+        let mut cpu = CpuMeter::start(self.meters.cpu);
         loop {
             let idle = in_work.is_empty();
             let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
@@ -487,11 +501,12 @@ impl Thread {
                     own
                 }
             };
-            let own_here = Instant::now();
-            let took = own_here - mark;
-            reading.time += took;
-            if reading.slowest.is_none_or(|(_, most)| took > most) {
-                reading.slowest = Some((record, took));
+            if self.meters.stages {
+                let took = mark.elapsed();
+                reading.time += took;
+                if reading.slowest.is_none_or(|(_, most)| took > most) {
+                    reading.slowest = Some((record, took));
+                }
             }
             let Some(sample) = own.map(|(plan, bytes)| self.parse(&run, record, &plan, bytes)).transpose() else {
                 let _ = ticket.redeem();
@@ -501,7 +516,9 @@ impl Thread {
                 placed += place_fields(&mut sample, &run, rng, i, &mut rows)?;
                 Ok(sample)
             });
-            mark = Instant::now();
+            if self.meters.stages {
+                mark = Instant::now();
+            }
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             items.push(Item { record, rng, sample: sample.map_err(named) });
         }
@@ -676,8 +693,11 @@ impl Thread {
         }
         // It ends before its batch does.
         drop(span);
-        let largest = largest(&items);
-        let mut way = Some(JobWay { asked, queued, taken, idle, read, decode, transform, slowest_read, largest });
+        let job = || {
+            let largest = largest(&items);
+            JobWay { asked, queued, taken, idle, read, decode, transform, slowest_read, largest }
+        };
+        let mut way = self.meters.stages.then(job);
         if self.decoder.classes()[self.class].reads {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
             self.chunk.learn(prepared + decode + transform - placed, count);

@@ -15,8 +15,8 @@ use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
     dataset::{Dataset, Field, FieldKind, Narrow},
     engine::{
-        self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, Range as TuneRange, RecordOrder, Scope, Setup,
-        Tuning, Workers,
+        self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, Meters, Range as TuneRange, RecordOrder, Scope,
+        Setup, Tuning, Workers,
     },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -197,6 +197,18 @@ impl LoaderBuilder {
     /// the threads that it says.
     pub fn autotune(mut self, follow: bool) -> Self {
         self.config.autotune = follow;
+        self
+    }
+
+    /// Whether streams write down where their time goes. Default: yes; it is there to be turned off for measuring what it
+    /// costs.
+    ///
+    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, requests and reads of the cache; stages,
+    /// waits, steps, late batches, queues and bytes read are empty or zero. What the loader steers by is measured in any
+    /// case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while something is on `auto`. What comes
+    /// out is the same.
+    pub fn accounting(mut self, on: bool) -> Self {
+        self.config.accounting = on;
         self
     }
 
@@ -466,8 +478,9 @@ impl LoaderBuilder {
         // What settings on `auto` share when they grow.
         let more = Arc::new(Semaphore::new(engine::whole_units(shares.more) as usize));
         let each = (shares.scratch + needs.reads) / workers.get() as u64;
-        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk, (&more, each))?;
         let tuning = Tuning::new(scope, (&more, needs.batch));
+        let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
+        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk, (&more, each), meters)?;
         let engine = engine.map_or_else(|| Engine::for_loader(dataset.needs_fetch()), Ok)?;
 
         config.device = Some(place.device());
@@ -492,6 +505,7 @@ impl LoaderBuilder {
             bad,
             workers: workers_started,
             tuning,
+            accounting: config.accounting,
             engine,
             cache,
             assets: Assets::new(shares.shared),

@@ -91,6 +91,9 @@ pub struct LoaderConfig {
     pub cache: Option<CacheSpec>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,
+    /// Whether streams write down where their time goes, see
+    /// [`LoaderBuilder::accounting`](crate::LoaderBuilder::accounting). Default true.
+    pub accounting: bool,
 }
 
 impl Default for LoaderConfig {
@@ -117,6 +120,7 @@ impl Default for LoaderConfig {
             io_concurrency: None,
             cache: None,
             on_bad_sample: OnBadSample::default(),
+            accounting: true,
         }
     }
 }

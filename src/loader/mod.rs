@@ -16,6 +16,7 @@
 mod builder;
 mod config;
 mod memory;
+mod monitor;
 mod place;
 mod stream;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod tests;
 
 pub use builder::LoaderBuilder;
 pub use config::{LoaderConfig, OnBadSample};
+pub use monitor::Monitor;
 pub use stream::{BatchStream, Blocking};
 
 use std::{fmt, ops::Range, sync::Arc};

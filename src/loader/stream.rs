@@ -3,17 +3,19 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use futures::{Stream, StreamExt, executor::block_on};
 use tracing::Span;
 
+use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Seen};
 use crate::{
-    engine::{Batch, Levels, Run, Way},
+    engine::{Batch, Run, Way},
     error::{Error, Result},
-    report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage},
+    report::{BadSample, FirstBatchPart, Report},
 };
 
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
@@ -32,54 +34,13 @@ pub struct BatchStream {
     /// When the poll that is waiting for the next batch began.
     waiting: Option<Instant>,
     last: Option<Instant>,
-    first_batch: Option<Duration>,
-    wait: Clock,
-    step: Clock,
-    batches: u64,
-    samples: u64,
     /// Bad samples of the run so far, those of resumed parts included.
     bad_count: u64,
     bad_at_most: Option<u64>,
-    bad_samples: Vec<BadSample>,
-    bad_here: u64,
-    /// What the first batch did until it came, and the late ones after it.
-    first_parts: Vec<FirstBatchPart>,
-    late: Lateness,
-    gauges: Gauges,
+    /// What monitors see, too.
+    seen: Arc<Seen>,
     /// `infeed.wait`, while the trainer waits.
     wait_span: Span,
-}
-
-/// How full the queues were when the trainer asked.
-#[derive(Default)]
-struct Gauges {
-    finished: Gauge,
-    ahead: Gauge,
-    jobs: Gauge,
-    encoded: Gauge,
-    /// The last look, which has the capacities.
-    last: Option<Levels>,
-}
-
-impl Gauges {
-    fn look(&mut self, levels: Levels) {
-        self.finished.look(levels.finished.0);
-        self.ahead.look(levels.ahead.0);
-        self.jobs.look(levels.jobs);
-        levels.encoded.iter().for_each(|(level, _)| self.encoded.look(*level));
-        self.last = Some(levels);
-    }
-
-    fn report(&self) -> Vec<QueueReport> {
-        let Some(Levels { finished, ahead, encoded, .. }) = self.last else { return Vec::new() };
-        let encoded = encoded.map(|(_, most)| self.encoded.report("encoded", Some(most)));
-        let others = [
-            self.finished.report("finished", Some(finished.1)),
-            self.ahead.report("ahead", Some(ahead.1)),
-            self.jobs.report("jobs", None),
-        ];
-        others.into_iter().chain(encoded).collect()
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,9 +49,6 @@ enum State {
     Ended,
 }
 
-/// Bad samples kept with their messages; the rest is only counted.
-const BAD_SAMPLES_KEPT: usize = 1000;
-
 impl BatchStream {
     pub(super) fn new(run: Run, bad_at_most: Option<u64>, bad_count: u64) -> Self {
         Self {
@@ -98,18 +56,9 @@ impl BatchStream {
             state: State::Running,
             waiting: None,
             last: None,
-            first_batch: None,
-            wait: Clock::default(),
-            step: Clock::default(),
-            batches: 0,
-            samples: 0,
             bad_count,
             bad_at_most,
-            bad_samples: Vec::new(),
-            bad_here: 0,
-            first_parts: Vec::new(),
-            late: Lateness::default(),
-            gauges: Gauges::default(),
+            seen: Arc::default(),
             wait_span: Span::none(),
         }
     }
@@ -117,35 +66,27 @@ impl BatchStream {
     /// What the stream did so far, and where the time went. Cheap; may be asked at any time, also after the end.
     #[must_use]
     pub fn report(&self) -> Report {
-        let mut stages = self.run.recorder().stages();
-        let bytes_read = stages.iter().find(|s| s.stage == Stage::Fetch).map_or(0, |s| s.bytes);
-        let (data_wait, step) = (self.wait.times(), self.step.times());
-        if let Some(stage) = stages.iter_mut().find(|s| s.stage == Stage::Yield) {
-            // The trainer is the last stage: it works during its step and starves while it waits.
-            stage.busy = step.sum.saturating_sub(data_wait.sum);
-            stage.starved = data_wait.sum;
-            stage.items = self.batches;
-            stage.calls = self.batches;
-            (stage.p50, stage.p99) = (step.p50, step.p99);
-        }
-        Report {
-            batches: self.batches,
-            samples: self.samples,
-            bytes_read,
-            first_batch: self.first_batch,
-            data_wait,
-            step,
-            stages,
-            first_batch_parts: self.first_parts.clone(),
-            late_batches: self.late.worst(),
-            late_causes: self.late.causes(),
-            queues: self.gauges.report(),
-            autotune: self.run.tune(),
-            requests: self.run.requests(),
-            cache: self.run.cache(),
-            bad_samples: self.bad_samples.clone(),
-            bad_sample_count: self.bad_here,
-        }
+        self.seen.figures().report(self.run.facts())
+    }
+
+    /// A handle for others to ask for the [`report`](Self::report): a metrics server, a live view, a logger, while the
+    /// stream itself is polled elsewhere.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// # let loader = infeed::Loader::builder(dataset).batch_size(32).build().await?;
+    /// let mut batches = loader.epoch(0);
+    /// let monitor = batches.monitor();
+    /// while batches.next().await.transpose()?.is_some() {}
+    /// drop(batches);
+    /// assert_eq!(monitor.report().batches, 3);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor { seen: Arc::clone(&self.seen), watch: self.run.watch(), rank: self.run.rank() }
     }
 
     /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits.
@@ -155,11 +96,14 @@ impl BatchStream {
 
     /// Counts a batch's bad samples, in plan order, so that the limit does not depend on which worker was first.
     fn admit_bad(&mut self, batch: &mut Batch) -> Result<()> {
-        for bad in batch.bad_samples() {
-            self.bad_count += 1;
-            self.bad_here += 1;
-            if self.bad_samples.len() < BAD_SAMPLES_KEPT {
-                self.bad_samples.push(bad.clone());
+        if !batch.bad_samples().is_empty() {
+            let mut figures = self.seen.figures();
+            for bad in batch.bad_samples() {
+                self.bad_count += 1;
+                figures.bad_here += 1;
+                if figures.bad_samples.len() < BAD_SAMPLES_KEPT {
+                    figures.bad_samples.push(bad.clone());
+                }
             }
         }
         batch.set_bad_count(self.bad_count);
@@ -171,28 +115,34 @@ impl BatchStream {
 
     /// Writes down why the batch that was asked for at `asked` came when it did.
     fn account(&mut self, way: Option<Box<Way>>, asked: Instant, now: Instant) {
-        match self.last.replace(now) {
-            None => {
-                self.first_batch = Some(now - self.run.started());
-                let parts = way.iter().flat_map(|way| way.between(self.run.started(), now));
-                self.first_parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
-            }
-            Some(last) => {
-                self.wait.record(now - asked);
-                self.step.record(now - last);
-                if let Some(late) = way.and_then(|way| way.late(asked, now, self.run.dataset())) {
-                    tracing::debug!(
-                        epoch = late.epoch,
-                        step = late.batch,
-                        wait_us = late.wait.as_micros() as u64,
-                        cause = late.cause.name(),
-                        object = late.object.as_deref().unwrap_or_default(),
-                        "late batch"
-                    );
-                    self.late.add(late);
-                }
-            }
+        let Some(last) = self.last.replace(now) else {
+            let parts = way.iter().flat_map(|way| way.between(self.run.started(), now));
+            let parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
+            let mut figures = self.seen.figures();
+            (figures.waiting, figures.first_batch) = (None, Some(now - self.run.started()));
+            figures.first_parts = if self.run.accounts() { parts } else { Vec::new() };
+            return;
+        };
+        if !self.run.accounts() {
+            return;
         }
+        let late = way.and_then(|way| way.late(asked, now, self.run.dataset()));
+        if let Some(late) = &late {
+            tracing::debug!(
+                epoch = late.epoch,
+                step = late.batch,
+                wait_us = late.wait.as_micros() as u64,
+                cause = late.cause.name(),
+                object = late.object.as_deref().unwrap_or_default(),
+                "late batch"
+            );
+        }
+        let mut figures = self.seen.figures();
+        figures.waiting = None;
+        figures.wait.record(now - asked);
+        figures.waits.add(now - asked);
+        figures.step.record(now - last);
+        late.into_iter().for_each(|late| figures.late.add(late));
     }
 
     fn end(&mut self) {
@@ -222,15 +172,22 @@ impl Stream for BatchStream {
         let began = match this.waiting {
             Some(began) => began,
             None => {
-                this.gauges.look(this.run.asks());
+                let levels = this.run.asks();
                 this.wait_span = tracing::trace_span!(parent: None, "infeed.wait");
-                *this.waiting.insert(Instant::now())
+                let now = Instant::now();
+                if let Some(levels) = levels {
+                    let mut figures = this.seen.figures();
+                    figures.gauges.look(levels);
+                    figures.waiting = Some(now);
+                }
+                *this.waiting.insert(now)
             }
         };
         let item = ready!(this.run.poll_batch(cx));
         this.waiting = None;
         this.wait_span = Span::none();
         let Some((item, way)) = item else {
+            this.seen.figures().waiting = None;
             this.end();
             return Poll::Ready(None);
         };
@@ -238,8 +195,9 @@ impl Stream for BatchStream {
         let item = item.and_then(|mut batch| this.admit_bad(&mut batch).map(|()| batch));
         match &item {
             Ok(batch) => {
-                this.batches += 1;
-                this.samples += batch.valid() as u64;
+                let mut figures = this.seen.figures();
+                figures.batches += 1;
+                figures.samples += batch.valid() as u64;
             }
             Err(_) => this.end(),
         }
@@ -249,7 +207,21 @@ impl Stream for BatchStream {
 
 impl fmt::Debug for BatchStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchStream").field("batches", &self.batches).finish_non_exhaustive()
+        f.debug_struct("BatchStream").field("batches", &self.seen.figures().batches).finish_non_exhaustive()
+    }
+}
+
+impl Drop for BatchStream {
+    fn drop(&mut self) {
+        // The run's own threads may end with it: what its monitors will tell is kept.
+        if Arc::strong_count(&self.seen) > 1 {
+            self.run.cancel();
+            let facts = self.run.facts();
+            let mut figures = self.seen.figures();
+            figures.waiting = None;
+            let last = figures.report(facts);
+            figures.last = Some(Box::new(last));
+        }
     }
 }
 
@@ -263,6 +235,12 @@ impl Blocking {
     #[must_use]
     pub fn report(&self) -> Report {
         self.0.report()
+    }
+
+    /// See [`BatchStream::monitor`].
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.0.monitor()
     }
 }
 

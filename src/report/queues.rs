@@ -17,6 +17,9 @@ pub struct QueueReport {
     pub max: u64,
     /// Share of the looks that found it empty, 0 to 1.
     pub empty: f64,
+    /// At the last look.
+    #[serde(skip)]
+    pub last: u64,
 }
 
 /// Looks at one queue.
@@ -26,11 +29,12 @@ pub(crate) struct Gauge {
     max: u64,
     empty: u64,
     seen: u64,
+    last: u64,
 }
 
 impl Gauge {
     pub(crate) fn look(&mut self, level: u64) {
-        self.sum += level;
+        (self.sum, self.last) = (self.sum + level, level);
         self.max = self.max.max(level);
         self.empty += u64::from(level == 0);
         self.seen += 1;
@@ -38,7 +42,8 @@ impl Gauge {
 
     pub(crate) fn report(&self, name: &'static str, capacity: Option<u64>) -> QueueReport {
         let seen = self.seen.max(1) as f64;
-        QueueReport { name, capacity, mean: self.sum as f64 / seen, max: self.max, empty: self.empty as f64 / seen }
+        let (mean, empty) = (self.sum as f64 / seen, self.empty as f64 / seen);
+        QueueReport { name, capacity, mean, max: self.max, empty, last: self.last }
     }
 }
 
@@ -51,7 +56,7 @@ mod tests {
         let mut gauge = Gauge::default();
         [0, 4, 2, 0].into_iter().for_each(|level| gauge.look(level));
         let told = gauge.report("jobs", Some(8));
-        assert_eq!((told.mean, told.max, told.empty, told.capacity), (1.5, 4, 0.5, Some(8)));
+        assert_eq!((told.mean, told.max, told.empty, told.capacity, told.last), (1.5, 4, 0.5, Some(8), 0));
         assert_eq!(Gauge::default().report("jobs", None).mean, 0.0);
     }
 }

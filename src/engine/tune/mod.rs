@@ -116,7 +116,7 @@ impl Tuning {
     }
 
     /// Whether there is anything to decide.
-    pub(super) const fn follows(&self) -> bool {
+    pub(crate) const fn follows(&self) -> bool {
         !(self.scope.workers.is_fixed() && self.scope.prefetch.is_fixed())
     }
 

@@ -1,0 +1,163 @@
+//! What a stream has done, for itself and for those who look on.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    engine::{Facts, Levels, Watch},
+    report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage, WaitCounts},
+};
+
+/// Bad samples kept with their messages; the rest is only counted.
+pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
+
+/// Looks at a stream from elsewhere; made by [`BatchStream::monitor`](crate::BatchStream::monitor).
+///
+/// `Send` and `Sync`; cloning gives another handle. It keeps nothing of the loader alive, neither threads nor rows: when
+/// the stream was dropped it tells what had been done until then, for ever.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    pub(super) seen: Arc<Seen>,
+    pub(super) watch: Watch,
+    pub(super) rank: u32,
+}
+
+impl Monitor {
+    /// As [`BatchStream::report`](crate::BatchStream::report), at any time and from any thread. A few tens of
+    /// microseconds, in part of which the stream waits if it hands over a batch just then: ten times a second is nothing.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        if let Some(last) = self.last() {
+            return last;
+        }
+        // Outside the lock: it takes locks of its own.
+        let facts = self.watch.facts();
+        let figures = self.seen.figures();
+        match (&figures.last, facts) {
+            (None, Some(facts)) => figures.report(facts),
+            // It was dropped between the two looks.
+            (Some(last), _) => (**last).clone(),
+            (None, None) => figures.report(Facts::default()),
+        }
+    }
+
+    /// Whether the stream is gone, so that no report will differ from the next.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.seen.figures().last.is_some()
+    }
+
+    /// The rank whose batches these are.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn last(&self) -> Option<Report> {
+        self.seen.figures().last.as_deref().cloned()
+    }
+}
+
+/// The figures of a stream, shared with its monitors.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<Figures>);
+
+impl Seen {
+    pub(super) fn figures(&self) -> MutexGuard<'_, Figures> {
+        // Counters stay usable whatever a panicking thread left in them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is counted where batches are handed over.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Since when the trainer waits.
+    pub(super) waiting: Option<Instant>,
+    pub(super) first_batch: Option<Duration>,
+    pub(super) wait: Clock,
+    pub(super) waits: WaitCounts,
+    pub(super) step: Clock,
+    pub(super) batches: u64,
+    pub(super) samples: u64,
+    pub(super) bad_samples: Vec<BadSample>,
+    pub(super) bad_here: u64,
+    /// What the first batch did until it came, and the late ones after it.
+    pub(super) first_parts: Vec<FirstBatchPart>,
+    pub(super) late: Lateness,
+    pub(super) gauges: Gauges,
+    /// The last report, once the stream is gone.
+    pub(super) last: Option<Box<Report>>,
+}
+
+impl Figures {
+    /// Together with what the threads tell.
+    pub(super) fn report(&self, facts: Facts) -> Report {
+        let Facts { elapsed, mut stages, requests, cache, autotune } = facts;
+        let bytes_read = stages.iter().find(|s| s.stage == Stage::Fetch).map_or(0, |s| s.bytes);
+        let (data_wait, step) = (self.wait.times(), self.step.times());
+        if let Some(stage) = stages.iter_mut().find(|s| s.stage == Stage::Yield) {
+            // The trainer is the last stage: it works during its step and starves while it waits.
+            stage.busy = step.sum.saturating_sub(data_wait.sum);
+            stage.starved = data_wait.sum;
+            stage.items = self.batches;
+            stage.calls = self.batches;
+            (stage.p50, stage.p99) = (step.p50, step.p99);
+        }
+        Report {
+            batches: self.batches,
+            samples: self.samples,
+            bytes_read,
+            elapsed,
+            first_batch: self.first_batch,
+            waiting: self.waiting.map(|since| since.elapsed()),
+            data_wait,
+            wait_buckets: self.waits.report(),
+            step,
+            stages,
+            first_batch_parts: self.first_parts.clone(),
+            late_batches: self.late.worst(),
+            late_causes: self.late.causes(),
+            queues: self.gauges.report(),
+            autotune,
+            requests,
+            cache,
+            bad_samples: self.bad_samples.clone(),
+            bad_sample_count: self.bad_here,
+        }
+    }
+}
+
+/// How full the queues were when the trainer asked.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    finished: Gauge,
+    ahead: Gauge,
+    jobs: Gauge,
+    encoded: Gauge,
+    /// The last look, which has the capacities.
+    last: Option<Levels>,
+}
+
+impl Gauges {
+    pub(super) fn look(&mut self, levels: Levels) {
+        self.finished.look(levels.finished.0);
+        self.ahead.look(levels.ahead.0);
+        self.jobs.look(levels.jobs);
+        levels.encoded.iter().for_each(|(level, _)| self.encoded.look(*level));
+        self.last = Some(levels);
+    }
+
+    fn report(&self) -> Vec<QueueReport> {
+        let Some(Levels { finished, ahead, encoded, .. }) = self.last else { return Vec::new() };
+        let encoded = encoded.map(|(_, most)| self.encoded.report("encoded", Some(most)));
+        let others = [
+            self.finished.report("finished", Some(finished.1)),
+            self.ahead.report("ahead", Some(ahead.1)),
+            self.jobs.report("jobs", None),
+        ];
+        others.into_iter().chain(encoded).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! What the operating system says of this process: processor time, memory, disk and network so far.
+
+#![forbid(unsafe_code)]
+
+use std::{fs, time::Duration};
+
+/// What this process used so far. `None` where the system does not say.
+///
+/// All but the memory are totals since the process, or for the network the machine, began: two of them, one later than the
+/// other, make a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// User and system time of all threads, those that are gone included.
+    pub cpu: Option<Duration>,
+    /// Physical memory now, bytes.
+    pub resident: Option<u64>,
+    /// The most physical memory it ever held, bytes.
+    pub peak: Option<u64>,
+    /// Bytes that had to come from a disk or a network file system: what the page cache had is not among them.
+    pub disk_read: Option<u64>,
+    /// Bytes that were sent towards a disk.
+    pub disk_written: Option<u64>,
+    /// Bytes that came over the interfaces of this process' network namespace, all its processes', without loopback.
+    pub received: Option<u64>,
+    /// Bytes that went out likewise.
+    pub sent: Option<u64>,
+    /// Bytes over loopback: a store or a proxy on the same machine.
+    pub loopback: Option<u64>,
+}
+
+/// Looks now. Four small reads in `/proc`, about 50 µs; nothing is told where there is none.
+///
+/// ```
+/// let usage = infeed::sys::process::usage();
+/// # #[cfg(target_os = "linux")]
+/// assert!(usage.resident <= usage.peak);
+/// ```
+#[must_use]
+pub fn usage() -> Usage {
+    let read = |path| fs::read_to_string(path).ok();
+    let (status, io) = (read("/proc/self/status").unwrap_or_default(), read("/proc/self/io").unwrap_or_default());
+    let net = read("/proc/self/net/dev").map(|text| traffic(&text));
+    Usage {
+        cpu: super::threads::process_cpu_time(),
+        resident: kib(&status, "VmRSS:"),
+        peak: kib(&status, "VmHWM:"),
+        disk_read: value(&io, "read_bytes:"),
+        disk_written: value(&io, "write_bytes:"),
+        received: net.map(|net| net.received),
+        sent: net.map(|net| net.sent),
+        loopback: net.map(|net| net.loopback),
+    }
+}
+
+/// The number behind a name at the beginning of a line.
+fn value(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Traffic {
+    received: u64,
+    sent: u64,
+    loopback: u64,
+}
+
+/// Sums of `/proc/net/dev`: a line for each interface, bytes received in the first column, sent in the ninth.
+fn traffic(text: &str) -> Traffic {
+    let mut sums = Traffic::default();
+    for line in text.lines() {
+        let Some((name, figures)) = line.split_once(':') else { continue };
+        let mut figures = figures.split_ascii_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(received)), Some(Ok(sent))) = (figures.next(), figures.nth(7)) else { continue };
+        if name.trim() == "lo" {
+            // Each byte is sent and received once.
+            sums.loopback = sums.loopback.saturating_add(received);
+        } else {
+            sums.received = sums.received.saturating_add(received);
+            sums.sent = sums.sent.saturating_add(sent);
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_summed_and_loopback_stands_apart() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    \
+            lo:  700       7    0    0    0     0          0         0      700       7    0    0    0     0       0          0\n  \
+            eth0:1000      10    0    0    0     0          0         0      200       2    0    0    0     0       0          0\n  \
+            eth1: 30       1    0    0    0     0          0         0        4       1    0    0    0     0       0          0\n\
+            broken: 1 2\n";
+        assert_eq!(traffic(text), Traffic { received: 1030, sent: 204, loopback: 700 });
+        assert_eq!(traffic(""), Traffic::default());
+    }
+
+    #[test]
+    fn values_are_found_by_their_name_at_the_beginning_of_a_line() {
+        let io = "rchar: 1\ncancelled_write_bytes: 9\nread_bytes: 4096\nwrite_bytes: 12\n";
+        assert_eq!((value(io, "read_bytes:"), value(io, "write_bytes:")), (Some(4096), Some(12)));
+        assert_eq!(value("read_bytes: many", "read_bytes:"), None);
+        let status = "VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!((kib(status, "VmHWM:"), kib(status, "VmRSS:")), (Some(2 << 20), Some(1 << 20)));
+        assert_eq!(kib("VmHWM:\t 99999999999999999999 kB", "VmHWM:"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_this_process_writes_is_counted() {
+        let before = usage();
+        assert!(before.cpu.is_some() && before.resident > Some(1 << 20));
+        let path = std::env::temp_dir().join(format!("infeed-usage-{}", std::process::id()));
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        fs::remove_file(&path).unwrap();
+        let after = usage();
+        assert!(after.cpu >= before.cpu && after.disk_written >= before.disk_written && after.sent >= before.sent);
+    }
+}
