@@ -20,8 +20,8 @@ const LADDER: [&[&str]; 10] = [
     &["codec"],
     &["engine"],
     &["loader"],
-    // What it writes comes out of a loader.
-    &["prepare"],
+    // What it writes comes out of a loader; what they tell, too.
+    &["prepare", "metrics"],
 ];
 
 /// Words that a room may use of its neighbour: (room, neighbour, words).

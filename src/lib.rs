@@ -54,7 +54,8 @@
 //! # Features
 //!
 //! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3", "volumes"]`; libraries take
-//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI, `prepare` writes shards. `cuda` looks for a GPU at run time and needs nothing
+//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI, `prepare` writes shards,
+//! `prometheus` and `otel` tell others where the time goes. `cuda` looks for a GPU at run time and needs nothing
 //! at build time.
 
 #![deny(unsafe_code)]
@@ -66,6 +67,8 @@ mod engine;
 mod error;
 mod fingerprint;
 mod loader;
+#[cfg(any(feature = "otel", feature = "prometheus"))]
+pub mod metrics;
 #[cfg(feature = "prepare")]
 pub mod prepare;
 mod random;

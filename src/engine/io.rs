@@ -76,7 +76,7 @@ impl Engine {
         Self::with_threads(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN))
     }
 
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.inner.handle.spawn(task).abort_handle()
     }
 }

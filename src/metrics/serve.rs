@@ -1,0 +1,190 @@
+//! A little HTTP server for scrapes.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener},
+    pin::pin,
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+
+use super::Metrics;
+use crate::{
+    engine::Engine,
+    error::{Error, ErrorKind, Result},
+};
+
+/// Scrapes take milliseconds; whoever is slower holds a place that others want.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at a time. Prometheus makes one.
+const CONNECTIONS: usize = 32;
+
+/// A server of [`Metrics`]; dropping it closes its address.
+#[derive(Debug)]
+#[must_use = "dropping it ends the server"]
+pub struct Server {
+    address: SocketAddr,
+    /// Its thread ends with it.
+    _engine: Engine,
+}
+
+impl Server {
+    /// Where it listens: with the port that was found, if 0 was asked for.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Metrics {
+    /// Answers `GET /metrics` at an address, on one thread of its own, whatever runtime the caller has. Port 0 takes any that
+    /// is free. Everybody who reaches the address may read: take `127.0.0.1`, or a network that you trust.
+    ///
+    /// # Errors
+    /// `Io` when the address is in use or not of this machine, `Denied` for a port that is not allowed, `OutOfMemory` when
+    /// the system gives no thread. The address is taken when this returns.
+    pub fn serve(&self, address: SocketAddr) -> Result<Server> {
+        let taken = |error: io::Error| {
+            let (kind, what, hint) = match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    (ErrorKind::Io, "is in use", "choose another port, or 0 for one that is free")
+                }
+                io::ErrorKind::PermissionDenied => {
+                    (ErrorKind::Denied, "is not allowed", "choose a port from 1024 on, or 0 for one that is free")
+                }
+                _ => {
+                    (ErrorKind::Io, "can't be listened at", "choose an address of this machine, such as 127.0.0.1:9464")
+                }
+            };
+            Error::new(kind, format!("metrics: {address} {what}")).with_source(error).hint(hint)
+        };
+        let listener = TcpListener::bind(address).map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
+        listener.set_nonblocking(true).map_err(taken)?;
+        let engine = Engine::start()?;
+        let metrics = self.clone();
+        engine.spawn(async move {
+            // It is registered with the thread's own runtime.
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => accept(listener, metrics).await,
+                Err(error) => tracing::warn!(%error, %address, "metrics are not served"),
+            }
+        });
+        Ok(Server { address, _engine: engine })
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
+    let mut connections = FuturesUnordered::new();
+    loop {
+        let room = connections.len() < CONNECTIONS;
+        let next = async {
+            match room {
+                true => listener.accept().await,
+                false => std::future::pending().await,
+            }
+        };
+        let mut next = pin!(next.fuse());
+        futures::select_biased! {
+            () = connections.select_next_some() => {}
+            accepted = next => match accepted {
+                Ok((stream, _)) => connections.push(connection(stream, metrics.clone())),
+                // No file handles left, or a connection that was gone again: neither is for ever.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, metrics: Metrics) {
+    let service = service_fn(|request| {
+        let answer = answer(&request, &metrics);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+    let served = http.serve_connection(TokioIo::new(stream), service);
+    // A client that breaks off is its own matter.
+    let _ = tokio::time::timeout(PATIENCE, served).await;
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+    let plain = |status, text: &'static str| {
+        let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response
+    };
+    match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            // hyper leaves the body out of answers to HEAD.
+            let mut response = Response::new(Full::new(metrics.render().into()));
+            let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        (&Method::GET | &Method::HEAD, "/") => plain(StatusCode::OK, "infeed: see /metrics\n"),
+        (&Method::GET | &Method::HEAD, _) => plain(StatusCode::NOT_FOUND, "not found: see /metrics\n"),
+        _ => {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+        thread,
+    };
+
+    use super::*;
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn the_server_answers_and_ends_with_its_handle() {
+        let server = Metrics::new().serve("127.0.0.1:0".parse().unwrap()).unwrap();
+        let get = |path: &str| ask(server.address(), &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        let told = get("/metrics");
+        assert!(told.starts_with("HTTP/1.1 200") && told.contains("infeed_build_info") && told.ends_with("# EOF\n"));
+        assert!(get("/").starts_with("HTTP/1.1 200") && get("/favicon.ico").starts_with("HTTP/1.1 404"));
+        let posted = ask(server.address(), "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+        let head = ask(server.address(), "HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200") && !head.contains("infeed_build_info"), "{head}");
+        assert!(ask(server.address(), "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+
+        let taken = Metrics::new().serve(server.address()).unwrap_err();
+        assert!(taken.to_string().contains("is in use; choose another port"), "{taken}");
+        let address = server.address();
+        drop(server);
+        // The thread ends on its own time.
+        let closed = (0..500).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            TcpStream::connect(address).is_err()
+        });
+        assert!(closed, "the address is given back");
+    }
+}
