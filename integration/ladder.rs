@@ -36,8 +36,9 @@ const TESTED_FROM_ABOVE: [(&str, &str); 1] = [
     ("sys", "tensor"),
 ];
 
-/// Files of the binary that look at the machine from a thread of their own while a run goes on. No data goes through it.
-const WATCHERS: [&str; 1] = ["bin/infeed/gpu.rs"];
+/// Files of the binary that look at the machine or at a run from a thread of their own while it goes on. No data goes
+/// through it.
+const WATCHERS: [&str; 3] = ["bin/infeed/gpu.rs", "bin/infeed/live/mod.rs", "bin/infeed/sampler.rs"];
 
 /// Paths that make threads, tasks or channels. `sync` types such as `Mutex` and `Semaphore` may stand anywhere.
 const CONCURRENCY: [&[&str]; 19] = [

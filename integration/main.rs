@@ -28,6 +28,8 @@ mod nvjpeg;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod on_gpu;
 mod order;
+#[cfg(feature = "otel")]
+mod otel;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod prepare;
@@ -44,3 +46,4 @@ mod support;
 mod tiff;
 #[cfg(feature = "volumes")]
 mod volumes;
+mod watch;

@@ -168,7 +168,7 @@ pub struct WaitBucket {
 
 /// Counts waits by length.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WaitCounts([u64; WaitCounts::BOUNDS.len()]);
+pub(crate) struct WaitCounts([u64; Self::BOUNDS.len()]);
 
 impl WaitCounts {
     /// Microseconds. From a hand-over between threads to a store that hangs, three to a factor of ten: quantiles read

@@ -1,6 +1,6 @@
 //! Arguments as typed. Values are parsed here; whether they fit together is for the commands to say.
 
-use std::{fmt, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use infeed::{CacheSpec, DType, Device, Layout, codec::Split, sampler::LastBatch};
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// Make a small dataset, stream it into a simulated trainer, and show what happened
     Demo,
     /// Stream a dataset for some epochs, printing a line per some batches and a summary
-    Run(Box<RunArgs>),
+    Run(Box<WatchedArgs>),
     /// Show where the time of a run goes: a table per stage, the first batch apart, each stage alone
     Profile(Box<ProfileArgs>),
     /// Run each combination of workers, batch size and more; find where more stops helping
@@ -40,6 +40,29 @@ pub(crate) enum Command {
     /// Remove the demo's folder when the demo is gone, however it ended
     #[command(hide = true)]
     SweepUp { dir: PathBuf },
+}
+
+/// A run, and who looks on.
+#[derive(Args, Debug)]
+pub(crate) struct WatchedArgs {
+    // First: headings of what follows would hold for it, too.
+    #[command(flatten)]
+    pub onlookers: OnlookerArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OnlookerArgs {
+    /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; q ends the run
+    #[arg(long)]
+    pub live: bool,
+    /// Answer Prometheus at this address under /metrics, such as 127.0.0.1:9464; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+    /// Go on answering for so long after the run, so that its last figures are scraped
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::parse_time, requires = "metrics")]
+    pub metrics_linger: Duration,
 }
 
 #[derive(Args, Debug)]
@@ -270,6 +293,9 @@ pub(crate) struct FixedArgs {
     /// Whether workers and prefetch that are on auto follow the run [default: on]
     #[arg(long, value_name = "HOW")]
     pub autotune: Option<OnOff>,
+    /// Whether the loader writes down where its time goes; off is there to measure what that costs [default: on]
+    #[arg(long, value_name = "HOW")]
+    pub accounting: Option<OnOff>,
     /// Host memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,
@@ -554,7 +580,7 @@ value_enum!(
     PixelsArg => DType { U8 => Self::U8, U16 => Self::U16, F32 => Self::F32 }
 );
 value_enum!(
-    /// `--autotune`
+    /// `--autotune`, `--accounting`
     OnOff => bool { On => true, Off => false }
 );
 value_enum!(

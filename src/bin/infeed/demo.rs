@@ -121,13 +121,13 @@ async fn run_step(url: &str, options: &[&str], lines: &mut Out, show: Option<&Ou
     }
     // One process, whatever launcher started us.
     let alone = ["--rank", "0", "--world-size", "1"];
-    run::run(&parse(url, &[options, &alone].concat())?, None, lines).await
+    run::run(&parse(url, &[options, &alone].concat())?, None, lines, &run::Onlookers::default()).await
 }
 
 fn parse(url: &str, options: &[&str]) -> Result<RunArgs, Failure> {
     let words = ["infeed", "run", url].into_iter().chain(options.iter().copied());
     match Cli::try_parse_from(words).map(|cli| cli.command) {
-        Ok(Some(args::Command::Run(args))) => Ok(*args),
+        Ok(Some(args::Command::Run(args))) => Ok(args.run),
         Ok(_) => Err(Failure::Failed("the demo's commands are broken; please report it".into())),
         Err(error) => Err(Failure::Failed(error.to_string())),
     }

@@ -3,7 +3,10 @@
 //! Its figures are of the whole GPU, other processes included.
 
 use std::{
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -34,8 +37,32 @@ const JPEG_ENGINES: [GpmMetricId; 8] = [
 /// Asks a GPU ten times a second, on a thread of its own, until [`finish`](Self::finish).
 #[derive(Debug)]
 pub(crate) struct GpuSampler {
+    latest: GpuEye,
     stop: Sender<()>,
     thread: JoinHandle<Option<GpuUse>>,
+}
+
+/// What was seen last, for those who look on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GpuEye(Arc<Mutex<Option<GpuNow>>>);
+
+impl GpuEye {
+    pub(crate) fn now(&self) -> Option<GpuNow> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, now: GpuNow) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
+
+/// A GPU at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct GpuNow {
+    /// Of 1.
+    pub utilisation: f64,
+    pub memory_used: u64,
+    pub memory_total: u64,
 }
 
 /// What a GPU did during a run. Shares are of 1.
@@ -69,6 +96,8 @@ impl GpuSampler {
     /// Starts on `cuda:index`, as infeed numbers GPUs. Costs the caller one thread's start; all else happens there.
     pub(crate) fn start(index: u32) -> Option<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
+        let latest = GpuEye::default();
+        let eye = latest.clone();
         let sample = move || {
             let gpu = infeed::devices().gpus.into_iter().find(|gpu| gpu.index == index)?;
             let nvml = Nvml::init().ok()?;
@@ -77,7 +106,7 @@ impl GpuSampler {
             let engines = device.gpm_sample().ok();
             let mut seen = Seen::default();
             loop {
-                seen.add(&device);
+                eye.set(seen.add(&device));
                 // Also ends when the run failed and nobody will ask.
                 if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -87,7 +116,12 @@ impl GpuSampler {
             Some(GpuUse { name: gpu.name, pci_bus_id, jpeg_engines, ..seen.mean()? })
         };
         let thread = thread::Builder::new().name("infeed-nvml".into()).spawn(sample).ok()?;
-        Some(Self { stop, thread })
+        Some(Self { latest, stop, thread })
+    }
+
+    /// What was seen last.
+    pub(crate) fn eye(&self) -> GpuEye {
+        self.latest.clone()
     }
 
     /// The figures up to now; `None` when NVML is missing or does not know the GPU.
@@ -110,13 +144,17 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, device: &Device<'_>) {
+    fn add(&mut self, device: &Device<'_>) -> GpuNow {
+        let mut now = GpuNow::default();
         if let Ok(memory) = device.memory_info() {
             self.memory_peak = self.memory_peak.max(memory.used);
             self.memory_total = memory.total;
+            (now.memory_used, now.memory_total) = (memory.used, memory.total);
         }
-        let Ok(busy) = device.utilization_rates() else { return };
+        let Ok(busy) = device.utilization_rates() else { return now };
+        now.utilisation = f64::from(busy.gpu) / 100.0;
         self.take(busy.gpu, busy.memory, device.decoder_utilization().ok().map(|decoder| decoder.utilization));
+        now
     }
 
     /// Percentages of one moment.

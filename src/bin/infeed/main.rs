@@ -9,13 +9,17 @@ mod failure;
 mod gpu;
 mod html;
 mod inspect;
+mod live;
 mod options;
+#[cfg(feature = "otel")]
+mod otel;
 mod out;
 mod prepare;
 mod process;
 mod profile;
 mod report;
 mod run;
+mod sampler;
 mod sheet;
 mod signals;
 mod stage;
@@ -33,6 +37,7 @@ use std::{
 };
 
 use clap::Parser;
+use infeed::metrics::Metrics;
 use tracing::Level;
 use tracing_subscriber::{
     EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -55,9 +60,9 @@ fn main() -> ExitCode {
     };
     // INFEED_LOG=debug shows decisions, trace each request. Bad samples are told by the commands themselves.
     let filter =
-        EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::batch=error"));
+        EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::assembly=error"));
     let colours = std::io::stderr().is_terminal();
-    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr).with_filter(filter);
+    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(live::LogLines).with_filter(filter);
     let command = cli.command.unwrap_or(Command::Demo);
     let trace = match &command {
         Command::Profile(args) => match args.trace.as_deref().map(Trace::create).transpose() {
@@ -67,11 +72,27 @@ fn main() -> ExitCode {
         _ => None,
     };
     let spans = trace.clone().map(|trace| trace.with_filter(Targets::new().with_target("infeed", Level::TRACE)));
-    tracing_subscriber::registry().with(words).with(spans).init();
+    let metrics = Metrics::new();
+    #[cfg(feature = "otel")]
+    let otel = match otel::Otel::from_env() {
+        Ok(otel) => otel,
+        Err(failure) => return failure.report(),
+    };
+    #[cfg(feature = "otel")]
+    otel.iter().for_each(|otel| otel.observe(&metrics));
+    let registry = tracing_subscriber::registry().with(words).with(spans);
+    // Epochs and batches; what is done for each of them is `profile --trace`'s.
+    #[cfg(feature = "otel")]
+    let registry = registry.with(
+        otel.as_ref()
+            .and_then(otel::Otel::layer)
+            .map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::DEBUG))),
+    );
+    registry.init();
 
     let done = match command {
         Command::Demo => on_runtime(demo::command()),
-        Command::Run(args) => on_runtime(run::command(*args)),
+        Command::Run(args) => on_runtime(run::command(*args, metrics)),
         Command::Profile(args) => on_runtime(profile::command(*args, trace.clone())),
         Command::Sweep(args) => on_runtime(sweep::command(*args)),
         Command::Doctor(args) => on_runtime(doctor::command(*args)),
@@ -81,6 +102,8 @@ fn main() -> ExitCode {
         Command::Synth(args) => synth::command(&args),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };
+    #[cfg(feature = "otel")]
+    otel.into_iter().for_each(otel::Otel::finish);
     // However the command ended: what was traced is kept whole.
     let traced = trace.map_or(Ok(()), |trace| trace.finish().map(drop));
     let done = done.and(traced);

@@ -43,6 +43,7 @@ pub(crate) fn loader_config(
     set_auto(&mut config.workers, swept.workers);
     set_auto(&mut config.prefetch, swept.prefetch);
     set(&mut config.autotune, args.autotune);
+    set(&mut config.accounting, args.accounting);
     set_auto(&mut config.memory_budget, args.memory_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.device_budget, args.device_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.streams, args.streams);

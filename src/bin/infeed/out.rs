@@ -11,7 +11,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, live};
 
 /// Writes one line to stderr. Nobody may be listening there, which is no reason to stop.
 pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
@@ -51,7 +51,8 @@ impl Out {
     /// Starts a bar of `len` steps; it draws on a terminal only.
     pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
         self.bar.finish_and_clear();
-        if self.silent {
+        // The view shows how far it is.
+        if self.silent || live::is_up() {
             return;
         }
         let style = ProgressStyle::with_template(template).expect("templates are literals");
@@ -73,6 +74,9 @@ impl Out {
         if self.quiet {
             return Ok(());
         }
+        if live::take_line(&line) {
+            return Ok(());
+        }
         self.bar.suspend(|| {
             if self.to_stderr {
                 to_stderr(format_args!("{line}"));
@@ -84,8 +88,9 @@ impl Out {
 
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
-        if !self.silent {
-            self.bar.suspend(|| to_stderr(format_args!("warning: {warning}")));
+        let warning = format_args!("warning: {warning}");
+        if !self.silent && !live::take_warning(&warning) {
+            self.bar.suspend(|| to_stderr(warning));
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::fs;
 
+use infeed::sys::process::usage;
+
 /// Clock ticks a second in `/proc`. `sysconf(_SC_CLK_TCK)` says so on every Linux we know; asking it takes unsafe code.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// User and system time of all threads so far, in seconds, to the nearest 10 ms.
+/// User and system time of all threads so far, in seconds.
 pub(crate) fn cpu_seconds() -> Option<f64> {
-    ticks(&fs::read_to_string("/proc/self/stat").ok()?).map(|ticks| ticks as f64 / TICKS_PER_SECOND)
+    usage().cpu.map(|cpu| cpu.as_secs_f64())
 }
 
 /// Processor time of one thread.
@@ -34,7 +36,7 @@ pub(crate) fn threads() -> Vec<ThreadTime> {
 
 /// The most physical memory this process ever held.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    high_water(&fs::read_to_string("/proc/self/status").ok()?)
+    usage().peak
 }
 
 /// The processor's name.
@@ -52,12 +54,6 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-fn high_water(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,11 +63,5 @@ mod tests {
         let stat = "42 (in) feed (x)) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 8 0";
         assert_eq!(ticks(stat), Some(200));
         assert_eq!(ticks("nonsense"), None);
-    }
-
-    #[test]
-    fn the_high_water_mark_is_in_bytes() {
-        assert_eq!(high_water("VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
-        assert_eq!(high_water("VmPeak:\t 9 kB\n"), None);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     out::{self, JsonTarget, Out},
     process::{self, ThreadTime},
     report::{self, RunReport, cause_words},
-    run,
+    run::{self, Onlookers},
     trace::Trace,
     units,
 };
@@ -90,7 +90,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     let dataset = args.run.dataset.apply(infeed::open(&args.run.url)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let before = process::threads();
-    let run = run::on(&args.run, &dataset, open_seconds, None, &mut out).await?;
+    let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &Onlookers::default()).await?;
     let threads = grown(&before, &run.threads);
     // What follows are other runs: they have no place in the trace.
     let traced = trace.as_ref().map(Trace::finish).transpose()?;

@@ -14,6 +14,7 @@ use crate::{
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
     process::ThreadTime,
+    sampler::Sampled,
     signals::Signal,
     units,
 };
@@ -70,6 +71,8 @@ pub(crate) struct RunReport {
     pub device: String,
     /// What that GPU did meanwhile.
     pub gpu: Option<GpuUse>,
+    /// What the system said of the process meanwhile; `None` with `--accounting off`.
+    pub sampled: Option<Sampled>,
     pub workers: Option<usize>,
     /// Everything that decided the run.
     pub config: Map<String, Value>,
@@ -239,6 +242,7 @@ impl RunReport {
         if let Some(gpu) = &self.gpu {
             rows.push(("GPU", gpu_words(gpu)));
         }
+        rows.extend(self.sampled.iter().flat_map(traffic_words));
         if self.bad_sample_count > 0 {
             rows.push(("bad samples", units::count(self.bad_sample_count)));
         }
@@ -363,6 +367,27 @@ fn cache_words(cache: &CacheReport) -> String {
     words
 }
 
+/// Disk and network, where there was something.
+pub(crate) fn traffic_words(sampled: &Sampled) -> Vec<(&'static str, String)> {
+    let part = |bytes: Option<u64>, most: Option<f64>, what: &str| {
+        let bytes = bytes.filter(|bytes| *bytes > 0)?;
+        let most = most.map_or(String::new(), |most| format!(" (at most {}/s)", units::size(most as u64)));
+        Some(format!("{} {what}{most}", units::size(bytes)))
+    };
+    let disk = [
+        part(sampled.disk_read_bytes, sampled.disk_read_max_bytes_per_second, "read"),
+        part(sampled.disk_written_bytes, sampled.disk_written_max_bytes_per_second, "written"),
+    ];
+    let network = [
+        part(sampled.network_received_bytes, sampled.network_received_max_bytes_per_second, "received"),
+        part(sampled.network_sent_bytes, sampled.network_sent_max_bytes_per_second, "sent"),
+        part(sampled.loopback_bytes, None, "over loopback"),
+    ];
+    let words = |parts: &[Option<String>]| parts.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+    let rows = [("disk", words(&disk)), ("network", words(&network))];
+    rows.into_iter().filter(|(_, words)| !words.is_empty()).collect()
+}
+
 fn gpu_words(gpu: &GpuUse) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let (mean, max) = (percent(gpu.utilisation_mean), percent(gpu.utilisation_max));
@@ -419,6 +444,17 @@ mod tests {
         assert_eq!(autotune_words(&tuned).as_deref(), Some("workers 8; nothing to change"));
         (tuned.prefetch.auto, tuned.prefetch.start, tuned.prefetch.now) = (true, 4, 4);
         assert_eq!(autotune_words(&tuned).as_deref(), Some("workers 8, prefetch 4; nothing to change"));
+    }
+
+    #[test]
+    fn disk_and_network_are_told_where_there_was_something() {
+        let mut sampled = Sampled { disk_read_bytes: Some(0), ..Sampled::default() };
+        assert!(traffic_words(&sampled).is_empty());
+        (sampled.disk_read_bytes, sampled.disk_read_max_bytes_per_second) = (Some(3 << 30), Some(1048576.0));
+        (sampled.disk_written_bytes, sampled.loopback_bytes) = (Some(1024), Some(2048));
+        let disk = "3.0 GiB read (at most 1.0 MiB/s), 1.0 KiB written";
+        let told = [("disk", disk.to_owned()), ("network", "2.0 KiB over loopback".to_owned())];
+        assert_eq!(traffic_words(&sampled), told);
     }
 
     #[test]

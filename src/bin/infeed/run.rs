@@ -9,6 +9,7 @@ use futures::StreamExt;
 use infeed::{
     Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder,
     codec::{DecodeIndex, Split},
+    metrics::Metrics,
     sampler::LoaderState,
 };
 use serde_json::{Map, Value, json};
@@ -16,20 +17,32 @@ use tracing::Instrument;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    args::RunArgs,
+    args::{RunArgs, WatchedArgs},
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
     gpu::GpuSampler,
-    html, options,
+    html,
+    live::{self, About, Live, Sights},
+    options,
     out::{self, JsonTarget, Out},
     process,
     report::{Requests, RunReport, Settled, TimeLine},
+    sampler::Sampler,
     signals::{Signal, Signals},
     state::{self, StateFile},
+    units,
 };
 
-/// `infeed run`.
-pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
+/// Who looks on while a run lasts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Onlookers {
+    live: bool,
+    metrics: Metrics,
+}
+
+/// `infeed run`. `metrics` are those that are exported elsewhere, too.
+pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), Failure> {
+    let WatchedArgs { onlookers: watching, run: args } = args;
     let mut out = Out::new(args.json.as_ref());
     // An hour of work must not end in a path that can't be written.
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
@@ -37,22 +50,47 @@ pub(crate) async fn command(args: RunArgs) -> Result<(), Failure> {
     args.html.as_deref().map_or(Ok(()), out::check_writable)?;
     args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
-    let report = run(&args, from, &mut out).await?;
+    // And neither in an address that was taken.
+    let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
+    if let Some(server) = &server {
+        out::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
+    }
+    let mut onlookers = Onlookers { live: watching.live, metrics };
+    if let Err(why) = live::possible()
+        && watching.live
+    {
+        out::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
+        onlookers.live = false;
+    }
+    let report = run(&args, from, &mut out, &onlookers).await?;
     out.line(format_args!("\n{}", report.table()))?;
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
+    if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            _ = signals.next() => {}
+            () = tokio::time::sleep(watching.metrics_linger) => {}
+        }
+    }
     match report.stopped {
         None => Ok(()),
+        Some(Signal::Quit) => Ok(()),
         Some(signal) if args.state.is_some() => Err(Failure::Stopped(signal, "go on with --resume and the state file")),
         Some(signal) => Err(Failure::Stopped(signal, "with --state it could go on later")),
     }
 }
 
 /// Opens, builds, streams; gives the figures.
-pub(crate) async fn run(args: &RunArgs, from: Option<StateFile>, out: &mut Out) -> Result<RunReport, Failure> {
+pub(crate) async fn run(
+    args: &RunArgs,
+    from: Option<StateFile>,
+    out: &mut Out,
+    onlookers: &Onlookers,
+) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
-    on(args, &dataset, start.elapsed().as_secs_f64(), from, out).await
+    on(args, &dataset, start.elapsed().as_secs_f64(), from, out, onlookers).await
 }
 
 /// Builds and streams a dataset that was opened already.
@@ -62,6 +100,7 @@ pub(crate) async fn on(
     open_seconds: f64,
     from: Option<StateFile>,
     out: &mut Out,
+    onlookers: &Onlookers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let (config, transform_name) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
@@ -91,6 +130,7 @@ pub(crate) async fn on(
         Some(Device::Cuda(index)) => GpuSampler::start(index),
         _ => None,
     };
+    let sampler = (loader.config().accounting || onlookers.live).then(Sampler::start);
     let (cpu, start) = (process::cpu_seconds(), Instant::now());
     let (stream, step_offset) = match &from {
         Some(from) => {
@@ -98,6 +138,27 @@ pub(crate) async fn on(
             (loader.resume_until(&from.state, args.epochs)?, (from.state.epoch, from.state.position / stride))
         }
         None => (loader.epochs(0..args.epochs), (0, 0)),
+    };
+    onlookers.metrics.watch("run", stream.monitor());
+    let signals = Signals::new()?;
+    let live = match (onlookers.live, &sampler) {
+        (true, Some(sampler)) => {
+            let config = loader.config();
+            let (records, device) = (units::count(dataset.len()), config.device.unwrap_or_default());
+            let about = About {
+                url: args.url.clone(),
+                what: format!("{}, {records} records, {device}, batch {}", dataset.format(), config.batch_size),
+                batches_per_epoch: loader.batches_per_epoch(),
+                epochs: args.epochs,
+                done_before: step_offset.0 * loader.batches_per_epoch() + step_offset.1,
+                wanted: args.max_batches.unwrap_or(u64::MAX),
+            };
+            let gpu = gpu.as_ref().map(GpuSampler::eye);
+            let sights = Sights { about, monitor: stream.monitor(), process: sampler.eye(), gpu };
+            let live = Live::start(sights, signals.keys());
+            live.inspect_err(|error| out.warn(format_args!("--live: no view on this terminal: {error}"))).ok()
+        }
+        _ => None,
     };
     let samples_before = from.as_ref().filter(|from| from.rank == rank).map_or(0, |from| from.samples);
     let mut trainer = Trainer {
@@ -114,7 +175,7 @@ pub(crate) async fn on(
         batches: 0,
         samples: 0,
         batches_wanted: args.max_batches.unwrap_or(u64::MAX),
-        signals: Signals::new()?,
+        signals,
         stopped: None,
         line: TimeLine::default(),
         first: None,
@@ -122,12 +183,15 @@ pub(crate) async fn on(
         settled: None,
     };
     let trained = trainer.train(stream).await;
+    // From here on words go to the terminal as ever, those of a failure first of all.
+    drop(live);
     // Also when the run failed: what was learned is true.
     index.as_ref().zip(args.decode_index.as_deref()).map_or(Ok(()), |(index, path)| index.save(path))?;
     let stream = trained?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
     let gpu = gpu.and_then(GpuSampler::finish);
+    let sampled = sampler.map(Sampler::finish);
     // Now, while the loader's threads are there.
     let threads = process::threads();
 
@@ -172,6 +236,7 @@ pub(crate) async fn on(
         stopped: trainer.stopped,
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
+        sampled,
         workers: loader.config().workers,
         config,
     })

@@ -1,6 +1,12 @@
 //! The signals that ask a run to end: a terminal's Ctrl-C, and what schedulers send before they take a machine away.
+//! While a live view holds the terminal its keys take their place.
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
 
 /// Why a run was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +15,8 @@ pub(crate) enum Signal {
     Interrupt,
     /// SIGTERM: spot instances, SageMaker, Slurm, Kubernetes.
     Terminate,
+    /// The key `q` of the live view.
+    Quit,
 }
 
 impl Signal {
@@ -16,14 +24,39 @@ impl Signal {
         match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Quit => "the key q",
         }
     }
 
-    /// What shells report for a process that the signal ended.
+    /// What shells report for a process that the signal ended; whoever presses a key is not told of a failure.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
             Self::Terminate => 143,
+            Self::Quit => 0,
+        }
+    }
+}
+
+/// The last key that ends a run, until somebody takes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys(Arc<(Mutex<Option<Signal>>, Notify)>);
+
+impl Keys {
+    pub(crate) fn press(&self, signal: Signal) {
+        let (pressed, told) = &*self.0;
+        *pressed.lock().unwrap_or_else(PoisonError::into_inner) = Some(signal);
+        told.notify_one();
+    }
+
+    /// Waits for one. Cancel safe: what was pressed stays.
+    async fn next(&self) -> Signal {
+        let (pressed, told) = &*self.0;
+        loop {
+            if let Some(signal) = pressed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return signal;
+            }
+            told.notified().await;
         }
     }
 }
@@ -31,6 +64,7 @@ impl Signal {
 /// Takes the signals over from the system, for good.
 #[derive(Debug)]
 pub(crate) struct Signals {
+    keys: Keys,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -41,7 +75,8 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { keys: Keys::default(), interrupt, terminate })
     }
 
     /// Waits for one. Cancel safe.
@@ -49,6 +84,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::Interrupt,
             _ = self.terminate.recv() => Signal::Terminate,
+            key = self.keys.next() => key,
         }
     }
 }
@@ -56,15 +92,27 @@ impl Signals {
 #[cfg(not(unix))]
 impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {})
+        Ok(Self { keys: Keys::default() })
     }
 
     /// Waits for one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
-        // Without a console there is no Ctrl-C to come.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+        let console = async {
+            // Without a console there is no Ctrl-C to come.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = console => Signal::Interrupt,
+            key = self.keys.next() => key,
         }
-        Signal::Interrupt
+    }
+}
+
+impl Signals {
+    /// Where keys go.
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys.clone()
     }
 }

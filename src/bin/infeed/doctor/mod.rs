@@ -24,7 +24,7 @@ use crate::{
     html, options,
     out::{self, JsonTarget, Out},
     report::{self, RunReport, cause_words},
-    run,
+    run::{self, Onlookers},
     signals::Signals,
     units,
 };
@@ -135,7 +135,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
 
 /// A run whose lines nobody wants.
 async fn trial(args: &RunArgs, dataset: &Arc<dyn Dataset>, open_seconds: f64) -> Result<RunReport, Failure> {
-    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent()).await?;
+    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &Onlookers::default()).await?;
     match report.stopped {
         Some(signal) => Err(Failure::Stopped(signal, "there is no verdict without all runs")),
         None => Ok(report),

@@ -32,6 +32,32 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
+/// Lines over the time of the run; `None` when there is nothing to draw.
+pub(super) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
+    let end = most(lines.iter().flat_map(|(_, line)| line.iter().map(|(at, _)| *at)));
+    let top = most(lines.iter().flat_map(|(_, line)| line.iter().map(|(_, value)| *value))) * 1.05;
+    // One point is no line.
+    if top <= 0.0 || lines.iter().all(|(_, line)| line.len() < 2) {
+        return None;
+    }
+    draw(900, 220, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..end.max(1e-6), 0.0..top)?;
+        chart.configure_mesh().disable_mesh().x_desc("seconds since the start").y_desc(unit).draw()?;
+        for ((name, line), color) in lines.iter().zip(LINES) {
+            chart
+                .draw_series(LineSeries::new(line.iter().copied(), color.stroke_width(1)))?
+                .label(*name)
+                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2)));
+        }
+        chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).draw()?;
+        Ok(())
+    })
+}
+
 /// Step and wait of each batch over the time of the run.
 pub(super) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
     let end = most(steps.iter().map(|[at, ..]| *at));

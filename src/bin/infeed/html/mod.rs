@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::{
     doctor::DoctorReport,
     profile::ProfileReport,
-    report::{RunReport, autotune_words, cause_words},
+    report::{RunReport, autotune_words, cause_words, traffic_words},
+    sampler::Moment,
     sweep::{Cell, Settings, SweepReport},
     units,
 };
@@ -176,6 +177,28 @@ fn run_parts(page: &mut Page, run: &RunReport) {
     }
     page.heading("Time line").words("Each batch: the whole step, and how much of it was spent waiting for data.");
     page.figure(charts::time_line(&run.line.steps));
+    if let Some(sampled) = &run.sampled {
+        page.heading("Processor, disk and network");
+        let rows = sampled.cores_mean.zip(sampled.cores_max);
+        let rows = rows.map(|(mean, max)| ("cores busy", format!("{mean:.2} on average, at most {max:.2}")));
+        let rows = rows.into_iter().chain(traffic_words(sampled)).map(|(name, words)| vec![name.to_owned(), words]);
+        page.table(&[], &rows.collect::<Vec<_>>());
+        let pick = |pick: fn(&Moment) -> Option<f64>| -> Vec<(f64, f64)> {
+            sampled.line.iter().filter_map(|moment| Some((moment.at, pick(moment)?))).collect()
+        };
+        page.figure(charts::over_time("cores", &[("cores busy", pick(|moment| moment.cores))]));
+        const MIB: f64 = 1_048_576.0;
+        let rates = [
+            ("disk read", pick(|moment| moment.disk_read.map(|rate| rate / MIB))),
+            ("disk written", pick(|moment| moment.disk_written.map(|rate| rate / MIB))),
+            ("received", pick(|moment| moment.received.map(|rate| rate / MIB))),
+            ("sent", pick(|moment| moment.sent.map(|rate| rate / MIB))),
+            ("loopback", pick(|moment| moment.loopback.map(|rate| rate / MIB))),
+        ];
+        // Lines along the bottom say nothing.
+        let moved: Vec<_> = rates.into_iter().filter(|(_, line)| line.iter().any(|(_, rate)| *rate > 0.01)).collect();
+        page.figure(charts::over_time("MiB/s", &moved));
+    }
     page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
     page.heading("Stages").words("Seconds summed over threads: at work, without input, without room.");
     let stages: Vec<_> = run.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();

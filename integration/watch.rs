@@ -1,0 +1,376 @@
+//! Those who look on: the live view, Prometheus, OpenTelemetry. None of them changes a run.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// A test that needs it has hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DATA: &str = "synthetic://?count=640&height=8&width=8&classes=10";
+
+fn infeed() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
+    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("the report was written")).expect("it is one JSON document")
+}
+
+fn wait(child: &mut Child) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("the child is ours") {
+            return status;
+        }
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("the run does not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+// ---- the live view
+
+const ENTERED: &str = "\u{1b}[?1049h";
+const LEFT: &str = "\u{1b}[?1049l";
+
+/// Runs in a pseudo terminal of 100 x 40; `keys` are typed once the view shows a batch. `None`: there is no `script` here.
+fn in_terminal(args: &str, keys: &[u8]) -> Option<(ExitStatus, String)> {
+    // One at a time: they draw and wait in real time.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let there = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no `script` here that gives a pseudo terminal");
+        return None;
+    }
+    let line = format!("stty cols 100 rows 40; exec {} {args}", env!("CARGO_BIN_EXE_infeed"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env_clear()
+        .env("PATH", path)
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm-256color")
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("script starts");
+    let mut screen = child.stdout.take().expect("piped");
+    let (seen, came) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let (mut all, mut part, mut up) = (Vec::new(), [0; 4096], false);
+        while let Ok(n @ 1..) = screen.read(&mut part) {
+            all.extend_from_slice(&part[..n]);
+            if !up && text(&all).contains("epoch 0 [") {
+                up = true;
+                let _ = seen.send(());
+            }
+        }
+        text(&all)
+    });
+    let mut keyboard = child.stdin.take().expect("piped");
+    if !keys.is_empty() {
+        came.recv_timeout(PATIENCE).expect("the view comes up");
+        keyboard.write_all(keys).expect("script reads");
+    }
+    let status = wait(&mut child);
+    drop(keyboard);
+    Some((status, reader.join().expect("the reader does not panic")))
+}
+
+/// The last picture of the view: what a terminal shows when text is written at places, colours left out.
+fn picture(screen: &str) -> String {
+    let view = screen.split_once(ENTERED).and_then(|(_, view)| view.split_once(LEFT)).expect("entered and left").0;
+    let mut cells = vec![vec![' '; 100]; 40];
+    let (mut row, mut column, mut chars) = (0, 0, view.chars());
+    while let Some(c) = chars.next() {
+        if c != '\u{1b}' {
+            if let Some(cell) = cells.get_mut(row).and_then(|row: &mut Vec<char>| row.get_mut(column)) {
+                *cell = c;
+            }
+            column += 1;
+            continue;
+        }
+        // ESC [ parameters letter
+        let order: String = chars.by_ref().take_while(|c| !c.is_ascii_alphabetic() || *c == '[').collect();
+        let rest = view.len() - chars.as_str().len();
+        match view[..rest].chars().last() {
+            Some('H') => {
+                let place: Vec<usize> = order[1..].split(';').map(|n| n.parse().unwrap_or(1)).collect();
+                (row, column) = (place[0] - 1, place.get(1).map_or(0, |n| n - 1));
+            }
+            Some('J') => cells.iter_mut().for_each(|row| row.fill(' ')),
+            _ => {}
+        }
+    }
+    let rows = cells.into_iter().map(|row| row.into_iter().collect::<String>().trim_end().to_owned());
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+/// What stands on the screen after the view was left.
+fn after(screen: &str) -> &str {
+    assert_eq!((screen.matches(ENTERED).count(), screen.matches(LEFT).count()), (1, 1), "{screen}");
+    let (view, after) = screen.split_once(LEFT).expect("the view was left");
+    assert!(view.contains(ENTERED) && after.contains("\u{1b}[?25h"), "the cursor is shown again: {screen}");
+    after
+}
+
+#[test]
+fn a_live_run_ends_with_its_summary_on_a_terminal_that_was_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("run.json");
+    let args = format!("run '{DATA}' --batch-size 64 --step-time 60ms --live --json {}", report.display());
+    let Some((status, screen)) = in_terminal(&args, b"") else { return };
+    assert!(status.success(), "{screen}");
+    let after = after(&screen);
+    assert!(after.contains("640 samples in 10 batches") && !after.contains("Epoch [0]"), "{after}");
+    let shown = picture(&screen);
+    for words in ["samples/s", "waiting", "stages", "queues", "process", "epoch 0 [", "q ends it"] {
+        assert!(shown.contains(words), "{words} is missing:\n{shown}");
+    }
+    assert_eq!(json(&report)["samples"], 640);
+}
+
+#[test]
+fn q_and_ctrl_c_end_a_live_run_with_its_state_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, report) = (dir.path().join("state.json"), dir.path().join("run.json"));
+    let whole = infeed()
+        .args(["run", DATA, "--checksum", "--shuffle", "3", "--batch-size", "16", "--json", "-"])
+        .output()
+        .unwrap();
+    let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    let options = "--checksum --shuffle 3 --batch-size 16";
+    for (key, code, words) in [(&b"q"[..], 0, "640 records"), (b"\x03", 130, "stopped by SIGINT")] {
+        let args = format!("run '{DATA}' {options} --step-time 100ms --live --state {}", state.display());
+        let Some((status, screen)) = in_terminal(&args, key) else { return };
+        assert_eq!(status.code(), Some(code), "{screen}");
+        assert!(after(&screen).contains(words), "{screen}");
+        let mut rest = infeed();
+        rest.args(["run", DATA]).args(options.split(' ')).arg("--resume").arg(&state).arg("--json").arg(&report);
+        let rest = rest.output().unwrap();
+        assert!(rest.status.success(), "{}", text(&rest.stderr));
+        let rest = json(&report);
+        assert!(rest["samples"].as_u64().is_some_and(|left| left > 0 && left < 640), "{}", rest["samples"]);
+        assert_eq!(rest["checksum"], whole["checksum"]);
+    }
+}
+
+#[test]
+fn an_error_is_told_on_a_terminal_that_was_given_back_and_so_are_warnings() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = dir.path().join("photos");
+    let made = infeed().args(["synth", "imagenet"]).arg(&photos).args(["--count", "24", "--classes", "2"]).output();
+    assert!(made.unwrap().status.success());
+    let mut files: Vec<_> = fs::read_dir(photos.join("train")).or_else(|_| fs::read_dir(&photos)).unwrap().collect();
+    let class = loop {
+        let path = files.pop().expect("there is a class").unwrap().path();
+        if path.is_dir() {
+            break path;
+        }
+    };
+    let broken = fs::read_dir(class).unwrap().next().unwrap().unwrap().path();
+    fs::write(&broken, b"\xff\xd8\xff not a picture").unwrap();
+    let url = photos.display();
+    let common = format!("run {url} --batch-size 4 --epochs 2 --step-time 100ms --live --on-bad-sample");
+    let Some((status, screen)) = in_terminal(&format!("{common} stop"), b"") else { return };
+    assert_eq!(status.code(), Some(1), "{screen}");
+    assert!(after(&screen).contains("error: "), "{screen}");
+    let (status, screen) = in_terminal(&format!("{common} skip"), b"").expect("it was there before");
+    assert!(status.success(), "{screen}");
+    assert!(after(&screen).contains("warning: bad sample in epoch 0"), "{screen}");
+    assert!(picture(&screen).contains("1 bad sample"), "{}", picture(&screen));
+}
+
+#[test]
+fn without_a_terminal_there_are_the_usual_lines() {
+    let told = infeed().args(["run", DATA, "--batch-size", "64", "--live"]).output().unwrap();
+    let (words, warnings) = (text(&told.stdout), text(&told.stderr));
+    assert!(told.status.success() && words.contains("Epoch [0][10/10]") && words.contains("640 samples"), "{words}");
+    assert!(warnings.contains("--live: stdout is not a terminal, so the usual lines follow"), "{warnings}");
+    assert!(!words.contains('\u{1b}') && !warnings.contains('\u{1b}'), "{words}{warnings}");
+}
+
+// ---- Prometheus
+
+/// Starts a run that serves; gives it with its address.
+fn serving(args: &[&str]) -> (Child, SocketAddr, BufReader<std::process::ChildStderr>) {
+    let mut child = infeed()
+        .args(args)
+        .args(["--metrics", "127.0.0.1:0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("stderr is text");
+    let address = line.trim().strip_prefix("metrics: http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let address = address.unwrap_or_else(|| panic!("no address in {line:?}")).parse().expect("an address");
+    (child, address, lines)
+}
+
+fn scrape(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: infeed\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer is text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("openmetrics-text"), "{head}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    body.to_owned()
+}
+
+/// Values by series, `loader` and `rank` left out of the labels after a look at them.
+fn series(body: &str) -> HashMap<String, f64> {
+    let mut all = HashMap::new();
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("name and value");
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number in {line:?}"));
+        assert!(value.is_finite() && value >= 0.0, "{line}");
+        let name = match name.contains("loader=") {
+            true => {
+                assert!(name.contains("loader=\"run\",rank=\"1\""), "{line}");
+                let labels = "loader=\"run\",rank=\"1\"";
+                let name = name.replace(&format!("{{{labels}}}"), "").replace(&format!(",{labels}}}"), "}");
+                name.replace(&format!("{labels},"), "")
+            }
+            false => name.to_owned(),
+        };
+        assert!(all.insert(name, value).is_none(), "{line} comes twice");
+    }
+    all
+}
+
+#[test]
+fn what_prometheus_scrapes_is_what_the_report_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("run.json");
+    let (mut child, address, _lines) = serving(&[
+        "run",
+        DATA,
+        "--batch-size",
+        "16",
+        "--epochs",
+        "2",
+        "--rank",
+        "1",
+        "--world-size",
+        "2",
+        "--step-time",
+        "5ms",
+        "--metrics-linger",
+        "5min",
+        "--json",
+        report.to_str().unwrap(),
+    ]);
+    // Counts never fall while it runs.
+    let (began, mut last) = (Instant::now(), 0.0);
+    while !report.exists() {
+        assert!(began.elapsed() < PATIENCE, "the run does not end");
+        // The server is there before the stream.
+        let samples = series(&scrape(address)).get("infeed_samples_total").copied().unwrap_or_default();
+        assert!(samples >= last, "{samples} after {last}");
+        last = samples;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (told, report) = (series(&scrape(address)), json(&report));
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
+    for (name, key) in [
+        ("infeed_samples_total", "samples"),
+        ("infeed_batches_total", "batches"),
+        ("infeed_bytes_read_total", "bytes_read"),
+        ("infeed_bad_samples_total", "bad_sample_count"),
+        ("infeed_first_batch_seconds", "first_batch_seconds"),
+    ] {
+        assert_eq!(told[name], number(&report[key]), "{name}");
+    }
+    assert_eq!((told["infeed_samples_total"], told["infeed_batches_total"]), (640.0, 40.0));
+    let near = |name: &str, want: f64| assert!((told[name] - want).abs() < 1e-6 + want * 1e-9, "{name}: {want}");
+    near("infeed_data_wait_seconds_sum", number(&report["data_wait"]["sum"]));
+    near("infeed_step_seconds_total", number(&report["step"]["sum"]));
+    for stage in report["stages"].as_array().expect("a list") {
+        let name = stage["name"].as_str().unwrap();
+        for (metric, key) in [("busy", "busy"), ("starved", "starved"), ("blocked", "blocked"), ("cpu", "cpu")] {
+            near(&format!("infeed_stage_{metric}_seconds_total{{stage=\"{name}\"}}"), number(&stage[key]));
+        }
+        near(&format!("infeed_stage_items_total{{stage=\"{name}\"}}"), number(&stage["items"]));
+    }
+    for cause in report["late_causes"].as_array().expect("a list") {
+        let name = format!("infeed_late_batches_total{{cause=\"{}\"}}", cause["cause"].as_str().unwrap());
+        assert_eq!(told[&name], number(&cause["batches"]), "{name}");
+    }
+    // All waits but the first are in the histogram, and it is cumulative.
+    assert_eq!(told["infeed_data_wait_seconds_count"], 39.0);
+    assert_eq!(told["infeed_data_wait_seconds_bucket{le=\"+Inf\"}"], 39.0);
+    assert!(
+        told["infeed_data_wait_seconds_bucket{le=\"0.001\"}"] <= told["infeed_data_wait_seconds_bucket{le=\"1.0\"}"]
+    );
+    assert!(told.contains_key("infeed_queue_level{queue=\"finished\"}") && told.contains_key("infeed_workers"));
+    #[cfg(target_os = "linux")]
+    assert!(told["infeed_memory_resident_bytes"] > 1e6 && told["infeed_cpu_seconds_total"] > 0.0);
+    // It would go on answering for minutes, and ends at once when asked to.
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill is there").success());
+    assert!(wait(&mut child).success());
+}
+
+#[test]
+fn an_address_that_is_taken_is_known_before_the_run() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let told = infeed().args(["run", DATA, "--metrics", &address]).output().unwrap();
+    let words = text(&told.stderr);
+    assert_eq!((told.status.code(), text(&told.stdout).as_str()), (Some(1), ""), "{words}");
+    assert!(words.contains(&format!("{address} is in use; choose another port")), "{words}");
+    let told = infeed().args(["run", DATA, "--metrics", "9464"]).output().unwrap();
+    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stderr));
+}
+
+// ---- accounting
+
+#[test]
+fn accounting_can_be_turned_off_and_changes_no_byte() {
+    let report = |more: &[&str]| -> Value {
+        let args = [&["run", DATA, "--batch-size", "16", "--checksum", "--json", "-"], more].concat();
+        let told: Output = infeed().args(args).output().unwrap();
+        assert!(told.status.success(), "{}", text(&told.stderr));
+        serde_json::from_slice(&told.stdout).unwrap()
+    };
+    for more in [&[][..], &["--workers", "2", "--prefetch", "2"]] {
+        let (on, off) = (report(more), report(&[more, &["--accounting", "off"]].concat()));
+        for key in ["checksum", "samples", "batches"] {
+            assert_eq!(on[key], off[key], "{key}");
+        }
+        assert!(on["data_wait"]["sum"].as_f64() > Some(0.0) && !on["queues"].as_array().unwrap().is_empty());
+        assert!(on["stages"].as_array().unwrap().iter().any(|stage| stage["busy"].as_f64() > Some(0.0)));
+        assert_eq!((off["data_wait"]["sum"].as_f64(), off["au"].as_f64()), (Some(0.0), None));
+        for key in ["stages", "queues", "late_batches", "first_batch_parts"] {
+            assert_eq!(off[key], Value::Array(Vec::new()), "{key}");
+        }
+        assert!(off["sampled"].is_null() && (on["sampled"].is_object()), "{}", on["sampled"]);
+        assert_eq!(
+            (on["config"]["accounting"].as_bool(), off["config"]["accounting"].as_bool()),
+            (Some(true), Some(false))
+        );
+    }
+}

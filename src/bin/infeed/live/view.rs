@@ -1,0 +1,300 @@
+//! From reports to what is shown: rates over the last seconds, words, shares.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use infeed::{LateBatch, Report, Stage};
+
+use crate::{
+    gpu::GpuNow,
+    report::{autotune_words, cause_words},
+    sampler::Moment,
+    units,
+};
+
+/// What `now` means.
+const WINDOW: Duration = Duration::from_secs(2);
+/// Moments of the curve of waits.
+const CURVE: usize = 240;
+
+/// What does not change while a run lasts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub url: String,
+    pub what: String,
+    pub batches_per_epoch: u64,
+    pub epochs: u64,
+    /// Batches of the run that were done before it went on.
+    pub done_before: u64,
+    /// Batches of this run, if it ends before its epochs do.
+    pub wanted: u64,
+}
+
+/// A rate over the last seconds and over the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rate {
+    pub(super) now: f64,
+    pub(super) mean: f64,
+}
+
+/// Threads at work, without input, without room.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct StageBar {
+    pub(super) name: &'static str,
+    pub(super) busy: f64,
+    pub(super) starved: f64,
+    pub(super) blocked: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct QueueBar {
+    pub(super) name: &'static str,
+    pub(super) level: String,
+    pub(super) capacity: Option<String>,
+    /// Of 1, where there is a capacity.
+    pub(super) fill: Option<f64>,
+}
+
+/// One picture.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    pub(super) url: String,
+    pub(super) what: String,
+    pub(super) elapsed: f64,
+    /// `epoch 2 [37/391]`
+    pub(super) place: String,
+    /// Of 1.
+    pub(super) done: f64,
+    pub(super) left: Option<f64>,
+    pub(super) samples: Rate,
+    pub(super) bytes: Rate,
+    /// p50, p99, longest.
+    pub(super) waits: [f64; 3],
+    /// Share of the time.
+    pub(super) waiting: Rate,
+    /// For how long by now.
+    pub(super) waits_now: Option<f64>,
+    /// Shares of the time, the latest last.
+    pub(super) curve: Vec<f64>,
+    pub(super) stages: Vec<StageBar>,
+    pub(super) queues: Vec<QueueBar>,
+    /// Name and words.
+    pub(super) machine: Vec<(&'static str, String)>,
+    pub(super) late: Vec<String>,
+    pub(super) tuned: Vec<String>,
+    pub(super) bad: u64,
+    pub(super) lines: Vec<String>,
+}
+
+/// Totals at one moment.
+#[derive(Debug)]
+struct Totals {
+    at: Instant,
+    samples: u64,
+    bytes: u64,
+    waited: f64,
+    /// Busy, starved, blocked.
+    stages: Vec<[f64; 3]>,
+}
+
+/// What was seen until now.
+#[derive(Debug)]
+pub(super) struct History {
+    about: About,
+    totals: VecDeque<Totals>,
+    curve: VecDeque<f64>,
+}
+
+impl History {
+    pub(super) fn new(about: About) -> Self {
+        Self { about, totals: VecDeque::new(), curve: VecDeque::new() }
+    }
+
+    /// The next picture.
+    pub(super) fn look(&mut self, report: &Report, now: &Moment, gpu: Option<GpuNow>, lines: Vec<String>) -> View {
+        let waits_now = report.waiting.map(|time| time.as_secs_f64());
+        let stage = |s: &infeed::StageReport| [s.busy, s.starved, s.blocked].map(|time| time.as_secs_f64());
+        let totals = Totals {
+            at: Instant::now(),
+            samples: report.samples,
+            bytes: report.bytes_read,
+            // The first batch's wait is the start of everything; a wait that lasts counts so far.
+            waited: report.data_wait.sum.as_secs_f64() + waits_now.filter(|_| report.batches > 0).unwrap_or(0.0),
+            stages: report.stages.iter().map(stage).collect(),
+        };
+        if let Some(last) = self.totals.back() {
+            let seconds = (totals.at - last.at).as_secs_f64();
+            if self.curve.len() == CURVE {
+                self.curve.pop_front();
+            }
+            self.curve.push_back(share(totals.waited - last.waited, seconds));
+        }
+        self.totals.push_back(totals);
+        while self.totals.len() > 2 && self.totals[self.totals.len() - 1].at - self.totals[1].at >= WINDOW {
+            self.totals.pop_front();
+        }
+        let (Some(first), Some(last)) = (self.totals.front(), self.totals.back()) else { return View::default() };
+        let seconds = (last.at - first.at).as_secs_f64();
+        let elapsed = report.elapsed.as_secs_f64();
+        let rate = |was: u64, is: u64| Rate {
+            now: if seconds > 0.0 { is.saturating_sub(was) as f64 / seconds } else { 0.0 },
+            mean: is as f64 / elapsed.max(f64::MIN_POSITIVE),
+        };
+        let About { url, what, batches_per_epoch, epochs, done_before, wanted } = &self.about;
+        let in_all = (batches_per_epoch * epochs).saturating_sub(*done_before).min(*wanted);
+        let place = (done_before + report.batches).saturating_sub(1);
+        let each = (*batches_per_epoch).max(1);
+        let done = report.batches as f64 / in_all.max(1) as f64;
+        // Not from the first batches alone: they were made before anybody asked.
+        let left = (report.batches > 4 && done < 1.0).then(|| elapsed / done - elapsed);
+        let stages = report.stages.iter().zip(first.stages.iter().zip(&last.stages));
+        let stages = stages.map(|(stage, (was, is))| {
+            let threads = |n: usize| if seconds > 0.0 { ((is[n] - was[n]) / seconds).max(0.0) } else { 0.0 };
+            let name = if stage.stage == Stage::Yield { "trainer" } else { stage.stage.name() };
+            StageBar { name, busy: threads(0), starved: threads(1), blocked: threads(2) }
+        });
+        let queues = report.queues.iter().map(|queue| {
+            let words = |n: u64| if queue.name == "encoded" { units::size(n) } else { units::count(n) };
+            QueueBar {
+                name: queue.name,
+                level: words(queue.last),
+                capacity: queue.capacity.map(words),
+                fill: queue.capacity.map(|most| (queue.last as f64 / most.max(1) as f64).clamp(0.0, 1.0)),
+            }
+        });
+        let wait = &report.data_wait;
+        View {
+            url: url.clone(),
+            what: what.clone(),
+            elapsed,
+            place: match report.batches + done_before {
+                0 => "no batch yet".into(),
+                _ => format!("epoch {} [{}/{batches_per_epoch}]", place / each, place % each + 1),
+            },
+            done: done.clamp(0.0, 1.0),
+            left,
+            samples: rate(first.samples, last.samples),
+            bytes: rate(first.bytes, last.bytes),
+            waits: [wait.p50, wait.p99, wait.max].map(|time| time.as_secs_f64()),
+            waiting: Rate {
+                now: share(last.waited - first.waited, seconds),
+                mean: share(wait.sum.as_secs_f64(), report.step.sum.as_secs_f64()),
+            },
+            waits_now,
+            curve: self.curve.iter().copied().collect(),
+            stages: stages.filter(|bar| bar.busy + bar.starved + bar.blocked > 0.0).collect(),
+            queues: queues.collect(),
+            machine: machine(now, gpu, report),
+            late: late(report),
+            tuned: tuned(report),
+            bad: report.bad_sample_count,
+            lines,
+        }
+    }
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+fn machine(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    let per_second = |rate: f64| format!("{}/s", units::size(rate as u64));
+    if let Some(cores) = now.cores {
+        rows.push(("CPU", format!("{cores:.2} cores")));
+    }
+    if let Some(resident) = now.resident {
+        rows.push(("memory", units::size(resident)));
+    }
+    if let (Some(read), Some(written)) = (now.disk_read, now.disk_written) {
+        rows.push(("disk", format!("{} read, {} written", per_second(read), per_second(written))));
+    }
+    if let (Some(received), Some(sent)) = (now.received, now.sent) {
+        let mut words = format!("{} in, {} out", per_second(received), per_second(sent));
+        if let Some(loopback) = now.loopback.filter(|rate| *rate >= 1024.0) {
+            words.push_str(&format!(", {} loopback", per_second(loopback)));
+        }
+        rows.push(("network", words));
+    }
+    if let Some(requests) = &report.requests {
+        let (n, limit) = (units::count(requests.requests), requests.limit);
+        let again = requests.retries + requests.hedges;
+        rows.push(("requests", format!("{n}, {} again, limit {limit}", units::count(again))));
+    }
+    if let Some(cache) = &report.cache {
+        let reads = cache.hits + cache.misses;
+        rows.push((
+            "cache",
+            format!("{:.1} % of {} reads", 100.0 * share(cache.hits as f64, reads as f64), units::count(reads)),
+        ));
+    }
+    if let Some(gpu) = gpu {
+        let memory = format!("{} of {}", units::size(gpu.memory_used), units::size(gpu.memory_total));
+        rows.push(("GPU", format!("{:.0} % busy, {memory}", 100.0 * gpu.utilisation)));
+    }
+    rows
+}
+
+/// Causes, and the longest wait.
+fn late(report: &Report) -> Vec<String> {
+    let mut words: Vec<String> = report
+        .late_causes
+        .iter()
+        .map(|cause| {
+            let wait = units::time(cause.wait.as_secs_f64());
+            format!("{} for {} ({wait})", units::count(cause.batches), cause_words(cause.cause))
+        })
+        .collect();
+    if let Some(LateBatch { epoch, batch, wait, cause, object, .. }) = report.late_batches.first() {
+        let what = object.clone().unwrap_or_else(|| cause_words(*cause).to_owned());
+        words.push(format!("longest: {} in epoch {epoch} batch {batch}: {what}", units::time(wait.as_secs_f64())));
+    }
+    words
+}
+
+/// Where settings on `auto` are, and the last changes.
+fn tuned(report: &Report) -> Vec<String> {
+    let mut words: Vec<String> = autotune_words(&report.autotune).into_iter().collect();
+    let last = report.autotune.decisions.iter().rev().take(4);
+    words.extend(last.map(|decision| format!("{} {decision}", units::time(decision.at.as_secs_f64()))));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_is_seen_from_its_start_to_its_end() {
+        let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=10").await.unwrap();
+        let loader = infeed::Loader::builder(dataset).batch_size(16).build().await.unwrap();
+        let mut batches = loader.epochs(0..2);
+        let monitor = batches.monitor();
+        let about = About { url: "x".into(), batches_per_epoch: 4, epochs: 2, wanted: u64::MAX, ..About::default() };
+        let mut history = History::new(about);
+        let mut look = || history.look(&monitor.report(), &Moment::default(), None, Vec::new());
+        let before = look();
+        assert_eq!((before.place.as_str(), before.done), ("no batch yet", 0.0));
+        let mut places = Vec::new();
+        while batches.next().await.transpose().unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            places.push(look().place);
+        }
+        assert_eq!((places[0].as_str(), places[4].as_str()), ("epoch 0 [1/4]", "epoch 1 [1/4]"));
+        drop(batches);
+        let after = look();
+        assert_eq!((after.place.as_str(), after.done, after.left), ("epoch 1 [4/4]", 1.0, None));
+        assert!(after.samples.mean > 0.0 && after.samples.now > 0.0, "{after:?}");
+        assert!(after.curve.len() == 9 && after.curve.iter().all(|share| (0.0..=1.0).contains(share)), "{after:?}");
+        assert!(after.stages.iter().any(|bar| bar.name == "trainer" && bar.busy > 0.1), "{:?}", after.stages);
+        assert!(
+            after.queues.iter().any(|queue| queue.name == "finished" && queue.fill.is_some()),
+            "{:?}",
+            after.queues
+        );
+    }
+}

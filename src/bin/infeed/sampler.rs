@@ -1,0 +1,252 @@
+//! What the system says of the process while a run lasts: processor, memory, disk, network, looked at a few times a second.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use infeed::sys::process::{Usage, usage};
+use serde::Serialize;
+
+/// Often enough to see a disk stall, seldom enough to cost nothing: a look takes some 50 µs.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Points that are kept for pictures; of a long run every n-th.
+const MOST: usize = 1500;
+
+/// What was seen of one moment: rates since the moment before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Moment {
+    /// Seconds since the start of the run.
+    pub at: f64,
+    /// Cores that were busy.
+    pub cores: Option<f64>,
+    pub resident: Option<u64>,
+    /// Bytes a second.
+    pub disk_read: Option<f64>,
+    pub disk_written: Option<f64>,
+    pub received: Option<f64>,
+    pub sent: Option<f64>,
+    pub loopback: Option<f64>,
+}
+
+/// Sums and extremes of a run. `None` where the system does not say. Bytes of the network are those of the whole
+/// network namespace, other processes' included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Sampled {
+    pub every_seconds: f64,
+    pub samples: u64,
+    pub cores_mean: Option<f64>,
+    pub cores_max: Option<f64>,
+    pub resident_max_bytes: Option<u64>,
+    pub disk_read_bytes: Option<u64>,
+    pub disk_read_max_bytes_per_second: Option<f64>,
+    pub disk_written_bytes: Option<u64>,
+    pub disk_written_max_bytes_per_second: Option<f64>,
+    pub network_received_bytes: Option<u64>,
+    pub network_received_max_bytes_per_second: Option<f64>,
+    pub network_sent_bytes: Option<u64>,
+    pub network_sent_max_bytes_per_second: Option<f64>,
+    pub loopback_bytes: Option<u64>,
+    /// For pictures.
+    #[serde(skip)]
+    pub line: Vec<Moment>,
+}
+
+/// Looks until [`finish`](Self::finish), on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    seen: Arc<Mutex<Seen>>,
+    stop: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    pub(crate) fn start() -> Self {
+        let seen = Arc::new(Mutex::new(Seen::new(Instant::now(), usage())));
+        let (stop, stopped) = mpsc::channel::<()>();
+        let shared = Arc::clone(&seen);
+        let look = move || {
+            // Also ends when the run failed and nobody will ask.
+            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                let (now, usage) = (Instant::now(), usage());
+                lock(&shared).add(now, usage);
+            }
+        };
+        // Without a thread there are the sums at the end.
+        let thread = thread::Builder::new().name("infeed-sample".into()).spawn(look).ok();
+        Self { seen, stop, thread }
+    }
+
+    /// What was seen last.
+    pub(crate) fn eye(&self) -> Eye {
+        Eye(Arc::clone(&self.seen))
+    }
+
+    /// The figures up to now.
+    pub(crate) fn finish(self) -> Sampled {
+        drop(self.stop);
+        self.thread.map(JoinHandle::join);
+        let mut seen = lock(&self.seen);
+        seen.add(Instant::now(), usage());
+        seen.sampled()
+    }
+}
+
+/// For those who look on.
+#[derive(Clone, Debug)]
+pub(crate) struct Eye(Arc<Mutex<Seen>>);
+
+impl Eye {
+    pub(crate) fn now(&self) -> Moment {
+        lock(&self.0).line.last().copied().unwrap_or_default()
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+struct Seen {
+    began: Instant,
+    first: Usage,
+    last: (Instant, Usage),
+    samples: u64,
+    line: Vec<Moment>,
+    /// Every n-th moment is kept.
+    every: u64,
+    max: Moment,
+}
+
+impl Seen {
+    fn new(began: Instant, first: Usage) -> Self {
+        let (line, max) = (Vec::new(), Moment::default());
+        Self { began, first, last: (began, first), samples: 0, line, every: 1, max }
+    }
+
+    fn add(&mut self, now: Instant, usage: Usage) {
+        let (before, was) = self.last;
+        let seconds = now.saturating_duration_since(before).as_secs_f64();
+        // The last look of a run may come at once after the one before: such a rate says nothing, unless it is the only one.
+        if seconds <= 0.0 || (self.samples > 0 && seconds < EVERY.as_secs_f64() / 10.0) {
+            return;
+        }
+        self.last = (now, usage);
+        let rate = |was: Option<u64>, is: Option<u64>| Some(is?.saturating_sub(was?) as f64 / seconds);
+        let cores = was.cpu.zip(usage.cpu).map(|(was, is)| is.saturating_sub(was).as_secs_f64() / seconds);
+        let moment = Moment {
+            at: now.saturating_duration_since(self.began).as_secs_f64(),
+            cores,
+            resident: usage.resident,
+            disk_read: rate(was.disk_read, usage.disk_read),
+            disk_written: rate(was.disk_written, usage.disk_written),
+            received: rate(was.received, usage.received),
+            sent: rate(was.sent, usage.sent),
+            loopback: rate(was.loopback, usage.loopback),
+        };
+        let most = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(a.or(b), |(a, b)| Some(a.max(b)));
+        self.max = Moment {
+            at: moment.at,
+            cores: most(self.max.cores, moment.cores),
+            resident: self.max.resident.max(moment.resident),
+            disk_read: most(self.max.disk_read, moment.disk_read),
+            disk_written: most(self.max.disk_written, moment.disk_written),
+            received: most(self.max.received, moment.received),
+            sent: most(self.max.sent, moment.sent),
+            loopback: most(self.max.loopback, moment.loopback),
+        };
+        if self.samples.is_multiple_of(self.every) {
+            self.line.push(moment);
+            if self.line.len() == MOST {
+                let mut keep = false;
+                self.line.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.every *= 2;
+            }
+        } else if let Some(last) = self.line.last_mut() {
+            // What is shown live is the last one.
+            *last = moment;
+        }
+        self.samples += 1;
+    }
+
+    fn sampled(&self) -> Sampled {
+        let ((now, usage), first) = (self.last, self.first);
+        let seconds = now.saturating_duration_since(self.began).as_secs_f64();
+        let since = |was: Option<u64>, is: Option<u64>| Some(is?.saturating_sub(was?));
+        let cpu = first.cpu.zip(usage.cpu).map(|(was, is)| is.saturating_sub(was).as_secs_f64());
+        Sampled {
+            every_seconds: EVERY.as_secs_f64(),
+            samples: self.samples,
+            cores_mean: cpu.filter(|_| seconds > 0.0).map(|cpu| cpu / seconds),
+            cores_max: self.max.cores,
+            resident_max_bytes: self.max.resident,
+            disk_read_bytes: since(first.disk_read, usage.disk_read),
+            disk_read_max_bytes_per_second: self.max.disk_read,
+            disk_written_bytes: since(first.disk_written, usage.disk_written),
+            disk_written_max_bytes_per_second: self.max.disk_written,
+            network_received_bytes: since(first.received, usage.received),
+            network_received_max_bytes_per_second: self.max.received,
+            network_sent_bytes: since(first.sent, usage.sent),
+            network_sent_max_bytes_per_second: self.max.sent,
+            loopback_bytes: since(first.loopback, usage.loopback),
+            line: self.line.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(cpu_ms: u64, read: u64, received: u64) -> Usage {
+        let mut usage = Usage::default();
+        usage.cpu = Some(Duration::from_millis(cpu_ms));
+        (usage.resident, usage.disk_read, usage.received) = (Some(1 << 20), Some(read), Some(received));
+        usage
+    }
+
+    #[test]
+    fn rates_are_differences_and_what_is_not_told_is_none() {
+        let zero = Instant::now();
+        let at = |seconds| zero + Duration::from_secs(seconds);
+        let mut seen = Seen::new(zero, used(100, 1000, 0));
+        seen.add(at(2), used(3100, 5000, 10));
+        seen.add(at(3), used(3600, 5000, 0));
+        // At the same moment: no rate.
+        seen.add(at(3), used(9999, 9999, 0));
+        let told = seen.sampled();
+        assert_eq!((told.samples, told.cores_max, told.cores_mean), (2, Some(1.5), Some(3.5 / 3.0)));
+        assert_eq!((told.disk_read_bytes, told.disk_read_max_bytes_per_second), (Some(4000), Some(2000.0)));
+        assert_eq!((told.network_received_bytes, told.network_received_max_bytes_per_second), (Some(0), Some(5.0)));
+        assert_eq!((told.disk_written_bytes, told.loopback_bytes), (None, None));
+        assert_eq!(told.line.last().map(|moment| moment.cores), Some(Some(0.5)));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_no_figure() {
+        let zero = Instant::now();
+        let mut seen = Seen::new(zero + Duration::from_secs(5), used(0, 0, 0));
+        seen.add(zero, used(5, 5, 5));
+        assert_eq!((seen.sampled().samples, seen.sampled().cores_mean), (0, None));
+    }
+
+    #[test]
+    fn an_endless_run_fits() {
+        let zero = Instant::now();
+        let mut seen = Seen::new(zero, used(0, 0, 0));
+        for n in 1..20_000 {
+            seen.add(zero + n * EVERY, used(0, u64::from(n), 0));
+        }
+        let line = seen.sampled().line;
+        assert!(line.len() < MOST && line.windows(2).all(|pair| pair[0].at < pair[1].at), "{}", line.len());
+        assert_eq!(line.last().map(|moment| moment.at), Some(19_999.0 * EVERY.as_secs_f64()));
+    }
+}
