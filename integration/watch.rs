@@ -374,3 +374,73 @@ fn accounting_can_be_turned_off_and_changes_no_byte() {
         );
     }
 }
+
+// ---- NVTX
+
+/// A profiler that writes down what it is told: one line for each range, with its thread.
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
+const PROFILER: &str = r#"
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <unistd.h>
+#include <sys/syscall.h>
+typedef void (*Function)();
+struct Callbacks { size_t struct_size; int (*table)(int, Function ***, unsigned *); };
+static std::mutex lock;
+static void say(const char *what, const char *name) {
+    std::lock_guard<std::mutex> guard(lock);
+    FILE *file = fopen(getenv("PROFILE"), "a");
+    fprintf(file, "%ld %s %s\n", syscall(SYS_gettid), what, name);
+    fclose(file);
+}
+static int push(const char *name) { say("push", name); return 0; }
+static int pop() { say("pop", "-"); return 0; }
+extern "C" int InitializeInjectionNvtx2(const void *(*get)(uint32_t)) {
+    auto callbacks = static_cast<const Callbacks *>(get(1));
+    Function **table = nullptr;
+    unsigned size = 0;
+    if (!callbacks || callbacks->struct_size < sizeof(Callbacks)) return 0;
+    if (!callbacks->table(1, &table, &size) || size != 16) return 0;
+    *table[9] = reinterpret_cast<Function>(push);
+    *table[11] = reinterpret_cast<Function>(pop);
+    return 1;
+}
+"#;
+
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
+#[test]
+fn a_profiler_gets_a_range_for_each_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, library, log] = ["profiler.cpp", "libprofiler.so", "ranges"].map(|name| dir.path().join(name));
+    fs::write(&source, PROFILER).unwrap();
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let built =
+        Command::new(compiler).args(["-std=c++17", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no C++ compiler for a mock profiler");
+        return;
+    }
+    let run = |library: &Path| {
+        let mut command = infeed();
+        command.env("NVTX_INJECTION64_PATH", library).env("PROFILE", &log);
+        command.args(["run", DATA, "--batch-size", "64", "--workers", "2"]).output().unwrap()
+    };
+    let told = run(&library);
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    let log = fs::read_to_string(&log).unwrap();
+    let (mut depth, mut names): (HashMap<&str, i64>, HashMap<&str, u64>) = Default::default();
+    for line in log.lines() {
+        let [thread, what, name]: [&str; 3] = line.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+        *depth.entry(thread).or_default() += if what == "push" { 1 } else { -1 };
+        assert!(depth[thread] >= 0, "a range ends that did not begin: {log}");
+        *names.entry(name).or_default() += 1;
+    }
+    assert!(depth.values().all(|open| *open == 0), "{depth:?}");
+    // Ten batches, each of a job at least.
+    assert!(names["infeed.decode"] >= 10 && depth.len() >= 2, "{names:?}");
+    let told = run(&source);
+    assert!(told.status.success() && text(&told.stderr).contains("no NVTX ranges"), "{}", text(&told.stderr));
+}

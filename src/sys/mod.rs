@@ -7,6 +7,7 @@
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
 //! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
+//! | `nvtx` | loads the library that a profiler names and calls only what it put into our table |
 //! | [`process`] | reads what the system says of this process; what it does not say is `None` |
 //! | `threads` | changes how the calling thread is scheduled, or tells its processor time, and nothing else; a refusal is no error |
 //! | [`nvjpeg`] | the same for the JPEG decoder; calls only functions whose signatures were compared with its header, and no pixel is written outside the memory that was set aside for it |
@@ -18,9 +19,11 @@ pub mod disk;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
 pub mod kernels;
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(all(any(feature = "cuda", feature = "nvtx"), target_os = "linux"))]
 mod library;
 pub mod nvjpeg;
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
+pub mod nvtx;
 pub mod process;
 pub mod rows;
 pub(crate) mod threads;

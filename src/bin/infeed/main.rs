@@ -17,6 +17,8 @@ mod out;
 mod prepare;
 mod process;
 mod profile;
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
+mod ranges;
 mod report;
 mod run;
 mod sampler;
@@ -87,6 +89,10 @@ fn main() -> ExitCode {
         otel.as_ref()
             .and_then(otel::Otel::layer)
             .map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::DEBUG))),
+    );
+    #[cfg(all(feature = "nvtx", target_os = "linux"))]
+    let registry = registry.with(
+        ranges::Ranges::start().map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::TRACE))),
     );
     registry.init();
 
