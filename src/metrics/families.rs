@@ -18,6 +18,9 @@ pub(super) enum Kind {
     Histogram,
 }
 
+/// A gauge that says what was, not what is.
+const FIRST_BATCH: &str = "infeed_first_batch_seconds";
+
 /// A name and what is told under it.
 #[derive(Debug)]
 pub(super) struct Family {
@@ -229,7 +232,7 @@ impl Sheet {
             time("infeed_late_seconds", &with("cause", late.cause.name()), late.wait);
         }
         report.requests.iter().for_each(|requests| time("infeed_request_seconds", &labels, requests.time.sum));
-        report.first_batch.into_iter().for_each(|first| time("infeed_first_batch_seconds", &labels, first));
+        report.first_batch.into_iter().for_each(|first| time(FIRST_BATCH, &labels, first));
         time("infeed_step_seconds", &labels, report.step.sum);
         time("infeed_waiting_seconds", &labels, report.waiting.unwrap_or_default());
         sheet.put("infeed_data_wait_seconds", labels, Value::Waits(Waits::of(&report.data_wait, report)));
@@ -272,9 +275,13 @@ impl Sheet {
         }
     }
 
-    /// What stays of a stream that is gone.
-    pub(super) fn counts(mut self) -> Self {
-        self.0.retain(|(family, _), _| FAMILIES[*family].kind != Kind::Gauge);
+    /// What stays of a stream that is gone: all that was counted, and when its first batch came. Its threads and queues are
+    /// gone with it.
+    pub(super) fn lasting(mut self) -> Self {
+        self.0.retain(|(family, _), _| {
+            let Family { name, kind, .. } = &FAMILIES[*family];
+            *kind != Kind::Gauge || *name == FIRST_BATCH
+        });
         self
     }
 
@@ -323,6 +330,6 @@ mod tests {
         let at = FAMILIES.iter().position(|family| family.name == "infeed_data_wait_seconds").unwrap();
         let waits = Waits { sum: 1.0, count: 7, buckets: vec![(1.0, 7), (f64::INFINITY, 0)] };
         assert_eq!(all.family(at).next().unwrap().1, &Value::Waits(waits));
-        assert_eq!(all.counts().whole("infeed_workers", "a"), None);
+        assert_eq!(all.lasting().whole("infeed_workers", "a"), None);
     }
 }

@@ -92,7 +92,7 @@ impl Metrics {
             let report: Report = monitor.report();
             let sheet = Sheet::of(&report, loader, monitor.rank());
             if gone {
-                ended.add(sheet.counts());
+                ended.add(sheet.lasting());
             } else {
                 running.add(sheet);
             }

@@ -162,7 +162,7 @@ fn places(parts: [f64; 3], width: usize) -> [usize; 3] {
 }
 
 fn stages(view: &View, width: u16) -> Section {
-    let room = usize::from(width).saturating_sub(9 + 10 + 34).clamp(6, 40);
+    let room = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
     let line = |(n, StageBar { name, busy, starved, blocked }): (usize, &StageBar)| {
         let mut spans = vec![if n == 0 { title("stages") } else { indent() }, Span::raw(format!("{name:<10}"))];
         let cells = places([*busy, *starved, *blocked], room);
@@ -175,7 +175,7 @@ fn stages(view: &View, width: u16) -> Section {
 }
 
 fn queues(view: &View, width: u16) -> Section {
-    let room = usize::from(width).saturating_sub(9 + 10 + 34).clamp(6, 40);
+    let room = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
     let line = |(n, QueueBar { name, level, capacity, fill }): (usize, &QueueBar)| {
         let mut spans = vec![if n == 0 { title("queues") } else { indent() }, Span::raw(format!("{name:<10}"))];
         let full = fill.map(|fill| ((fill * room as f64).round() as usize).min(room));
