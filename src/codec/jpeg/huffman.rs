@@ -368,23 +368,51 @@ impl<'a> Bits<'a> {
     /// Reads the coefficients before place `end` of the file's order, skips the others.
     #[inline(always)]
     pub(super) fn low_block(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<i32> {
-        self.refill();
-        let difference = first.read(self)?;
-        let mut at = 1;
-        while at < end {
-            let entry = rest.entry(self)?;
-            at += entry >> 16 & 255;
-            let value = extend(self.held, entry >> 8 & 255, entry >> 24);
-            block[usize::from(NATURAL[(at - 1) as usize & 255] & 127)] = value as i16;
-            self.eat(entry & 255);
-            self.refill();
-        }
+        let (difference, at) = self.low(first, rest, end, block)?;
         if at < 64 {
             self.skip_rest(rest, at)?
         } else if at != 64 && at < END {
             None?
         }
         Some(difference)
+    }
+
+    /// Reads the coefficients before place `end`, or one more, and stays there; gives the place that it came to as well.
+    #[inline(always)]
+    pub(super) fn low(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<(i32, u32)> {
+        self.refill();
+        let difference = first.read(self)?;
+        let mut at = 1;
+        while at < end {
+            let put = |block: &mut Block, at: u32, value: u64| {
+                block[usize::from(NATURAL[(at - 1) as usize & 255] & 127)] = value as i16;
+            };
+            let two = rest.two[(self.held >> (64 - LOOK)) as usize];
+            if two == 0 {
+                let entry = rest.entry(self)?;
+                at += entry >> 16 & 255;
+                put(block, at, extend(self.held, entry >> 8 & 255, entry >> 24) as u64);
+                self.eat(entry & 255);
+            } else {
+                at += (two >> 8) as u32 & 255;
+                put(block, at, two >> 32);
+                if at >= 64 {
+                    self.eat((two >> 24) as u32 & 255);
+                    break;
+                }
+                at += (two >> 16) as u32 & 255;
+                put(block, at, two >> 48);
+                self.eat(two as u32 & 255);
+            }
+            self.refill();
+        }
+        Some((difference, at))
+    }
+
+    /// Reads the difference of a block's first coefficient and stays behind it.
+    #[inline(always)]
+    pub(super) fn first(&mut self, first: &First) -> Option<i32> {
+        first.read(self)
     }
 
     /// Reads the difference of a block's first coefficient and skips the others.

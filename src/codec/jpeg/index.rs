@@ -1,4 +1,4 @@
-//! What one epoch learns of a file for the next: where in its data places of the image begin.
+//! What one epoch learns of a file for the next: where in its data places of the image begin, and how long blocks are.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
 };
 
@@ -24,9 +24,9 @@ use crate::{
 pub(super) const EVERY: usize = 16;
 
 /// First words of a side file; the last digit is the version.
-const MAGIC: &[u8; 16] = b"infeed jpeg ix 1";
-/// What an entry takes beside its points: its key twice over, a pointer, counters, and what the allocator adds.
-const OVERHEAD: u64 = 112;
+const MAGIC: &[u8; 16] = b"infeed jpeg ix 2";
+/// What an entry takes beside its points and lengths: its key twice over, pointers, counters, and what the allocator adds.
+const OVERHEAD: u64 = 160;
 
 /// Where in a file's data a unit of the image begins, and the values its blocks build on.
 ///
@@ -63,12 +63,36 @@ impl Point {
     }
 }
 
+/// How many bits each block of a scan takes, in the order of the data without stuffing; 0 while that is not known, and for
+/// longer ones. Threads write into it as they go: what one writes, any other would.
+#[derive(Debug)]
+pub(super) struct Lengths(Box<[AtomicU8]>);
+
+impl Lengths {
+    /// From a block on.
+    pub(super) fn from(&self, block: usize) -> &[AtomicU8] {
+        self.0.get(block..).unwrap_or_default()
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entry {
+    /// From the first unit on.
+    pub(super) points: Arc<[Point]>,
+    pub(super) lengths: Option<Arc<Lengths>>,
+}
+
 /// What earlier epochs learned of JPEG files, so that later ones begin to decode where a crop begins.
 ///
 /// A JPEG can only be read from its first byte on: what lies above and beside a crop is skipped, which takes half the
 /// time of decoding it. While a file is decoded, the index notes where in the data each row of blocks begins (and every
 /// 16th unit in it): 8 bytes a point, about 800 bytes for a photograph of 500x375 pixels. When the same file comes
 /// again, decoding starts at the point before the crop and goes from row to row without what lies between.
+///
+/// Of images that a crop shrinks to a quarter or an eighth, it also notes how long each block is (a byte a block, about a ninth
+/// of a file of quality 90; they may take half of the budget): of each block only the first coefficients are read then,
+/// whatever follows them.
 ///
 /// Pixels are the same, bit for bit, with or without it. A file is known by a hash of 128 bits of all its bytes, so
 /// one that was replaced is another file, whatever its name, store or record; and one index may serve any number of
@@ -93,7 +117,7 @@ impl Point {
 #[derive(Clone)]
 pub struct DecodeIndex(Arc<Shared>);
 
-type Entries = HashMap<u128, Arc<[Point]>, BuildHasherDefault<LowBits>>;
+type Entries = HashMap<u128, Entry, BuildHasherDefault<LowBits>>;
 
 struct Shared {
     budget: u64,
@@ -203,32 +227,56 @@ impl DecodeIndex {
         lock(&self.0.shards[(key >> 120) as usize])
     }
 
-    /// What is known of a file, the points from its first unit on.
-    pub(super) fn find(&self, key: u128) -> Option<Arc<[Point]>> {
+    /// What is known of a file.
+    pub(super) fn find(&self, key: u128) -> Option<Entry> {
         self.shard(key).get(&key).cloned()
     }
 
-    /// Points that mean nothing.
+    /// Points and lengths that mean nothing.
     #[cfg(test)]
-    pub(super) fn lie(&self, file: &[u8], count: usize, mut point: impl FnMut() -> u64) {
-        self.keep(Self::key(file), &(0..count).map(|_| Point(point())).collect::<Vec<_>>());
+    pub(super) fn lie(&self, file: &[u8], count: usize, blocks: usize, mut number: impl FnMut() -> u64) {
+        let key = Self::key(file);
+        self.keep(key, &(0..count).map(|_| Point(number())).collect::<Vec<_>>());
+        if let Some(lengths) = self.lengths(key, blocks) {
+            lengths.from(0).iter().for_each(|length| length.store(number() as u8, Ordering::Relaxed));
+        }
+    }
+
+    /// Takes bytes of the budget, up to `most` of it.
+    fn take(&self, bytes: u64, most: u64) -> bool {
+        // Taken first, given back when it was too much: the bound holds whatever other threads add.
+        let taken = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes <= most;
+        if !taken {
+            self.0.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Keeps what is known of a file, if it is more than before.
     pub(super) fn keep(&self, key: u128, points: &[Point]) {
         let mut shard = self.shard(key);
-        let before = shard.get(&key).map_or(0, |known| OVERHEAD + 8 * known.len() as u64);
+        let known = shard.get(&key);
+        let before = known.map_or(0, |known| OVERHEAD + 8 * known.points.len() as u64);
         let after = OVERHEAD + 8 * points.len() as u64;
-        if after <= before {
-            return;
+        if after > before && self.take(after - before, self.0.budget) {
+            shard.entry(key).or_default().points = points.into();
         }
-        let more = after - before;
-        // Taken first, given back when it was too much: the bound holds whatever other threads add.
-        if self.0.used.fetch_add(more, Ordering::Relaxed) + more > self.0.budget {
-            self.0.used.fetch_sub(more, Ordering::Relaxed);
-            return;
+    }
+
+    /// Where the lengths of a file's blocks are noted: there already, or new if half of the budget has room for them.
+    pub(super) fn lengths(&self, key: u128, blocks: usize) -> Option<Arc<Lengths>> {
+        let mut shard = self.shard(key);
+        let known = shard.get(&key);
+        if let Some(lengths) = known.and_then(|known| known.lengths.clone()) {
+            return Some(lengths).filter(|lengths| lengths.0.len() == blocks);
         }
-        shard.insert(key, points.into());
+        let overhead = if known.is_some() { 0 } else { OVERHEAD };
+        if !self.take(overhead + blocks as u64, self.0.budget / 2) {
+            return None;
+        }
+        let lengths = Arc::new(Lengths((0..blocks).map(|_| AtomicU8::new(0)).collect()));
+        shard.entry(key).or_default().lengths = Some(Arc::clone(&lengths));
+        Some(lengths)
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
@@ -240,15 +288,19 @@ impl DecodeIndex {
         put(MAGIC)?;
         for shard in &self.0.shards {
             // Writing takes time: the lock is not held for it.
-            let entries: Vec<_> = lock(shard).iter().map(|(key, points)| (*key, Arc::clone(points))).collect();
-            for (key, points) in entries {
+            let entries: Vec<_> = lock(shard).iter().map(|(key, entry)| (*key, entry.clone())).collect();
+            for (key, Entry { points, lengths }) in entries {
+                let lengths: Vec<u8> =
+                    lengths.iter().flat_map(|l| l.from(0)).map(|l| l.load(Ordering::Relaxed)).collect();
                 put(&key.to_le_bytes())?;
                 put(&(points.len() as u32).to_le_bytes())?;
+                put(&(lengths.len() as u32).to_le_bytes())?;
                 points.iter().try_for_each(|point| put(&point.0.to_le_bytes()))?;
+                put(&lengths)?;
             }
         }
-        // No entry has no points: the end.
-        put(&[0; 20])?;
+        // No entry has neither points nor lengths: the end.
+        put(&[0; 24])?;
         to.write_all(&sum.digest().to_le_bytes())
     }
 
@@ -264,20 +316,35 @@ impl DecodeIndex {
         if magic != *MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its first bytes are others"));
         }
-        let mut points = Vec::new();
+        let (mut points, mut lengths) = (Vec::new(), Vec::new());
         loop {
-            let (mut key, mut count, mut point) = ([0; 16], [0; 4], [0; 8]);
+            let (mut key, mut counts, mut point) = ([0; 16], [[0; 4]; 2], [0; 8]);
             take(&mut key)?;
-            take(&mut count)?;
+            take(counts.as_flattened_mut())?;
+            let [count, blocks] = counts.map(u32::from_le_bytes);
+            if (count, blocks) == (0, 0) {
+                break;
+            }
             points.clear();
-            for _ in 0..u32::from_le_bytes(count) {
+            for _ in 0..count {
                 take(&mut point)?;
                 points.push(Point(u64::from_le_bytes(point)));
             }
-            if points.is_empty() {
-                break;
+            // In parts: a damaged count does not take memory for what is not there.
+            lengths.clear();
+            while lengths.len() < blocks as usize {
+                let begun = lengths.len();
+                lengths.resize((begun + (1 << 16)).min(blocks as usize), 0);
+                take(&mut lengths[begun..])?;
             }
-            self.keep(u128::from_le_bytes(key), &points);
+            let key = u128::from_le_bytes(key);
+            if !points.is_empty() {
+                self.keep(key, &points);
+            }
+            let kept = if lengths.is_empty() { None } else { self.lengths(key, lengths.len()) };
+            for (to, length) in kept.iter().flat_map(|kept| kept.from(0)).zip(&lengths) {
+                to.store(*length, Ordering::Relaxed);
+            }
         }
         let mut digest = [0; 8];
         from.read_exact(&mut digest)?;
@@ -321,14 +388,23 @@ mod tests {
         let index = DecodeIndex::new(10 * (OVERHEAD + 80));
         (0..100).for_each(|n| index.keep((n << 120) | n, &points(10, n as i32)));
         assert_eq!((index.len(), index.bytes()), (10, 10 * (OVERHEAD + 80)));
-        assert_eq!(index.find((3 << 120) | 3).unwrap()[..], points(10, 3));
+        assert_eq!(index.find((3 << 120) | 3).unwrap().points[..], points(10, 3));
         assert!(index.find((50 << 120) | 50).is_none());
 
         let index = DecodeIndex::new(1000);
         [5, 3, 20].iter().for_each(|&count| index.keep(1, &points(count, 1)));
-        assert_eq!((index.find(1).unwrap().len(), index.bytes()), (20, OVERHEAD + 160));
+        assert_eq!((index.find(1).unwrap().points.len(), index.bytes()), (20, OVERHEAD + 160));
         index.keep(1, &points(1000, 1));
-        assert_eq!((index.find(1).unwrap().len(), index.bytes()), (20, OVERHEAD + 160), "more than fits");
+        assert_eq!((index.find(1).unwrap().points.len(), index.bytes()), (20, OVERHEAD + 160), "more than fits");
+        // Lengths take half of it at most, and are there once.
+        assert!(index.lengths(1, 500).is_none());
+        let lengths = index.lengths(1, 100).unwrap();
+        lengths.from(7)[0].store(9, Ordering::Relaxed);
+        assert_eq!(
+            (index.lengths(1, 100).unwrap().from(7)[0].load(Ordering::Relaxed), index.bytes()),
+            (9, OVERHEAD + 260)
+        );
+        assert!(index.lengths(1, 101).is_none() && index.lengths(2, 100).is_none() && lengths.from(101).is_empty());
     }
 
     #[test]
@@ -338,10 +414,18 @@ mod tests {
         let index = DecodeIndex::open(&path, 1 << 20).unwrap();
         assert!(index.is_empty());
         (0..50).for_each(|n| index.keep((n << 120) | (7 * n), &points(n as usize % 9 + 1, n as i32)));
+        let lengths = [index.lengths((8 << 120) | 56, 70_000).unwrap(), index.lengths(3, 1).unwrap()];
+        lengths
+            .iter()
+            .for_each(|lengths| lengths.from(0).iter().zip(1..).for_each(|(l, n)| l.store(n as u8, Ordering::Relaxed)));
         index.save(&path).unwrap();
         let again = DecodeIndex::open(&path, 1 << 20).unwrap();
-        assert_eq!((again.len(), again.bytes()), (50, index.bytes()));
-        assert_eq!(again.find((8 << 120) | 56), index.find(8 << 120 | 56));
+        assert_eq!((again.len(), again.bytes()), (51, index.bytes()));
+        let told = |index: &DecodeIndex, key| format!("{:?}", index.find(key).unwrap());
+        assert_eq!(
+            [(8 << 120) | 56, 3].map(|key| told(&again, key)),
+            [(8 << 120) | 56, 3].map(|key| told(&index, key))
+        );
         assert!(DecodeIndex::open(&path, 2000).unwrap().bytes() <= 2000);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no parts are left");
 

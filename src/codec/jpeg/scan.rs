@@ -8,8 +8,15 @@
 //!
 //! With an index, what was skipped once is not looked at again: each row of the window is read from the point before
 //! it to the point behind it, as far as points are known; from there on the scan is walked, and more points are noted.
+//! Where few coefficients of a block are wanted, the index also has the lengths of blocks, and the others are stepped over.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
 
 use smallvec::SmallVec;
 
@@ -19,7 +26,7 @@ use super::{
         DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanParts, Segment, find_ff, next_marker, scan_parts, segment,
     },
     huffman::{Bits, First, PADDING, Rest, natural},
-    index::{DecodeIndex, EVERY, Point},
+    index::{DecodeIndex, EVERY, Entry, Lengths, Point},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -345,9 +352,13 @@ impl Scan<'_> {
         // Points tell of all components.
         let index = index.filter(|_| tables.interval == 0 && self.parts.len() == grid.parts.len());
         let index = index.map(|index| (index, DecodeIndex::key(self.bytes)));
-        let known = index.and_then(|(index, key)| index.find(key));
-        let known = known.as_deref().unwrap_or_default();
-        if extent.skipped(known) > FAR {
+        let Entry { points: known, lengths } = index.and_then(|(index, key)| index.find(key)).unwrap_or_default();
+        // Of each block few values are wanted, of some so few that lengths are worth their bytes.
+        let sides = || self.parts.iter().map(|part| grid.parts[part.component].side);
+        let few = index.is_some() && sides().max() <= Some(4);
+        let lengths = lengths.filter(|_| few);
+        let wants_lengths = lengths.is_none() && few && sides().min() <= Some(2);
+        if extent.skipped(&known) > FAR || few {
             tables.prepare_to_skip(self.parts);
         }
         let mut pieces = SmallVec::<[Piece<'_>; 10]>::new();
@@ -370,7 +381,7 @@ impl Scan<'_> {
         }
         if tables.interval == 0 {
             return self.walk(
-                Known { index, points: known },
+                Known { index, points: &known, lengths, wants_lengths },
                 &extent,
                 Notes { bytes, removed, points },
                 &pieces,
@@ -398,7 +409,13 @@ impl Scan<'_> {
         data: &mut [u8],
     ) -> Result<usize> {
         let Notes { bytes, removed, points } = notes;
-        let Known { index, points: mut known } = known;
+        let Known { index, points: mut known, mut lengths, wants_lengths } = known;
+        let blocks = extent.units[0] * extent.units[1] * pieces.len();
+        lengths = lengths.filter(|lengths| lengths.from(0).len() == blocks);
+        let new_lengths = || index.filter(|_| wants_lengths).and_then(|(index, key)| index.lengths(key, blocks));
+        if !known.is_empty() {
+            lengths = lengths.or_else(new_lengths);
+        }
         let mut row = extent.y.start;
         while row < extent.y.end {
             let Range { start, end } = extent.points(row);
@@ -407,11 +424,23 @@ impl Scan<'_> {
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
             unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
             let mut walk = Walk::new(bytes, Some(from), pieces, idct);
-            let walked = walk.skip(extent.x.start % EVERY);
+            let column = extent.x.start - extent.x.start % EVERY;
+            walk.lengths = lengths.as_deref().map(|lengths| (lengths, (row * extent.units[1] + column) * pieces.len()));
+            let walked = walk.skip(extent.x.start - column);
             let walked = walked.and_then(|()| walk.decode((row - extent.y.start, 0..extent.x.len()), data));
-            if walked.is_err() || walk.is_over() {
+            let walked = walked.and_then(|()| {
+                // Lengths that are wrong lead elsewhere.
+                let rest = extent.x.end.next_multiple_of(EVERY).min(extent.units[1]) - extent.x.end;
+                if lengths.is_none() {
+                    return Ok(true);
+                }
+                walk.skip(rest).map(|()| {
+                    walk.point(from.byte(), |byte| removed.partition_point(|&at| at as usize <= byte)) == Some(to)
+                })
+            });
+            if !matches!(walked, Ok(true)) || walk.is_over() {
                 // The index is wrong, as none of ours is: decoded as if there were none.
-                (known, row) = (&[], extent.y.start);
+                (known, lengths, row) = (&[], None, extent.y.start);
                 break;
             }
             row += 1;
@@ -429,6 +458,9 @@ impl Scan<'_> {
         let end = unstuff(self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
         points.clear();
         let mut walk = Walk::new(bytes, point, pieces, idct);
+        // What a file without an end is told to be does not depend on what is known of it.
+        let lengths = lengths.or_else(new_lengths).filter(|_| end.marked);
+        walk.lengths = lengths.as_deref().map(|lengths| (lengths, extent.unit(from) * pieces.len()));
         let mut trail = Trail { from, wanted: index.map(|_| known.len()), points, removed, gone: 0, skipped };
         let walked = walk.rows(extent, end.marked, &mut trail, data, &mut row);
         walked.map_err(|trouble| self.damaged(trouble, row, extent.units[0], &end, &walk, skipped))?;
@@ -494,12 +526,20 @@ impl Extent {
         let first = row * self.a_row();
         first + self.x.start / EVERY..first + self.x.end.div_ceil(EVERY)
     }
+
+    /// The unit that a point is of, counted from the first one.
+    fn unit(&self, point: usize) -> usize {
+        point / self.a_row() * self.units[1] + point % self.a_row() * EVERY
+    }
 }
 
 /// What is known of a file, and where it is kept.
 struct Known<'a> {
     index: Option<(&'a DecodeIndex, u128)>,
     points: &'a [Point],
+    lengths: Option<Arc<Lengths>>,
+    /// Whether there are none, and they would help.
+    wants_lengths: bool,
 }
 
 /// Memory for a scan without restarts.
@@ -528,12 +568,12 @@ impl Trail<'_> {
         if self.wanted != Some(point) {
             return;
         }
-        let position = walk.bits.position();
-        let byte = position / 8;
-        while self.removed.get(self.gone).is_some_and(|&at| at as usize <= byte) {
-            self.gone += 1;
-        }
-        let point = Point::new(self.skipped + byte + self.gone, position % 8, &walk.sums);
+        let point = walk.point(self.skipped, |byte| {
+            while self.removed.get(self.gone).is_some_and(|&at| at as usize <= byte) {
+                self.gone += 1;
+            }
+            self.gone
+        });
         // What can't be told in a point ends the trail.
         self.wanted = point.filter(|_| !walk.is_over()).map(|point| {
             self.points.push(point);
@@ -555,13 +595,23 @@ struct Walk<'a> {
     sums: [i32; 4],
     pieces: &'a [Piece<'a>],
     idct: Idct,
+    /// Lengths of blocks, and which block is next; with them only planes of at most 4 values a block are decoded.
+    lengths: Option<(&'a Lengths, usize)>,
 }
 
 impl<'a> Walk<'a> {
     /// Begins at a point, whose byte is the first one, or at the first unit.
     fn new(bytes: &'a [u8], from: Option<Point>, pieces: &'a [Piece<'a>], idct: Idct) -> Self {
         let (bit, sums) = from.map_or((0, [0; 4]), |point| (point.bit(), point.sums()));
-        Self { bits: Bits::new(bytes, bit), bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, pieces, idct }
+        let bits = Bits::new(bytes, bit);
+        Self { bits, bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, pieces, idct, lengths: None }
+    }
+
+    /// Where it is: its bytes begin at `skipped` of the scan's, and `gone` tells how many were left out up to one of them.
+    fn point(&self, skipped: usize, gone: impl FnOnce(usize) -> usize) -> Option<Point> {
+        let position = self.bits.position();
+        let byte = position / 8;
+        Point::new(skipped + byte + gone(byte), position % 8, &self.sums)
     }
 
     /// Decodes the units of the window, where there are no restarts. Goes on to the last one when the data has no end:
@@ -674,6 +724,12 @@ impl<'a> Walk<'a> {
     }
 
     fn skip(&mut self, units: usize) -> Result<(), Trouble> {
+        if self.lengths.is_some() {
+            return self.step_over(units, |_, bits, piece, sum, known| {
+                let first = if known { bits.first(piece.first) } else { bits.skip_block(piece.first, piece.rest) };
+                first.map(|difference| *sum = sum.wrapping_add(difference))
+            });
+        }
         for _ in 0..units {
             self.count()?;
             // A copy stays in registers.
@@ -690,6 +746,9 @@ impl<'a> Walk<'a> {
     /// Decodes units of the window: its row, and columns.
     fn decode(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
         let mut block: Block = [0; 128];
+        if self.lengths.is_some() {
+            return self.decode_low((row, columns), data);
+        }
         for column in columns {
             self.count()?;
             let mut bits = self.bits;
@@ -720,6 +779,76 @@ impl<'a> Walk<'a> {
         }
         Ok(())
     }
+}
+
+/// Units by the lengths of their blocks.
+impl Walk<'_> {
+    /// Goes through units; notes the lengths that are new. `read` adds the difference of a block's first coefficient to the
+    /// sum. It gets bits at the block's beginning, and has to leave them at its end unless its length is known.
+    #[inline(always)]
+    fn step_over(
+        &mut self,
+        units: usize,
+        mut read: impl FnMut(usize, &mut Bits<'_>, &Piece<'_>, &mut i32, bool) -> Option<()>,
+    ) -> Result<(), Trouble> {
+        let Some((lengths, block)) = self.lengths else { return Ok(()) };
+        let each = self.pieces.len();
+        for (unit, lengths) in lengths.from(block).chunks_exact(each).take(units).enumerate() {
+            let mut at = self.bits.position();
+            for (piece, length) in self.pieces.iter().zip(lengths) {
+                // Where a block begins follows from the lengths alone, so that the processor reads several at a time.
+                let mut bits = Bits::new(self.bytes, at);
+                let known = length.load(Ordering::Relaxed);
+                read(unit, &mut bits, piece, &mut self.sums[piece.part], known > 0).ok_or(Trouble::Code)?;
+                at = if known > 0 { at + usize::from(known) } else { note(length, at, bits.position()) };
+            }
+            self.bits = Bits::new(self.bytes, at);
+        }
+        self.lengths = Some((lengths, block + units * each));
+        Ok(())
+    }
+
+    /// Decodes units to planes of at most 4 values a block.
+    fn decode_low(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
+        let (mut block, idct, begin): (Block, _, _) = ([0; 128], self.idct, columns.start);
+        self.step_over(columns.len(), |unit, bits, piece, sum, known| {
+            let Piece { first, rest, quant, side, pitch, units: [down, across], at, .. } = *piece;
+            let out = &mut data[at + (row * down * pitch + (begin + unit) * across) * side..];
+            // Only the rows that are looked at have to be empty.
+            let end = match side {
+                4 => {
+                    block[..32].fill(0);
+                    25
+                }
+                _ => {
+                    block[..16].fill(0);
+                    5
+                }
+            };
+            let difference = match (side, known) {
+                (1, true) => bits.first(first)?,
+                (1, false) => bits.skip_block(first, rest)?,
+                (_, true) => bits.low(first, rest, end, &mut block)?.0,
+                (_, false) => bits.low_block(first, rest, end, &mut block)?,
+            };
+            *sum = sum.wrapping_add(difference);
+            block[0] = *sum as i16;
+            match side {
+                1 => Idct::flat(side, block[0], quant, out, pitch),
+                _ => idct.run(side, &block, quant, out, pitch),
+            }
+            Some(())
+        })
+    }
+}
+
+/// Notes a block's length, if it is short enough; gives its end.
+fn note(length: &AtomicU8, start: usize, end: usize) -> usize {
+    // Behind the data positions stand still.
+    if let Some(bits) = end.checked_sub(start).and_then(|bits| u8::try_from(bits).ok()) {
+        length.store(bits, Ordering::Relaxed);
+    }
+    end
 }
 
 /// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`

@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{header::SOS, turn::tests::exif, *};
@@ -160,7 +162,7 @@ fn windows(height: u32, width: u32, seed: u64) -> impl Iterator<Item = Window> {
     let info = ImageInfo::interleaved_u8(height, width, 3);
     std::iter::from_fn(move || {
         let (rows, cols) = (range(height), range(width));
-        let scale = [1, 1, 1, 2, 4][(rows.start % 5) as usize];
+        let scale = [1, 1, 2, 4, 8][(rows.start % 5) as usize];
         Some(Window { cols, scale, ..Window::of_rows(&info, rows) })
     })
 }
@@ -191,7 +193,7 @@ fn a_whole_file_is_known_once_its_last_row_was_read() {
     let indexed = Jpeg::new().index(index.clone());
     let file = file(160, 520, 90, SamplingFactor::F_1_1, |_| {});
     let info = indexed.info(&file).unwrap();
-    let points = |index: &DecodeIndex| index.find(DecodeIndex::key(&file)).map_or(0, |points| points.len());
+    let points = |index: &DecodeIndex| index.find(DecodeIndex::key(&file)).map_or(0, |known| known.points.len());
     let mut out = PixelBuffer::default();
     indexed.decode(&file, &info, 0..80, &mut out).unwrap();
     // 65 units a row: five points. The last of a row is the first of the next.
@@ -212,14 +214,45 @@ fn a_whole_file_is_known_once_its_last_row_was_read() {
 #[test]
 fn an_index_that_lies_is_not_believed() {
     let file = file(96, 96, 90, SamplingFactor::F_2_2, |_| {});
-    let window = Window { cols: 20..40, ..Window::of_rows(&Jpeg::new().info(&file).unwrap(), 50..60) };
+    let info = Jpeg::new().info(&file).unwrap();
     let mut out = PixelBuffer::default();
     let mut draws = SampleRng::new(1, 0, 0).op(0);
-    for _ in 0..200 {
+    for n in 0..400 {
+        let window = Window { cols: 20..40, scale: [1, 4, 8][n % 3], ..Window::of_rows(&info, 50..60) };
         let index = DecodeIndex::new(1 << 20);
-        index.lie(&file, 7, || draws.below(1 << 58));
+        index.lie(&file, 7, 216 - n % 2, || draws.below(1 << 58));
         // Any pixels or an error: what is promised is that it ends, within bounds.
         let _ = planes(&Jpeg::new().index(index), &file, &window, &mut out);
+    }
+}
+
+#[test]
+fn lengths_of_blocks_that_are_wrong_change_no_pixel() {
+    let mut draws = SampleRng::new(2, 0, 0).op(0);
+    let (mut with, mut without) = (PixelBuffer::default(), PixelBuffer::default());
+    for sampling in SAMPLINGS {
+        let file = file(96, 400, 90, sampling, |_| {});
+        let info = Jpeg::new().info(&file).unwrap();
+        let [units, blocks] = match sampling {
+            SamplingFactor::F_1_1 => [12 * 50, 3],
+            SamplingFactor::F_2_1 => [12 * 25, 4],
+            SamplingFactor::F_1_2 => [6 * 50, 4],
+            _ => [6 * 25, 6],
+        };
+        for n in 0..30 {
+            let window = Window { cols: 20..340, scale: [4, 8][n % 2], ..Window::of_rows(&info, 30..60 + n as u32) };
+            let index = DecodeIndex::new(1 << 20);
+            let indexed = Jpeg::new().index(index.clone());
+            let expected = planes(&Jpeg::new(), &file, &window, &mut without).unwrap();
+            // All points and lengths are known, and then one is another.
+            indexed.window(&file, &info, &Window { scale: 8, ..Window::of_rows(&info, 0..96) }, &mut with).unwrap();
+            assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
+            let lengths = index.lengths(DecodeIndex::key(&file), units * blocks).expect("they were noted");
+            assert!(lengths.from(0).iter().filter(|l| l.load(Ordering::Relaxed) > 0).count() > units * blocks / 2);
+            let broken = &lengths.from(units / 2 * blocks + draws.below(units as u64 / 4) as usize)[0];
+            broken.store(broken.load(Ordering::Relaxed).wrapping_add(1 + draws.below(254) as u8), Ordering::Relaxed);
+            assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
+        }
     }
 }
 

@@ -12,8 +12,12 @@ pub type Block = [i16; 128];
 /// Turns blocks of coefficients into samples, with the best instructions of this machine or those of a level.
 #[derive(Clone, Copy, Debug)]
 pub struct Idct {
-    whole: fn(&[i16; 64], &[i16; 64], &mut [u8], usize),
+    whole: Transform,
+    half: Transform,
 }
+
+/// Coefficients, what they are multiples of, where the samples go, and how far their rows are apart.
+type Transform = fn(&[i16; 64], &[i16; 64], &mut [u8], usize);
 
 impl Default for Idct {
     fn default() -> Self {
@@ -27,14 +31,14 @@ impl Idct {
     pub fn with_level(level: super::Level) -> Self {
         #[cfg(target_arch = "x86_64")]
         if level != super::Level::Portable && is_x86_feature_detected!("avx2") {
-            return Self { whole: avx2::whole };
+            return Self { whole: avx2::whole, half: avx2::half };
         }
         #[cfg(target_arch = "aarch64")]
         if level != super::Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
-            return Self { whole: neon::whole };
+            return Self { whole: neon::whole, half };
         }
         let _ = level;
-        Self { whole: portable }
+        Self { whole: portable, half }
     }
 
     /// Writes `side` x `side` samples (1, 2, 4 or 8) of the block, in rows `pitch` apart.
@@ -43,9 +47,10 @@ impl Idct {
     /// When `out` ends before the last sample.
     #[inline(always)]
     pub fn run(&self, side: usize, coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let coefs = coefs.first_chunk().expect("64 of 128");
         match side {
-            8 => (self.whole)(coefs.first_chunk().expect("64 of 128"), quant, out, pitch),
-            4 => half(coefs, quant, out, pitch),
+            8 => (self.whole)(coefs, quant, out, pitch),
+            4 => (self.half)(coefs, quant, out, pitch),
             2 => quarter(coefs, quant, out, pitch),
             _ => out[0] = mean(coefs[0], quant[0]),
         }
@@ -135,9 +140,12 @@ fn pass(input: &[[i16; 8]; 8], (round, shift): (i32, u32)) -> [[i32; 8]; 8] {
     out
 }
 
-/// 4 x 4 samples. √2 cos(π/8) and √2 cos(3π/8) are the weights of the odd coefficients.
-fn half(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
-    const ODD: [i32; 2] = [10703, 4433];
+/// √2 cos(π/8) and √2 cos(3π/8): the weights of the odd coefficients of four.
+const HALF_ODD: [i16; 2] = [10703, 4433];
+
+/// 4 x 4 samples.
+fn half(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    const ODD: [i32; 2] = [HALF_ODD[0] as i32, HALF_ODD[1] as i32];
     let pass = |[a, b, c, d]: [i32; 4], (round, shift): (i32, u32)| {
         let (sum, difference) = (((a + c) << BITS) + round, ((a - c) << BITS) + round);
         let (outer, inner) = (b * ODD[0] + d * ODD[1], b * ODD[1] - d * ODD[0]);
@@ -154,7 +162,7 @@ fn half(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
 }
 
 /// 2 x 2 samples: both weights are 1.
-fn quarter(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn quarter(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let value = |at: usize| i32::from(coefs[at].wrapping_mul(quant[at]));
     let [a, b, c, d] = [value(0), value(1), value(8), value(9)];
     let samples = [[a + b + c + d, a - b + c - d], [a + b - c - d, a - b - c + d]];
@@ -167,11 +175,57 @@ fn quarter(coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{EVEN, FIRST, ODD, ONE, SECOND};
+    use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, SECOND};
 
     pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         // SAFETY: `Idct::with_level` gives this function out only where the processor has AVX2.
         unsafe { transform(coefs, quant, out, pitch) }
+    }
+
+    pub(super) fn half(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        // SAFETY: likewise.
+        unsafe { transform_half(coefs, quant, out, pitch) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn transform_half(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let (coefs, quant) = (coefs.as_chunks::<8>().0, quant.as_chunks::<8>().0);
+        let row = |y: usize| _mm_mullo_epi16(bytemuck::cast(coefs[y]), bytemuck::cast(quant[y]));
+        let two = |a: __m128i, b: __m128i| _mm_unpacklo_epi16(a, b);
+        // Rows 0 and 1, 2 and 3; then in each row columns 0 and 2 side by side, and 1 and 3.
+        let [upper, lower] = pass_half([two(row(0), row(2)), two(row(1), row(3))], FIRST);
+        let order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+        let rows = [upper, lower].map(|two| _mm_castsi128_ps(_mm_shuffle_epi8(two, order)));
+        let (even, odd) = (_mm_shuffle_ps::<0x88>(rows[0], rows[1]), _mm_shuffle_ps::<0xdd>(rows[0], rows[1]));
+        let [left, right] = pass_half([_mm_castps_si128(even), _mm_castps_si128(odd)], SECOND);
+        let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        let rows: [[u8; 4]; 4] = bytemuck::cast(_mm_shuffle_epi8(_mm_packus_epi16(left, right), order));
+        // One check for all rows.
+        let out = &mut out[..3 * pitch + 4];
+        for (y, row) in rows.into_iter().enumerate() {
+            out[y * pitch..y * pitch + 4].copy_from_slice(&row);
+        }
+    }
+
+    /// Of inputs 0 and 2 in turn, and 1 and 3: outputs 0 and 1, 2 and 3, saturated.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pass_half([even, odd]: [__m128i; 2], (round, shift): (i32, u32)) -> [__m128i; 2] {
+        let dot =
+            |pairs, [a, b]: [i16; 2]| _mm_madd_epi16(pairs, _mm_set1_epi32(i32::from(b) << 16 | i32::from(a as u16)));
+        let round = _mm_set1_epi32(round);
+        let (sum, difference) =
+            (_mm_add_epi32(dot(even, [ONE, ONE]), round), _mm_add_epi32(dot(even, [ONE, -ONE]), round));
+        let (outer, inner) = (dot(odd, HALF_ODD), dot(odd, [HALF_ODD[1], -HALF_ODD[0]]));
+        let shift = _mm_cvtsi32_si128(shift as i32);
+        let out = [
+            _mm_add_epi32(sum, outer),
+            _mm_add_epi32(difference, inner),
+            _mm_sub_epi32(difference, inner),
+            _mm_sub_epi32(sum, outer),
+        ]
+        .map(|v| _mm_sra_epi32(v, shift));
+        [_mm_packs_epi32(out[0], out[1]), _mm_packs_epi32(out[2], out[3])]
     }
 
     #[target_feature(enable = "avx2")]
@@ -386,11 +440,16 @@ mod tests {
     fn each_level_gives_the_same_samples() {
         let (best, plain) = (Idct::default(), Idct::with_level(Level::Portable));
         for (n, (block, quant)) in blocks().enumerate() {
+            for side in [1, 2, 4, 8] {
+                let [mut a, mut b] = [[7u8; 11 * 8]; 2];
+                best.run(side, &block, &quant, &mut a, 11);
+                plain.run(side, &block, &quant, &mut b, 11);
+                assert_eq!(a, b, "block {n}, {side}");
+                let outside = |(y, row): (usize, &[u8])| row[if y < side { side } else { 0 }..].iter().all(|v| *v == 7);
+                assert!(a.chunks(11).enumerate().all(outside), "block {n}, {side} is written outside");
+            }
             let [mut a, mut b] = [[7u8; 11 * 8]; 2];
             best.run(8, &block, &quant, &mut a, 11);
-            plain.run(8, &block, &quant, &mut b, 11);
-            assert_eq!(a, b, "block {n}");
-            assert!(a.chunks(11).all(|row| row[8..] == [7; 3]), "block {n} is written outside");
             if block[1..].iter().all(|&c| c == 0) {
                 Idct::flat(8, block[0], &quant, &mut b, 11);
                 assert_eq!(a, b, "block {n}, flat");
