@@ -18,6 +18,20 @@ fn doctor(args: &[&str], env: &[(String, String)]) -> Value {
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON document")
 }
 
+/// The doctor's answer once it is as expected, or its fourth: where others take the cores, what is waited for may be another
+/// thing, and the doctor says so.
+fn doctor_until(args: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
+    let answers = (0..4).map(|_| doctor(args, &[]));
+    let mut last = Value::Null;
+    for found in answers {
+        last = found;
+        if expected(&last) {
+            break;
+        }
+    }
+    last
+}
+
 fn limit(found: &Value) -> &str {
     found["diagnosis"]["limit"].as_str().expect("there is a verdict")
 }
@@ -50,10 +64,12 @@ fn slow_decoding_is_named() {
     let photos = synth(&dir, "imagenet", &["--count", "24", "--classes", "2", "--seed", "1"]);
     // A trainer that is much quicker than decoding eight photographs on one thread.
     let args = ["--batch-size", "8", "--step-time", "1ms", "--max-batches", "12", "--workers", "1"];
-    let found = doctor(&[&[&*photos], &args[..]].concat(), &[]);
-    assert!(["decode", "augmentation"].contains(&limit(&found)), "{found:#}");
-    let stalls = &found["diagnosis"]["stalls"];
-    assert!(stalls["prep"].as_f64() > stalls["fetch"].as_f64(), "{found:#}");
+    let preparing = |found: &Value| {
+        let stalls = &found["diagnosis"]["stalls"];
+        ["decode", "augmentation"].contains(&limit(found)) && stalls["prep"].as_f64() > stalls["fetch"].as_f64()
+    };
+    let found = doctor_until(&[&[&*photos], &args[..]].concat(), preparing);
+    assert!(preparing(&found), "{found:#}");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let words = found["diagnosis"]["words"].as_str().unwrap();
     assert_eq!(words.contains("workers instead of 1"), cores > 1, "{words}");
@@ -82,15 +98,7 @@ fn a_small_budget_is_named() {
     let photos = synth(&dir, "imagenet", &["--count", "24", "--classes", "2", "--seed", "1"]);
     // One record in a batch and one batch ahead: of four threads three have nothing to do.
     let args = ["--batch-size", "1", "--step-time", "0ms", "--max-batches", "48", "--workers", "4", "--prefetch", "1"];
-    let ask = || doctor(&[&[&*photos], &args[..]].concat(), &[]);
-    // Where others take the cores, a single record's decoding is what is waited for, and the doctor says so.
-    let mut found = ask();
-    for _ in 0..3 {
-        if limit(&found) == "room" {
-            break;
-        }
-        found = ask();
-    }
+    let found = doctor_until(&[&[&*photos], &args[..]].concat(), |found| limit(found) == "room");
     assert_eq!(limit(&found), "room", "{found:#}");
     assert!(found["diagnosis"]["words"].as_str().unwrap().contains("memory budget"), "{found:#}");
 }

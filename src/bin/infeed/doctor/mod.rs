@@ -240,7 +240,8 @@ impl DoctorReport {
         table.add_row(["prep stall".into(), share(stalls.prep)]);
         table.add_row(["transfer stall".into(), transfer]);
         for cause in self.cold.late_causes.iter().take(3) {
-            let words = format!("{} batches waited for {}", cause.batches, cause_words(cause.cause));
+            let batches = if cause.batches == 1 { "batch" } else { "batches" };
+            let words = format!("{} {batches} waited for {}", cause.batches, cause_words(cause.cause));
             table.add_row([units::time(cause.wait.as_secs_f64()), words]);
         }
         parts.push(table.trim_fmt());

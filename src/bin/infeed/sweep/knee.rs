@@ -66,6 +66,10 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
     };
     let rate = |cell: &Cell| units::count(cell.samples_per_second.round() as u64);
     let percent = |cell: &Cell| 100.0 * (cell.samples_per_second / knee.samples_per_second - 1.0);
+    let gives = |cell: &Cell| match cell.workers.unwrap_or(0) {
+        1 => format!("1 worker gives {:+.0} %", percent(cell)),
+        n => format!("{n} workers give {:+.0} %", percent(cell)),
+    };
     let mut words = format!("knee: {}, {} samples/s", name(knee), rate(knee));
     // Writing to a string does not fail.
     let _ = match std::ptr::eq(knee, best) {
@@ -76,10 +80,10 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
         }
     };
     if at > 0 {
-        let _ = write!(words, "; {} workers give {:+.0} %", line[at - 1].workers.unwrap_or(0), percent(line[at - 1]));
+        let _ = write!(words, "; {}", gives(line[at - 1]));
     }
     if let Some(next) = line.get(at + 1) {
-        let _ = write!(words, "; {} workers give {:+.0} %", next.workers.unwrap_or(0), percent(next));
+        let _ = write!(words, "; {}", gives(next));
         if let (Some(more), Some(cpu)) = (next.cores_used(), knee.cores_used()) {
             let _ = write!(words, " with {more:.1} cores busy instead of {cpu:.1}");
         }
@@ -123,7 +127,7 @@ mod tests {
         let cells = [cell(1, 8, 100.0), cell(2, 8, 190.0), cell(4, 8, 196.0), cell(8, 8, 180.0), cell(8, 1, 20.0)];
         let knee = find(&cells).unwrap();
         assert_eq!((knee.workers, knee.batch_size, knee.inside), (Some(2), Some(8), true));
-        for part in ["1 workers give -47 %", "4 workers give +3 %", "97 % of the best", "reading is the limit"] {
+        for part in ["1 worker gives -47 %", "4 workers give +3 %", "97 % of the best", "reading is the limit"] {
             assert!(knee.words.contains(part), "{part}: {}", knee.words);
         }
     }
