@@ -76,6 +76,8 @@ impl Engine {
         Self::with_threads(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN))
     }
 
+    /// Watchers such as tokio-console show a task by the place that asked for it.
+    #[track_caller]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.inner.handle.spawn(task).abort_handle()
     }
