@@ -158,7 +158,8 @@ impl<'a> Header<'a> {
                         return Err(unsupported(what));
                     }
                     if header.steps().is_none() && !header.frame.is_finest_first() {
-                        // zune decodes those whose factors across differ to other pixels, without a word; ink, too.
+                        // zune decodes those whose factors across differ to other pixels, without a word; ink, too. Those that differ
+                        // down alone it gets right, as far as was tried: too rare to be told apart.
                         let what = format!("JPEG of a rare kind whose first component is not its finest{}", place());
                         return Err(unsupported(what));
                     }
