@@ -1,7 +1,10 @@
-//! Who may import whom, and where `unsafe`, threads, tasks, channels and printing may stand.
+//! Who may import whom, and where `unsafe`, threads, tasks, channels and printing may stand. Between rooms that is the
+//! ladder below; inside a room it is [`inside`].
 //!
 //! The sources are read as a stream of words, without comments and texts: enough to see every path, cheap enough to run
 //! with the other tests, and in need of no other crate.
+
+mod inside;
 
 use std::{
     collections::HashMap,
@@ -85,6 +88,17 @@ struct Named {
     /// Modules around it, from the crate's root.
     module: Vec<String>,
     in_test: bool,
+    /// What a `use` among the items of its module calls it.
+    called: Option<String>,
+    /// The `use` is for tests alone.
+    test_use: bool,
+}
+
+/// The last of a path, with what it is called.
+struct Leaf {
+    parts: Vec<String>,
+    line: usize,
+    alias: Option<String>,
 }
 
 /// Splits Rust into identifiers and signs, leaving out comments, texts, characters and lifetimes. `::` is one word.
@@ -191,7 +205,7 @@ fn end_of_raw(text: &[char], mut i: usize, hashes: usize) -> usize {
 /// The modules of a file below `src`: `sampler/order.rs` is `sampler::order`.
 fn module_of(file: &str) -> Vec<String> {
     let mut parts: Vec<String> = file.trim_end_matches(".rs").split('/').map(Into::into).collect();
-    if matches!(parts.last().map(String::as_str), Some("mod" | "lib")) {
+    if matches!(parts.last().map(String::as_str), Some("mod" | "lib" | "main")) {
         parts.pop();
     }
     parts
@@ -213,11 +227,22 @@ fn paths(file: &str, words: &[Word], test_files: &mut Vec<Vec<String>>) -> Vec<N
     // Modules inside the file: (depth of braces around the body, whether it is for tests).
     let (mut module, mut inside, mut depth) = (module_of(file), Vec::new(), 0);
     let (mut i, mut test_next) = (0, false);
+    // Inside a `use` among a module's items; whether it is for tests.
+    let mut using: Option<bool> = None;
     while i < words.len() {
+        if is(i, ";") {
+            using = None;
+        }
         if is_cfg_test(words, i) {
             test_next = true;
             // Past `#`, `[`, `cfg`, `(`: what follows names nothing.
             i += 4;
+        } else if is(i, "pub") && is(i + 1, "(") && ["in", "super", "crate", "self"].iter().any(|word| is(i + 2, word))
+        {
+            // Who may see it: no step to anywhere.
+            while i < words.len() && !is(i, ")") {
+                i += 1;
+            }
         } else if is(i, "mod") && is_name(i + 1) && is(i + 2, ";") {
             if test_next {
                 let file = module.iter().chain([&words[i + 1].text]).cloned().collect();
@@ -233,6 +258,7 @@ fn paths(file: &str, words: &[Word], test_files: &mut Vec<Vec<String>>) -> Vec<N
             (depth, i, test_next) = (depth + 1, i + 1, false);
         } else if is(i, "}") {
             depth -= 1;
+            test_next = false;
             if inside.last().is_some_and(|&(at, _)| at == depth) {
                 inside.pop();
                 module.pop();
@@ -240,9 +266,24 @@ fn paths(file: &str, words: &[Word], test_files: &mut Vec<Vec<String>>) -> Vec<N
             i += 1;
         } else if is_name(i) && !is(i.wrapping_sub(1), "::") {
             let in_test = inside.last().is_some_and(|&(_, test)| test);
-            let mut parts = Vec::new();
-            i = tree(words, i, &mut Vec::new(), &mut parts);
-            found.extend(parts.into_iter().map(|(parts, line)| Named { parts, line, module: module.clone(), in_test }));
+            let among_items = depth == inside.last().map_or(0, |&(at, _)| at + 1);
+            if is(i, "use") && among_items {
+                using = Some(test_next);
+            }
+            let mut leaves = Vec::new();
+            i = tree(words, i, &mut Vec::new(), &mut leaves);
+            if using.is_some()
+                && is(i, "as")
+                && let [leaf] = &mut leaves[..]
+            {
+                leaf.alias = words.get(i + 1).map(|word| word.text.clone());
+            }
+            found.extend(leaves.into_iter().map(|Leaf { parts, line, alias }| {
+                // `use a::{self}` brings `a`.
+                let own = parts.iter().rev().find(|part| *part != "self").cloned();
+                let called = using.and(alias.or(own));
+                Named { parts, line, module: module.clone(), in_test, called, test_use: using == Some(true) }
+            }));
         } else {
             test_next &= !is(i, ";");
             i += 1;
@@ -252,7 +293,7 @@ fn paths(file: &str, words: &[Word], test_files: &mut Vec<Vec<String>>) -> Vec<N
 }
 
 /// Writes out the path or tree at `i`, each leaf with `prefix` before it; returns where it ends.
-fn tree(words: &[Word], mut i: usize, prefix: &mut Vec<String>, out: &mut Vec<(Vec<String>, usize)>) -> usize {
+fn tree(words: &[Word], mut i: usize, prefix: &mut Vec<String>, out: &mut Vec<Leaf>) -> usize {
     let is = |i: usize, text: &str| words.get(i).is_some_and(|word| word.text == text);
     let (depth, line) = (prefix.len(), words[i].line);
     loop {
@@ -269,8 +310,13 @@ fn tree(words: &[Word], mut i: usize, prefix: &mut Vec<String>, out: &mut Vec<(V
                     i += 1;
                 } else {
                     i = tree(words, i, prefix, out);
-                    // `as name` belongs to the leaf.
-                    i += if is(i, "as") { 2 } else { 0 };
+                    if is(i, "as") {
+                        // It belongs to the leaf.
+                        if let Some(leaf) = out.last_mut() {
+                            leaf.alias = words.get(i + 1).map(|word| word.text.clone());
+                        }
+                        i += 2;
+                    }
                 }
             }
             prefix.truncate(depth);
@@ -283,7 +329,7 @@ fn tree(words: &[Word], mut i: usize, prefix: &mut Vec<String>, out: &mut Vec<(V
             break;
         }
     }
-    out.push((prefix.clone(), line));
+    out.push(Leaf { parts: prefix.clone(), line, alias: None });
     prefix.truncate(depth);
     i
 }
