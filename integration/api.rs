@@ -1,7 +1,7 @@
 //! Promises that the compiler keeps.
 
 use infeed::{
-    Batch, BatchStream, Engine, Error, Loader, LoaderBuilder, Report, Tensor,
+    Batch, BatchStream, Error, IoRuntime, Loader, LoaderBuilder, Report, Tensor,
     codec::{Decoder, ImageCodec, Worker},
     dataset::{Dataset, Format},
     sampler::{LoaderState, Sampler},
@@ -25,7 +25,7 @@ fn public_types_cross_threads_and_tasks() {
     shared::<Transform>();
     shared::<LoaderState>();
     shared::<Report>();
-    shared::<Engine>();
+    shared::<IoRuntime>();
     movable::<BatchStream>();
     movable::<LoaderBuilder>();
     debug::<BatchStream>();

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use infeed::{
-    DType, Engine, ErrorKind, Fingerprint, Result, SampleRng,
+    DType, ErrorKind, Fingerprint, IoRuntime, Result, SampleRng,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
     source::{Extent, Object, Source},
 };
@@ -117,8 +117,8 @@ fn an_engine_of_several_threads_changes_nothing() {
     let run = |threads: usize| {
         let (dataset, tracker) = Records::remote(count);
         tracker.latency(uneven);
-        let engine = Engine::with_threads(threads.try_into().unwrap()).unwrap();
-        let loader = builder(dataset).batch_size(7).shuffle(5).engine(&engine).build();
+        let io = IoRuntime::with_threads(threads.try_into().unwrap()).unwrap();
+        let loader = builder(dataset).batch_size(7).shuffle(5).io_runtime(&io).build();
         let loader = futures::executor::block_on(loader).unwrap();
         let batches = drain(loader.epochs(0..2)).unwrap();
         // A stream that is dropped begins no read afterwards, whatever thread was about to.

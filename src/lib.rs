@@ -81,7 +81,7 @@ pub mod transform;
 mod types;
 
 pub use dataset::{Dataset, Open, open, open_source};
-pub use engine::{Batch, Engine};
+pub use engine::{Batch, IoRuntime};
 pub use error::{Error, ErrorContext, ErrorKind, Result};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, Monitor, OnBadSample};

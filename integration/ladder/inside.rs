@@ -626,7 +626,7 @@ mod tests {
             room.imports.contains_key(&(at(from), at(to)))
         };
         assert!(import("engine", "engine/admit.rs", "engine/plan.rs"), "by its name");
-        assert!(import("engine", "engine/plan.rs", "engine/way.rs"), "by super");
+        assert!(import("engine", "engine/plan.rs", "engine/timeline.rs"), "by super");
         assert!(import("report", "report.rs", "report/late.rs"), "by mod.rs's own re-export");
         assert!(rooms["bin"].imports.len() > 20, "{:?}", rooms["bin"]);
     }

@@ -507,8 +507,8 @@ fn a_planted_offence_is_found_with_its_line() {
     for (file, text, want) in [
         (
             "source/mod.rs",
-            "\nuse crate::engine::Engine;",
-            "src/source/mod.rs:2: source steps up to engine (crate::engine::Engine)",
+            "\nuse crate::engine::IoRuntime;",
+            "src/source/mod.rs:2: source steps up to engine (crate::engine::IoRuntime)",
         ),
         (
             "sampler/order.rs",
@@ -642,7 +642,7 @@ fn what_is_allowed_is_left_alone() {
             "bin/infeed/main.rs",
             "mod args; use crate::args::Args; use infeed::Loader; fn main() { println!(\"x\"); tokio::runtime::Builder::new_current_thread(); }",
         ),
-        ("lib.rs", "pub use loader::Loader; pub use engine::Engine;"),
+        ("lib.rs", "pub use loader::Loader; pub use engine::IoRuntime;"),
     ] {
         assert_eq!(planted(file, text), [] as [String; 0], "{file}: {text}");
     }

@@ -10,10 +10,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{Span, span::Id};
 
 use super::{
-    BadRows, Batch, FieldRows, Setup,
+    BadRows, Batch, FieldRows, LoaderShared,
     plan::BatchPlan,
-    run::{RunShared, Sealed},
-    way::{JobWay, Way, Work},
+    run::{Sealed, StreamShared},
+    timeline::{JobTimeline, Timeline, Work},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -24,7 +24,7 @@ use crate::{
 /// A batch whose rows are being made.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    pub(super) run: Arc<RunShared>,
+    pub(super) stream: Arc<StreamShared>,
     pub(super) plan: BatchPlan,
     /// `infeed.batch`, as the parent of what is done for it.
     pub(super) span: Option<Id>,
@@ -53,21 +53,21 @@ struct State {
 
 impl Assembly {
     pub(super) fn new(
-        run: &Arc<RunShared>,
+        stream: &Arc<StreamShared>,
         mut plan: BatchPlan,
         seat: oneshot::Sender<Sealed>,
         rows: OwnedSemaphorePermit,
         uploads: Vec<Option<Rows>>,
     ) -> Arc<Self> {
         let missing = plan.records.len();
-        let of_bytes = run.setup.fields.iter().filter(|field| field.most.is_some());
+        let of_bytes = stream.loader.fields.iter().filter(|field| field.most.is_some());
         let bytes = of_bytes.map(|_| vec![Bytes::new(); missing]).collect();
         let span = std::mem::replace(&mut plan.span, Span::none());
         let id = span.id();
         let out = Some((seat, rows));
         let (parts, failed, work) = (Vec::new(), Vec::new(), Work::default());
         let state = State { missing, parts, failed, bytes, out, uploads, work, span };
-        Arc::new(Self { run: Arc::clone(run), plan, span: id, state: Mutex::new(state) })
+        Arc::new(Self { stream: Arc::clone(stream), plan, span: id, state: Mutex::new(state) })
     }
 
     /// Takes the values that fields of bytes have in some rows; before the rows themselves.
@@ -87,7 +87,7 @@ impl Assembly {
         first: usize,
         rows: Vec<Rows>,
         failed: impl IntoIterator<Item = (usize, Error)>,
-        job: Option<JobWay>,
+        job: Option<JobTimeline>,
     ) {
         let count = rows.first().map_or(0, Rows::rows);
         let whole = {
@@ -109,14 +109,14 @@ impl Assembly {
         let result = self.seal(parts, failed, bytes, uploads);
         let BatchPlan { epoch, step, positions, waits, .. } = &self.plan;
         let place = (*epoch, *step, positions.first().copied().unwrap_or_default());
-        let way = Some(Box::new(Way::new(place, waits.clone(), work, sealing)));
+        let way = Some(Box::new(Timeline::new(place, waits.clone(), work, sealing)));
         if let (false, Ok(batch)) = (span.is_disabled(), &result) {
             span.record(
                 "bytes",
                 batch.fields().map(|(_, tensor)| tensor.row_bytes() * batch.len()).sum::<usize>() as u64,
             );
         }
-        self.run.finished.fetch_add(1, Ordering::Relaxed);
+        self.stream.finished.fetch_add(1, Ordering::Relaxed);
         // A dropped stream no longer wants it.
         let _ = seat.send(Sealed { result, permit, way, span });
     }
@@ -141,7 +141,7 @@ impl Assembly {
         mut bytes: Vec<Vec<Bytes>>,
         uploads: Vec<Option<Rows>>,
     ) -> Result<Batch> {
-        let setup: &Setup = &self.run.setup;
+        let loader: &LoaderShared = &self.stream.loader;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();
@@ -159,7 +159,7 @@ impl Assembly {
         if !failed.is_empty() {
             failed.sort_unstable_by_key(|(row, _)| *row);
             // What is no sample's fault ends the run whatever the policy; so does the first bad one when it says stop.
-            let ends = |error: &Error| setup.bad == BadRows::Stop || !error.is_sample();
+            let ends = |error: &Error| loader.bad == BadRows::Stop || !error.is_sample();
             if let Some((_, error)) = failed.iter().find(|(_, error)| ends(error)) {
                 return Err(error.clone());
             }
@@ -174,7 +174,7 @@ impl Assembly {
                 });
             }
             let bad: Vec<usize> = failed.iter().map(|(row, _)| *row).collect();
-            match setup.bad {
+            match loader.bad {
                 BadRows::Substitute => {
                     for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
@@ -205,7 +205,7 @@ impl Assembly {
             field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
         };
         let (of_bytes, tensors): (Vec<_>, Vec<_>) =
-            setup.fields.iter().zip(fields).zip(uploads).partition(|((field, _), _)| field.most.is_some());
+            loader.fields.iter().zip(fields).zip(uploads).partition(|((field, _), _)| field.most.is_some());
         let bytes = of_bytes.into_iter().zip(bytes).map(|(((field, _), _), bytes)| (field.name.clone(), bytes));
         let tensors = tensors.into_iter().map(seal).collect::<Result<_>>()?;
         Ok(Batch {

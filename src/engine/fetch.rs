@@ -24,10 +24,10 @@ use super::{
     BatchRows,
     admit::{row_permit, take_rows},
     assembly::Assembly,
-    kept::{self, Piece},
+    cached::{self, Piece},
     plan::BatchPlan,
-    run::{Gate, RunShared, Sealed},
-    way::Asked,
+    run::{Gate, Sealed, StreamShared},
+    timeline::Asked,
     workers::Task,
 };
 use crate::{
@@ -57,7 +57,7 @@ const TOGETHER: u64 = 8 << 20;
 
 /// The remote reads of one stream.
 pub(super) struct Fetcher {
-    run: Arc<RunShared>,
+    stream: Arc<StreamShared>,
     encoded: Arc<Semaphore>,
     encoded_units: u32,
     reader: Reader,
@@ -79,20 +79,20 @@ struct Fetched {
 }
 
 impl Fetcher {
-    pub(super) fn new(run: &Arc<RunShared>) -> Self {
-        let limits = run.setup.limits;
+    pub(super) fn new(stream: &Arc<StreamShared>) -> Self {
+        let limits = stream.loader.limits;
         let encoded_units = units(limits.encoded);
-        run.encoded.add_permits(encoded_units as usize);
+        stream.encoded.add_permits(encoded_units as usize);
         let (first, turn) = oneshot::channel();
         // The first batch waits for nobody.
         let _ = first.send(());
         let mut watchdog = JoinSet::new();
-        watchdog.spawn(watch(Arc::clone(run)));
+        watchdog.spawn(watch(Arc::clone(stream)));
         Self {
-            run: Arc::clone(run),
-            encoded: Arc::clone(&run.encoded),
+            stream: Arc::clone(stream),
+            encoded: Arc::clone(&stream.encoded),
             encoded_units,
-            reader: run.reader.clone(),
+            reader: stream.reader.clone(),
             batches: 0,
             turn,
             tasks: JoinSet::new(),
@@ -103,24 +103,24 @@ impl Fetcher {
     /// Starts the reads of a batch as its bytes find room; returns when all have been admitted.
     pub(super) async fn admit(&mut self, mut plan: BatchPlan, batch: oneshot::Sender<Sealed>) {
         let began = Instant::now();
-        let Ok(ramp) = self.run.ramp.acquire().await else { return };
+        let Ok(ramp) = self.stream.ramp.acquire().await else { return };
         ramp.forget();
         plan.waits.room(began);
         // Finished tasks are reaped here, so that the set stays small.
         while self.tasks.try_join_next().is_some() {}
         let count = plan.records.len();
-        let dataset = &self.run.setup.dataset;
+        let dataset = &self.stream.loader.dataset;
         let plans = (0..count).map(|row| dataset.plan(plan.records[row], plan.rng(row)));
         let plans: Vec<Result<ReadPlan>> = plans.collect();
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
         let (epoch, records, span) = (plan.epoch, plan.records.clone(), plan.span.clone());
-        self.tasks.spawn(place(Arc::clone(&self.run), plan, batch, arrivals, turn, taken));
+        self.tasks.spawn(place(Arc::clone(&self.stream), plan, batch, arrivals, turn, taken));
 
         self.batches += 1;
         let reader = self.reader.of_batch(self.batches);
-        let chunk = self.run.setup.workers.chunk(count);
+        let chunk = self.stream.loader.workers.chunk(count);
         // A chunk takes at most a quarter of the window, so that several are in flight.
         let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
         let (mut first, mut plans) = (0, plans.into_iter().peekable());
@@ -137,20 +137,20 @@ impl Fetcher {
                 chunk_plans.extend(plans.next());
             }
             let rows = chunk_plans.len();
-            let reads = ChunkReads::new(&self.run, &reader, epoch, &records[first..], chunk_plans);
+            let reads = ChunkReads::new(&self.stream, &reader, epoch, &records[first..], chunk_plans);
             // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
             // the window at least as large as the largest record, so the cut never bites but for merged gaps.
             let want = units(reads.bytes()).min(self.encoded_units);
             let began = Instant::now();
             let Ok(permit) = Arc::clone(&self.encoded).acquire_many_owned(want).await else { return };
             let permit = Arc::new(permit);
-            self.run.recorder.blocked(Stage::Fetch, began.elapsed());
-            let (run, reader, arrived) = (Arc::clone(&self.run), reader.clone(), arrived.clone());
+            self.stream.recorder.blocked(Stage::Fetch, began.elapsed());
+            let (stream, reader, arrived) = (Arc::clone(&self.stream), reader.clone(), arrived.clone());
             let chunk = async move {
-                let (bytes, asked, writers) = reads.fetch(&run, &reader, &permit).await;
+                let (bytes, asked, writers) = reads.fetch(&stream, &reader, &permit).await;
                 // The placing task is gone only with the stream.
                 let _ = arrived.send(Fetched { first, bytes, asked, permit });
-                kept::write(&run, writers).await;
+                cached::write(&stream, writers).await;
             };
             self.tasks.spawn(chunk.instrument(span.clone()));
             first += rows;
@@ -200,15 +200,15 @@ struct ChunkReads {
 }
 
 impl ChunkReads {
-    fn new(run: &RunShared, reader: &Reader, epoch: u64, numbers: &[u64], plans: Vec<Result<ReadPlan>>) -> Self {
+    fn new(stream: &StreamShared, reader: &Reader, epoch: u64, numbers: &[u64], plans: Vec<Result<ReadPlan>>) -> Self {
         let (mut cached, mut wanted, mut extents) = (Vec::new(), Vec::new(), Vec::with_capacity(plans.len()));
         let mut records = Vec::with_capacity(plans.len());
         for (plan, number) in plans.into_iter().zip(numbers) {
             let Ok(plan) = plan.map_err(|error| records.push(Err(error))) else { continue };
             records.push(Ok(plan.extents.len()));
             for extent in plan.extents {
-                let looked = kept::look(run, &extent, epoch, *number);
-                let piece = kept::piece(run, looked, &extent, reader);
+                let looked = cached::look(stream, &extent, epoch, *number);
+                let piece = cached::piece(stream, looked, &extent, reader);
                 cached.push(piece.map_or_else(
                     |keep| {
                         wanted.push((cached.len(), keep));
@@ -231,7 +231,7 @@ impl ChunkReads {
     /// Reads everything; requests begin in plan order, as far as their limits allow. Gives the cache's writers, too.
     async fn fetch(
         self,
-        run: &RunShared,
+        stream: &StreamShared,
         reader: &Reader,
         room: &Arc<OwnedSemaphorePermit>,
     ) -> (Vec<Result<Vec<Piece>>>, Asked, Vec<Writer>) {
@@ -242,18 +242,18 @@ impl ChunkReads {
         let one = |Merged { extent, parts }: Merged| async move {
             let mut flight = None;
             match (&parts[..], parts.first().and_then(|(first, _)| wanted[*first].1)) {
-                ([_], Some(keep)) => match kept::board(run, &extent, &keep, reader).await {
+                ([_], Some(keep)) => match cached::board(stream, &extent, &keep, reader).await {
                     Ok(piece) => return (Came::Near(piece), parts, Vec::new()),
                     Err(own) => flight = own,
                 },
                 // Parts of a larger read are read together again, whoever reads one of them meanwhile.
-                _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| run.cached.miss()),
+                _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| stream.cached.miss()),
             }
             let object = extent.clone();
-            let bytes = read(&run.gate, reader, extent).await;
+            let bytes = read(&stream.gate, reader, extent).await;
             let keep = |bytes: &Bytes| {
                 let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));
-                keeps.filter_map(|(keep, bytes)| kept::keep(run, keep, &bytes, room)).collect()
+                keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, room)).collect()
             };
             let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
             // At once, not with the chunk: another chunk may wait for it that this one waits for.
@@ -280,7 +280,7 @@ impl ChunkReads {
             }
         }
         let came = Instant::now();
-        run.recorder.busy(Stage::Fetch, came - began, records.len() as u64, total);
+        stream.recorder.busy(Stage::Fetch, came - began, records.len() as u64, total);
         let mut pieces = pieces.into_iter().flatten();
         let take = |count: usize| {
             // All are taken, also behind an error: they belong to this record.
@@ -308,12 +308,12 @@ pub(super) async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result
 }
 
 /// Says, at most once a minute, which object a batch waits for that should have been there long ago.
-async fn watch(run: Arc<RunShared>) {
+async fn watch(stream: Arc<StreamShared>) {
     const LATE: Duration = Duration::from_secs(5);
     const AGAIN: Duration = Duration::from_secs(60);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let Some(slow) = run.requests.late(tokio::time::Instant::now().into_std(), LATE) else { continue };
+        let Some(slow) = stream.requests.late(tokio::time::Instant::now().into_std(), LATE) else { continue };
         tracing::warn!(
             object = %slow.object,
             start = slow.range.start,
@@ -329,7 +329,7 @@ async fn watch(run: Arc<RunShared>) {
 /// Gives a batch its rows when its first bytes have come and the batch before has its own; then a job for each chunk
 /// that arrives.
 async fn place(
-    run: Arc<RunShared>,
+    stream: Arc<StreamShared>,
     mut plan: BatchPlan,
     batch: oneshot::Sender<Sealed>,
     mut arrivals: mpsc::UnboundedReceiver<Fetched>,
@@ -344,8 +344,8 @@ async fn place(
         return;
     }
     plan.waits.room(began);
-    let Some(permit) = row_permit(&run, &mut plan).await else { return };
-    let BatchRows { rows: mut fields, uploads } = match take_rows(&run, count).await {
+    let Some(permit) = row_permit(&stream, &mut plan).await else { return };
+    let BatchRows { rows: mut fields, uploads } = match take_rows(&stream, count).await {
         Ok(taken) => taken,
         Err(error) => {
             let _ = batch.send(Sealed::failed(error, permit));
@@ -354,7 +354,7 @@ async fn place(
     };
     // Only now, so that memory too is taken in plan order.
     let _ = taken.send(());
-    let assembly = Assembly::new(&run, plan, batch, permit, uploads);
+    let assembly = Assembly::new(&stream, plan, batch, permit, uploads);
     if count == 0 {
         return assembly.deliver(0, fields, [], None);
     }
@@ -365,14 +365,14 @@ async fn place(
         // What was read together is decoded by as many threads as there are.
         let (mut first, mut bytes) = (first, bytes.into_iter());
         while bytes.len() > 0 {
-            let bytes: Vec<_> = bytes.by_ref().take(run.setup.workers.chunk(count)).collect();
+            let bytes: Vec<_> = bytes.by_ref().take(stream.loader.workers.chunk(count)).collect();
             let range = first..first + bytes.len();
             let take = |field: &mut Vec<Option<Rows>>| {
                 let rows = field[range.clone()].iter_mut().filter_map(Option::take);
                 rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
             };
             let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-            run.setup.workers.submit(Task::new(&assembly, first, part).fetched(
+            stream.loader.workers.submit(Task::new(&assembly, first, part).fetched(
                 bytes,
                 asked.clone(),
                 Arc::clone(&permit),

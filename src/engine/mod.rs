@@ -42,33 +42,33 @@
 
 mod admit;
 mod assembly;
-mod assets;
 mod batch;
+mod cached;
 mod fetch;
-mod io;
-mod kept;
+mod io_runtime;
+mod permits;
 mod plan;
 mod queue;
-mod room;
 mod run;
+mod shared_parts;
+mod timeline;
 mod tune;
-mod way;
 mod workers;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-pub(crate) use assets::Assets;
 pub use batch::Batch;
 pub(crate) use fetch::whole_units;
-pub use io::Engine;
-pub(crate) use io::off_thread;
+pub use io_runtime::IoRuntime;
+pub(crate) use io_runtime::off_thread;
 pub(crate) use queue::READY_BYTES;
 pub(crate) use run::{Facts, Levels, Run, Watch};
+pub(crate) use shared_parts::SharedParts;
+pub(crate) use timeline::Timeline;
 pub(crate) use tune::{Range, Scope, Tuning};
-pub(crate) use way::Way;
 pub(crate) use workers::{Meters, Workers};
 
-use run::RunShared;
+use run::StreamShared;
 
 use crate::{
     codec::Decoder,
@@ -84,7 +84,7 @@ use crate::{
 
 /// Everything a loader's streams share.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct LoaderShared {
     pub(crate) dataset: Arc<dyn Dataset>,
     pub(crate) shard: Shard,
     pub(crate) batch_size: NonZeroUsize,
@@ -97,11 +97,11 @@ pub(crate) struct Setup {
     pub(crate) tuning: Tuning,
     /// Whether streams write down where their time goes.
     pub(crate) accounting: bool,
-    pub(crate) engine: Engine,
+    pub(crate) io: IoRuntime,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,
     /// Parts that records share, for all streams.
-    pub(crate) assets: Assets,
+    pub(crate) shared_parts: SharedParts,
 }
 
 /// Which record comes when, and the state that says so.
@@ -188,7 +188,7 @@ impl FieldRows {
     }
 }
 
-impl Setup {
+impl LoaderShared {
     /// Memory for a batch of `rows` rows, or nothing when one field has to wait.
     fn take_rows(&self, rows: usize) -> Result<Option<BatchRows>> {
         let mut batch = BatchRows { rows: Vec::new(), uploads: Vec::new() };
@@ -202,18 +202,18 @@ impl Setup {
 
     /// Lets a stream have `to` batches with rows, as far as there is memory; says how many. Waits until the trainer has
     /// taken the others.
-    async fn set_prefetch(&self, run: &RunShared, to: usize) -> usize {
+    async fn set_prefetch(&self, stream: &StreamShared, to: usize) -> usize {
         let keep = |batches: usize| self.fields.iter().for_each(|field| field.pool.set_most(batches + 1));
-        if to > run.room.size() {
+        if to > stream.row_permits.size() {
             let reached = self.tuning.hold(to);
             keep(reached);
-            run.room.grow_to(reached);
+            stream.row_permits.grow_to(reached);
         } else {
-            run.room.shrink_to(to).await;
+            stream.row_permits.shrink_to(to).await;
             keep(to);
             self.tuning.hold(to);
         }
-        run.room.size()
+        stream.row_permits.size()
     }
 
     /// The arithmetic of an epoch of `len` positions that starts at `position`.

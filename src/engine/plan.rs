@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use tracing::Span;
 
-use super::{RecordOrder, Setup, way::Waits};
+use super::{LoaderShared, RecordOrder, timeline::Waits};
 use crate::{random::SampleRng, sampler::LoaderState};
 
 /// One batch of this rank before any byte moved. Row `i` holds `records[i]`.
@@ -33,7 +33,7 @@ impl BatchPlan {
 /// Walks the steps of the epochs in `epochs`, the first from `position`.
 #[derive(Debug)]
 pub(super) struct Planner {
-    setup: Arc<Setup>,
+    loader: Arc<LoaderShared>,
     order: RecordOrder,
     epochs: Range<u64>,
     position: u64,
@@ -43,8 +43,8 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    pub(super) fn new(setup: Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
-        Self { setup, order, epochs, position, step: 0, span: Span::none() }
+    pub(super) fn new(loader: Arc<LoaderShared>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
+        Self { loader, order, epochs, position, step: 0, span: Span::none() }
     }
 }
 
@@ -56,18 +56,18 @@ impl Iterator for Planner {
         let len = self.order.sampler.len();
         while self.epochs.start < self.epochs.end {
             let (epoch, step) = (self.epochs.start, self.step);
-            let schedule = self.setup.schedule(len, self.position);
+            let schedule = self.loader.schedule(len, self.position);
             if step >= schedule.steps() {
                 self.epochs.start += 1;
                 (self.position, self.step) = (0, 0);
                 // Without steps in a whole epoch there are none in any.
-                if self.setup.schedule(len, 0).steps() == 0 {
+                if self.loader.schedule(len, 0).steps() == 0 {
                     return None;
                 }
                 continue;
             }
             if step == 0 {
-                let (rank, world) = (self.setup.shard.rank(), self.setup.shard.world());
+                let (rank, world) = (self.loader.shard.rank(), self.loader.shard.world());
                 self.span = tracing::info_span!(parent: None, "infeed.epoch", epoch, rank, world);
                 tracing::info!(epoch, rank, world, steps = schedule.steps(), position = self.position, "epoch planned");
             }

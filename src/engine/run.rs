@@ -19,9 +19,9 @@ use tokio::{
 use tracing::Span;
 
 use super::{
-    Batch, RecordOrder, Setup, Way, admit, fetch,
+    Batch, LoaderShared, RecordOrder, Timeline, admit, fetch,
+    permits::RowPermits,
     plan::Planner,
-    room::Room,
     tune::{self, Asking, Turn},
 };
 use crate::{
@@ -60,8 +60,8 @@ impl Gate {
 
 /// What the tasks and jobs of a stream share.
 #[derive(Debug)]
-pub(super) struct RunShared {
-    pub(super) setup: Arc<Setup>,
+pub(super) struct StreamShared {
+    pub(super) loader: Arc<LoaderShared>,
     pub(super) gate: Gate,
     pub(super) recorder: Recorder,
     /// What the requests to remote stores did.
@@ -76,7 +76,7 @@ pub(super) struct RunShared {
     /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
     pub(super) planned: AtomicBool,
     /// Batches that may own rows.
-    pub(super) room: Room,
+    pub(super) row_permits: RowPermits,
     /// Some of these places were given up when a GPU had no memory left.
     pub(super) gave_up: AtomicBool,
     /// Batches whose bytes may be asked for; see [`RAMP`](super::fetch::RAMP).
@@ -109,7 +109,7 @@ pub(crate) struct Facts {
 
 /// Looks at a stream from outside, and keeps nothing of it alive.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch(Weak<RunShared>);
+pub(crate) struct Watch(Weak<StreamShared>);
 
 impl Watch {
     /// `None` when the stream and all its jobs are gone.
@@ -118,15 +118,15 @@ impl Watch {
     }
 }
 
-impl RunShared {
+impl StreamShared {
     fn facts(&self) -> Facts {
-        let (setup, now) = (&self.setup, Instant::now());
+        let (loader, now) = (&self.loader, Instant::now());
         Facts {
             elapsed: now.saturating_duration_since(self.started),
             stages: self.recorder.stages(),
-            requests: setup.dataset.needs_fetch().then(|| self.requests.report(now)),
-            cache: setup.cache.as_ref().map(|cache| cache.report(&self.cached)),
-            autotune: setup.tuning.report(&self.turn, self),
+            requests: loader.dataset.needs_fetch().then(|| self.requests.report(now)),
+            cache: loader.cache.as_ref().map(|cache| cache.report(&self.cached)),
+            autotune: loader.tuning.report(&self.turn, self),
         }
     }
 
@@ -159,7 +159,7 @@ pub(super) struct Sealed {
     pub(super) result: Result<Batch>,
     pub(super) permit: OwnedSemaphorePermit,
     /// How it came about; errors have none.
-    pub(super) way: Option<Box<Way>>,
+    pub(super) way: Option<Box<Timeline>>,
     /// `infeed.batch`
     pub(super) span: Span,
 }
@@ -175,12 +175,12 @@ impl Sealed {
 pub(super) type Seat = oneshot::Receiver<Sealed>;
 
 /// A batch, and how it came about; errors have no way.
-pub(crate) type HandedOver = (Result<Batch>, Option<Box<Way>>);
+pub(crate) type HandedOver = (Result<Batch>, Option<Box<Timeline>>);
 
 /// The receiving end of a stream.
 #[derive(Debug)]
 pub(crate) struct Run {
-    shared: Arc<RunShared>,
+    shared: Arc<StreamShared>,
     seats: mpsc::Receiver<Seat>,
     head: Option<Seat>,
     admit: AbortHandle,
@@ -189,33 +189,33 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn start(setup: &Arc<Setup>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
+    pub(crate) fn start(loader: &Arc<LoaderShared>, order: RecordOrder, epochs: Range<u64>, position: u64) -> Self {
         let requests = RequestRecorder::default();
-        let turn = setup.tuning.join(&setup.workers);
-        let shared = Arc::new(RunShared {
-            setup: Arc::clone(setup),
+        let turn = loader.tuning.join(&loader.workers);
+        let shared = Arc::new(StreamShared {
+            loader: Arc::clone(loader),
             gate: Gate::default(),
-            recorder: if setup.accounting { Recorder::default() } else { Recorder::off() },
-            reader: Reader::new(setup.limits.requests, requests.clone()),
+            recorder: if loader.accounting { Recorder::default() } else { Recorder::off() },
+            reader: Reader::new(loader.limits.requests, requests.clone()),
             requests,
             cached: CacheRecorder::default(),
             sampler: Arc::clone(&order.sampler),
             started: Instant::now(),
             planned: AtomicBool::new(false),
-            room: Room::new(turn.prefetch()),
+            row_permits: RowPermits::new(turn.prefetch()),
             gave_up: AtomicBool::new(false),
-            ramp: Semaphore::new(fetch::first_batches(setup.batch_size)),
+            ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
             asking: Mutex::default(),
             tuned: Mutex::default(),
             turn,
         });
-        let (announce, seats) = mpsc::channel(setup.limits.seats);
-        let planner = Planner::new(Arc::clone(setup), order, epochs, position);
-        let admit = setup.engine.spawn(admit::admit(Arc::clone(&shared), planner, announce));
-        let follows = setup.tuning.follows();
-        let tuner = follows.then(|| setup.engine.spawn(tune::tune(Arc::clone(&shared), turn.id())));
+        let (announce, seats) = mpsc::channel(loader.limits.seats);
+        let planner = Planner::new(Arc::clone(loader), order, epochs, position);
+        let admit = loader.io.spawn(admit::admit(Arc::clone(&shared), planner, announce));
+        let follows = loader.tuning.follows();
+        let tuner = follows.then(|| loader.io.spawn(tune::tune(Arc::clone(&shared), turn.id())));
         Self { shared, seats, head: None, admit, tuner }
     }
 
@@ -254,36 +254,36 @@ impl Run {
 
     /// Whether it writes down where its time goes.
     pub(crate) fn accounts(&self) -> bool {
-        self.shared.setup.accounting
+        self.shared.loader.accounting
     }
 
     /// This process among all.
     pub(crate) fn rank(&self) -> u32 {
-        self.shared.setup.shard.rank()
+        self.shared.loader.shard.rank()
     }
 
     /// The trainer asks for a batch. Says how full the queues are now, if anybody keeps it.
     pub(crate) fn asks(&self) -> Option<Levels> {
-        let (shared, limits) = (&self.shared, self.shared.setup.limits);
+        let (shared, limits) = (&self.shared, self.shared.loader.limits);
         let finished = shared.finished.load(Ordering::Relaxed) as u64;
         if !self.accounts() {
-            shared.asking().asks(Instant::now(), finished, shared.room.size() as u64);
+            shared.asking().asks(Instant::now(), finished, shared.row_permits.size() as u64);
             return None;
         }
         let ahead = self.seats.len() as u64 + u64::from(self.head.is_some());
-        let (room, fetches) = (shared.room.size() as u64, shared.setup.dataset.needs_fetch());
+        let (room, fetches) = (shared.row_permits.size() as u64, shared.loader.dataset.needs_fetch());
         let encoded = fetches.then(|| {
             let all = u64::from(fetch::units(limits.encoded));
             (all.saturating_sub(shared.encoded.available_permits() as u64) * fetch::UNIT, limits.encoded)
         });
         shared.asking().asks(Instant::now(), finished, room);
         let (finished, ahead) = ((finished, room), (ahead, if fetches { limits.seats as u64 } else { room }));
-        Some(Levels { finished, ahead, jobs: shared.setup.workers.waiting() as u64, encoded })
+        Some(Levels { finished, ahead, jobs: shared.loader.workers.waiting() as u64, encoded })
     }
 
     /// What the batches are made of.
     pub(crate) fn dataset(&self) -> &dyn Dataset {
-        &*self.shared.setup.dataset
+        &*self.shared.loader.dataset
     }
 
     pub(crate) fn started(&self) -> Instant {
@@ -295,9 +295,9 @@ impl Run {
         self.shared.gate.close();
         self.admit.abort();
         self.tuner.iter().for_each(AbortHandle::abort);
-        self.shared.setup.tuning.leave(self.shared.turn.id());
+        self.shared.loader.tuning.leave(self.shared.turn.id());
         self.seats.close();
-        self.shared.setup.workers.forget(&self.shared);
+        self.shared.loader.workers.forget(&self.shared);
     }
 }
 

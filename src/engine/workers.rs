@@ -17,12 +17,12 @@ use tracing::Span;
 use super::{
     ChunkSize,
     assembly::Assembly,
-    assets,
+    cached::Piece,
     fetch::units,
-    kept::Piece,
     queue::{Queue, QueueState, Worked},
-    run::{Gate, RunShared},
-    way::{Asked, CpuMeter, JobWay},
+    run::{Gate, StreamShared},
+    shared_parts,
+    timeline::{Asked, CpuMeter, JobTimeline},
 };
 use crate::{
     codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker, write_volume},
@@ -272,12 +272,12 @@ impl Workers {
     }
 
     /// Drops the queued tasks of a stream that is gone, and with them their memory.
-    pub(super) fn forget(&self, run: &Arc<RunShared>) {
+    pub(super) fn forget(&self, stream: &Arc<StreamShared>) {
         let gone: [VecDeque<Task>; 2] = {
             let mut state = self.queue.lock();
             let QueueState { fresh, ready, ready_bytes, .. } = &mut *state;
             let gone = [fresh, ready].map(|tasks| {
-                let (gone, kept) = tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.run, run));
+                let (gone, kept) = tasks.drain(..).partition(|task| Arc::ptr_eq(&task.assembly.stream, stream));
                 *tasks = kept;
                 gone
             });
@@ -415,17 +415,17 @@ impl Thread {
             let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
             let wait = match next {
                 Some((task, waited)) => {
-                    if task.assembly.run.gate.is_closed() {
+                    if task.assembly.stream.gate.is_closed() {
                         continue;
                     }
-                    let run = Arc::clone(&task.assembly.run);
+                    let stream = Arc::clone(&task.assembly.stream);
                     // Time before the stream began is not its hunger.
-                    let waited = waited.min(run.started.elapsed());
+                    let waited = waited.min(stream.started.elapsed());
                     let now = Instant::now();
                     let waits = &task.assembly.plan.waits;
                     let blocked = now.checked_sub(waited).map_or(Duration::ZERO, |idle| waits.room_within(idle, now));
-                    run.recorder.blocked(Stage::Decode, blocked);
-                    run.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
+                    stream.recorder.blocked(Stage::Decode, blocked);
+                    stream.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
                     tag += 1;
                     let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
                     let span = self.span(&task);
@@ -467,7 +467,7 @@ impl Thread {
     fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
         let count = task.len();
         let Task { assembly, first, mut rows, fetched, samples, encoded, cpu: before, queued, mut reading, .. } = task;
-        let run = Arc::clone(&assembly.run);
+        let stream = Arc::clone(&assembly.stream);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket { assembly: Some(Arc::clone(&assembly)), first };
         if !samples.is_empty() {
@@ -486,14 +486,14 @@ impl Thread {
             let rng = assembly.plan.rng(first + i);
             let own = match fetched.next() {
                 Some(pieces) => {
-                    let Some(bytes) = pieces.map(|pieces| self.collect(&run, pieces, buffers)).transpose() else {
+                    let Some(bytes) = pieces.map(|pieces| self.collect(&stream, pieces, buffers)).transpose() else {
                         let _ = ticket.redeem();
                         return None;
                     };
                     bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
                 }
                 None => {
-                    let Some(own) = self.read(record, rng, &run.gate, buffers, &mut read) else {
+                    let Some(own) = self.read(record, rng, &stream.gate, buffers, &mut read) else {
                         // The stream is gone: its batch needs no error.
                         let _ = ticket.redeem();
                         return None;
@@ -508,12 +508,12 @@ impl Thread {
                     reading.slowest = Some((record, took));
                 }
             }
-            let Some(sample) = own.map(|(plan, bytes)| self.parse(&run, record, &plan, bytes)).transpose() else {
+            let Some(sample) = own.map(|(plan, bytes)| self.parse(&stream, record, &plan, bytes)).transpose() else {
                 let _ = ticket.redeem();
                 return None;
             };
             let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
-                placed += place_fields(&mut sample, &run, rng, i, &mut rows)?;
+                placed += place_fields(&mut sample, &stream, rng, i, &mut rows)?;
                 Ok(sample)
             });
             if self.meters.stages {
@@ -525,7 +525,7 @@ impl Thread {
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
         if read > 0 {
-            run.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
+            stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
         Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, cpu, queued, reading })
     }
@@ -571,13 +571,13 @@ impl Thread {
     /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
     fn parse(
         &self,
-        run: &Arc<RunShared>,
+        stream: &Arc<StreamShared>,
         record: u64,
         plan: &ReadPlan,
         mut bytes: SmallVec<[Bytes; 1]>,
     ) -> Option<Result<Sample>> {
         if !plan.shared.is_empty() {
-            match assets::take(run, &*self.dataset, plan)? {
+            match shared_parts::take(stream, &*self.dataset, plan)? {
                 Ok(parts) => bytes.extend(parts),
                 Err(error) => return Some(Err(error)),
             }
@@ -636,7 +636,7 @@ impl Thread {
     /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
     fn collect(
         &self,
-        run: &Arc<RunShared>,
+        stream: &Arc<StreamShared>,
         pieces: Vec<Piece>,
         buffers: &mut Buffers,
     ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
@@ -646,10 +646,10 @@ impl Thread {
                 Piece::Bytes(bytes) => bytes,
                 Piece::Cached(cached) => {
                     let mut buffer = buffers.take();
-                    if cached.read(run, &mut buffer)? {
+                    if cached.read(stream, &mut buffer)? {
                         buffers.lend(buffer)
                     } else {
-                        match cached.read_again(run)? {
+                        match cached.read_again(stream)? {
                             Ok(bytes) => bytes,
                             Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
                         }
@@ -672,7 +672,7 @@ impl Thread {
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
-        let recorder = &assembly.run.recorder;
+        let recorder = &assembly.stream.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
         let cpu = cpu.lap();
         self.queue.work.made(count, decode + transform, cpu);
@@ -695,14 +695,14 @@ impl Thread {
         drop(span);
         let job = || {
             let largest = largest(&items);
-            JobWay { asked, queued, taken, idle, read, decode, transform, slowest_read, largest }
+            JobTimeline { asked, queued, taken, idle, read, decode, transform, slowest_read, largest }
         };
         let mut way = self.meters.stages.then(job);
         if self.decoder.classes()[self.class].reads {
             // Not the time in hand: a worker of a GPU has several jobs there at a time.
             self.chunk.learn(prepared + decode + transform - placed, count);
         }
-        if assembly.run.setup.fields.iter().any(|field| field.most.is_some()) {
+        if assembly.stream.loader.fields.iter().any(|field| field.most.is_some()) {
             let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
             let values =
                 done.map(|(i, (item, _))| (first + i, item.sample.as_ref().map_or_else(|_| vec![], own_bytes)));
@@ -762,13 +762,13 @@ fn own_bytes(sample: &Sample) -> Vec<Bytes> {
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 fn place_fields(
     sample: &mut Sample,
-    run: &RunShared,
+    stream: &StreamShared,
     rng: SampleRng,
     row: usize,
     rows: &mut [Rows],
 ) -> Result<Duration> {
     let mut took = Duration::ZERO;
-    for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(&run.setup.fields) {
+    for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(&stream.loader.fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => &label.to_ne_bytes(),
             Value::Array(data) => data,

@@ -15,8 +15,8 @@ use crate::{
     codec::{Decoder, ImageCodec, Split, codecs as built_in_codecs},
     dataset::{Dataset, Field, FieldKind, Narrow},
     engine::{
-        self, Assets, BadRows, ChunkSize, Engine, FieldRows, Limits, Meters, Range as TuneRange, RecordOrder, Scope,
-        Setup, Tuning, Workers,
+        self, BadRows, ChunkSize, FieldRows, IoRuntime, Limits, LoaderShared, Meters, Range as TuneRange, RecordOrder,
+        Scope, SharedParts, Tuning, Workers,
     },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -49,7 +49,7 @@ pub struct LoaderBuilder {
     sampler: Option<Arc<dyn Sampler>>,
     decoder: Option<Arc<dyn Decoder>>,
     codecs: Vec<Arc<dyn ImageCodec>>,
-    engine: Option<Engine>,
+    io_runtime: Option<IoRuntime>,
     #[cfg(feature = "jpeg")]
     decode_index: Option<DecodeIndex>,
 }
@@ -63,7 +63,7 @@ impl LoaderBuilder {
             sampler: None,
             decoder: None,
             codecs: Vec::new(),
-            engine: None,
+            io_runtime: None,
             #[cfg(feature = "jpeg")]
             decode_index: None,
         }
@@ -291,9 +291,9 @@ impl LoaderBuilder {
         self
     }
 
-    /// Uses this engine's thread instead of starting one.
-    pub fn engine(mut self, engine: &Engine) -> Self {
-        self.engine = Some(engine.clone());
+    /// Uses the threads of this runtime for reading instead of starting some.
+    pub fn io_runtime(mut self, runtime: &IoRuntime) -> Self {
+        self.io_runtime = Some(runtime.clone());
         self
     }
 
@@ -329,7 +329,7 @@ impl LoaderBuilder {
         let indexed = self.indexed();
         #[cfg(not(feature = "jpeg"))]
         let indexed: Option<Arc<dyn ImageCodec>> = None;
-        let Self { dataset, mut config, sampler, decoder, codecs, engine, .. } = self;
+        let Self { dataset, mut config, sampler, decoder, codecs, io_runtime, .. } = self;
         check(&config)?;
         let workers = resolve_workers(&config)?;
         let batch_size = NonZeroUsize::new(config.batch_size)
@@ -482,7 +482,7 @@ impl LoaderBuilder {
         let tuning = Tuning::new(scope, (&more, needs.batch));
         let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
         let workers_started = Workers::start(&dataset, &decoder, &programs, chunk, (&more, each), meters)?;
-        let engine = engine.map_or_else(|| Engine::for_loader(dataset.needs_fetch()), Ok)?;
+        let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch()), Ok)?;
 
         config.device = Some(place.device());
         config.seed = Some(seed);
@@ -497,7 +497,7 @@ impl LoaderBuilder {
             OnBadSample::Skip { .. } => BadRows::Skip,
             OnBadSample::Substitute => BadRows::Substitute,
         };
-        let setup = Setup {
+        let shared = LoaderShared {
             shard: config.shard,
             batch_size,
             last_batch: config.last_batch,
@@ -507,13 +507,13 @@ impl LoaderBuilder {
             workers: workers_started,
             tuning,
             accounting: config.accounting,
-            engine,
+            io,
             cache,
-            assets: Assets::new(shares.shared),
+            shared_parts: SharedParts::new(shares.shared),
             dataset,
         };
         tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
-        Ok(Loader { setup: Arc::new(setup), order, own_sampler, config: Arc::new(config) })
+        Ok(Loader { shared: Arc::new(shared), order, own_sampler, config: Arc::new(config) })
     }
 }
 

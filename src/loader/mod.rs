@@ -31,7 +31,7 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{
     dataset::Dataset,
-    engine::{RecordOrder, Run, Setup},
+    engine::{LoaderShared, RecordOrder, Run},
     error::{Error, ErrorKind, Result},
     sampler::{LoaderState, Order},
 };
@@ -42,7 +42,7 @@ use crate::{
 /// batches in order, and each after the first has rows and read-ahead of its own beside the memory budget. Dropping the last handle and stream ends its threads.
 #[derive(Clone)]
 pub struct Loader {
-    setup: Arc<Setup>,
+    shared: Arc<LoaderShared>,
     order: RecordOrder,
     /// The order came from the user's own sampler, not from `config.order`.
     own_sampler: bool,
@@ -108,7 +108,7 @@ impl Loader {
     fn order_of(&self, state: &LoaderState) -> Result<RecordOrder> {
         match self.config.order {
             Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
-                builder::ordering(self.config.order, &*self.setup.dataset, self.order.state.seed, state.lanes)
+                builder::ordering(self.config.order, &*self.shared.dataset, self.order.state.seed, state.lanes)
             }
             _ => Ok(self.order.clone()),
         }
@@ -119,13 +119,13 @@ impl Loader {
             OnBadSample::Skip { at_most } => Some(at_most),
             OnBadSample::Stop | OnBadSample::Substitute => None,
         };
-        BatchStream::new(Run::start(&self.setup, order, epochs, position), at_most, bad_samples)
+        BatchStream::new(Run::start(&self.shared, order, epochs, position), at_most, bad_samples)
     }
 
     /// Steps of one whole epoch; the same on every rank.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
-        self.setup.schedule(self.order.sampler.len(), 0).steps()
+        self.shared.schedule(self.order.sampler.len(), 0).steps()
     }
 
     /// The settings in force, nothing left on `auto`.
@@ -137,12 +137,12 @@ impl Loader {
     /// What the batches are made of.
     #[must_use]
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
-        &self.setup.dataset
+        &self.shared.dataset
     }
 }
 
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loader").field("dataset", &self.setup.dataset).field("config", &self.config).finish()
+        f.debug_struct("Loader").field("dataset", &self.shared.dataset).field("config", &self.config).finish()
     }
 }

@@ -13,7 +13,7 @@ use tracing::Span;
 
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Seen};
 use crate::{
-    engine::{Batch, Run, Way},
+    engine::{Batch, Run, Timeline},
     error::{Error, Result},
     report::{BadSample, FirstBatchPart, Report},
 };
@@ -114,7 +114,7 @@ impl BatchStream {
     }
 
     /// Writes down why the batch that was asked for at `asked` came when it did.
-    fn account(&mut self, way: Option<Box<Way>>, asked: Instant, now: Instant) {
+    fn account(&mut self, way: Option<Box<Timeline>>, asked: Instant, now: Instant) {
         let Some(last) = self.last.replace(now) else {
             let parts = way.iter().flat_map(|way| way.between(self.run.started(), now));
             let parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();

@@ -125,7 +125,7 @@ fn batches_are_the_same_whatever_is_changed_while_they_are_made() {
         for (seed, budget) in [(1, None), (2, Some(64 << 20)), (3, None)] {
             let builder = budget.into_iter().fold(builder(kind), LoaderBuilder::memory_budget);
             let loader = builder.build_blocking().unwrap();
-            loader.setup.tuning.go_wild(seed);
+            loader.shared.tuning.go_wild(seed);
             let (mut changes, began) = (0, Instant::now());
             while changes < 200 {
                 let (got, tuned) = all(&loader, 20);
@@ -149,7 +149,7 @@ fn the_least_memory_is_enough_for_any_change() {
         }
         let loader = build(high).unwrap();
         let (want, _) = all(&builder(kind).workers(1).prefetch(1).build_blocking().unwrap(), 5);
-        loader.setup.tuning.go_wild(high);
+        loader.shared.tuning.go_wild(high);
         for _ in 0..20 {
             let (got, tuned) = all(&loader, 5);
             assert!(got == want, "{kind}: other batches: {tuned:?}");
@@ -165,7 +165,7 @@ fn the_least_memory_is_enough_for_any_change() {
 #[test]
 fn a_stream_dropped_in_the_middle_of_changes_leaves_a_loader_that_works() {
     let loader = builder("inline").build_blocking().unwrap();
-    loader.setup.tuning.go_wild(5);
+    loader.shared.tuning.go_wild(5);
     for n in 0..100 {
         let mut stream = loader.epochs(0..1000).blocking();
         stream.by_ref().take(n % 7).for_each(|batch| drop(batch.unwrap()));
@@ -177,7 +177,7 @@ fn a_stream_dropped_in_the_middle_of_changes_leaves_a_loader_that_works() {
 #[test]
 fn streams_beside_each_other_all_end() {
     let loader = builder("inline").build_blocking().unwrap();
-    loader.setup.tuning.go_wild(9);
+    loader.shared.tuning.go_wild(9);
     thread::scope(|scope| {
         let streams: Vec<_> = (0..4).map(|_| scope.spawn(|| all(&loader, 30).0)).collect();
         let all: Vec<_> = streams.into_iter().map(|stream| stream.join().unwrap()).collect();

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 
 use super::Metrics;
 use crate::{
-    engine::Engine,
+    engine::IoRuntime,
     error::{Error, ErrorKind, Result},
 };
 
@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 32;
 pub struct Server {
     address: SocketAddr,
     /// Its thread ends with it.
-    _engine: Engine,
+    _io: IoRuntime,
 }
 
 impl Server {
@@ -73,16 +73,16 @@ impl Metrics {
         let listener = TcpListener::bind(address).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let engine = Engine::start()?;
+        let io = IoRuntime::start()?;
         let metrics = self.clone();
-        engine.spawn(async move {
+        io.spawn(async move {
             // It is registered with the thread's own runtime.
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => accept(listener, metrics).await,
                 Err(error) => tracing::warn!(%error, %address, "metrics are not served"),
             }
         });
-        Ok(Server { address, _engine: engine })
+        Ok(Server { address, _io: io })
     }
 }
 

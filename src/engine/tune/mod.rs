@@ -43,7 +43,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use control::{Look, Sums, Tuner};
 pub(crate) use control::{Range, Scope};
 
-use super::{Workers, fetch::units, run::RunShared};
+use super::{Workers, fetch::units, run::StreamShared};
 use crate::{
     report::{TuneDecision, TuneReport, Tuned, TunedSetting},
     sys::threads,
@@ -164,18 +164,18 @@ impl Tuning {
     }
 
     /// What is to be changed now, if the stream is the one that is listened to.
-    fn look(&self, run: &RunShared, id: u64) -> Option<TuneDecision> {
+    fn look(&self, stream: &StreamShared, id: u64) -> Option<TuneDecision> {
         let look = {
-            let (now, finished) = (Instant::now(), run.finished.load(Ordering::Relaxed) as u64);
-            let worked = run.setup.workers.worked();
-            let asked = run.asking().look(now, finished);
+            let (now, finished) = (Instant::now(), stream.finished.load(Ordering::Relaxed) as u64);
+            let worked = stream.loader.workers.worked();
+            let asked = stream.asking().look(now, finished);
             let sums = Sums {
-                at: now.saturating_duration_since(run.started),
+                at: now.saturating_duration_since(stream.started),
                 batches: asked.batches,
                 rows: worked.rows,
                 jobs: worked.jobs,
                 waited: asked.waited,
-                blocked: run.room.blocked(),
+                blocked: stream.row_permits.blocked(),
                 swings: asked.swings,
                 worked: worked.worked,
                 read: worked.read,
@@ -193,8 +193,8 @@ impl Tuning {
         if state.heard != Some(id) {
             // The one before it ended: it goes on with what was found.
             state.listen_to(id);
-            run.room.grow_to(state.tuner.prefetch());
-            run.setup.workers.set_active(state.tuner.workers());
+            stream.row_permits.grow_to(state.tuner.prefetch());
+            stream.loader.workers.set_active(state.tuner.workers());
         }
         let shared = state.streams.len() > 1;
         #[cfg(test)]
@@ -214,7 +214,7 @@ impl Tuning {
     }
 
     /// What a stream did with what it began with.
-    pub(super) fn report(&self, turn: &Turn, run: &RunShared) -> TuneReport {
+    pub(super) fn report(&self, turn: &Turn, stream: &StreamShared) -> TuneReport {
         let setting = |range: Range, start, now| TunedSetting {
             auto: !range.is_fixed(),
             now,
@@ -223,8 +223,8 @@ impl Tuning {
             most: range.most,
         };
         let workers = setting(self.scope.workers, turn.workers, self.state().tuner.workers());
-        let prefetch = setting(self.scope.prefetch, turn.prefetch, run.room.size());
-        run.tuned().report(workers, prefetch)
+        let prefetch = setting(self.scope.prefetch, turn.prefetch, stream.row_permits.size());
+        stream.tuned().report(workers, prefetch)
     }
 
     /// From now on changes come at random, a thousand a second.
@@ -260,20 +260,20 @@ impl State {
 }
 
 /// Adjusts what is on `auto` while a stream runs.
-pub(super) async fn tune(run: Arc<RunShared>, id: u64) {
-    let setup = &run.setup;
+pub(super) async fn tune(stream: Arc<StreamShared>, id: u64) {
+    let loader = &stream.loader;
     loop {
-        tokio::time::sleep(setup.tuning.tick()).await;
-        let Some(decision) = setup.tuning.look(&run, id) else { continue };
+        tokio::time::sleep(loader.tuning.tick()).await;
+        let Some(decision) = loader.tuning.look(&stream, id) else { continue };
         let reached = match decision.what {
-            Tuned::Workers => setup.workers.set_active(decision.to),
-            Tuned::Prefetch => setup.set_prefetch(&run, decision.to).await,
+            Tuned::Workers => loader.workers.set_active(decision.to),
+            Tuned::Prefetch => loader.set_prefetch(&stream, decision.to).await,
         };
-        let Some(done) = setup.tuning.reached(decision, reached) else { continue };
+        let Some(done) = loader.tuning.reached(decision, reached) else { continue };
         let TuneDecision { what, from, to, why, waiting, busy, samples_per_second, .. } = done;
         let (what, why) = (what.name(), why.name());
         tracing::debug!(what, from, to, why, waiting, busy, samples_per_second, "autotune");
-        run.tuned().add(done);
+        stream.tuned().add(done);
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use super::run::RunShared;
+use super::run::StreamShared;
 use crate::{
     dataset::{Dataset, ReadPlan, SharedRead},
     error::{Error, ErrorKind, Result},
@@ -36,7 +36,7 @@ pub(super) struct Need {
 
 /// The shared parts of a loader.
 #[derive(Clone)]
-pub(crate) struct Assets {
+pub(crate) struct SharedParts {
     shared: Arc<Shared>,
 }
 
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-impl Assets {
+impl SharedParts {
     /// Parts within `reserve` bytes, which must hold those of the largest record.
     pub(crate) fn new(reserve: u64) -> Self {
         Self { shared: Arc::new(Shared { reserve, state: Mutex::default(), changed: Condvar::new() }) }
@@ -205,7 +205,7 @@ impl Assets {
 }
 
 /// The shared parts of a record's plan. `None`: the stream is gone.
-pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan) -> Option<Result<Vec<Bytes>>> {
+pub(super) fn take(stream: &Arc<StreamShared>, dataset: &dyn Dataset, plan: &ReadPlan) -> Option<Result<Vec<Bytes>>> {
     let need = |part: &SharedRead| Need { key: part.key, bytes: part.bytes, making: part.encoded() };
     let needs: Vec<Need> = plan.shared.iter().map(need).collect();
     // Reads of a network go on together, whichever part is made first.
@@ -216,7 +216,7 @@ pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan)
             let parts = plan.shared.iter().filter(|part| left.iter().any(|need| need.key == part.key));
             for part in parts {
                 let remote = part.extents.iter().filter(|extent| !extent.source.reads_inline());
-                coming.insert(part.key, remote.map(|extent| fetch(run, extent.clone())).collect());
+                coming.insert(part.key, remote.map(|extent| fetch(stream, extent.clone())).collect());
             }
         }
         let part = &plan.shared[at];
@@ -225,7 +225,7 @@ pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan)
         let mut encoded = Vec::with_capacity(part.extents.len());
         for extent in &part.extents {
             let bytes =
-                if extent.source.reads_inline() { read_here(run, extent)? } else { wait(run, &remote.next()?)? };
+                if extent.source.reads_inline() { read_here(stream, extent)? } else { wait(stream, &remote.next()?)? };
             match bytes {
                 Ok(bytes) => encoded.push(bytes),
                 Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
@@ -233,41 +233,41 @@ pub(super) fn take(run: &Arc<RunShared>, dataset: &dyn Dataset, plan: &ReadPlan)
         }
         let read = Instant::now();
         let len = encoded.iter().map(|bytes| bytes.len() as u64).sum();
-        run.recorder.busy(Stage::Fetch, read - began, 1, len);
+        stream.recorder.busy(Stage::Fetch, read - began, 1, len);
         let data =
             dataset.decode_shared(part.key, &encoded).map(|data| data.slice(..data.len().min(part.bytes as usize)));
-        run.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
+        stream.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
         Some(data)
     };
-    run.setup.assets.take(&needs, || run.gate.is_closed(), make)
+    stream.loader.shared_parts.take(&needs, || stream.gate.is_closed(), make)
 }
 
 /// Not into the thread's own buffers: what was read may be kept.
-fn read_here(run: &RunShared, extent: &Extent) -> Option<Result<Bytes>> {
+fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
     let opened = {
-        let _open = run.gate.pass()?;
+        let _open = stream.gate.pass()?;
         extent.open_inline()
     };
     let mut buffer = BytesMut::new();
     Some(opened.and_then(|opened| opened.read_into(&mut buffer)).map(|()| buffer.freeze()))
 }
 
-fn fetch(run: &Arc<RunShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
+fn fetch(stream: &Arc<StreamShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
     let (done, answer) = mpsc::channel();
-    let (run, engine) = (Arc::clone(run), run.setup.engine.clone());
+    let (stream, engine) = (Arc::clone(stream), stream.loader.io.clone());
     engine.spawn(async move {
-        let _ = done.send(super::fetch::read(&run.gate, &run.reader, extent).await);
+        let _ = done.send(super::fetch::read(&stream.gate, &stream.reader, extent).await);
     });
     answer
 }
 
 /// `None`: the stream is gone.
-fn wait(run: &RunShared, answer: &mpsc::Receiver<Result<Bytes>>) -> Option<Result<Bytes>> {
+fn wait(stream: &StreamShared, answer: &mpsc::Receiver<Result<Bytes>>) -> Option<Result<Bytes>> {
     loop {
         match answer.recv_timeout(Duration::from_millis(50)) {
             Ok(bytes) => return Some(bytes),
             // A closed gate never wakes the read.
-            Err(_) if run.gate.is_closed() => return None,
+            Err(_) if stream.gate.is_closed() => return None,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let what = "reading a shared part panicked";
@@ -277,12 +277,12 @@ fn wait(run: &RunShared, answer: &mpsc::Receiver<Result<Bytes>>) -> Option<Resul
     }
 }
 
-impl fmt::Debug for Assets {
+impl fmt::Debug for SharedParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
         write!(
             f,
-            "Assets({} parts, {} of {} bytes, {} at most)",
+            "SharedParts({} parts, {} of {} bytes, {} at most)",
             state.parts.len(),
             state.used,
             self.shared.reserve,
@@ -308,7 +308,7 @@ mod tests {
         vec![key as u8; bytes as usize].into()
     }
 
-    fn take(assets: &Assets, needs: &[Need], made: &AtomicUsize) -> Vec<Bytes> {
+    fn take(assets: &SharedParts, needs: &[Need], made: &AtomicUsize) -> Vec<Bytes> {
         let make = |at: usize, _: &[Need]| {
             made.fetch_add(1, Ordering::Relaxed);
             Some(Ok(part(needs[at].key, needs[at].bytes)))
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn many_threads_make_each_part_once_within_the_reserve() {
         for (reserve, once) in [(10_000, true), (2 * 202, false)] {
-            let (assets, made) = (Assets::new(reserve), AtomicUsize::new(0));
+            let (assets, made) = (SharedParts::new(reserve), AtomicUsize::new(0));
             thread::scope(|scope| {
                 for worker in 0..8u64 {
                     let (assets, made) = (&assets, &made);
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_lent_stays_and_what_is_idle_makes_room() {
-        let (assets, made) = (Assets::new(301), AtomicUsize::new(0));
+        let (assets, made) = (SharedParts::new(301), AtomicUsize::new(0));
         let held = take(&assets, &[need(1, 100)], &made);
         drop(take(&assets, &[need(2, 100)], &made));
         drop(take(&assets, &[need(3, 100)], &made));
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_its_callers_alone() {
-        let assets = Assets::new(1000);
+        let assets = SharedParts::new(1000);
         let needs = [need(1, 100), need(2, 100)];
         let fail = |at: usize, _: &[Need]| Some(if at == 0 { Ok(part(1, 100)) } else { Err(Error::corrupt("bad")) });
         assert!(assets.take(&needs, || false, fail).unwrap().is_err());
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_for_room_ends_when_the_stream_does() {
-        let (assets, made) = (Assets::new(101), AtomicUsize::new(0));
+        let (assets, made) = (SharedParts::new(101), AtomicUsize::new(0));
         let held = take(&assets, &[need(1, 100)], &made);
         assert!(assets.take(&[need(2, 100)], || true, |_, _| panic!("there is no room")).is_none());
         drop(held);

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places for batches with rows. A permit travels with its batch until the trainer has it.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct RowPermits {
     permits: Arc<Semaphore>,
     /// Permits there are, those that are out included.
     size: AtomicUsize,
@@ -20,14 +20,14 @@ pub(super) struct Room {
     blocked: AtomicU64,
 }
 
-impl Room {
+impl RowPermits {
     pub(super) fn new(size: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(size)), size: size.into(), blocked: AtomicU64::new(0) }
     }
 
     /// Waits for a place, in the order of the calls. `None` never happens while the stream lives; it
     /// spares an `expect`.
-    pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let began = Instant::now();
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
         let waited = began.elapsed();

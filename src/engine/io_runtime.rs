@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// 107 KB (benches/results/2026-11-21-s3.md), which bounds what one thread can read; so on a machine of eight cores or more
 /// a loader of remote data has a thread for every four, at most eight. The rate of several was not measured.
 #[derive(Clone)]
-pub struct Engine {
+pub struct IoRuntime {
     inner: Arc<Inner>,
 }
 
@@ -27,7 +27,7 @@ struct Inner {
     _stop: oneshot::Sender<()>,
 }
 
-impl Engine {
+impl IoRuntime {
     /// Starts one thread.
     ///
     /// # Errors
@@ -102,8 +102,8 @@ pub(crate) async fn off_thread<T: Send + 'static>(name: &str, work: impl FnOnce(
     result.await.map_err(panicked)
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for IoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
+        f.debug_struct("IoRuntime").finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tokio::{sync::OwnedSemaphorePermit, task};
 
-use super::{fetch::read, run::RunShared};
+use super::{fetch::read, run::StreamShared};
 use crate::{
     error::{self, Error, ErrorKind},
     report::Stage,
@@ -45,21 +45,26 @@ pub(super) struct Cached {
 }
 
 /// What the cache has of an extent that `record` reads in `epoch`.
-pub(super) fn look(run: &RunShared, extent: &Extent, epoch: u64, record: u64) -> Looked {
-    let Some(cache) = &run.setup.cache else { return Looked::Miss(None) };
-    let looked = cache.look(extent, Use { now: epoch, next: next_use(run, epoch, record) }, record);
+pub(super) fn look(stream: &StreamShared, extent: &Extent, epoch: u64, record: u64) -> Looked {
+    let Some(cache) = &stream.loader.cache else { return Looked::Miss(None) };
+    let looked = cache.look(extent, Use { now: epoch, next: next_use(stream, epoch, record) }, record);
     if matches!(looked, Looked::Miss(None)) {
-        run.cached.miss();
-        run.cached.not_kept();
+        stream.cached.miss();
+        stream.cached.not_kept();
     }
     looked
 }
 
 /// A piece that the cache has, or what it wants of the store.
-pub(super) fn piece(run: &RunShared, looked: Looked, extent: &Extent, reader: &Reader) -> Result<Piece, Option<Keep>> {
+pub(super) fn piece(
+    stream: &StreamShared,
+    looked: Looked,
+    extent: &Extent,
+    reader: &Reader,
+) -> Result<Piece, Option<Keep>> {
     match looked {
         Looked::Memory(bytes) => {
-            run.cached.hit(bytes.len() as u64);
+            stream.cached.hit(bytes.len() as u64);
             Ok(Piece::Bytes(bytes))
         }
         Looked::File(keep) => {
@@ -72,12 +77,12 @@ pub(super) fn piece(run: &RunShared, looked: Looked, extent: &Extent, reader: &R
 /// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another
 /// stream. `Err`: read them.
 pub(super) async fn board(
-    run: &RunShared,
+    stream: &StreamShared,
     extent: &Extent,
     keep: &Keep,
     reader: &Reader,
 ) -> Result<Piece, Option<Flight>> {
-    let Some(cache) = &run.setup.cache else { return Err(None) };
+    let Some(cache) = &stream.loader.cache else { return Err(None) };
     loop {
         let flight = match cache.begin(keep) {
             Ok(flight) => Some(flight),
@@ -87,28 +92,28 @@ pub(super) async fn board(
             }
         };
         // Again, also before a read of one's own: since the plan was made another one may have begun and ended.
-        if let Ok(piece) = piece(run, cache.look_again(keep), extent, reader) {
+        if let Ok(piece) = piece(stream, cache.look_again(keep), extent, reader) {
             return Ok(piece);
         }
         if flight.is_some() {
-            run.cached.miss();
+            stream.cached.miss();
             return Err(flight);
         }
     }
 }
 
 /// When this machine reads a record again after `epoch`.
-fn next_use(run: &RunShared, epoch: u64, record: u64) -> NextUse {
+fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
     // Beyond it, one epoch is as far as another: with 64 machines it is the rule. Each step is one inverse.
     const FAR: u64 = 8;
-    let shard = run.setup.shard;
+    let shard = stream.loader.shard;
     let here = shard.local_world().max(1);
     // Ranks of one machine follow one another, as launchers number them.
     let first = shard.rank() - shard.local_rank().min(shard.rank());
     for next in 1..=FAR {
         let next = epoch.saturating_add(next);
         // Without an inverse all that is known is that it may come in the next epoch.
-        let Some(position) = run.sampler.position(next, record) else { return NextUse { epoch: next, position: 0 } };
+        let Some(position) = stream.sampler.position(next, record) else { return NextUse { epoch: next, position: 0 } };
         let rank = position % u64::from(shard.world());
         if (u64::from(first)..u64::from(first) + u64::from(here)).contains(&rank) {
             return NextUse { epoch: next, position };
@@ -118,17 +123,22 @@ fn next_use(run: &RunShared, epoch: u64, record: u64) -> NextUse {
 }
 
 /// Gives fresh bytes to the cache; a writer when it wants one more thread to write with.
-pub(super) fn keep(run: &RunShared, keep: Keep, bytes: &Bytes, room: &Arc<OwnedSemaphorePermit>) -> Option<Writer> {
+pub(super) fn keep(
+    stream: &StreamShared,
+    keep: Keep,
+    bytes: &Bytes,
+    room: &Arc<OwnedSemaphorePermit>,
+) -> Option<Writer> {
     // What waits to be written keeps its room: with more than half of the window, reading would wait for the disk.
-    let most = run.setup.limits.encoded / 2;
-    run.setup.cache.as_ref()?.keep(keep, bytes, room, most, &run.cached)
+    let most = stream.loader.limits.encoded / 2;
+    stream.loader.cache.as_ref()?.keep(keep, bytes, room, most, &stream.cached)
 }
 
 /// Writes what the cache was given, a thread for each writer; ends when they find nothing more.
-pub(super) async fn write(run: &Arc<RunShared>, writers: impl IntoIterator<Item = Writer>) {
+pub(super) async fn write(stream: &Arc<StreamShared>, writers: impl IntoIterator<Item = Writer>) {
     let write = |writer: Writer| {
-        let run = Arc::clone(run);
-        task::spawn_blocking(move || writer.run(&|epoch, record| next_use(&run, epoch, record)))
+        let stream = Arc::clone(stream);
+        task::spawn_blocking(move || writer.run(&|epoch, record| next_use(&stream, epoch, record)))
     };
     let writing: Vec<_> = writers.into_iter().map(write).collect();
     for writer in writing {
@@ -139,35 +149,35 @@ pub(super) async fn write(run: &Arc<RunShared>, writers: impl IntoIterator<Item 
 
 impl Cached {
     /// Reads the bytes on this thread; `Some(false)`: they are not there any more. `None`: the stream is gone.
-    pub(super) fn read(&self, run: &RunShared, buffer: &mut BytesMut) -> Option<bool> {
-        if run.gate.is_closed() {
+    pub(super) fn read(&self, stream: &StreamShared, buffer: &mut BytesMut) -> Option<bool> {
+        if stream.gate.is_closed() {
             return None;
         }
-        let cache = run.setup.cache.as_ref()?;
-        let there = cache.read(&self.keep, buffer, &run.cached);
+        let cache = stream.loader.cache.as_ref()?;
+        let there = cache.read(&self.keep, buffer, &stream.cached);
         if there {
-            run.cached.hit(self.extent.len());
+            stream.cached.hit(self.extent.len());
         } else {
-            run.cached.miss();
+            stream.cached.miss();
         }
         Some(there)
     }
 
     /// Reads the bytes from the store while this thread waits; rare. `None`: the stream is gone.
-    pub(super) fn read_again(self, run: &Arc<RunShared>) -> Option<error::Result<Bytes>> {
+    pub(super) fn read_again(self, stream: &Arc<StreamShared>) -> Option<error::Result<Bytes>> {
         let Self { extent, keep: wanted, reader } = self;
         let (done, answer) = mpsc::channel();
         let task = {
-            let run = Arc::clone(run);
-            let engine = run.setup.engine.clone();
+            let stream = Arc::clone(stream);
+            let engine = stream.loader.io.clone();
             engine.spawn(async move {
-                let bytes = read(&run.gate, &reader, extent).await;
+                let bytes = read(&stream.gate, &reader, extent).await;
                 if let Ok(bytes) = &bytes {
                     let _ = done.send(Ok(bytes.clone()));
                     // Its row holds the room for these bytes; what little this adds is not counted.
                     let room = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await;
                     if let Ok(room) = room.map(Arc::new) {
-                        write(&run, keep(&run, wanted, bytes, &room)).await;
+                        write(&stream, keep(&stream, wanted, bytes, &room)).await;
                     }
                 } else {
                     let _ = done.send(bytes);
@@ -178,12 +188,12 @@ impl Cached {
             match answer.recv_timeout(Duration::from_millis(50)) {
                 Ok(bytes) => {
                     if let Ok(bytes) = &bytes {
-                        run.recorder.busy(Stage::Fetch, Duration::ZERO, 0, bytes.len() as u64);
+                        stream.recorder.busy(Stage::Fetch, Duration::ZERO, 0, bytes.len() as u64);
                     }
                     return Some(bytes);
                 }
                 // A closed gate never wakes the read.
-                Err(mpsc::RecvTimeoutError::Timeout) if run.gate.is_closed() => {
+                Err(mpsc::RecvTimeoutError::Timeout) if stream.gate.is_closed() => {
                     task.abort();
                     return None;
                 }

@@ -47,7 +47,7 @@ pub(super) struct Asked {
 
 /// One job of a batch.
 #[derive(Debug)]
-pub(super) struct JobWay {
+pub(super) struct JobTimeline {
     /// `None` where the decode threads read.
     pub(super) asked: Option<Asked>,
     pub(super) queued: Instant,
@@ -71,12 +71,12 @@ pub(super) struct Work {
     transform: Duration,
     slowest_read: Option<(u64, Duration)>,
     slowest_job: Option<(u64, Duration)>,
-    last: Option<JobWay>,
+    last: Option<JobTimeline>,
 }
 
 impl Work {
     /// Another job is done.
-    pub(super) fn add(&mut self, job: JobWay) {
+    pub(super) fn add(&mut self, job: JobTimeline) {
         self.first_taken = Some(self.first_taken.map_or(job.taken, |first| first.min(job.taken)));
         self.read += job.read;
         self.decode += job.decode;
@@ -94,7 +94,7 @@ impl Work {
 
 /// The whole way of a batch.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct Timeline {
     epoch: u64,
     step: u64,
     position: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Way {
     sealed: Instant,
 }
 
-impl Way {
+impl Timeline {
     pub(super) fn new(place: (u64, u64, u64), waits: Waits, work: Work, sealing: Instant) -> Self {
         let (epoch, step, position) = place;
         Self { epoch, step, position, waits, work, sealing, sealed: Instant::now() }
@@ -216,9 +216,9 @@ mod tests {
     }
 
     /// A batch planned at 0 that waited for room until 10, whose only job was queued then, taken at `taken` and done at 40.
-    fn way(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobWay)) -> Way {
+    fn way(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobTimeline)) -> Timeline {
         let at = |n| zero + ms(n);
-        let mut last = JobWay {
+        let mut last = JobTimeline {
             asked: None,
             queued: at(10),
             taken: at(taken),
@@ -233,10 +233,10 @@ mod tests {
         let mut work = Work::default();
         work.add(last);
         let waits = Waits { planned: [zero, zero], room: vec![[at(0), at(10)]] };
-        Way { epoch: 1, step: 2, position: 3, waits, work, sealing: at(40), sealed: at(40) }
+        Timeline { epoch: 1, step: 2, position: 3, waits, work, sealing: at(40), sealed: at(40) }
     }
 
-    fn cause(way: &Way, zero: Instant, asked: u64) -> Cause {
+    fn cause(way: &Timeline, zero: Instant, asked: u64) -> Cause {
         let (asked, got) = (zero + ms(asked), zero + ms(40));
         blame(&way.parts(got), way.room(), asked, got).expect("it was late")
     }
