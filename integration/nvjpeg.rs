@@ -610,7 +610,7 @@ fn back_to_back() {
     let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
     let mut engines = small_engines(&kernels, &lowered);
     let len = lowered.row().len_bytes();
-    let pool = Pool::on_device(kernels.context(), files.len() * len, 1);
+    let pool = Pool::on_device(kernels.context(), files.len(), len, 1).unwrap();
     let out = pool.try_take(files.len(), len).unwrap().unwrap();
     let mut last = None;
     for (n, batch) in files.chunks(4).enumerate() {

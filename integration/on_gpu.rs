@@ -448,7 +448,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
             let staged = engines.stage(&coded, cut, 0).unwrap();
             assert!(matches!(staged, Staged::Taken(1)), "file {n}, {cut} of {} rows: {staged:?}", coded.height);
             engines.decode().unwrap();
-            let pool = Pool::on_device(kernels.context(), 2 * len, 1);
+            let pool = Pool::on_device(kernels.context(), 2, len, 1).unwrap();
             let out = pool.try_take(2, len).unwrap().unwrap();
             for image in [0, 1] {
                 engines.resample(image, &params, 0, lowered.row(), &out, image).unwrap();
@@ -523,7 +523,7 @@ fn arenas_are_written_only_when_nobody_reads_them() {
             let batches = at.of(1400 / images, 6);
             let len = lowered.row().len_bytes();
             let count = batches * images;
-            let pool = Pool::on_device(kernels.context(), count * len, 1);
+            let pool = Pool::on_device(kernels.context(), count, len, 1).unwrap();
             let out = pool.try_take(count, len).unwrap().unwrap();
             let files: Vec<_> = (0..count as u32).map(|n| flat(n, width as u32, height as u32)).collect();
             let mut last = None;

@@ -56,8 +56,8 @@ impl Tensor {
     /// # Panics
     /// When the shape's size is not the rows' length.
     pub(crate) fn new(shape: Vec<usize>, dtype: DType, data: Frozen) -> Self {
-        let len = shape.iter().product::<usize>() * dtype.size();
-        assert_eq!(len, data.len(), "shape {shape:?} of {dtype} does not fit the data");
+        // Products of some of the axes are numbers too, then.
+        assert_eq!(dtype.len_bytes(&shape), Some(data.len()), "shape {shape:?} of {dtype} does not fit the data");
         Self { shape, dtype, device: data.device(), data }
     }
 
@@ -115,12 +115,12 @@ impl Tensor {
     /// GPU copies (about a millisecond for 25 MB).
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` when the GPU failed, `OutOfMemory` when the host has no memory for it.
     pub fn to_host(&self) -> Result<Self> {
         if self.device == Device::Cpu {
             return Ok(self.clone());
         }
-        let mut rows = Rows::zeroed(1, self.data.len());
+        let mut rows = Rows::zeroed(1, self.data.len())?;
         self.data.download(rows.bytes_mut())?;
         Ok(Self::new(self.shape.clone(), self.dtype, rows.freeze()))
     }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn values_are_read_only_as_their_own_type() {
-        let mut rows = Rows::zeroed(2, 8);
+        let mut rows = Rows::zeroed(2, 8).unwrap();
         rows.row_mut(1)[..4].copy_from_slice(&1.5f32.to_ne_bytes());
         let tensor = Tensor::new(vec![2, 2], DType::F32, rows.freeze());
         assert_eq!(tensor.as_slice::<f32>(), Some(&[0.0, 0.0, 1.5, 0.0][..]));

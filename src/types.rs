@@ -66,6 +66,15 @@ impl DType {
         }
     }
 
+    /// Bytes of the values of an array of this shape; `None` when some of its axes, empty ones left out, have more than
+    /// `isize::MAX` together: no memory holds that, and no product of its axes is a number to count on.
+    #[must_use]
+    pub fn len_bytes(self, shape: &[usize]) -> Option<usize> {
+        let bytes = shape.iter().try_fold(self.size(), |bytes, axis| bytes.checked_mul((*axis).max(1)))?;
+        let len = if shape.contains(&0) { 0 } else { bytes };
+        (bytes <= isize::MAX as usize).then_some(len)
+    }
+
     /// The name used by the command line and in JSON: `u8`, `bf16`, `i64`, `bool`, ….
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -254,6 +263,19 @@ impl ImageInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bytes_of_a_shape_are_a_number_or_none() {
+        let most = isize::MAX as usize;
+        assert_eq!(DType::F32.len_bytes(&[]), Some(4));
+        assert_eq!(DType::F32.len_bytes(&[2, 3, 4]), Some(96));
+        assert_eq!(DType::I64.len_bytes(&[5, 0, 7]), Some(0));
+        assert_eq!(DType::U8.len_bytes(&[most]), Some(most));
+        for shape in [&[most + 1][..], &[most, 2], &[1 << 33, 1 << 31], &[0, most, most], &[most, most, 0]] {
+            assert_eq!(DType::U8.len_bytes(shape), None, "{shape:?}");
+        }
+        assert_eq!(DType::F64.len_bytes(&[1 << 60]), None);
+    }
 
     #[test]
     fn devices_are_read_as_they_are_written() {

@@ -186,6 +186,8 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        // More is no length of a buffer; below it every product of an image's sizes is one.
+        let max_image_bytes = max_image_bytes.min(isize::MAX as u64);
         Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
     }
 
@@ -564,7 +566,7 @@ mod tests {
             sample: values.map(|values| Sample { values: values.into() }),
         };
         let items = samples.into_iter().enumerate().map(item).collect();
-        worker.submit(Job { tag: 5, items, rows: vec![Rows::zeroed(3, 8)] });
+        worker.submit(Job { tag: 5, items, rows: vec![Rows::zeroed(3, 8).unwrap()] });
 
         let finished = worker.poll(Wait::Block);
         assert_eq!((finished.len(), worker.poll(Wait::Now).len()), (1, 0));
@@ -587,7 +589,7 @@ mod tests {
     /// Runs one job over an image field and a label.
     fn run(cpu: &Cpu, lowered: &Lowered, images: Vec<Value>) -> Finished {
         let row_bytes = lowered.row().len_bytes();
-        let rows = vec![Rows::zeroed(images.len(), row_bytes), Rows::zeroed(images.len(), 8)];
+        let rows = vec![Rows::zeroed(images.len(), row_bytes).unwrap(), Rows::zeroed(images.len(), 8).unwrap()];
         let item = |(record, image): (usize, Value)| Item {
             record: record as u64,
             rng: SampleRng::new(1, 2, record as u64),

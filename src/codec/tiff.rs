@@ -79,7 +79,8 @@ fn decode(
             let chunk_rows = layout.chunk_rows(page, y);
             let top = y * page.chunk_height;
             // The part of the chunk that is wanted.
-            let wanted = rows.start.max(top)..rows.end.min(top + chunk_rows);
+            // Of the last tile, rows may lie where no number counts them.
+            let wanted = rows.start.max(top)..rows.end.min(top.saturating_add(chunk_rows));
             for x in 0..across {
                 let n = first + y as usize * across + x;
                 let packed = page.chunk(file, layout.big_endian, n).and_then(|at| file.get(at));

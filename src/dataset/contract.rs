@@ -163,9 +163,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
                 // Class names belong to `label`; another field counts other classes.
                 field.name != "label" || schema.classes.as_ref().is_none_or(|c| below(c.len()))
             }
-            (FieldKind::Array { dtype, shape }, Value::Array(data)) => {
-                data.len() == shape.iter().product::<usize>() * dtype.size()
-            }
+            (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
             _ => false,
         };

@@ -216,7 +216,8 @@ impl Tiff {
                     )));
                 };
                 let rows = self.chunk_rows(page, (n % page.chunks_per_plane() / page.across()) as u32);
-                let full = u64::from(rows) * u64::from(page.chunk_width) * self.pixel_bytes() as u64;
+                let pixels = u64::from(rows) * u64::from(page.chunk_width);
+                let full = pixels.saturating_mul(self.pixel_bytes() as u64);
                 if page.compression == Compression::None && (chunk.len() as u64) < full {
                     return Err(corrupt(format!(
                         "a TIFF with {} bytes in chunk {n}, where {full} are needed",

@@ -156,8 +156,9 @@ struct BatchRows {
 }
 
 impl FieldRows {
+    /// Bytes of a row of this shape, which [`lower_field`] gave: it has refused those that are no number.
     pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
-        shape.iter().product::<usize>() * dtype.size()
+        dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
     }
 
     /// Memory for `rows` rows of a batch, and for their copy. `None`: a GPU still reads what came back.
@@ -241,7 +242,7 @@ pub(crate) fn lower_field(
     layout: Layout,
 ) -> Result<LoweredField> {
     let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None };
-    Ok(match &field.kind {
+    let lowered = match &field.kind {
         kind @ FieldKind::Image { .. } => {
             let lowered =
                 if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
@@ -261,7 +262,12 @@ pub(crate) fn lower_field(
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
         // Rows without width: its values travel with the samples.
         FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
-    })
+    };
+    if lowered.dtype.len_bytes(&lowered.shape).is_none() {
+        let what = format!("rows of shape {:?} of {} are more than memory can hold", lowered.shape, lowered.dtype);
+        return Err(Error::config(what).hint("look at the dataset's schema, or make the rows smaller"));
+    }
+    Ok(lowered)
 }
 
 /// Records in a job, so that one takes about a millisecond.
@@ -283,11 +289,12 @@ impl ChunkSize {
 
     /// A first guess from what the rows and records look like.
     pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows]) -> Self {
-        let values: usize = fields.iter().map(|f| f.shape.iter().product::<usize>()).sum();
+        let row = |f: &FieldRows| FieldRows::row_bytes(&f.shape, f.dtype) / f.dtype.size();
+        let values = fields.iter().map(row).fold(0, usize::saturating_add);
         let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
         let decodes = dataset.schema().fields.iter().any(encoded);
         // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
-        let guess = if decodes { Self::TARGET_NANOS } else { values as u64 * 3 / 10 };
+        let guess = if decodes { Self::TARGET_NANOS } else { (values as u64).saturating_mul(3) / 10 };
         let most = READ_BYTES.checked_div(dataset.largest_read()).map_or(usize::MAX, |n| n.max(1) as usize);
         Self { cost: guess.max(1).into(), most }
     }

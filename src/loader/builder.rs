@@ -371,14 +371,16 @@ impl LoaderBuilder {
         let image_fields: Vec<bool> = programs.iter().map(Option::is_some).collect();
         let bytes_where = |on_device: bool| -> u64 {
             let rows = fields.iter().zip(&image_fields).filter(|(_, image)| place.holds(**image) == on_device);
-            let rows: u64 = rows.map(|((_, shape, dtype), _)| FieldRows::row_bytes(shape, *dtype) as u64).sum();
+            let rows = rows.map(|((_, shape, dtype), _)| FieldRows::row_bytes(shape, *dtype) as u64);
+            let rows = rows.fold(0, u64::saturating_add);
             rows.saturating_mul(config.batch_size as u64)
         };
         // One thread reads a record, or a few small ones, at a time.
         let reads_inline = !dataset.needs_fetch() && dataset.largest_read() > 0;
         // Of fields of bytes: in host memory wherever the tensors are.
         let most = |field: &Field| if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
-        let of_bytes: u64 = dataset.schema().fields.iter().filter_map(most).map(|most| most as u64).sum();
+        let of_bytes =
+            dataset.schema().fields.iter().filter_map(most).fold(0u64, |sum, most| sum.saturating_add(most as u64));
         let of_bytes = of_bytes.saturating_mul(config.batch_size as u64);
         let needs = Needs {
             batch: bytes_where(false).saturating_add(of_bytes),
@@ -423,19 +425,21 @@ impl LoaderBuilder {
         engine::check_decoder(&*decoder)?;
 
         let mut prefetch = shares.prefetch;
-        let make_fields = |prefetch: usize| -> Vec<FieldRows> {
+        let make_fields = |prefetch: usize| -> Result<Vec<FieldRows>> {
             type Made<'a> = ((&'a (String, Vec<usize>, DType), &'a Field), (&'a bool, &'a Option<LoweredVolume>));
-            let make = |(((name, shape, dtype), field), (image, volume)): Made<'_>| {
-                let len = FieldRows::row_bytes(shape, *dtype) * config.batch_size;
+            let make = |(((name, shape, dtype), field), (image, volume)): Made<'_>| -> Result<FieldRows> {
+                let (rows, bytes) = (config.batch_size, FieldRows::row_bytes(shape, *dtype));
+                let named = |e: Error| e.at_object(format!("field {name}"));
                 let most = most(field);
-                let on_host = || Pool::new(len, prefetch + 1);
+                let on_host = || Pool::new(rows, bytes, prefetch + 1).map_err(named);
                 let context = place.context().filter(|_| most.is_none());
-                let on_device = context.map(|context| Pool::on_device(context, len, prefetch + 1));
+                let on_device = context.map(|context| Pool::on_device(context, rows, bytes, prefetch + 1));
+                let on_device = on_device.transpose().map_err(named)?;
                 let (pool, upload) = match on_device {
                     Some(pool) if *image => (pool, None),
-                    upload => (on_host(), upload),
+                    upload => (on_host()?, upload),
                 };
-                FieldRows {
+                Ok(FieldRows {
                     name: name.clone(),
                     shape: shape.clone(),
                     dtype: *dtype,
@@ -443,11 +447,11 @@ impl LoaderBuilder {
                     pool,
                     upload,
                     volume: Option::clone(volume),
-                }
+                })
             };
             fields.iter().zip(&dataset.schema().fields).zip(image_fields.iter().zip(&volumes)).map(make).collect()
         };
-        let mut rows = make_fields(prefetch);
+        let mut rows = make_fields(prefetch)?;
         if place.is_device() {
             // Taken now: a trainer that takes all memory afterwards can't break an epoch in its middle.
             if let Err(error) = engine::fill(&rows, prefetch + 1) {
@@ -458,7 +462,7 @@ impl LoaderBuilder {
                 let fewer = (prefetch / 2).max(1);
                 tracing::warn!(prefetch = fewer, wanted = prefetch, %error, "out of device memory: fewer batches ahead");
                 prefetch = fewer;
-                rows = make_fields(prefetch);
+                rows = make_fields(prefetch)?;
                 engine::fill(&rows, prefetch + 1)?;
             }
         }

@@ -95,6 +95,17 @@ fn builder(kind: &str) -> LoaderBuilder {
     builder.batch_size(8).last_batch(LastBatch::Partial)
 }
 
+#[test]
+fn rows_that_no_memory_can_hold_are_refused_by_name() {
+    for shape in [vec![1 << 33, 1 << 31], vec![usize::MAX], vec![0, usize::MAX, usize::MAX]] {
+        let kind = FieldKind::Array { dtype: DType::I64, shape };
+        let numbers = Numbers { source: None, count: 8, schema: Schema::new(vec![Field::new("number", kind)]) };
+        let error = Loader::builder(Arc::new(numbers)).device(Device::Cpu).build_blocking().unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("more than memory can hold") && said.contains("number"), "{said}");
+    }
+}
+
 /// Epoch, records and bytes of a batch.
 type Plain = (u64, Vec<u64>, Vec<u8>);
 

@@ -18,18 +18,18 @@ pub(super) fn equal(len: u64, parts: NonZeroU64) -> Vec<u64> {
 /// First positions of shards that hold up to `most` bytes of the source, or one record.
 pub(super) fn by_size(dataset: &dyn Dataset, order: &impl Fn(u64) -> u64, most: u64) -> Result<Vec<u64>> {
     let resident = resident_bytes(dataset);
-    let (mut starts, mut held) = (vec![0], 0);
+    let (mut starts, mut held) = (vec![0], 0u64);
     for position in 0..dataset.len() {
         let record = order(position);
         let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
         // Of records whose bytes lie in parts that others share.
         let in_parts = if plan.extents.is_empty() && !plan.shared.is_empty() { dataset.largest_read() } else { 0 };
         let bytes = plan.len_bytes().max(resident).max(in_parts);
-        if held + bytes > most && held > 0 {
+        if held.saturating_add(bytes) > most && held > 0 {
             starts.push(position);
             held = 0;
         }
-        held += bytes;
+        held = held.saturating_add(bytes);
     }
     Ok(starts)
 }
@@ -38,13 +38,18 @@ pub(super) fn by_size(dataset: &dyn Dataset, order: &impl Fn(u64) -> u64, most: 
 fn resident_bytes(dataset: &dyn Dataset) -> u64 {
     let of = |kind: &FieldKind| match kind {
         FieldKind::Image { channels, size: Some((height, width)), dtype } => {
-            let values = u64::from(*height) * u64::from(*width) * u64::from(*channels);
-            values * dtype.map_or(1, |dtype| dtype.size() as u64)
+            let pixels = u64::from(*height) * u64::from(*width);
+            let values = pixels.saturating_mul(u64::from(*channels));
+            values.saturating_mul(dtype.map_or(1, |dtype| dtype.size() as u64))
         }
-        FieldKind::Array { dtype, shape } => shape.iter().product::<usize>() as u64 * dtype.size() as u64,
+        FieldKind::Array { dtype, shape } => dtype.len_bytes(shape).map_or(u64::MAX, |bytes| bytes as u64),
         _ => 8,
     };
-    if dataset.largest_read() > 0 { 1 } else { dataset.schema().fields.iter().map(|field| of(&field.kind)).sum() }
+    if dataset.largest_read() > 0 {
+        1
+    } else {
+        dataset.schema().fields.iter().map(|field| of(&field.kind)).fold(0, u64::saturating_add)
+    }
 }
 
 #[cfg(test)]

@@ -467,7 +467,7 @@ mod tests {
     fn a_consumer_sees_each_type_in_place_and_the_pool_gets_the_memory_back() {
         for ((dtype, code, bits), abi) in TYPES.into_iter().flat_map(|of| ABIS.map(|abi| (of, abi))) {
             let len = 2 * 3 * 5 * dtype.size();
-            let pool = Pool::new(len, 1);
+            let pool = Pool::new(2, len / 2, 1).unwrap();
             let mut rows = pool.take(2, len / 2);
             rows.bytes_mut().iter_mut().enumerate().for_each(|(n, byte)| *byte = n as u8);
             let start = rows.bytes().as_ptr();
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn the_versioned_kind_says_its_version_and_that_nobody_may_write() {
-        let tensor = Tensor::new(vec![4], DType::I64, Rows::zeroed(4, 8).freeze());
+        let tensor = Tensor::new(vec![4], DType::I64, Rows::zeroed(4, 8).unwrap().freeze());
         let consumer = Consumer::new(tensor.to_dlpack(DlpackAbi::Versioned).unwrap());
         // SAFETY: alive, and of this kind.
         let managed = unsafe { &*consumer.raw.cast::<CVersioned>() };
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn a_tensor_comes_back_as_it_was_lent() {
         for ((dtype, ..), abi) in TYPES.into_iter().flat_map(|of| ABIS.map(|abi| (of, abi))) {
-            let pool = Pool::new(6 * dtype.size(), 1);
+            let pool = Pool::new(3, 2 * dtype.size(), 1).unwrap();
             let mut rows = pool.take(3, 2 * dtype.size());
             rows.bytes_mut().fill(7);
             let tensor = Tensor::new(vec![3, 2], dtype, rows.freeze());
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn what_is_lent_and_not_taken_comes_back() {
-        let pool = Pool::new(64, 1);
+        let pool = Pool::new(1, 64, 1).unwrap();
         for abi in ABIS {
             let tensor = Tensor::new(vec![64], DType::U8, pool.take(1, 64).freeze());
             let dlpack = tensor.to_dlpack(abi).unwrap();
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn an_empty_tensor_is_lent_as_null() {
-        let tensor = Tensor::new(vec![0, 3], DType::F32, Rows::zeroed(0, 12).freeze());
+        let tensor = Tensor::new(vec![0, 3], DType::F32, Rows::zeroed(0, 12).unwrap().freeze());
         assert!(Consumer::new(tensor.to_dlpack(DlpackAbi::Versioned).unwrap()).tensor().data.is_null());
     }
 

@@ -25,10 +25,26 @@ use std::{
 };
 
 use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock};
-use crate::{error::Result, types::Device};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::Device,
+};
 
 /// Start of every buffer: a cache line, and what AVX-512 loads and DLPack consumers expect.
 pub const ALIGN: usize = 64;
+
+/// The most bytes of one buffer: with what aligning it takes, no more than `isize::MAX`, the most that a slice may have.
+const MOST_BYTES: usize = isize::MAX as usize / ALIGN * ALIGN - ALIGN;
+
+/// Bytes of `rows` rows, if one buffer can hold them.
+fn bytes_of(rows: usize, row_bytes: usize) -> Result<usize> {
+    rows.checked_mul(row_bytes).filter(|len| *len <= MOST_BYTES).ok_or_else(|| {
+        Error::config(format!(
+            "{rows} rows of {row_bytes} bytes are more than {MOST_BYTES} bytes, the most of a buffer"
+        ))
+        .hint("lower batch_size, or make the rows smaller")
+    })
+}
 
 /// One aligned allocation. Always initialised: zeroed when new, the last owner's bytes when recycled.
 struct Block {
@@ -44,20 +60,28 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn zeroed(len: usize) -> Self {
-        // Aligned by hand: asking the allocator for more than 16 would make it clear the pages itself, on this
-        // thread, where `calloc` hands out untouched ones that the decoding threads fault in.
-        let layout = Layout::from_size_align(len + ALIGN, 16).expect("a batch is smaller than isize::MAX bytes");
-        // SAFETY: the layout's size is not zero.
+    /// `None`: the system has no memory for it.
+    fn zeroed(layout: Layout) -> Option<Self> {
+        assert!(layout.size() >= ALIGN, "made by `Block::layout`");
+        // SAFETY: the layout's size is not zero, as was just seen.
         let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let base = NonNull::new(base)?;
         let skip = base.as_ptr().align_offset(ALIGN);
         assert!(skip <= ALIGN, "a byte pointer can always be aligned");
-        Self { base, skip, layout }
+        Some(Self { base, skip, layout })
     }
 
+    /// What is allocated for `len` bytes.
+    fn layout(len: usize) -> Layout {
+        assert!(len <= MOST_BYTES, "a length that `bytes_of` gave");
+        // Aligned by hand: asking the allocator for more than 16 would make it clear the pages itself, on this
+        // thread, where `calloc` hands out untouched ones that the decoding threads fault in.
+        Layout::from_size_align(len + ALIGN, 16).expect("at most isize::MAX bytes, by the bound above")
+    }
+
+    /// The first of as many bytes as [`layout`](Self::layout) was asked for, initialised.
     fn start(&self) -> *mut u8 {
-        // SAFETY: `skip` is at most ALIGN, and ALIGN bytes more than the length were allocated.
+        // SAFETY: `skip` is at most ALIGN, and `layout` added ALIGN bytes to the length.
         unsafe { self.base.as_ptr().add(self.skip) }
     }
 }
@@ -99,7 +123,10 @@ impl Memory {
     fn new(context: Option<&Context>, len: usize) -> Result<Self> {
         Ok(match context {
             Some(context) => Self::Device(DeviceBlock::new(context, len)?),
-            None => Self::Host(Block::zeroed(len)),
+            None => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
+                Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
+                    .hint("lower batch_size or prefetch, or free memory of the machine")
+            })?),
         })
     }
 
@@ -145,20 +172,26 @@ impl fmt::Debug for Block {
 }
 
 impl Pool {
-    /// Host buffers of `len` bytes, at most `most` of them kept alive by the pool's own wish.
-    #[must_use]
-    pub fn new(len: usize, most: usize) -> Self {
-        Self::with(None, len, most)
+    /// Host buffers of `rows` rows of `row_bytes`, at most `most` of them kept alive by the pool's own wish. Allocates
+    /// nothing yet.
+    ///
+    /// # Errors
+    /// `Config` when no buffer can be as long as that.
+    pub fn new(rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+        Self::with(None, rows, row_bytes, most)
     }
 
-    /// The same in device memory. `most` must be 1 or more.
-    #[must_use]
-    pub fn on_device(context: &Context, len: usize, most: usize) -> Self {
-        Self::with(Some(context.clone()), len, most)
+    /// The same in device memory, where it keeps one at least.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on_device(context: &Context, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+        Self::with(Some(context.clone()), rows, row_bytes, most.max(1))
     }
 
-    fn with(context: Option<Context>, len: usize, most: usize) -> Self {
-        Self { shared: Arc::new(PoolShared { len, most: AtomicUsize::new(most), context, state: Mutex::default() }) }
+    fn with(context: Option<Context>, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+        let (len, most) = (bytes_of(rows, row_bytes)?, AtomicUsize::new(most));
+        Ok(Self { shared: Arc::new(PoolShared { len, most, context, state: Mutex::default() }) })
     }
 
     /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
@@ -199,7 +232,7 @@ impl Pool {
     /// Allocates until `buffers` are idle or lent.
     ///
     /// # Errors
-    /// `OutOfMemory` when the GPU has no more; those that were allocated stay.
+    /// `OutOfMemory` when there is no more; those that were allocated stay.
     pub fn fill(&self, buffers: usize) -> Result<()> {
         loop {
             let have = {
@@ -226,7 +259,7 @@ impl Pool {
     /// # Panics
     /// When `rows * row_bytes` is not the pool's buffer length.
     pub fn try_take(&self, rows: usize, row_bytes: usize) -> Result<Option<Rows>> {
-        assert_eq!(rows * row_bytes, self.shared.len, "the pool's buffers have another size");
+        assert_eq!(rows.checked_mul(row_bytes), Some(self.shared.len), "the pool's buffers have another size");
         let memory = match &self.shared.context {
             None => {
                 self.lock().lent += 1;
@@ -272,7 +305,11 @@ impl Pool {
             state.made += 1;
             state.idle.pop()
         };
-        idle.unwrap_or_else(|| Memory::Host(Block::zeroed(self.shared.len)))
+        idle.unwrap_or_else(|| {
+            let layout = Block::layout(self.shared.len);
+            // As wherever a thread that decodes finds no memory for what the budget allows it.
+            Memory::Host(Block::zeroed(layout).unwrap_or_else(|| handle_alloc_error(layout)))
+        })
     }
 
     /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
@@ -355,6 +392,9 @@ impl Drop for Home {
 }
 
 /// Exclusive rows of a buffer; neighbours may be owned by other threads.
+///
+/// All constructors keep `offset + rows * row_bytes` within the buffer, which no sum or product of these can leave
+/// then: the longest buffer has [`MOST_BYTES`].
 pub struct Rows {
     home: Arc<Home>,
     offset: usize,
@@ -363,11 +403,13 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Zeroed rows in a buffer of their own.
-    #[must_use]
-    pub fn zeroed(rows: usize, row_bytes: usize) -> Self {
-        let memory = Memory::Host(Block::zeroed(rows * row_bytes));
-        Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes }
+    /// Zeroed rows in a buffer of their own, in host memory.
+    ///
+    /// # Errors
+    /// `Config` when no buffer can be as long as that, `OutOfMemory` when there is no memory for it.
+    pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Self> {
+        let memory = Memory::new(None, bytes_of(rows, row_bytes)?)?;
+        Ok(Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes })
     }
 
     /// Where the rows lie.
@@ -382,7 +424,7 @@ impl Rows {
         let block = self.home.device()?;
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let at = self.offset + row * self.row_bytes;
-        debug_assert!(at + self.row_bytes <= block.len());
+        assert!(at + self.row_bytes <= block.len(), "rows lie within their buffer");
         Some((block.address() + at as u64, &self.home))
     }
 
@@ -460,6 +502,7 @@ impl Rows {
     /// When `row` is out of range, or the rows lie on a GPU.
     #[must_use]
     pub fn row_mut(&mut self, row: usize) -> &mut [u8] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
         let bytes = self.row_bytes;
         &mut self.bytes_mut()[row * bytes..(row + 1) * bytes]
     }
@@ -537,7 +580,8 @@ impl Frozen {
     /// Host memory of another library; dropping `owner` gives it back, with the last clone.
     ///
     /// # Safety
-    /// `len` initialised bytes begin at `start`; they stay valid, and nobody writes them, until `owner` is dropped.
+    /// `len` initialised bytes begin at `start`, `isize::MAX` at most; they stay valid, and nobody writes them, until
+    /// `owner` is dropped.
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
         let memory = Memory::Foreign(Foreign { start, _owner: owner });
@@ -653,7 +697,7 @@ mod tests {
 
     #[test]
     fn rows_are_written_by_many_threads_and_joined_without_a_copy() {
-        let pool = Pool::new(8 * 16, 2);
+        let pool = Pool::new(8, 16, 2).unwrap();
         let mut rest = pool.take(8, 16);
         let start = rest.bytes().as_ptr();
         let parts: Vec<Rows> = (0..4).map(|_| rest.split_to(2)).collect();
@@ -675,14 +719,14 @@ mod tests {
 
     #[test]
     fn only_neighbours_join() {
-        let (mut a, b) = (Rows::zeroed(4, 8), Rows::zeroed(4, 8));
+        let (mut a, b) = (Rows::zeroed(4, 8).unwrap(), Rows::zeroed(4, 8).unwrap());
         let front = a.split_to(2);
         assert!(front.join(b).is_err());
     }
 
     #[test]
     fn a_buffer_returns_to_the_pool_with_its_last_owner() {
-        let pool = Pool::new(64, 1);
+        let pool = Pool::new(1, 64, 1).unwrap();
         let mut rows = pool.take(1, 64);
         let mut part = rows.split_to(1);
         drop(rows);
@@ -698,7 +742,7 @@ mod tests {
 
     #[test]
     fn a_pool_keeps_no_more_than_its_number() {
-        let pool = Pool::new(64, 2);
+        let pool = Pool::new(1, 64, 2).unwrap();
         let lent: Vec<_> = (0..5).map(|_| pool.take(1, 64)).collect();
         assert!(lent.iter().all(|rows| rows.bytes().len() == 64));
         drop(lent);
@@ -707,7 +751,7 @@ mod tests {
 
     #[test]
     fn rows_that_nobody_touched_hold_no_buffer() {
-        let pool = Pool::new(64, 3);
+        let pool = Pool::new(1, 64, 3).unwrap();
         let first = pool.take(1, 64).bytes().as_ptr();
         assert_eq!(pool.idle_bytes(), 64);
         let mut waiting: Vec<Rows> = (0..3).map(|_| pool.take(1, 64)).collect();
@@ -723,7 +767,7 @@ mod tests {
     #[test]
     fn parts_touched_by_two_threads_at_once_lie_in_one_buffer() {
         for _ in 0..200 {
-            let pool = Pool::new(32, 1);
+            let pool = Pool::new(2, 16, 1).unwrap();
             let mut back = pool.take(2, 16);
             let front = back.split_to(1);
             let write = |mut rows: Rows, value| {
@@ -744,7 +788,7 @@ mod tests {
 
     #[test]
     fn a_smaller_number_frees_idle_buffers_at_once_and_others_when_they_come_back() {
-        let pool = Pool::new(64, 4);
+        let pool = Pool::new(1, 64, 4).unwrap();
         let touched = || {
             let mut rows = pool.take(1, 64);
             rows.bytes_mut().fill(0);
@@ -764,9 +808,45 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_no_memory_can_hold_are_refused() {
+        // Products and sums that come out small when they are cut at the end of the word, and just too large ones.
+        let most = isize::MAX as usize;
+        let wrapping = [(1 << 33, 1 << 31), (usize::MAX, 2), (2, most), (1 << 32, 1 << 32)];
+        let large = [(1, usize::MAX), (1, most + 1), (1, most), (1, most - 15), (1, MOST_BYTES + 1)];
+        for (rows, bytes) in wrapping.into_iter().chain(large) {
+            for error in [Rows::zeroed(rows, bytes).unwrap_err(), Pool::new(rows, bytes, 1).unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+                let said = error.to_string();
+                assert!(
+                    said.contains(&format!("{rows} rows of {bytes} bytes")) && said.contains("batch_size"),
+                    "{said}"
+                );
+            }
+        }
+        // A length that can be said and that no machine has: no abort, and nothing is handed out.
+        let error = Rows::zeroed(1, MOST_BYTES).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        let pool = Pool::new(1, MOST_BYTES, 1).unwrap();
+        assert_eq!(pool.fill(1).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!((pool.idle_bytes(), pool.lent()), (0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "another size")]
+    fn a_pool_does_not_lend_rows_whose_product_is_its_length_by_wrapping() {
+        let _ = Pool::new(1, 0, 1).unwrap().try_take(1 << 33, 1 << 31);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 2305843009213693952 of 4")]
+    fn a_row_that_lies_within_by_wrapping_is_none() {
+        let _ = Rows::zeroed(4, 8).unwrap().row_mut(1 << 61);
+    }
+
+    #[test]
     fn buffers_are_aligned_even_when_empty() {
         for (rows, bytes) in [(0, 8), (3, 0), (1, 1), (4, 1 << 20)] {
-            assert_eq!(Rows::zeroed(rows, bytes).bytes().as_ptr() as usize % ALIGN, 0);
+            assert_eq!(Rows::zeroed(rows, bytes).unwrap().bytes().as_ptr() as usize % ALIGN, 0);
         }
     }
 }

@@ -198,7 +198,7 @@ fn hybrid_rates(
         let size = HybridSize { image_bytes: 12 << 20, file_bytes: 4 << 20 };
         let mut decoder = Hybrid::open(kernels, size, &[lowered.table(DType::U8)])?;
         let row = *lowered.row();
-        let pool = Pool::on_device(kernels.context(), row.len_bytes(), 1);
+        let pool = Pool::on_device(kernels.context(), 1, row.len_bytes(), 1)?;
         let out = pool.try_take(1, row.len_bytes())?;
         let out = out.ok_or_else(|| Error::new(ErrorKind::Internal, "no row"))?;
         let mut next = thread * 7;

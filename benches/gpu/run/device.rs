@@ -169,7 +169,7 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
     // One page for all: one launch.
     let size = LaneSize { page_bytes: read + count * (16 + 128) + 4096, pages: 1 };
     let mut lane = Lane::new(kernels, size, Priority::High, &[lowered.table(DType::U8)])?;
-    let pool = Pool::on_device(kernels.context(), written, 1);
+    let pool = Pool::on_device(kernels.context(), 1, written, 1)?;
     let Some(rows) = pool.try_take(*count, row.len_bytes())? else { return Ok(()) };
     let mut filled = false;
     let mut launch = || {

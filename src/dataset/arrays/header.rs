@@ -34,8 +34,7 @@ fn len_bytes(dtype: DType, shape: &[usize]) -> Option<u64> {
     if shape.len() > MOST_AXES {
         return None;
     }
-    let axes = shape.iter().try_fold(dtype.size(), |bytes, axis| bytes.checked_mul(*axis))?;
-    (axes <= isize::MAX as usize).then_some(axes as u64)
+    dtype.len_bytes(shape).map(|bytes| bytes as u64)
 }
 
 /// Reads the beginning of a `.npy` file (versions 1 to 3). `Ok(Err(n))`: the header has `n` bytes, more than there are.
@@ -366,6 +365,8 @@ mod tests {
             ("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", "type `|O`"),
             ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", "several types"),
             ("{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 4)}", "too large"),
+            // No values in all, and rows whose length is no number.
+            ("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 9223372036854775807, 4)}", "too large"),
             ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", "proper shape"),
             ("{'descr': '<f8', 'fortran_order': False}", "no shape"),
         ] {

@@ -130,10 +130,11 @@ pub struct RowSpec {
 }
 
 impl RowSpec {
-    /// Bytes of one row.
+    /// Bytes of one row; `usize::MAX`, which no row has, when there is no such number.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
-        self.height as usize * self.width as usize * self.channels as usize * self.dtype.size()
+        let pixels = (self.height as usize).saturating_mul(self.width as usize);
+        pixels.saturating_mul(self.channels as usize).saturating_mul(self.dtype.size())
     }
 }
 
