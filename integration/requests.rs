@@ -60,6 +60,7 @@ async fn read_all(source: &Source, count: usize, len: usize) -> Vec<Duration> {
 fn faults_that_pass_leave_no_trace_in_the_bytes() {
     let faults = [
         Fault::Io("connection refused"),
+        Fault::Answer(500),
         Fault::Io("Server returned non-2xx status code: 500 Internal Server Error: "),
         Fault::SlowDown,
         Fault::Short(0),
@@ -85,6 +86,10 @@ fn faults_that_pass_leave_no_trace_in_the_bytes() {
 fn faults_that_stay_are_one_error_after_four_requests() {
     let faults = [
         (Fault::Io("connection refused"), "cannot be read"),
+        (Fault::Answer(500), "cannot be read"),
+        // Words alone say nothing, whoever writes them.
+        (Fault::Io("Server returned non-2xx status code: 400 Bad Request: <Code>x</Code>"), "cannot be read"),
+        (Fault::Io("Server returned non-2xx status code: 503 Busy: <Code>SlowDown</Code>"), "cannot be read"),
         (Fault::Short(999), "the answer holds 999 of the 1000 bytes asked for"),
         (Fault::Reset(500), "reading broke off"),
         (Fault::Stall(500), "no whole answer within 10 s"),
@@ -162,7 +167,8 @@ fn what_no_further_request_mends_is_asked_once() {
     let faults = [
         (Fault::NotFound, ErrorKind::NotFound),
         (Fault::Denied, ErrorKind::Denied),
-        (Fault::Io("Server returned non-2xx status code: 400 Bad Request: <Code>x</Code>"), ErrorKind::Io),
+        (Fault::Answer(400), ErrorKind::Io),
+        (Fault::Answer(301), ErrorKind::Io),
     ];
     for (fault, kind) in faults {
         let (tracker, source) = store(1, 1000);
@@ -329,7 +335,7 @@ fn faults_change_no_batch() {
         Fault::Short(17),
         Fault::Reset(40),
         Fault::Delay(ms(30)),
-        Fault::Io("Server returned non-2xx status code: 500 Internal Server Error: "),
+        Fault::Answer(500),
     ];
     for (n, fault) in faults.iter().cycle().take(30).enumerate() {
         tracker.fail_times(&name(n as u64 * 10 + n as u64 % 7), 1, fault.clone());

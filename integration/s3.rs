@@ -350,6 +350,63 @@ async fn each_way_to_be_refused_has_its_own_words() {
     assert!(source.connection().unwrap().requester_pays);
 }
 
+/// Keys and messages that read like other answers change nothing.
+#[tokio::test]
+async fn an_answer_is_known_by_its_status_and_code_and_not_by_its_words() {
+    let server = S3Server::start();
+    let odd = "status code: 503 <Code>SlowDown<|Code> redirect without LOCATION.jpg";
+    server.put(&format!("x/{odd}"), "x");
+    let source = server.source("x");
+    source.connect().await.unwrap();
+    server
+        .configure(|config| (config.may_get, config.message) = (false, Some("Server returned 503, status code: 503 ")));
+    server.forget();
+    let error = source.read(odd, 0..1).await.unwrap_err();
+    says(&error, ErrorKind::Denied, &["s3:GetObject", "the store answered 403 AccessDenied"]);
+    assert_eq!(server.log().len(), 1, "no further request mends it");
+    let text = format!("{error:#}");
+    assert_eq!(text.matches("AccessDenied").count(), 1, "one cause is told once: {text}");
+    server.configure(|config| (config.may_get, config.message) = (true, Some("AccessDenied, ExpiredToken, nicht da")));
+    for (status, code) in [(503, "Besetzt"), (429, "TooMany"), (500, "InternalError"), (400, "SlowDown")] {
+        server.forget();
+        server.fault(Fault::Status { status, code, retry_after: None });
+        assert_eq!(source.read(odd, 0..1).await.unwrap(), "x");
+        assert_eq!(server.log().len(), 2, "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_encrypt_is_told_from_one_that_is_not_there() {
+    let server = S3Server::start();
+    let encrypted = server.endpoint().replace("http://", "https://");
+    let error = refusal(&server, &server.url("x"), &[("AWS_ENDPOINT_URL", &encrypted)]).await;
+    says(&error, ErrorKind::Io, &["cannot be reached", &encrypted, "AWS_CA_BUNDLE", "write http://"]);
+}
+
+/// Requests beside each other that are refused in different ways.
+#[tokio::test]
+async fn each_of_many_requests_has_its_own_answer() {
+    let server = S3Server::start();
+    for i in 10..60 {
+        server.put(&format!("x/{i}"), "x");
+        let (status, code) =
+            [(403, "AccessDenied"), (404, "NoSuchKey"), (400, "Odd"), (403, "InvalidAccessKeyId")][i % 4];
+        server.rule(Rule::new(Fault::Status { status, code, retry_after: None }).key(&format!("x/{i}")));
+    }
+    let source = server.source("x");
+    let names: Vec<String> = (10..60).map(|i| i.to_string()).collect();
+    let errors = futures::future::join_all(names.iter().map(|name| source.read(name, 0..1))).await;
+    for (i, error) in (10..60).zip(errors) {
+        let (kind, words) = [
+            (ErrorKind::Denied, "403 AccessDenied"),
+            (ErrorKind::NotFound, "404 NoSuchKey"),
+            (ErrorKind::Unsupported, "400 Odd"),
+            (ErrorKind::Denied, "403 InvalidAccessKeyId"),
+        ][i % 4];
+        says(&error.unwrap_err(), kind, &[words]);
+    }
+}
+
 #[tokio::test]
 async fn an_endpoint_that_is_not_there_is_named() {
     let server = S3Server::start();

@@ -207,9 +207,15 @@ impl fmt::Display for Error {
             write!(f, "; {hint}")?;
         }
         if f.alternate() {
+            // Many errors repeat their cause in their own words: each is told once.
+            let mut told = String::new();
             let mut cause: Option<&(dyn StdError + 'static)> = source.as_ref().map(|e| &**e as _);
             while let Some(error) = cause {
-                write!(f, ": {error}")?;
+                let words = error.to_string();
+                if !told.contains(&words) {
+                    write!(f, ": {words}")?;
+                    told.push_str(&words);
+                }
                 cause = error.source();
             }
         }
@@ -261,5 +267,13 @@ mod tests {
         let error = Error::new(ErrorKind::Io, "cannot read").with_source(std::io::Error::other("disk on fire"));
         assert_eq!(error.to_string(), "io: cannot read");
         assert_eq!(format!("{error:#}"), "io: cannot read: disk on fire");
+    }
+
+    #[test]
+    fn a_cause_that_the_error_above_repeats_is_printed_once() {
+        let inner = std::io::Error::other(Error::new(ErrorKind::Io, "no answer"));
+        let error = Error::new(ErrorKind::Io, "cannot read")
+            .with_source(Error::new(ErrorKind::Denied, format!("gave up: {inner}")).with_source(inner));
+        assert_eq!(format!("{error:#}"), "io: cannot read: denied: gave up: io: no answer");
     }
 }

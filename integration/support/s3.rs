@@ -174,6 +174,8 @@ pub(crate) struct Config {
     pub(crate) page_size: usize,
     /// Requests a second and burst; above, 503 SlowDown.
     pub(crate) throttle: Option<(f64, f64)>,
+    /// What refusals say to people, instead of their code.
+    pub(crate) message: Option<&'static str>,
 }
 
 impl Default for Config {
@@ -192,6 +194,7 @@ impl Default for Config {
             clock_ahead: 0,
             page_size: 1000,
             throttle: None,
+            message: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
-use infeed::source::Source;
+use infeed::source::{Refusal, Source};
 use object_store::{
     CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory,
@@ -28,7 +28,9 @@ pub(crate) enum Fault {
     Denied,
     /// Any other failure, with this text.
     Io(&'static str),
-    /// The store asks for fewer requests, in the words of `object_store`.
+    /// The store answers with this status.
+    Answer(u16),
+    /// The store asks for fewer requests.
     SlowDown,
     /// The answer looks right and its body ends after this many bytes.
     Short(usize),
@@ -369,9 +371,9 @@ impl Fault {
             Self::Denied => Error::PermissionDenied { path, source: "the test says so".into() },
             Self::Io(text) => Error::Generic { store: "Tracker", source: (*text).into() },
             Self::SlowDown => {
-                let source = "Server returned non-2xx status code: 503 Service Unavailable: SlowDown".into();
-                Error::Generic { store: "Tracker", source }
+                Error::Generic { store: "Tracker", source: Refusal::new(503).with_code("SlowDown").into() }
             }
+            Self::Answer(status) => Error::Generic { store: "Tracker", source: Refusal::new(*status).into() },
             Self::Short(_) | Self::Reset(_) | Self::Stall(_) | Self::Silence | Self::Delay(_) => {
                 unreachable!("not an error")
             }

@@ -9,14 +9,19 @@
 //! Three things that are easy to get wrong:
 //!
 //! - **An answer of a store holds secrets.** `SignatureDoesNotMatch` repeats the request that was signed, session token
-//!   included. So the text of a refusal never becomes the cause of an error; [`words`] keeps code, status and request id.
+//!   included. So the text of a refusal never becomes the cause of an error: what [`Connector`] notes of it does, which
+//!   is status, code, message and the request's name.
 //! - **A client belongs to a runtime.** Its idle connections are driven by tasks of the runtime that made them, and hang
 //!   when that one is not polled, as after `runtime.block_on(infeed::open(..))`. So each runtime gets its own.
 //! - **Nothing configured means a metadata service is asked**, which takes up to a minute to fail by itself. All of
 //!   connecting together has [`PATIENCE`].
 
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
+#[cfg(feature = "s3")]
+mod explain;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 mod others;
 #[cfg(feature = "s3")]
@@ -25,15 +30,13 @@ mod pages;
 mod profile;
 #[cfg(feature = "s3")]
 mod s3;
-#[cfg(feature = "s3")]
-mod watch;
-#[cfg(feature = "s3")]
-mod words;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
 
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub use connector::Connector;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) use others::open as open_other;
 #[cfg(feature = "s3")]

@@ -19,6 +19,7 @@
 //!   blocking pool, at three times the cost.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cache;
 mod connect;
 mod extent;
@@ -38,9 +39,12 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
+pub use answer::Refusal;
 pub use cache::CacheSpec;
 pub(crate) use cache::{Cache, Flight, Keep, Looked, NextUse, Use, Writer};
 pub use connect::Connection;
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub use connect::Connector;
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
 pub use read::InlineRead;
@@ -197,6 +201,9 @@ impl Source {
     }
 
     /// A store made by the caller; reads go through the engine's runtime. `url` is what messages call it.
+    ///
+    /// One of `object_store`'s own behind HTTP is best built with [`Connector`], and without retries; any other tells by
+    /// [`Refusal`] what it was answered. A failure that tells nothing is tried three times more.
     #[must_use]
     pub fn from_store(store: Arc<dyn ObjectStore>, prefix: Path, url: &str) -> Self {
         let url = parse::tidy(url);
@@ -291,7 +298,7 @@ impl Source {
             return Ok(Some(self.clone()));
         }
         let (None, Some(parent), Some(name)) = (folder, prefix.parent(), prefix.filename()) else { return Ok(None) };
-        match store.head(prefix).await {
+        match answer::with_answer(store.head(prefix)).await {
             Ok(_) => {
                 let only = Some(name.to_owned());
                 Ok(Some(Self(Arc::new(Inner { prefix: parent, only, ..(*self.0).clone() }))))
@@ -310,7 +317,8 @@ impl Source {
         let source = self.clone();
         async_stream::try_stream! {
             if let Some(name) = source.only() {
-                let head = source.0.store.head(&source.path(name)?).await;
+                let path = source.path(name)?;
+                let head = answer::with_answer(source.0.store.head(&path)).await;
                 let meta = head.map_err(|e| read::store_error(e, "cannot be looked up").at_object(source.url()))?;
                 yield Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag };
             } else if let Some(folder) = &source.0.folder {
@@ -324,8 +332,10 @@ impl Source {
             } else {
                 let prefix = &source.0.prefix;
                 let mut metas = source.0.store.list((!prefix.is_root()).then_some(prefix));
-                while let Some(meta) = metas.next().await {
-                    let meta = meta.map_err(|e| read::store_error(e, "cannot be listed").at_object(source.url()))?;
+                loop {
+                    let next = answer::with_answer(metas.try_next()).await;
+                    let next = next.map_err(|e| read::store_error(e, "cannot be listed").at_object(source.url()))?;
+                    let Some(meta) = next else { break };
                     if let Some(object) = source.shown(meta) {
                         yield object;
                     }

@@ -12,7 +12,11 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, executor::block_on, stream::BoxStream};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, path::Path};
 
-use super::{Extent, Reader, Source, requests};
+use super::{
+    Extent, Reader, Source,
+    answer::{Answer, our_error, with_answer},
+    requests,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -43,7 +47,7 @@ impl Source {
         let whole = size == Some(range.end) && range.start == 0;
         let part = (!whole).then(|| GetRange::Bounded(range.clone()));
         let options = GetOptions { range: part, ..GetOptions::default() };
-        let result = self.0.store.get_opts(&self.path(name)?, options).await;
+        let result = with_answer(self.0.store.get_opts(&self.path(name)?, options)).await;
         let result = result.map_err(|e| self.at(store_error(e, "cannot be read"), name, range))?;
         check_size(&result.meta, range, size).map_err(|e| self.at(e, name, range))?;
         Ok(result)
@@ -285,12 +289,12 @@ pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Keeps the store's words as the cause and finds out what the caller can do about it.
+/// Keeps what the store said as the cause and finds out what the caller can do about it.
 pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Error {
     use object_store::Error as E;
     // A bucket's own words, which say more than the kinds below.
-    if let Some(said) = error.source().and_then(|said| said.downcast_ref::<Error>()) {
-        return said.clone();
+    if let Some(ours) = our_error(&error) {
+        return ours.clone();
     }
     let kind = match &error {
         E::NotFound { .. } => ErrorKind::NotFound,
@@ -298,23 +302,22 @@ pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Err
         E::NotSupported { .. } | E::NotImplemented { .. } => ErrorKind::Unsupported,
         E::UnknownConfigurationKey { .. } => ErrorKind::Config,
         // The local store wraps what the system said.
-        _ => {
-            let mut cause: Option<&(dyn StdError + 'static)> = error.source();
-            loop {
-                match cause {
-                    Some(inner) => match inner.downcast_ref::<io::Error>() {
-                        Some(inner) => break io_kind(inner),
-                        None => cause = inner.source(),
-                    },
-                    None => break ErrorKind::Io,
-                }
-            }
-        }
+        _ => std::iter::successors(error.source(), |error| (*error).source())
+            .find_map(|error| error.downcast_ref::<io::Error>())
+            .map_or(ErrorKind::Io, io_kind),
     };
     let what = match kind {
         ErrorKind::NotFound => "no such object",
         ErrorKind::Denied => "access is refused",
         _ => what,
     };
-    Error::new(kind, what).with_source(error)
+    because(Error::new(kind, what), error)
+}
+
+/// Gives an error its cause: what the store answered, where that is known, instead of what `object_store` makes of it.
+pub(super) fn because(error: Error, cause: object_store::Error) -> Error {
+    match Answer::of(&cause) {
+        Some(answer) => answer.cause_of(error),
+        None => error.with_source(cause),
+    }
 }

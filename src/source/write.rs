@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use object_store::{MultipartUpload, ObjectStoreExt};
 
-use super::{Object, Source, read};
+use super::{Object, Source, answer::with_answer, read};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -155,13 +155,13 @@ impl Writer {
                 async {
                     if upload.is_none() {
                         let path = self.source.path(&self.name)?;
-                        *upload = Some(self.source.0.store.put_multipart(&path).await.map_err(failed)?);
+                        *upload = Some(with_answer(self.source.0.store.put_multipart(&path)).await.map_err(failed)?);
                     }
                     let upload = upload.as_mut().expect("it has just begun");
                     while in_flight.len() >= IN_FLIGHT {
                         arrived(in_flight).await.transpose()?;
                     }
-                    in_flight.push(upload.put_part(full.into()));
+                    in_flight.push(Box::pin(with_answer(upload.put_part(full.into()))));
                     Ok(())
                 }
                 .await
@@ -187,7 +187,7 @@ impl Writer {
                     while let Some(part) = arrived(in_flight).await {
                         part?;
                     }
-                    Ok(upload.complete().await.map_err(failed)?.e_tag)
+                    Ok(with_answer(upload.complete()).await.map_err(failed)?.e_tag)
                 }
                 .await
             }
@@ -195,7 +195,7 @@ impl Writer {
                 let bytes = std::mem::take(&mut self.buffer);
                 async {
                     let path = self.source.path(&self.name)?;
-                    let put = self.source.0.store.put(&path, bytes.into()).await;
+                    let put = with_answer(self.source.0.store.put(&path, bytes.into())).await;
                     Ok(put.map_err(failed)?.e_tag)
                 }
                 .await

@@ -59,6 +59,18 @@ impl Answer {
         self
     }
 
+    /// With this message in place of its own, if it has one.
+    fn saying(mut self, message: Option<&str>) -> Self {
+        let text = str::from_utf8(&self.body).unwrap_or_default();
+        if let (Some(message), true) = (message, self.status >= 300)
+            && let Some((before, rest)) = text.split_once("<Message>")
+            && let Some((_, after)) = rest.split_once("</Message>")
+        {
+            self.body = format!("{before}<Message>{message}</Message>{after}").into();
+        }
+        self
+    }
+
     pub(super) fn error(status: u16, code: &str, more: &str) -> Self {
         let xml = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{code} of the test \
@@ -102,6 +114,8 @@ pub(super) async fn serve(mut stream: TcpStream, id: u64, shared: Arc<Shared>) {
         }
         let answer =
             if admitted { answer(&request, &shared, fault.as_ref()) } else { Answer::error(503, "SlowDown", "") };
+        let message = shared.state().config.message;
+        let answer = answer.saying(message);
         if let Some(seen) = shared.state().log.get_mut(index) {
             seen.status = answer.status;
             seen.bytes = if request.method == "HEAD" { 0 } else { answer.body.len() as u64 };
@@ -128,6 +142,11 @@ async fn read(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<Optio
             break at + 4;
         }
         if stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+        if buffer.starts_with(b"\x16\x03") {
+            // TLS. Servers that do not encrypt answer in plain.
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await?;
             return Ok(None);
         }
     };

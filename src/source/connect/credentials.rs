@@ -2,13 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use object_store::{
-    BackoffConfig, ClientOptions, RetryConfig,
+    BackoffConfig, ClientOptions, CredentialProvider, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential, AwsCredentialProvider},
 };
 
-use super::{Vars, profile::Profile, words};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Connector, Vars, explain::Cause, profile::Profile};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    source::answer::{Answer, Remedy, with_answer},
+};
 
 /// Where credentials come from.
 pub(super) struct Found {
@@ -60,7 +64,7 @@ pub(super) async fn find(
     let builder = || {
         let client = client.clone().with_connect_timeout(Duration::from_secs(2)).with_timeout(Duration::from_secs(5));
         let builder = AmazonS3Builder::new().with_bucket_name("unused").with_retry(retry.clone());
-        let builder = builder.with_client_options(client);
+        let builder = builder.with_client_options(client).with_http_connector(Connector);
         match region {
             Some(region) => builder.with_region(region),
             None => builder,
@@ -145,15 +149,47 @@ fn fixed(provider: String, key: &str, secret: &str, token: Option<&str>) -> Foun
 }
 
 async fn ask(builder: AmazonS3Builder, provider: String) -> Result<Found> {
-    let failed = |error| {
-        let what = format!("credentials cannot be had from: {provider}");
-        Error::new(ErrorKind::Denied, what)
-            .hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-            .with_source(words::Cause::of(&error))
-    };
-    let credentials = Arc::clone(builder.build().map_err(failed)?.credentials());
-    credentials.get_credential().await.map_err(failed)?;
-    Ok(Found { credentials: Some(credentials), provider })
+    let built = builder.build().map_err(|error| refused(&provider, &error))?;
+    let credentials = Arc::clone(built.credentials());
+    with_answer(credentials.get_credential()).await.map_err(|error| refused(&provider, &error))?;
+    Ok(Found { credentials: Some(asked(provider.clone(), credentials)), provider })
+}
+
+fn refused(provider: &str, error: &object_store::Error) -> Error {
+    Error::new(ErrorKind::Denied, format!("credentials cannot be had from: {provider}"))
+        .hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        .with_source(Cause::of(error))
+}
+
+/// Credentials that are asked for again before they expire, in the middle of a run. What their service says must not be
+/// taken for what the store says.
+#[derive(Debug)]
+struct Asked {
+    provider: String,
+    inner: AwsCredentialProvider,
+}
+
+pub(super) fn asked(provider: String, inner: AwsCredentialProvider) -> AwsCredentialProvider {
+    Arc::new(Asked { provider, inner })
+}
+
+#[async_trait]
+impl CredentialProvider for Asked {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        with_answer(self.inner.get_credential()).await.map_err(|error| {
+            let passes = Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None);
+            let error = match passes {
+                // Reads are repeated after errors of this kind.
+                true => Error::new(ErrorKind::Io, format!("credentials do not come from: {}", self.provider))
+                    .hint("check the provider and the network")
+                    .with_source(Cause::of(&error)),
+                false => refused(&self.provider, &error),
+            };
+            object_store::Error::Generic { store: "S3", source: Box::new(error) }
+        })
+    }
 }
 
 /// Ways to get credentials that would mean to run a program or a browser.

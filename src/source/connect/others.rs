@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
-use super::Vars;
+use super::{Connector, Vars};
 use crate::{
     error::{Error, ErrorKind, Result},
     source::{Source, parse},
@@ -53,7 +53,12 @@ fn store(
                 Err(_) => builder,
             },
         );
-        let built = builder.with_bucket_name(host).with_client_options(client).with_retry(retry).build();
+        let built = builder
+            .with_bucket_name(host)
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_http_connector(Connector)
+            .build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("GOOGLE_*", &e)));
     }
     #[cfg(feature = "azure")]
@@ -65,13 +70,18 @@ fn store(
                 Err(_) => builder,
             },
         );
-        let built = builder.with_container_name(host).with_client_options(client).with_retry(retry).build();
+        let built = builder
+            .with_container_name(host)
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_http_connector(Connector)
+            .build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("AZURE_*", &e)));
     }
     #[cfg(feature = "http")]
     if scheme.starts_with("http") {
         let builder = object_store::http::HttpBuilder::new().with_url(format!("{scheme}://{host}"));
-        let built = builder.with_client_options(client).with_retry(retry).build();
+        let built = builder.with_client_options(client).with_retry(retry).with_http_connector(Connector).build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("proxy", &e)));
     }
     None

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +10,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload,
@@ -24,14 +22,14 @@ use object_store::{
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    Connection, PATIENCE, Vars, credentials,
+    Connection, Connector, PATIENCE, Vars, credentials,
+    explain::{self, Doing},
     profile::Profile,
-    watch::Watch,
-    words::{self, Doing, Facts},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
+    source::answer::{Answer, with_answer},
 };
 
 /// A store may be far away or busy; one that takes longer to accept is down.
@@ -55,7 +53,6 @@ struct Inner {
     /// Held while connecting, so that it happens once.
     gate: tokio::sync::Mutex<()>,
     count: AtomicU64,
-    watch: Watch,
 }
 
 /// A connection that was made.
@@ -124,7 +121,6 @@ impl Remote {
             live: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
             count: AtomicU64::new(0),
-            watch: Watch::default(),
         }))
     }
 
@@ -171,7 +167,7 @@ impl Remote {
     }
 
     async fn establish(&self, right_region: Option<String>) -> Result<Live> {
-        let Inner { bucket, vars, count, watch, .. } = &*self.0;
+        let Inner { bucket, vars, count, .. } = &*self.0;
         let profile = Profile::find(vars)?;
         let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
         let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
@@ -207,7 +203,7 @@ impl Remote {
             .with_region(&region)
             .with_virtual_hosted_style_request(virtual_hosted)
             .with_request_payer(requester_pays)
-            .with_http_connector(watch.clone())
+            .with_http_connector(Connector)
             // Ours are patient enough to ride out a moment of overload; a trainer would rather know.
             .with_retry(RetryConfig {
                 max_retries: 5,
@@ -257,27 +253,28 @@ impl Remote {
         Some(region.to_owned()).filter(|region| !region.is_empty())
     }
 
-    /// Does `work`, once more after what connecting again can heal; puts refusals into words.
+    /// Does `work`, once more after what connecting again can heal; says what refusals mean.
     async fn attempt<T, F>(&self, doing: Doing, retries: Retries, work: F) -> object_store::Result<T>
     where
         F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
         T: Send,
     {
         let live = self.live().await.map_err(wrap)?;
-        let error = match work(live.client(retries).map_err(wrap)?).await {
+        let error = match with_answer(work(live.client(retries).map_err(wrap)?)).await {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
         let Some(renewed) = self.heal(&error, &live).await.map_err(wrap)? else {
             return Err(self.explain(error, doing, &live));
         };
-        work(renewed.client(retries).map_err(wrap)?).await.map_err(|error| self.explain(error, doing, &renewed))
+        let again = with_answer(work(renewed.client(retries).map_err(wrap)?)).await;
+        again.map_err(|error| self.explain(error, doing, &renewed))
     }
 
     /// Connects again if that may help.
     async fn heal(&self, error: &object_store::Error, live: &Live) -> Result<Option<Arc<Live>>> {
-        let facts = Facts::of(error);
-        if facts.expired() {
+        let Some(Answer::Refused(refusal)) = Answer::of(error) else { return Ok(None) };
+        if explain::expired(&refusal) {
             tracing::warn!(
                 bucket = self.0.bucket,
                 provider = live.connection.provider,
@@ -285,32 +282,30 @@ impl Remote {
             );
             return self.renew(live.number, Some(live.connection.region.clone())).await.map(Some);
         }
-        let refused = self.0.watch.last();
-        if facts.misdirected(&live.connection, &refused) {
-            let right = facts.region.or(refused.region).filter(|region| *region != live.connection.region);
-            if let Some(right) = right {
-                let asked = &live.connection.region;
-                tracing::warn!(
-                    bucket = self.0.bucket,
-                    region = right,
-                    asked,
-                    "the bucket is in another region; going there (reading across regions is slow and costs money)"
-                );
-                return self.renew(live.number, Some(right)).await.map(Some);
-            }
+        let asked = &live.connection.region;
+        if explain::misdirected(&refusal, &live.connection)
+            && let Some(right) = refusal.region.filter(|region| region != asked)
+        {
+            tracing::warn!(
+                bucket = self.0.bucket,
+                region = right,
+                asked,
+                "the bucket is in another region; going there (reading across regions is slow and costs money)"
+            );
+            return self.renew(live.number, Some(right)).await.map(Some);
         }
         Ok(None)
     }
 
     fn explain(&self, error: object_store::Error, doing: Doing, live: &Live) -> object_store::Error {
-        let facts = Facts::of(&error);
-        let refused = self.0.watch.last();
-        match words::explain(&facts, doing, &self.0.bucket, &live.connection, &refused) {
+        let meaning =
+            Answer::of(&error).and_then(|answer| explain::explain(&answer, doing, &self.0.bucket, &live.connection));
+        match meaning {
             // The old kinds stay where callers branch on them.
-            Some(said) if matches!(error, object_store::Error::NotFound { .. }) => {
-                object_store::Error::NotFound { path: self.0.url.clone(), source: Box::new(said) }
+            Some(meaning) if matches!(error, object_store::Error::NotFound { .. }) => {
+                object_store::Error::NotFound { path: self.0.url.clone(), source: Box::new(meaning) }
             }
-            Some(said) => wrap(said),
+            Some(meaning) => wrap(meaning),
             None => error,
         }
     }
@@ -338,7 +333,7 @@ impl Remote {
 }
 
 /// Carries an error of ours through object_store's; `read::store_error` takes it out again.
-fn wrap(error: Error) -> object_store::Error {
+pub(super) fn wrap(error: Error) -> object_store::Error {
     object_store::Error::Generic { store: "S3", source: Box::new(error) }
 }
 
@@ -420,15 +415,6 @@ impl ObjectStore for Remote {
         self.attempt(Doing::Reading, retries, move |client| {
             let (at, options) = (at.clone(), options.clone());
             Box::pin(async move { client.get_opts(&at, options).await })
-        })
-        .await
-    }
-
-    async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
-        let (at, ranges) = (at.clone(), ranges.to_vec());
-        self.attempt(Doing::Reading, Retries::Client, move |client| {
-            let (at, ranges) = (at.clone(), ranges.clone());
-            Box::pin(async move { client.get_ranges(&at, &ranges).await })
         })
         .await
     }

@@ -2,8 +2,11 @@ use std::{error::Error as _, fs};
 
 use futures::FutureExt;
 
-use super::{profile, profile::Profile, words::Facts, *};
-use crate::{error::ErrorKind, source::Source};
+use super::{explain, profile, profile::Profile, *};
+use crate::{
+    error::ErrorKind,
+    source::{Refusal, Source, answer::Answer},
+};
 
 const FILE: &str = "\
 # keys of the lab
@@ -170,17 +173,11 @@ fn nothing_that_is_printed_holds_a_secret() {
     assert!(!printed.contains("hush") && !printed.contains("AKIAX"), "{printed}");
 }
 
-/// An answer of a store, as object_store hands it on.
-fn answer(text: &str) -> object_store::Error {
-    object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
-}
-
 #[test]
 fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
-    let error = answer(
-        "Error performing GET http://x/b - Server returned non-2xx status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code>\
-         <Message>no match</Message><CanonicalRequest>x-amz-security-token:hush</CanonicalRequest><RequestId>R1</RequestId></Error>",
-    );
+    let body = "<Error><Code>SignatureDoesNotMatch</Code><Message>no match</Message>\
+                <CanonicalRequest>x-amz-security-token:hush</CanonicalRequest><RequestId>R1</RequestId></Error>";
+    let refusal = connector::refusal(403, |_| None, &body.into());
     let connection = Connection {
         provider: "environment".into(),
         region: "eu".into(),
@@ -188,16 +185,45 @@ fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
         path_style: true,
         requester_pays: false,
     };
-    let said = words::explain(&Facts::of(&error), words::Doing::Reading, "b", &connection, &watch::Refused::default());
-    let said = said.unwrap();
+    let explain = |refusal| explain::explain(&Answer::Refused(refusal), explain::Doing::Reading, "b", &connection);
+    let said = explain(refusal).unwrap();
     assert_eq!(said.kind(), ErrorKind::Denied);
     assert_eq!(
         said.source().unwrap().to_string(),
         "the store answered 403 SignatureDoesNotMatch: no match (request R1)"
     );
     assert!(!format!("{said:#?}").contains("hush"));
-    let overload = answer("Server returned non-2xx status code: 503 Slow: <Error><Code>SlowDown</Code></Error>");
-    let nothing =
-        words::explain(&Facts::of(&overload), words::Doing::Reading, "b", &connection, &watch::Refused::default());
-    assert!(nothing.is_none(), "overload is for whoever retries");
+    let overload = connector::refusal(503, |_| None, &"<Error><Code>SlowDown</Code></Error>".into());
+    assert!(explain(overload).is_none(), "overload is for whoever retries");
+}
+
+/// A provider whose service answers this.
+#[derive(Debug)]
+struct Refusing(Refusal);
+
+#[async_trait::async_trait]
+impl object_store::CredentialProvider for Refusing {
+    type Credential = object_store::aws::AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<Self::Credential>> {
+        Err(object_store::Error::Generic { store: "S3", source: self.0.clone().into() })
+    }
+}
+
+#[test]
+fn what_a_service_of_credentials_says_is_not_taken_for_the_store() {
+    for (refusal, kind) in [
+        (Refusal::new(403).with_code("ExpiredToken"), ErrorKind::Denied),
+        (Refusal::new(400).with_code("IncorrectEndpoint"), ErrorKind::Denied),
+        (Refusal::new(500), ErrorKind::Io),
+        (Refusal::new(429), ErrorKind::Io),
+    ] {
+        let asked = credentials::asked("instance role".into(), Arc::new(Refusing(refusal.clone())));
+        let error = futures::executor::block_on(asked.get_credential()).unwrap_err();
+        assert_eq!(Answer::of(&error), None, "nobody heals or explains it");
+        let error = crate::source::read::store_error(error, "cannot be read");
+        assert_eq!(error.kind(), kind, "{error:#}");
+        let text = format!("{error:#}");
+        assert!(text.contains("instance role") && text.ends_with(&refusal.to_string()), "{text}");
+    }
 }

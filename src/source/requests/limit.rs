@@ -52,7 +52,7 @@ pub(super) const fn spare(window: usize) -> usize {
 
 /// What a request that was answered tells.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct Measured {
     pub(super) bytes: u64,
     /// From the request to the first byte.
     pub(super) first_byte: Duration,
@@ -122,7 +122,7 @@ struct Means {
 }
 
 impl Means {
-    fn add(&mut self, answer: &Answer) {
+    fn add(&mut self, answer: &Measured) {
         self.count += 1;
         let weight = (1.0 / self.count as f64).max(1.0 / 16.0);
         let body = answer.whole.saturating_sub(answer.first_byte);
@@ -218,7 +218,7 @@ impl Limit {
     }
 
     /// A request was answered.
-    pub(super) fn answered(&mut self, now: Instant, answer: &Answer) {
+    pub(super) fn answered(&mut self, now: Instant, answer: &Measured) {
         if answer.light {
             self.means.add(answer);
         }
@@ -370,7 +370,7 @@ mod tests {
             if refused {
                 limit.throttled(*now, 0.5);
             } else {
-                limit.answered(*now, &Answer { bytes: SIZE, first_byte: took, whole: took, light });
+                limit.answered(*now, &Measured { bytes: SIZE, first_byte: took, whole: took, light });
             }
             limit.ended();
             largest = largest.max(limit.window());
@@ -478,7 +478,7 @@ mod tests {
                     2 => _ = limit.began(now),
                     3 => limit.ended(),
                     4 => limit.throttled(now, bytes as f64 / 2e7),
-                    _ => limit.answered(now, &Answer { bytes, first_byte, whole, light: bytes % 2 == 0 }),
+                    _ => limit.answered(now, &Measured { bytes, first_byte, whole, light: bytes % 2 == 0 }),
                 }
                 prop_assert!((1..=MOST).contains(&limit.window()));
                 prop_assert!(spare(limit.window()) < limit.window());

@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::{
     hedge::Hedging,
-    limit::{Answer, Limit, spare},
+    limit::{Limit, Measured, spare},
 };
 use crate::{random::mix, report::RequestRecorder};
 
@@ -142,7 +142,7 @@ impl Requests {
         Some(Turn { requests: self, copy: true, began: false, light: false }.begin(now))
     }
 
-    fn answered(&self, answer: &Answer) {
+    fn answered(&self, answer: &Measured) {
         let mut state = self.state();
         state.limit.answered(now(), answer);
         state.hedging.took(answer.bytes, answer.whole);

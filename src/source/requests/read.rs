@@ -1,7 +1,6 @@
 //! One read of a remote store, with its pieces, attempts and copies.
 
 use std::{
-    error::Error as StdError,
     future::poll_fn,
     ops::Range,
     pin::pin,
@@ -18,13 +17,15 @@ use futures::{
 use object_store::{GetOptions, GetRange, GetResult, path::Path};
 use tokio::runtime::Handle;
 
-use super::{Answer, Place, Reader, Requests, jitter, now};
+use super::{Measured, Place, Reader, Requests, jitter, now};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::{Reading, Sent},
     source::{
-        Extent, Source, extent,
-        read::{CHANGED, check_size, short_answer, store_error},
+        Extent, Source,
+        answer::{Answer, Remedy, our_error, with_answer},
+        extent,
+        read::{CHANGED, because, check_size, short_answer, store_error},
     },
 };
 
@@ -70,17 +71,7 @@ type Ended = (Sent, Result<(Body, Option<String>), Failed>);
 /// Why there are no bytes.
 struct Failed {
     error: Error,
-    then: Then,
-}
-
-/// What may help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// A fresh request.
-    Again,
-    /// Fewer requests.
-    Fewer,
-    Nothing,
+    remedy: Remedy,
 }
 
 /// Bytes that are wanted with one request.
@@ -177,26 +168,26 @@ impl<'a> Piece<'a> {
                 self.reader.recorder.reading(self.reader.batch, name, self.range.clone(), now())
             };
             reading.get_or_insert_with(declare).attempt(attempt);
-            let Failed { error, then } = match self.race(place, buffer.take(), attempt).await {
+            let Failed { error, remedy } = match self.race(place, buffer.take(), attempt).await {
                 Ok(read) => return Ok(read),
                 Err(failed) => failed,
             };
-            let give_up = match then {
-                Then::Nothing => return Err(self.at(error)),
+            let give_up = match remedy {
+                Remedy::None => return Err(self.at(error)),
                 // Only with a clock is there a pause between refusals.
-                Then::Fewer if has_timers() => now() - *refused_since.get_or_insert_with(now) > PATIENCE,
-                Then::Fewer | Then::Again => {
+                Remedy::FewerRequests if has_timers() => now() - *refused_since.get_or_insert_with(now) > PATIENCE,
+                Remedy::FewerRequests | Remedy::AnotherRequest => {
                     failures += 1;
                     failures == ATTEMPTS
                 }
             };
             if give_up {
-                return Err(self.at(gave_up(error, attempt, then)));
+                return Err(self.at(gave_up(error, attempt, remedy)));
             }
             tracing::debug!(
                 object = %self.extent.name, start = self.range.start, len = self.len(), attempt, %error, "reading again"
             );
-            if then == Then::Again && has_timers() {
+            if remedy == Remedy::AnotherRequest && has_timers() {
                 let pause = BACK_OFF * (1 << (failures - 1)) as u32;
                 tokio::time::sleep(pause.mul_f64(0.5 + jitter(self.range.start ^ u64::from(attempt)))).await;
             }
@@ -264,7 +255,7 @@ impl<'a> Piece<'a> {
                 }
                 // What no fresh request mends, the other copy meets as well.
                 Some((_, Err(failed)))
-                    if failed.then == Then::Nothing || (first.is_terminated() && copies.is_empty()) =>
+                    if failed.remedy == Remedy::None || (first.is_terminated() && copies.is_empty()) =>
                 {
                     return Err(failed);
                 }
@@ -273,7 +264,7 @@ impl<'a> Piece<'a> {
                     let now = now();
                     if now >= deadline {
                         let what = format!("no whole answer within {} s", allowed.as_secs());
-                        return Err(Failed { error: Error::new(ErrorKind::Io, what), then: Then::Again });
+                        return Err(Failed { error: Error::new(ErrorKind::Io, what), remedy: Remedy::AnotherRequest });
                     }
                     // Asked again: the usual time may be known by now, or another one.
                     let due = self.delay().map(|delay| began + delay * (sent as u32 + 1));
@@ -310,10 +301,10 @@ impl<'a> Piece<'a> {
                 sent.answered(now(), told.first_byte, told.bytes);
             }
             Err(failed) => {
-                if failed.then == Then::Fewer {
+                if failed.remedy == Remedy::FewerRequests {
                     self.requests.throttled();
                 }
-                sent.failed(failed.then == Then::Fewer);
+                sent.failed(failed.remedy == Remedy::FewerRequests);
             }
         }
         drop(place);
@@ -325,7 +316,7 @@ impl<'a> Piece<'a> {
         buffer: Option<BytesMut>,
         began: Instant,
         light: bool,
-    ) -> Result<(Body, Option<String>, Answer), Failed> {
+    ) -> Result<(Body, Option<String>, Measured), Failed> {
         let whole = self.range.start == 0 && self.extent.size == Some(self.range.end);
         let known = self.extent.etag.as_deref();
         let options = GetOptions {
@@ -335,19 +326,20 @@ impl<'a> Piece<'a> {
             ..GetOptions::default()
         };
         let failed = |error| Failed::by_store(error, known, "cannot be read");
-        let result = self.source().0.store.get_opts(self.path, options).await.map_err(failed)?;
+        let result = with_answer(self.source().0.store.get_opts(self.path, options)).await.map_err(failed)?;
         let first_byte = now() - began;
         let etag = result.meta.e_tag.clone();
         // Some servers take no notice of If-Match.
         if let (Some(known), Some(found)) = (known, &etag)
             && known != found
         {
-            return Err(Failed { error: changed(known, Some(found)), then: Then::Nothing });
+            return Err(Failed { error: changed(known, Some(found)), remedy: Remedy::None });
         }
         // Perhaps the object, perhaps a length that a proxy cut: of the same version, as far as anybody knows.
-        check_size(&result.meta, &self.range, self.extent.size).map_err(|error| Failed { error, then: Then::Again })?;
+        check_size(&result.meta, &self.range, self.extent.size)
+            .map_err(|error| Failed { error, remedy: Remedy::AnotherRequest })?;
         let body = drain(result, self.len(), buffer).await?;
-        let answer = Answer { bytes: self.len(), first_byte, whole: now() - began, light };
+        let answer = Measured { bytes: self.len(), first_byte, whole: now() - began, light };
         Ok((body, etag, answer))
     }
 }
@@ -377,13 +369,13 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
         let frame = frame.map_err(|error| Failed::by_store(error, None, "reading broke off"))?;
         got += frame.len() as u64;
         if got > asked {
-            return Err(Failed { error: long_answer(asked), then: Then::Again });
+            return Err(Failed { error: long_answer(asked), remedy: Remedy::AnotherRequest });
         }
         match (&mut buffer, only.take()) {
             (Some(buffer), _) => buffer.extend_from_slice(&frame),
             (None, None) => only = Some(frame),
             (None, Some(first)) => {
-                let length = to_length(asked).map_err(|error| Failed { error, then: Then::Nothing })?;
+                let length = to_length(asked).map_err(|error| Failed { error, remedy: Remedy::None })?;
                 let mut both = BytesMut::with_capacity(length);
                 both.extend_from_slice(&first);
                 both.extend_from_slice(&frame);
@@ -392,7 +384,7 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
         }
     }
     if got != asked {
-        return Err(Failed { error: short_answer(got, asked), then: Then::Again });
+        return Err(Failed { error: short_answer(got, asked), remedy: Remedy::AnotherRequest });
     }
     Ok(match (buffer, only) {
         (Some(buffer), _) => Body::Buffer(buffer),
@@ -410,18 +402,18 @@ fn changed(known: &str, found: Option<&str>) -> Error {
     Error::corrupt(format!("the object is another version (it was {known}{now})")).hint(CHANGED)
 }
 
-fn gave_up(last: Error, attempts: u32, then: Then) -> Error {
+fn gave_up(last: Error, attempts: u32, remedy: Remedy) -> Error {
     let kind = last.kind();
     if kind == ErrorKind::Corrupt {
         // It says all there is to say: asking again found the same.
         return last;
     }
-    let what = match then {
-        Then::Fewer => format!("the store refused {attempts} requests: it is asked too often"),
+    let what = match remedy {
+        Remedy::FewerRequests => format!("the store refused {attempts} requests: it is asked too often"),
         _ => format!("gave up after {attempts} requests, the last: {}", last.what()),
     };
-    let hint = match then {
-        Then::Fewer => "lower io_concurrency, or read with fewer ranks at a time",
+    let hint = match remedy {
+        Remedy::FewerRequests => "lower io_concurrency, or read with fewer ranks at a time",
         _ => "check the network and the store, then resume",
     };
     Error::new(kind, what).hint(hint).with_source(last)
@@ -430,46 +422,19 @@ fn gave_up(last: Error, attempts: u32, then: Then) -> Error {
 impl Failed {
     fn by_store(error: object_store::Error, known: Option<&str>, what: &'static str) -> Self {
         use object_store::Error as E;
-        let then = match &error {
+        let remedy = match &error {
             E::Precondition { .. } | E::NotModified { .. } => {
-                return Self {
-                    error: changed(known.unwrap_or("another"), None).with_source(error),
-                    then: Then::Nothing,
-                };
+                let error = because(changed(known.unwrap_or("another"), None), error);
+                return Self { error, remedy: Remedy::None };
             }
-            E::Generic { source, .. } => match source.downcast_ref::<Error>() {
+            E::Generic { .. } => match our_error(&error) {
                 // A bucket's own words: what is not a broken line, no further request mends.
-                Some(said) if said.kind() != ErrorKind::Io => Then::Nothing,
-                Some(_) => Then::Again,
-                None => then_by_words(&error),
+                Some(ours) if ours.kind() != ErrorKind::Io => Remedy::None,
+                Some(_) => Remedy::AnotherRequest,
+                None => Answer::of(&error).map_or(Remedy::AnotherRequest, |answer| answer.remedy()),
             },
-            _ => Then::Nothing,
+            _ => Remedy::None,
         };
-        Self { error: store_error(error, what), then }
+        Self { error: store_error(error, what), remedy }
     }
-}
-
-/// What a store's answer asks for, by its status. `object_store` keeps the status in a type of its own; its words, which
-/// are the same for all HTTP stores, are all that gets here.
-fn then_by_words(error: &object_store::Error) -> Then {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if words.starts_with("Received redirect") {
-            return Then::Nothing;
-        }
-        // Not anywhere in the text: names of objects stand in it too.
-        if let Some(answer) = words.strip_prefix("Server returned ") {
-            let status = answer.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse::<u16>().ok());
-            return match status {
-                Some(429 | 503) => Then::Fewer,
-                _ if answer.contains("<Code>SlowDown</Code>") => Then::Fewer,
-                Some(408 | 500..) => Then::Again,
-                Some(400..) => Then::Nothing,
-                _ => Then::Again,
-            };
-        }
-        cause = inner.source();
-    }
-    Then::Again
 }

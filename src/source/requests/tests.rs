@@ -26,7 +26,9 @@ fn the_window_is_never_exceeded_while_it_grows_and_shrinks() {
             tokio::time::sleep(latency).await;
             match n % 500 {
                 499 => requests.throttled(),
-                _ => requests.answered(&Answer { bytes: 1000, first_byte: latency, whole: latency, light: turn.light }),
+                _ => {
+                    requests.answered(&Measured { bytes: 1000, first_byte: latency, whole: latency, light: turn.light })
+                }
             }
             in_flight.fetch_sub(1, SeqCst);
             drop(turn);

@@ -1,0 +1,219 @@
+//! The HTTP client of all stores, which notes what is answered.
+
+use std::{error::Error as StdError, io};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::{
+    ClientOptions,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    },
+};
+
+use crate::source::answer::{Answer, Broken, Phase, Refusal, note};
+
+/// Letters of a message that are told.
+const MESSAGE: usize = 300;
+
+/// `object_store`'s HTTP connector as infeed uses it. Give it to the builder of a store that you make yourself
+/// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let inner = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Listening { inner }))
+    }
+}
+
+#[derive(Debug)]
+struct Listening {
+    inner: HttpClient,
+}
+
+#[async_trait]
+impl HttpService for Listening {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let response = match self.inner.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                note(Some(Answer::Broken(broken(&error))));
+                return Err(error);
+            }
+        };
+        if response.status().is_success() {
+            note(None);
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        // What the head says counts, even if the connection breaks behind it.
+        let body = body.bytes().await.unwrap_or_default();
+        let header = |name| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
+        note(Some(Answer::Refused(refusal(parts.status.as_u16(), header, &body))));
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<String>, body: &Bytes) -> Refusal {
+    let said = |xml: &str, json: &str| element(body, xml).or_else(|| member(body, json));
+    Refusal {
+        status,
+        code: header("x-ms-error-code").or_else(|| said("Code", "code")),
+        message: said("Message", "message").map(|text| text.chars().take(MESSAGE).collect()),
+        request: element(body, "RequestId")
+            .or_else(|| header("x-amz-request-id"))
+            .or_else(|| header("x-ms-request-id")),
+        // The body tells of the region that was meant, the header of the bucket's; where both are there they agree.
+        region: element(body, "Region").or_else(|| header("x-amz-bucket-region")),
+        date: header("date"),
+        to_nowhere: (300..400).contains(&status) && header("location").is_none(),
+    }
+}
+
+/// The text of the first element of this name. S3, its token service, Google and Azure write a few plain elements: no
+/// attributes, no name twice.
+fn element(xml: &[u8], name: &str) -> Option<String> {
+    let text = str::from_utf8(xml).ok()?;
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once("</")?;
+    // `&amp;` last: what it hides is text.
+    let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    let text = plain.into_iter().fold(text.trim().to_owned(), |text, (escaped, plain)| text.replace(escaped, plain));
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A text of a JSON object, or of the object `error` in it, whatever the case of its name: so services of credentials
+/// answer.
+fn member(json: &[u8], name: &str) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let object = answer.get("error").unwrap_or(&answer).as_object()?;
+    let (_, value) = object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+    value.as_str().map(str::to_owned)
+}
+
+fn broken(error: &HttpError) -> Broken {
+    let phase = match error.kind() {
+        HttpErrorKind::Connect if handshake(error) => Phase::Handshake,
+        HttpErrorKind::Connect => Phase::Connecting,
+        _ => Phase::Later,
+    };
+    Broken { phase, words: each_once(error) }
+}
+
+/// The cause of an error, those that hide inside an error of the system too.
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+/// Whether TLS said no. What its library finds wrong comes as data that is not valid, and nothing else that connects
+/// reads data.
+fn handshake(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| cause(*error))
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+/// The words of an error and its causes, without those that are said already.
+fn each_once(error: &(dyn StdError + 'static)) -> String {
+    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).fold(
+        String::new(),
+        |told, words| match told.contains(&words) {
+            true => told,
+            false if told.is_empty() => words,
+            false => format!("{told}: {words}"),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, headers: &[(&str, &str)], body: &'static str) -> Refusal {
+        let header = |name: &str| headers.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        refusal(status, header, &Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn answers_are_read_as_the_services_write_them() {
+        let s3 = read(
+            403,
+            &[("date", "now"), ("x-amz-request-id", "R2")],
+            "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>not &lt;you&gt; &amp;quot;</Message>\
+             <RequestId>R1</RequestId></Error>",
+        );
+        assert_eq!(s3.to_string(), "the store answered 403 AccessDenied: not <you> &quot; (request R1)");
+        assert_eq!(s3.date.as_deref(), Some("now"));
+        let moved = read(301, &[("x-amz-bucket-region", "eu")], "<Error><Code>PermanentRedirect</Code></Error>");
+        assert_eq!((moved.region.as_deref(), moved.to_nowhere), (Some("eu"), true));
+        assert!(!read(307, &[("location", "http://x")], "").to_nowhere);
+        let named = read(400, &[("x-amz-bucket-region", "eu")], "<Error><Region>us</Region></Error>");
+        assert_eq!(named.region.as_deref(), Some("us"));
+        let sts = read(
+            400,
+            &[],
+            "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredTokenException</Code></Error></ErrorResponse>",
+        );
+        assert_eq!(sts.code.as_deref(), Some("ExpiredTokenException"));
+        assert_eq!(read(409, &[("x-ms-error-code", "LeaseLost")], "").code.as_deref(), Some("LeaseLost"));
+        let container = read(400, &[], r#"{"code":"NoRole","message":"there is none"}"#);
+        assert_eq!(container.to_string(), "the store answered 400 NoRole: there is none");
+        let google = read(403, &[], r#"{"error":{"code":403,"message":"no","errors":[]}}"#);
+        assert_eq!((google.code, google.message.as_deref()), (None, Some("no")));
+        for odd in ["", "<Code>", "<Code></Code>", "{", "[]", "\u{0}", "<Code>x"] {
+            let refusal = read(500, &[], odd);
+            assert_eq!(refusal.code, None, "{odd:?}");
+        }
+        assert_eq!(refusal(500, |_| None, &Bytes::from_static(b"\xff<Code>x</Code>")).code, None);
+    }
+
+    #[test]
+    fn a_message_is_told_in_part_only() {
+        let long = format!("<Message>{}</Message>", "ä".repeat(1000));
+        let refusal = refusal(400, |_| None, &Bytes::from(long));
+        assert_eq!(refusal.message.map(|text| text.chars().count()), Some(MESSAGE));
+    }
+
+    #[test]
+    fn a_handshake_is_told_by_the_kind_of_error_and_not_by_its_words() {
+        let io = |kind, inner: io::Error| io::Error::new(kind, inner);
+        let tls = || io::Error::new(io::ErrorKind::InvalidData, "aucune confiance");
+        for (kind, source, phase) in [
+            (HttpErrorKind::Connect, tls(), Phase::Handshake),
+            (HttpErrorKind::Connect, io(io::ErrorKind::Other, tls()), Phase::Handshake),
+            (
+                HttpErrorKind::Connect,
+                io(io::ErrorKind::ConnectionRefused, io::Error::other("certificate")),
+                Phase::Connecting,
+            ),
+            (HttpErrorKind::Request, tls(), Phase::Later),
+        ] {
+            let error = HttpError::new(kind, source);
+            assert_eq!(broken(&error).phase, phase, "{error}");
+        }
+    }
+
+    #[test]
+    fn words_are_told_once() {
+        #[derive(Debug)]
+        struct Layer(&'static str, Option<Box<Self>>);
+        impl std::fmt::Display for Layer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl StdError for Layer {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                self.1.as_deref().map(|inner| inner as _)
+            }
+        }
+        let layers = Layer("sending: refused", Some(Box::new(Layer("refused", Some(Box::new(Layer("os 111", None)))))));
+        assert_eq!(each_once(&layers), "sending: refused: os 111");
+    }
+}
