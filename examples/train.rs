@@ -1,6 +1,6 @@
 //! A real model on CIFAR-10's binary files: a small convolutional net in candle, trained on the CPU from an async loop.
 //!
-//! `cargo run --release --example train -- DIR [EPOCHS]`, where DIR holds `data_batch_*.bin` and `test_batch.bin`.
+//! `cargo run --release -p infeed-examples --bin train -- DIR [EPOCHS]`, where DIR holds `data_batch_*.bin` and `test_batch.bin`.
 //! Without a folder it makes pictures up, which shows the loop and no learning worth the name.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -19,7 +19,6 @@ fn public_types_cross_threads_and_tasks() {
     shared::<Loader>();
     shared::<Batch>();
     shared::<Tensor>();
-    #[cfg(feature = "dlpack")]
     shared::<infeed::Dlpack>();
     shared::<Source>();
     shared::<Transform>();

@@ -1,6 +1,6 @@
 //! The kernels for GPUs: the same source, compiled for the CPU, gives the bits of the reference; and their PTX is its PTX.
 
-use std::{path::Path, process::Command};
+use std::process::Command;
 
 use infeed::{
     DType, ImageInfo, Layout, SampleRng,
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     agreement::{Case, case, cases, same},
-    support::{host_kernels::HostKernels, skipped},
+    support::{host_kernels::HostKernels, repository, skipped},
 };
 
 const SOURCES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
@@ -483,7 +483,7 @@ fn compiling_again_gives_the_same_ptx() {
         skipped("the PTX is not compiled again: set INFEED_NVRTC to the libnvrtc.so.12 of 12.0.140");
         return;
     };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("integration/gpu/ptx.py");
+    let script = repository().join("integration/gpu/ptx.py");
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("resample.ptx");
     let output = Command::new("python3").arg(script).arg("--nvrtc").arg(nvrtc).arg("--out").arg(&out).output().unwrap();

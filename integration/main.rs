@@ -44,6 +44,5 @@ mod stage;
 mod suites;
 mod support;
 mod tiff;
-#[cfg(feature = "volumes")]
 mod volumes;
 mod watch;

@@ -4,7 +4,6 @@
 //! elsewhere; nothing here needs a GPU, and on a machine that has one it is not used.
 
 mod decode;
-#[cfg(feature = "dlpack")]
 mod dlpack;
 mod driver;
 mod faults;

@@ -25,7 +25,7 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{builder, cases, drain, plain, s3::S3Server, store::Tracker};
+use crate::support::{builder, cases, drain, plain, repository, s3::S3Server, store::Tracker};
 
 const SCHEMA: &str = "message rows {
     optional group image { optional binary bytes; optional binary path (UTF8); }
@@ -204,8 +204,8 @@ fn rows_are_what_was_written_in_each_encoding_and_codec() {
 }
 
 fn golden(name: &str) -> Vec<u8> {
-    let path = format!("{}/integration/golden/parquet/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
-    fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    let path = repository().join(format!("integration/golden/parquet/{name}.parquet"));
+    fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// What `integration/golden/parquet/generate.py` wrote in row `i`, without what may be none.

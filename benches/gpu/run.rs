@@ -6,7 +6,7 @@ mod loaders;
 mod out;
 mod photos;
 #[allow(dead_code, unused_imports, reason = "the command line's own sampler; not all of it is used here")]
-#[path = "../../src/bin/infeed/gpu.rs"]
+#[path = "../../cli/src/gpu.rs"]
 mod sampler;
 mod train;
 

@@ -1,7 +1,7 @@
 //! The entry point of a SageMaker training job: Caltech-256 from a channel or straight from S3, checkpoints, spot instances.
 //!
 //! In a job it is the container's `train` program (see README.md beside it). Elsewhere:
-//! `cargo run --release --example sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
+//! `cargo run --release -p infeed-examples --bin sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
 //! pictures up.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 

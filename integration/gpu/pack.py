@@ -25,7 +25,8 @@ EXAMPLES = re.compile(r"quickstart|.*gpu.*|.*burn.*")
 
 def examples():
     metadata = subprocess.run(["cargo", "metadata", "--no-deps", "--format-version=1"], capture_output=True, text=True, check=True)
-    for target in json.loads(metadata.stdout)["packages"][0]["targets"]:
+    targets = [target for package in json.loads(metadata.stdout)["packages"] for target in package["targets"]]
+    for target in targets:
         if target["kind"] == ["example"] and EXAMPLES.fullmatch(target["name"]):
             print(f"--example {target['name']}")
 
@@ -56,7 +57,7 @@ def executables(messages):
                 continue
             target, harness = message["target"], message["profile"]["test"]
             kind, name = target["kind"][0], target["name"]
-            if kind == "lib":
+            if kind == "lib" and name == "infeed":
                 found["unit-tests"] = path
             elif kind == "test":
                 found[name] = path

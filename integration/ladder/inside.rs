@@ -18,10 +18,9 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fmt::Write as _,
-    path::Path,
 };
 
-use super::{Named, Offence, Word, in_crate, listed, module_of, paths, read, words};
+use super::{Named, Offence, Word, in_crate, listed, module_of, paths, sources, words};
 
 /// Rooms that still have circles, with the imports that run up in them: at most so many. A room that has none any more
 /// leaves the list; none joins it.
@@ -393,10 +392,6 @@ fn offences(files: &[(String, String)], not_yet: &[(&str, usize)]) -> Vec<Offenc
     }
     all.sort();
     all
-}
-
-fn sources() -> Vec<(String, String)> {
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::support::repository;
+
 /// Rooms from the ground up. A room imports rooms of lower floors: nothing beside it, nothing above.
 const LADDER: [&[&str]; 10] = [
     &["types", "report", "fingerprint", "random"],
@@ -474,13 +476,21 @@ fn read(folder: &Path) -> Vec<(String, String)> {
     files
 }
 
+/// The library, and the command line as its room `bin`.
+fn sources() -> Vec<(String, String)> {
+    let mut files = read(&repository().join("src"));
+    let binary = read(&repository().join("cli/src"));
+    files.extend(binary.into_iter().map(|(file, text)| (format!("bin/infeed/{file}"), text)));
+    files
+}
+
 fn listed(offences: &[Offence]) -> String {
     offences.iter().map(|Offence { file, line, what }| format!("{file}:{line}: {what}\n")).collect()
 }
 
 #[test]
 fn every_room_imports_rooms_below_it_only() {
-    let files = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let files = sources();
     assert!(files.len() > 10, "only {} sources found", files.len());
     let found = offences(&files);
     assert!(found.is_empty(), "\n{}", listed(&found));
@@ -489,7 +499,7 @@ fn every_room_imports_rooms_below_it_only() {
 #[test]
 fn sources_of_this_crate_are_understood() {
     // A reader that sees no paths would find no offences either.
-    let files = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let files = sources();
     let (_, error) = files.iter().find(|(file, _)| file == "error.rs").expect("there is src/error.rs");
     let steps: Vec<_> = paths("error.rs", &words(error), &mut Vec::new()).iter().filter_map(in_crate).collect();
     assert!(steps.contains(&vec!["report".to_owned(), "Stage".to_owned()]), "{steps:?}");

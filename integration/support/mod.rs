@@ -16,11 +16,14 @@ pub(crate) mod s3;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
 
-use std::time::Duration;
-
-use std::sync::Arc;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
+
+/// The root of the repository: the tests are built as a part of the command line's package.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("packages lie in the repository")
+}
 
 /// Long enough for any machine; a test that needs it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

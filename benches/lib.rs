@@ -1,0 +1,1 @@
+//! Benchmarks of infeed: `cargo bench` at the root runs them, `cargo bench --bench decode` one.
