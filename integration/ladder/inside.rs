@@ -28,7 +28,6 @@ const NOT_YET: &[(&str, usize)] = &[
     ("bin", 13),
     ("codec", 11),
     ("dataset", 21),
-    ("engine", 12),
     ("loader", 1),
     ("metrics", 1),
     ("prepare", 1),

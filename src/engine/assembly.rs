@@ -10,10 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{Span, span::Id};
 
 use super::{
-    BadRows, Batch, FieldRows, LoaderShared,
+    batch::Batch,
+    fields::FieldRows,
+    loader_shared::{BadRows, LoaderShared},
     plan::BatchPlan,
-    run::{Sealed, StreamShared},
-    timeline::{JobTimeline, Timeline, Work},
+    stream::{Sealed, StreamShared},
+    timeline::{JobTimeline, JobTotals, Timeline},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -28,27 +30,33 @@ pub(super) struct Assembly {
     pub(super) plan: BatchPlan,
     /// `infeed.batch`, as the parent of what is done for it.
     pub(super) span: Option<Id>,
-    state: Mutex<State>,
+    gathered: Mutex<Gathered>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Gathered {
     /// Rows that are still with a job.
     missing: usize,
+    brought: Brought,
+    /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
+    out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
+    /// What its jobs did.
+    jobs: JobTotals,
+    /// Keeps `infeed.batch` open; it goes with the batch, so that it ends when the trainer has it.
+    span: Span,
+}
+
+/// What the batch is made of.
+#[derive(Debug, Default)]
+struct Brought {
     /// Finished stretches: first row, and for each field the rows.
-    parts: Vec<(usize, Vec<Rows>)>,
+    stretches: Vec<(usize, Vec<Rows>)>,
     /// Rows that can't be used.
     failed: Vec<(usize, Error)>,
     /// For each field of bytes its values, one for each row.
     bytes: Vec<Vec<Bytes>>,
-    /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
-    out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
     /// Where small fields of a batch on a GPU are copied to.
     uploads: Vec<Option<Rows>>,
-    /// What its jobs did.
-    work: Work,
-    /// Keeps `infeed.batch` open; it goes with the batch, so that it ends when the trainer has it.
-    span: Span,
 }
 
 impl Assembly {
@@ -65,16 +73,16 @@ impl Assembly {
         let span = std::mem::replace(&mut plan.span, Span::none());
         let id = span.id();
         let out = Some((seat, rows));
-        let (parts, failed, work) = (Vec::new(), Vec::new(), Work::default());
-        let state = State { missing, parts, failed, bytes, out, uploads, work, span };
-        Arc::new(Self { stream: Arc::clone(stream), plan, span: id, state: Mutex::new(state) })
+        let brought = Brought { bytes, uploads, ..Brought::default() };
+        let gathered = Gathered { missing, brought, out, jobs: JobTotals::default(), span };
+        Arc::new(Self { stream: Arc::clone(stream), plan, span: id, gathered: Mutex::new(gathered) })
     }
 
     /// Takes the values that fields of bytes have in some rows; before the rows themselves.
     pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Vec<Bytes>)>) {
-        let mut state = self.lock();
+        let mut gathered = self.lock();
         for (row, values) in values {
-            for (field, value) in state.bytes.iter_mut().zip(values) {
+            for (field, value) in gathered.brought.bytes.iter_mut().zip(values) {
                 field[row] = value;
             }
         }
@@ -90,26 +98,26 @@ impl Assembly {
         job: Option<JobTimeline>,
     ) {
         let count = rows.first().map_or(0, Rows::rows);
-        let whole = {
-            let mut state = self.lock();
-            state.missing = state.missing.saturating_sub(count);
-            state.parts.push((first, rows));
-            state.failed.extend(failed);
-            job.into_iter().for_each(|job| state.work.add(job));
-            if state.missing > 0 {
+        let (brought, jobs, span, out) = {
+            let mut gathered = self.lock();
+            gathered.missing = gathered.missing.saturating_sub(count);
+            gathered.brought.stretches.push((first, rows));
+            gathered.brought.failed.extend(failed);
+            job.into_iter().for_each(|job| gathered.jobs.add(job));
+            if gathered.missing > 0 {
                 return;
             }
-            let (parts, failed) = (std::mem::take(&mut state.parts), std::mem::take(&mut state.failed));
-            let bytes = std::mem::take(&mut state.bytes);
-            let way = (std::mem::take(&mut state.work), std::mem::replace(&mut state.span, Span::none()));
-            ((parts, failed, bytes), std::mem::take(&mut state.uploads), way, state.out.take())
+            let brought = std::mem::take(&mut gathered.brought);
+            let jobs = std::mem::take(&mut gathered.jobs);
+            let span = std::mem::replace(&mut gathered.span, Span::none());
+            (brought, jobs, span, gathered.out.take())
         };
-        let ((parts, failed, bytes), uploads, (work, span), Some((seat, permit))) = whole else { return };
+        let Some((seat, permit)) = out else { return };
         let sealing = Instant::now();
-        let result = self.seal(parts, failed, bytes, uploads);
+        let result = self.seal(brought);
         let BatchPlan { epoch, step, positions, waits, .. } = &self.plan;
         let place = (*epoch, *step, positions.first().copied().unwrap_or_default());
-        let way = Some(Box::new(Timeline::new(place, waits.clone(), work, sealing)));
+        let timeline = Some(Box::new(Timeline::new(place, waits.clone(), jobs, sealing)));
         if let (false, Ok(batch)) = (span.is_disabled(), &result) {
             span.record(
                 "bytes",
@@ -118,7 +126,7 @@ impl Assembly {
         }
         self.stream.finished.fetch_add(1, Ordering::Relaxed);
         // A dropped stream no longer wants it.
-        let _ = seat.send(Sealed { result, permit, way, span });
+        let _ = seat.send(Sealed { result, permit, timeline, span });
     }
 
     /// Gives the batch up with an error. Later deliveries are ignored.
@@ -129,19 +137,14 @@ impl Assembly {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Gathered> {
         // Each section leaves the state whole, so a panic elsewhere cannot have broken it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seal(
-        &self,
-        mut parts: Vec<(usize, Vec<Rows>)>,
-        mut failed: Vec<(usize, Error)>,
-        mut bytes: Vec<Vec<Bytes>>,
-        uploads: Vec<Option<Rows>>,
-    ) -> Result<Batch> {
+    fn seal(&self, brought: Brought) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
+        let Brought { stretches: mut parts, mut failed, mut bytes, uploads } = brought;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();

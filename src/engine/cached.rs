@@ -9,11 +9,14 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tokio::{sync::OwnedSemaphorePermit, task};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task,
+};
 
-use super::{fetch::read, run::StreamShared};
+use super::{gate::answered, stream::StreamShared};
 use crate::{
-    error::{self, Error, ErrorKind},
+    error,
     report::Stage,
     source::{Extent, Flight, Keep, Looked, NextUse, Reader, Use, Writer},
 };
@@ -49,8 +52,8 @@ pub(super) fn look(stream: &StreamShared, extent: &Extent, epoch: u64, record: u
     let Some(cache) = &stream.loader.cache else { return Looked::Miss(None) };
     let looked = cache.look(extent, Use { now: epoch, next: next_use(stream, epoch, record) }, record);
     if matches!(looked, Looked::Miss(None)) {
-        stream.cached.miss();
-        stream.cached.not_kept();
+        stream.cache_recorder.miss();
+        stream.cache_recorder.not_kept();
     }
     looked
 }
@@ -64,7 +67,7 @@ pub(super) fn piece(
 ) -> Result<Piece, Option<Keep>> {
     match looked {
         Looked::Memory(bytes) => {
-            stream.cached.hit(bytes.len() as u64);
+            stream.cache_recorder.hit(bytes.len() as u64);
             Ok(Piece::Bytes(bytes))
         }
         Looked::File(keep) => {
@@ -76,7 +79,7 @@ pub(super) fn piece(
 
 /// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another
 /// stream. `Err`: read them.
-pub(super) async fn board(
+pub(super) async fn join_flight(
     stream: &StreamShared,
     extent: &Extent,
     keep: &Keep,
@@ -96,7 +99,7 @@ pub(super) async fn board(
             return Ok(piece);
         }
         if flight.is_some() {
-            stream.cached.miss();
+            stream.cache_recorder.miss();
             return Err(flight);
         }
     }
@@ -127,11 +130,11 @@ pub(super) fn keep(
     stream: &StreamShared,
     keep: Keep,
     bytes: &Bytes,
-    room: &Arc<OwnedSemaphorePermit>,
+    permit: &Arc<OwnedSemaphorePermit>,
 ) -> Option<Writer> {
-    // What waits to be written keeps its room: with more than half of the window, reading would wait for the disk.
+    // What waits to be written keeps its permits: with more than half of the window, reading would wait for the disk.
     let most = stream.loader.limits.encoded / 2;
-    stream.loader.cache.as_ref()?.keep(keep, bytes, room, most, &stream.cached)
+    stream.loader.cache.as_ref()?.keep(keep, bytes, permit, most, &stream.cache_recorder)
 }
 
 /// Writes what the cache was given, a thread for each writer; ends when they find nothing more.
@@ -154,11 +157,11 @@ impl Cached {
             return None;
         }
         let cache = stream.loader.cache.as_ref()?;
-        let there = cache.read(&self.keep, buffer, &stream.cached);
+        let there = cache.read(&self.keep, buffer, &stream.cache_recorder);
         if there {
-            stream.cached.hit(self.extent.len());
+            stream.cache_recorder.hit(self.extent.len());
         } else {
-            stream.cached.miss();
+            stream.cache_recorder.miss();
         }
         Some(there)
     }
@@ -167,42 +170,20 @@ impl Cached {
     pub(super) fn read_again(self, stream: &Arc<StreamShared>) -> Option<error::Result<Bytes>> {
         let Self { extent, keep: wanted, reader } = self;
         let (done, answer) = mpsc::channel();
-        let task = {
-            let stream = Arc::clone(stream);
-            let engine = stream.loader.io.clone();
-            engine.spawn(async move {
-                let bytes = read(&stream.gate, &reader, extent).await;
-                if let Ok(bytes) = &bytes {
-                    let _ = done.send(Ok(bytes.clone()));
-                    // Its row holds the room for these bytes; what little this adds is not counted.
-                    let room = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await;
-                    if let Ok(room) = room.map(Arc::new) {
-                        write(&stream, keep(&stream, wanted, bytes, &room)).await;
-                    }
-                } else {
-                    let _ = done.send(bytes);
-                }
-            })
-        };
-        loop {
-            match answer.recv_timeout(Duration::from_millis(50)) {
-                Ok(bytes) => {
-                    if let Ok(bytes) = &bytes {
-                        stream.recorder.busy(Stage::Fetch, Duration::ZERO, 0, bytes.len() as u64);
-                    }
-                    return Some(bytes);
-                }
-                // A closed gate never wakes the read.
-                Err(mpsc::RecvTimeoutError::Timeout) if stream.gate.is_closed() => {
-                    task.abort();
-                    return None;
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let what = "reading from the store again panicked";
-                    return Some(Err(Error::new(ErrorKind::Internal, what).hint("please report it")));
-                }
-            }
+        let (for_task, io) = (Arc::clone(stream), stream.loader.io.clone());
+        io.spawn(async move {
+            let stream = for_task;
+            let Some(bytes) = stream.gate.read(&reader, extent).await else { return };
+            let _ = done.send(bytes.clone());
+            let Ok(bytes) = bytes else { return };
+            // Its row holds the permits for these bytes; what little this adds is not counted.
+            let Ok(permit) = Arc::new(Semaphore::new(1)).acquire_owned().await else { return };
+            write(&stream, keep(&stream, wanted, &bytes, &Arc::new(permit))).await;
+        });
+        let bytes = answered(&stream.gate, &answer)?;
+        if let Ok(bytes) = &bytes {
+            stream.recorder.busy(Stage::Fetch, Duration::ZERO, 0, bytes.len() as u64);
         }
+        Some(bytes)
     }
 }

@@ -4,11 +4,8 @@
 //! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
 
 use std::{
-    future::Future,
     num::NonZeroUsize,
-    pin::Pin,
     sync::Arc,
-    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -21,14 +18,16 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    BatchRows,
-    admit::{row_permit, take_rows},
     assembly::Assembly,
+    batch_rows::{row_permit, take_rows},
     cached::{self, Piece},
+    fields::BatchRows,
+    permits::{UNIT, units},
     plan::BatchPlan,
-    run::{Gate, Sealed, StreamShared},
-    timeline::Asked,
-    workers::Task,
+    stream::{Sealed, StreamShared},
+    task::Task,
+    timeline::FetchTimes,
+    workers::Workers,
 };
 use crate::{
     dataset::ReadPlan,
@@ -37,9 +36,6 @@ use crate::{
     source::{Extent, Keep, Merged, Reader, Writer, merge},
     sys::rows::Rows,
 };
-
-/// Encoded bytes are counted in these units: tokio's semaphores take `u32` permits.
-pub(super) const UNIT: u64 = 64 << 10;
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
 /// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which
@@ -58,6 +54,7 @@ const TOGETHER: u64 = 8 << 20;
 /// The remote reads of one stream.
 pub(super) struct Fetcher {
     stream: Arc<StreamShared>,
+    workers: Arc<Workers>,
     encoded: Arc<Semaphore>,
     encoded_units: u32,
     reader: Reader,
@@ -74,12 +71,12 @@ pub(super) struct Fetcher {
 struct Fetched {
     first: usize,
     bytes: Vec<Result<Vec<Piece>>>,
-    asked: Asked,
+    times: FetchTimes,
     permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Fetcher {
-    pub(super) fn new(stream: &Arc<StreamShared>) -> Self {
+    pub(super) fn new(stream: &Arc<StreamShared>, workers: &Arc<Workers>) -> Self {
         let limits = stream.loader.limits;
         let encoded_units = units(limits.encoded);
         stream.encoded.add_permits(encoded_units as usize);
@@ -90,6 +87,7 @@ impl Fetcher {
         watchdog.spawn(watch(Arc::clone(stream)));
         Self {
             stream: Arc::clone(stream),
+            workers: Arc::clone(workers),
             encoded: Arc::clone(&stream.encoded),
             encoded_units,
             reader: stream.reader.clone(),
@@ -100,12 +98,12 @@ impl Fetcher {
         }
     }
 
-    /// Starts the reads of a batch as its bytes find room; returns when all have been admitted.
+    /// Starts the reads of a batch as there are permits for its bytes; returns when all have been admitted.
     pub(super) async fn admit(&mut self, mut plan: BatchPlan, batch: oneshot::Sender<Sealed>) {
         let began = Instant::now();
         let Ok(ramp) = self.stream.ramp.acquire().await else { return };
         ramp.forget();
-        plan.waits.room(began);
+        plan.waits.permit(began);
         // Finished tasks are reaped here, so that the set stays small.
         while self.tasks.try_join_next().is_some() {}
         let count = plan.records.len();
@@ -116,11 +114,19 @@ impl Fetcher {
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
         let (epoch, records, span) = (plan.epoch, plan.records.clone(), plan.span.clone());
-        self.tasks.spawn(place(Arc::clone(&self.stream), plan, batch, arrivals, turn, taken));
+        self.tasks.spawn(place(
+            Arc::clone(&self.stream),
+            Arc::clone(&self.workers),
+            plan,
+            batch,
+            arrivals,
+            turn,
+            taken,
+        ));
 
         self.batches += 1;
         let reader = self.reader.of_batch(self.batches);
-        let chunk = self.stream.loader.workers.chunk(count);
+        let chunk = self.stream.loader.chunk.get(count);
         // A chunk takes at most a quarter of the window, so that several are in flight.
         let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
         let (mut first, mut plans) = (0, plans.into_iter().peekable());
@@ -147,9 +153,9 @@ impl Fetcher {
             self.stream.recorder.blocked(Stage::Fetch, began.elapsed());
             let (stream, reader, arrived) = (Arc::clone(&self.stream), reader.clone(), arrived.clone());
             let chunk = async move {
-                let (bytes, asked, writers) = reads.fetch(&stream, &reader, &permit).await;
+                let Some((bytes, times, writers)) = reads.fetch(&stream, &reader, &permit).await else { return };
                 // The placing task is gone only with the stream.
-                let _ = arrived.send(Fetched { first, bytes, asked, permit });
+                let _ = arrived.send(Fetched { first, bytes, times, permit });
                 cached::write(&stream, writers).await;
             };
             self.tasks.spawn(chunk.instrument(span.clone()));
@@ -169,16 +175,6 @@ fn follows(last: Option<&Result<ReadPlan>>, next: &Result<ReadPlan>) -> bool {
     let (Some(last), Some(next)) = (last.extents.last(), next.extents.first()) else { return false };
     let gap = next.range.start.checked_sub(last.range.end);
     gap.is_some_and(|gap| gap <= UNIT) && last.source.identity() == next.source.identity() && last.name == next.name
-}
-
-/// At least one.
-pub(super) fn units(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
-}
-
-/// Those that fit.
-pub(crate) fn whole_units(bytes: u64) -> u32 {
-    u32::try_from(bytes / UNIT).unwrap_or(u32::MAX >> 4)
 }
 
 /// How a read ended.
@@ -229,12 +225,13 @@ impl ChunkReads {
     }
 
     /// Reads everything; requests begin in plan order, as far as their limits allow. Gives the cache's writers, too.
+    /// `None`: the stream is gone.
     async fn fetch(
         self,
         stream: &StreamShared,
         reader: &Reader,
-        room: &Arc<OwnedSemaphorePermit>,
-    ) -> (Vec<Result<Vec<Piece>>>, Asked, Vec<Writer>) {
+        permit: &Arc<OwnedSemaphorePermit>,
+    ) -> Option<(Vec<Result<Vec<Piece>>>, FetchTimes, Vec<Writer>)> {
         let began = Instant::now();
         let Self { records, cached, merged, wanted } = self;
         let mut pieces: Vec<Option<Result<Piece>>> = cached.into_iter().map(|piece| piece.map(Ok)).collect();
@@ -242,27 +239,28 @@ impl ChunkReads {
         let one = |Merged { extent, parts }: Merged| async move {
             let mut flight = None;
             match (&parts[..], parts.first().and_then(|(first, _)| wanted[*first].1)) {
-                ([_], Some(keep)) => match cached::board(stream, &extent, &keep, reader).await {
-                    Ok(piece) => return (Came::Near(piece), parts, Vec::new()),
+                ([_], Some(keep)) => match cached::join_flight(stream, &extent, &keep, reader).await {
+                    Ok(piece) => return Some((Came::Near(piece), parts, Vec::new())),
                     Err(own) => flight = own,
                 },
                 // Parts of a larger read are read together again, whoever reads one of them meanwhile.
-                _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| stream.cached.miss()),
+                _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| stream.cache_recorder.miss()),
             }
             let object = extent.clone();
-            let bytes = read(&stream.gate, reader, extent).await;
+            let bytes = stream.gate.read(reader, extent).await?;
             let keep = |bytes: &Bytes| {
                 let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));
-                keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, room)).collect()
+                keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, permit)).collect()
             };
             let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
             // At once, not with the chunk: another chunk may wait for it that this one waits for.
             drop(flight);
-            (Came::Read(bytes, object), parts, writers)
+            Some((Came::Read(bytes, object), parts, writers))
         };
         let mut reads: FuturesUnordered<_> = merged.into_iter().map(one).collect();
         let (mut total, mut writers, mut last) = (0, Vec::new(), None);
-        while let Some((came, parts, more)) = reads.next().await {
+        while let Some(read) = reads.next().await {
+            let (came, parts, more) = read?;
             writers.extend(more);
             let bytes = match came {
                 Came::Near(piece) => {
@@ -289,22 +287,8 @@ impl ChunkReads {
         };
         let mut take = take;
         let records = records.into_iter().map(|record| record.and_then(&mut take)).collect();
-        (records, Asked { began, came, last }, writers)
+        Some((records, FetchTimes { began, came, last }, writers))
     }
-}
-
-pub(super) async fn read(gate: &Gate, reader: &Reader, extent: Extent) -> Result<Bytes> {
-    let (start, len) = (extent.range.start, extent.len());
-    let object = || extent.source.display_name(&extent.name);
-    let span = tracing::trace_span!("infeed.read", object = object(), start, len);
-    let mut read = Box::pin(extent.source.fetch(&extent, reader).instrument(span));
-    // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once the
-    // stream is dropped. A closed gate never wakes this future again; the task around it is being aborted.
-    std::future::poll_fn(|cx| match gate.pass() {
-        Some(_open) => Pin::new(&mut read).poll(cx),
-        None => Poll::Pending,
-    })
-    .await
 }
 
 /// Says, at most once a minute, which object a batch waits for that should have been there long ago.
@@ -330,6 +314,7 @@ async fn watch(stream: Arc<StreamShared>) {
 /// that arrives.
 async fn place(
     stream: Arc<StreamShared>,
+    workers: Arc<Workers>,
     mut plan: BatchPlan,
     batch: oneshot::Sender<Sealed>,
     mut arrivals: mpsc::UnboundedReceiver<Fetched>,
@@ -343,7 +328,7 @@ async fn place(
     if turn.await.is_err() {
         return;
     }
-    plan.waits.room(began);
+    plan.waits.permit(began);
     let Some(permit) = row_permit(&stream, &mut plan).await else { return };
     let BatchRows { rows: mut fields, uploads } = match take_rows(&stream, count).await {
         Ok(taken) => taken,
@@ -361,25 +346,21 @@ async fn place(
     // Chunks come in any order: cut the batch into single rows, join those of a chunk when it is there.
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
-    while let Some(Fetched { first, bytes, asked, permit }) = next {
+    while let Some(Fetched { first, bytes, times, permit }) = next {
         // What was read together is decoded by as many threads as there are.
         let (mut first, mut bytes) = (first, bytes.into_iter());
         while bytes.len() > 0 {
-            let bytes: Vec<_> = bytes.by_ref().take(stream.loader.workers.chunk(count)).collect();
+            let bytes: Vec<_> = bytes.by_ref().take(stream.loader.chunk.get(count)).collect();
             let range = first..first + bytes.len();
             let take = |field: &mut Vec<Option<Rows>>| {
                 let rows = field[range.clone()].iter_mut().filter_map(Option::take);
                 rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
             };
             let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-            stream.loader.workers.submit(Task::new(&assembly, first, part).fetched(
-                bytes,
-                asked.clone(),
-                Arc::clone(&permit),
-            ));
+            workers.submit(Task::new(&assembly, first, part).fetched(bytes, times.clone(), Arc::clone(&permit)));
             first = range.end;
         }
-        // Before the wait: the next chunk may be waiting for this one's room.
+        // Before the wait: the next chunk may be waiting for this one's permits.
         drop(permit);
         next = arrivals.recv().await;
     }

@@ -1,4 +1,4 @@
-//! How many batches may own rows: permits whose number follows the run.
+//! Limits as permits, which travel with what they guard.
 
 use std::{
     sync::{
@@ -10,7 +10,20 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Places for batches with rows. A permit travels with its batch until the trainer has it.
+/// Bytes are counted in these units: tokio's semaphores take `u32` permits.
+pub(super) const UNIT: u64 = 64 << 10;
+
+/// At least one.
+pub(super) fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
+}
+
+/// Those that fit.
+pub(crate) fn whole_units(bytes: u64) -> u32 {
+    u32::try_from(bytes / UNIT).unwrap_or(u32::MAX >> 4)
+}
+
+/// How many batches may own rows; the number follows the run. A permit travels with its batch until the trainer has it.
 #[derive(Debug)]
 pub(super) struct RowPermits {
     permits: Arc<Semaphore>,
@@ -25,7 +38,7 @@ impl RowPermits {
         Self { permits: Arc::new(Semaphore::new(size)), size: size.into(), blocked: AtomicU64::new(0) }
     }
 
-    /// Waits for a place, in the order of the calls. `None` never happens while the stream lives; it
+    /// Waits for a permit, in the order of the calls. `None` never happens while the stream lives; it
     /// spares an `expect`.
     pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let began = Instant::now();
@@ -39,7 +52,7 @@ impl RowPermits {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Places that no batch has.
+    /// Permits that no batch has.
     pub(super) fn free(&self) -> usize {
         self.permits.available_permits()
     }
@@ -54,7 +67,7 @@ impl RowPermits {
         self.permits.add_permits(more);
     }
 
-    /// Waits until the trainer has taken so many that the others fit; one place always stays. Cancel safe.
+    /// Waits until the trainer has taken so many that the others fit; one permit always stays. Cancel safe.
     pub(super) async fn shrink_to(&self, size: usize) {
         // One by one: whoever waits for several at a time would keep them from the batches behind, and two who do so
         // could wait for ever.

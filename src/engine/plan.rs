@@ -4,8 +4,19 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use tracing::Span;
 
-use super::{LoaderShared, RecordOrder, timeline::Waits};
-use crate::{random::SampleRng, sampler::LoaderState};
+use super::{loader_shared::LoaderShared, timeline::Waits};
+use crate::{
+    random::SampleRng,
+    sampler::{LoaderState, Sampler},
+};
+
+/// Which record comes when, and the state that says so.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordOrder {
+    pub(crate) sampler: Arc<dyn Sampler>,
+    /// At the beginning of epoch 0; batches carry it with their own place.
+    pub(crate) state: LoaderState,
+}
 
 /// One batch of this rank before any byte moved. Row `i` holds `records[i]`.
 #[derive(Debug)]

@@ -22,20 +22,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::workers::Task;
 use crate::codec::{Class, ClassSet};
 
 /// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
 pub(crate) const READY_BYTES: u64 = 32 << 20;
 
-#[derive(Debug, Default)]
-pub(super) struct QueueState {
+/// What waits here.
+pub(super) trait Queued {
+    /// Who may take it.
+    fn allowed(&self) -> ClassSet;
+
+    /// Encoded bytes of samples that were read.
+    fn encoded_bytes(&self) -> u64;
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
     /// Records that nobody has read, in plan order.
-    pub(super) fresh: VecDeque<Task>,
+    fresh: VecDeque<T>,
     /// Samples that were read and routed.
-    pub(super) ready: VecDeque<Task>,
+    ready: VecDeque<T>,
     /// Encoded bytes of `ready`.
-    pub(super) ready_bytes: u64,
+    ready_bytes: u64,
     shift: Shift,
     closed: bool,
 }
@@ -68,7 +76,7 @@ impl Shift {
 
 /// What the threads did, summed over them.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct WorkClocks {
     rows: AtomicU64,
     jobs: AtomicU64,
     /// Nanoseconds: until a job was ready to be decoded, and processor time.
@@ -79,7 +87,7 @@ pub(super) struct Work {
     made_cpu: AtomicU64,
 }
 
-/// A copy of [`Work`] with the time in jobs.
+/// A copy of [`WorkClocks`] with the time in jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worked {
     pub(super) rows: u64,
@@ -91,7 +99,7 @@ pub(super) struct Worked {
     pub(super) made_cpu: Duration,
 }
 
-impl Work {
+impl WorkClocks {
     fn nanos(time: Duration) -> u64 {
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -111,8 +119,8 @@ impl Work {
 
 /// First in, first out, for each class the first task that it may take.
 #[derive(Debug)]
-pub(super) struct Queue {
-    state: Mutex<QueueState>,
+pub(super) struct Queue<T> {
+    waiting: Mutex<Waiting<T>>,
     ready: Condvar,
     /// Threads that read and do not work now.
     parked: Condvar,
@@ -123,10 +131,10 @@ pub(super) struct Queue {
     shifts: Option<usize>,
     /// Samples that the others can take in one go.
     appetite: usize,
-    pub(super) work: Work,
+    pub(super) work: WorkClocks,
 }
 
-impl Queue {
+impl<T: Queued> Queue<T> {
     pub(super) fn new(classes: &[Class]) -> Self {
         let (mut readers, mut others, mut appetite) = (0, 0, 0);
         for (i, class) in classes.iter().enumerate() {
@@ -144,13 +152,21 @@ impl Queue {
             _ => (None, 0),
         };
         let shift = Shift { active: threads, kept: threads, alive: vec![true; threads], ..Shift::default() };
-        let state = Mutex::new(QueueState { shift, ..QueueState::default() });
-        let (ready, parked, work) = (Condvar::new(), Condvar::new(), Work::default());
-        Self { state, ready, parked, readers, others, shifts, appetite, work }
+        let (fresh, ready) = (VecDeque::new(), VecDeque::new());
+        Self {
+            waiting: Mutex::new(Waiting { fresh, ready, ready_bytes: 0, shift, closed: false }),
+            ready: Condvar::new(),
+            parked: Condvar::new(),
+            readers,
+            others,
+            shifts,
+            appetite,
+            work: WorkClocks::default(),
+        }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The only class that reads.
@@ -159,34 +175,64 @@ impl Queue {
     }
 
     /// Takes a task that nobody has read.
-    pub(super) fn push(&self, task: Task) {
-        self.lock().fresh.push_back(task);
-        self.wake();
+    pub(super) fn push(&self, task: T) {
+        self.add([task], |waiting, task| waiting.fresh.push_back(task));
     }
 
     /// Takes samples that were read.
-    pub(super) fn push_ready(&self, tasks: impl IntoIterator<Item = Task>) {
-        {
-            let mut state = self.lock();
-            for task in tasks {
-                state.ready_bytes += task.encoded_bytes();
-                state.ready.push_back(task);
-            }
-        }
-        self.wake();
+    pub(super) fn push_ready(&self, tasks: impl IntoIterator<Item = T>) {
+        self.add(tasks, |waiting, task| {
+            waiting.ready_bytes += task.encoded_bytes();
+            waiting.ready.push_back(task);
+        });
     }
 
     /// Puts a task before all others: its batch is already late.
-    pub(super) fn push_front(&self, task: Task) {
+    pub(super) fn push_front(&self, task: T) {
+        self.add([task], |waiting, task| {
+            waiting.ready_bytes += task.encoded_bytes();
+            waiting.ready.push_front(task);
+        });
+    }
+
+    /// Nobody would take what comes once the queue is closed: it is dropped, outside the lock.
+    fn add(&self, tasks: impl IntoIterator<Item = T>, place: impl Fn(&mut Waiting<T>, T)) {
+        let mut tasks = tasks.into_iter();
         {
-            let mut state = self.lock();
-            state.ready_bytes += task.encoded_bytes();
-            state.ready.push_front(task);
+            let mut waiting = self.lock();
+            if !waiting.closed {
+                tasks.by_ref().for_each(|task| place(&mut waiting, task));
+            }
         }
+        drop(tasks);
         self.wake();
     }
 
-    pub(super) fn wake(&self) {
+    /// How many tasks wait for a thread.
+    pub(super) fn len(&self) -> usize {
+        let waiting = self.lock();
+        waiting.fresh.len() + waiting.ready.len()
+    }
+
+    /// Drops what is `gone`, and with it its memory.
+    pub(super) fn forget(&self, gone: impl Fn(&T) -> bool) {
+        let dropped: [VecDeque<T>; 2] = {
+            let mut waiting = self.lock();
+            let Waiting { fresh, ready, ready_bytes, .. } = &mut *waiting;
+            let dropped = [fresh, ready].map(|tasks| {
+                let (gone, left) = tasks.drain(..).partition(&gone);
+                *tasks = left;
+                gone
+            });
+            *ready_bytes -= dropped[1].iter().map(T::encoded_bytes).sum::<u64>();
+            dropped
+        };
+        // Threads that read may have waited until fewer samples are ready.
+        self.wake();
+        drop(dropped);
+    }
+
+    fn wake(&self) {
         // One waiting thread is enough when each may take the task.
         if self.is_plain() { self.ready.notify_one() } else { self.ready.notify_all() }
     }
@@ -200,32 +246,32 @@ impl Queue {
 
     /// The next task for thread `n` of `class`, and how long it waited for it. `None` at once when `wait` is false and
     /// there is none, or when the thread is to end.
-    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(Task, Duration)> {
+    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, Duration)> {
         let mut began = Instant::now();
         let shifts = self.shifts == Some(class);
-        let mut state = self.lock();
+        let mut waiting = self.lock();
         loop {
-            if state.closed {
+            if waiting.closed {
                 return None;
             }
-            if shifts && n >= state.shift.active {
+            if shifts && n >= waiting.shift.active {
                 if !wait {
                     return None;
                 }
-                state.shift.count(false, true);
-                if n >= state.shift.kept {
-                    state.shift.alive[n] = false;
+                waiting.shift.count(false, true);
+                if n >= waiting.shift.kept {
+                    waiting.shift.alive[n] = false;
                     return None;
                 }
-                state = self.parked.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.shift.count(true, false);
+                waiting = self.parked.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                waiting.shift.count(true, false);
                 // It was not hungry meanwhile.
                 began = Instant::now();
                 continue;
             }
-            if let Some(task) = self.next(&mut state, class) {
-                drop(state);
-                // A thread that reads may have waited for room.
+            if let Some(task) = self.next(&mut waiting, class) {
+                drop(waiting);
+                // A thread that reads may have waited until fewer samples are ready.
                 if !self.is_plain() {
                     self.ready.notify_all();
                 }
@@ -235,32 +281,32 @@ impl Queue {
                 return None;
             }
             if shifts {
-                state.shift.count(false, true);
+                waiting.shift.count(false, true);
             }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.ready.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             if shifts {
-                state.shift.count(true, false);
+                waiting.shift.count(true, false);
             }
         }
     }
 
-    fn next(&self, state: &mut QueueState, class: usize) -> Option<Task> {
+    fn next(&self, waiting: &mut Waiting<T>, class: usize) -> Option<T> {
         let reads = self.readers.contains(class);
-        let wanted_elsewhere = |task: &Task| task.allowed.and(self.others) != ClassSet::NONE;
-        let mine = |task: &Task| task.allowed.contains(class);
+        let wanted_elsewhere = |task: &T| task.allowed().and(self.others) != ClassSet::NONE;
+        let mine = |task: &T| task.allowed().contains(class);
         // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
-        let mut at = state.ready.iter().position(|task| mine(task) && (!reads || !wanted_elsewhere(task)));
+        let mut at = waiting.ready.iter().position(|task| mine(task) && (!reads || !wanted_elsewhere(task)));
         if at.is_none() && reads {
-            let supply = state.ready.iter().filter(|task| wanted_elsewhere(task)).count();
-            let hungry = supply < self.appetite && state.ready_bytes < READY_BYTES;
-            let fresh = if hungry || self.is_plain() { state.fresh.pop_front() } else { None };
+            let supply = waiting.ready.iter().filter(|task| wanted_elsewhere(task)).count();
+            let hungry = supply < self.appetite && waiting.ready_bytes < READY_BYTES;
+            let fresh = if hungry || self.is_plain() { waiting.fresh.pop_front() } else { None };
             if fresh.is_some() {
                 return fresh;
             }
-            at = state.ready.iter().position(mine);
+            at = waiting.ready.iter().position(mine);
         }
-        let task = state.ready.remove(at?)?;
-        state.ready_bytes -= task.encoded_bytes();
+        let task = waiting.ready.remove(at?)?;
+        waiting.ready_bytes -= task.encoded_bytes();
         Some(task)
     }
 
@@ -274,8 +320,8 @@ impl Queue {
     pub(super) fn set_active(&self, active: usize) -> Vec<usize> {
         let mut missing = Vec::new();
         {
-            let mut state = self.lock();
-            let shift = &mut state.shift;
+            let mut waiting = self.lock();
+            let shift = &mut waiting.shift;
             shift.active = active.max(1);
             shift.alive.resize(shift.alive.len().max(shift.active), false);
             for n in shift.kept..shift.active {
@@ -293,10 +339,10 @@ impl Queue {
 
     /// Thread `n` and those above it could not be started.
     pub(super) fn not_started(&self, missing: &[usize]) {
-        let mut state = self.lock();
+        let mut waiting = self.lock();
         let Some(first) = missing.first() else { return };
-        missing.iter().for_each(|n| state.shift.alive[*n] = false);
-        state.shift.active = state.shift.active.min(*first).max(1);
+        missing.iter().for_each(|n| waiting.shift.alive[*n] = false);
+        waiting.shift.active = waiting.shift.active.min(*first).max(1);
     }
 
     /// Threads that may take jobs.
@@ -307,13 +353,13 @@ impl Queue {
     /// What was done so far.
     pub(super) fn worked(&self) -> Worked {
         let worked = {
-            let mut state = self.lock();
-            state.shift.count(false, false);
-            state.shift.worked
+            let mut waiting = self.lock();
+            waiting.shift.count(false, false);
+            waiting.shift.worked
         };
         let count = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         let time = |sum: &AtomicU64| Duration::from_nanos(count(sum));
-        let Work { rows, jobs, read, read_cpu, made, made_cpu } = &self.work;
+        let WorkClocks { rows, jobs, read, read_cpu, made, made_cpu } = &self.work;
         Worked {
             rows: count(rows),
             jobs: count(jobs),
@@ -327,9 +373,9 @@ impl Queue {
 
     pub(super) fn close(&self) {
         let tasks = {
-            let mut state = self.lock();
-            state.closed = true;
-            (std::mem::take(&mut state.fresh), std::mem::take(&mut state.ready))
+            let mut waiting = self.lock();
+            waiting.closed = true;
+            (std::mem::take(&mut waiting.fresh), std::mem::take(&mut waiting.ready))
         };
         self.ready.notify_all();
         self.parked.notify_all();

@@ -16,29 +16,30 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Waits {
     planned: [Instant; 2],
-    room: Vec<[Instant; 2]>,
+    /// For a permit: rows, a seat, bytes, or the turn of its batch.
+    permits: Vec<[Instant; 2]>,
 }
 
 impl Waits {
     /// Planning began at `began` and ends now.
     pub(super) fn planned(began: Instant) -> Self {
-        Self { planned: [began, Instant::now()], room: Vec::new() }
+        Self { planned: [began, Instant::now()], permits: Vec::new() }
     }
 
-    /// The batch waited for room from `began` until now.
-    pub(super) fn room(&mut self, began: Instant) {
-        self.room.push([began, Instant::now()]);
+    /// The batch waited for a permit from `began` until now.
+    pub(super) fn permit(&mut self, began: Instant) {
+        self.permits.push([began, Instant::now()]);
     }
 
-    /// How much of the time between two moments the batch waited for room.
-    pub(super) fn room_within(&self, from: Instant, to: Instant) -> Duration {
-        self.room.iter().map(|[began, came]| (*came).min(to).saturating_duration_since((*began).max(from))).sum()
+    /// How much of the time between two moments the batch waited for permits.
+    pub(super) fn permits_within(&self, from: Instant, to: Instant) -> Duration {
+        self.permits.iter().map(|[began, came]| (*came).min(to).saturating_duration_since((*began).max(from))).sum()
     }
 }
 
 /// The read of a chunk that came last.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct FetchTimes {
     pub(super) began: Instant,
     pub(super) came: Instant,
     /// `None`: nothing had to be asked for.
@@ -49,7 +50,7 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct JobTimeline {
     /// `None` where the decode threads read.
-    pub(super) asked: Option<Asked>,
+    pub(super) fetched: Option<FetchTimes>,
     pub(super) queued: Instant,
     pub(super) taken: Instant,
     /// How long the thread had had nothing to do.
@@ -64,7 +65,7 @@ pub(super) struct JobTimeline {
 
 /// All jobs of a batch so far.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct JobTotals {
     first_taken: Option<Instant>,
     read: Duration,
     decode: Duration,
@@ -74,7 +75,7 @@ pub(super) struct Work {
     last: Option<JobTimeline>,
 }
 
-impl Work {
+impl JobTotals {
     /// Another job is done.
     pub(super) fn add(&mut self, job: JobTimeline) {
         self.first_taken = Some(self.first_taken.map_or(job.taken, |first| first.min(job.taken)));
@@ -92,23 +93,23 @@ impl Work {
     }
 }
 
-/// The whole way of a batch.
+/// All of it, for one batch.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     epoch: u64,
     step: u64,
     position: u64,
     waits: Waits,
-    work: Work,
+    jobs: JobTotals,
     /// When the last row came, and when the batch was whole.
     sealing: Instant,
     sealed: Instant,
 }
 
 impl Timeline {
-    pub(super) fn new(place: (u64, u64, u64), waits: Waits, work: Work, sealing: Instant) -> Self {
+    pub(super) fn new(place: (u64, u64, u64), waits: Waits, jobs: JobTotals, sealing: Instant) -> Self {
         let (epoch, step, position) = place;
-        Self { epoch, step, position, waits, work, sealing, sealed: Instant::now() }
+        Self { epoch, step, position, waits, jobs, sealing, sealed: Instant::now() }
     }
 
     /// When it was whole.
@@ -121,15 +122,15 @@ impl Timeline {
         let part = |cause, from, to| Part { cause, from, to };
         let [from, to] = self.waits.planned;
         let mut parts = vec![part(Cause::Plan, from, to)];
-        parts.extend(self.waits.room.iter().map(|[from, to]| part(Cause::Room, *from, *to)));
-        if let Some(job) = &self.work.last {
-            if let Some(asked) = &job.asked {
-                parts.push(part(Cause::Request, asked.began, asked.came));
+        parts.extend(self.waits.permits.iter().map(|[from, to]| part(Cause::Room, *from, *to)));
+        if let Some(job) = &self.jobs.last {
+            if let Some(fetched) = &job.fetched {
+                parts.push(part(Cause::Request, fetched.began, fetched.came));
             }
             // While a job waits and others of its batch are worked on, the batch is worked on.
-            let begun = self.work.first_taken.unwrap_or(job.taken).clamp(job.queued, job.taken.max(job.queued));
+            let begun = self.jobs.first_taken.unwrap_or(job.taken).clamp(job.queued, job.taken.max(job.queued));
             parts.push(part(Cause::Queue, job.queued, begun));
-            let Work { read, decode, transform, .. } = &self.work;
+            let JobTotals { read, decode, transform, .. } = &self.jobs;
             let busy = (*read + *decode + *transform).as_secs_f64();
             let whole = self.sealing.saturating_duration_since(begun);
             let share = |time: &Duration| match busy > 0.0 {
@@ -147,18 +148,18 @@ impl Timeline {
         parts
     }
 
-    /// How much sooner the last job could have begun: its thread was idle while its batch waited for room.
-    fn room(&self) -> Duration {
-        let Some(job) = &self.work.last else { return Duration::ZERO };
-        // Before a request there may be no room because requests are slow: that is no one's idleness.
-        let since = job.asked.as_ref().map(|asked| asked.came);
-        let waits = self.waits.room.iter().filter(|[from, _]| since.is_none_or(|since| *from >= since));
+    /// How much sooner the last job could have begun: its thread was idle while its batch waited for a permit.
+    fn idle_for_permits(&self) -> Duration {
+        let Some(job) = &self.jobs.last else { return Duration::ZERO };
+        // Before a request there may be no permit because requests are slow: that is no one's idleness.
+        let since = job.fetched.as_ref().map(|fetched| fetched.came);
+        let waits = self.waits.permits.iter().filter(|[from, _]| since.is_none_or(|since| *from >= since));
         waits.map(|[from, to]| to.saturating_duration_since(*from)).sum::<Duration>().min(job.idle)
     }
 
     /// Why the trainer waited for it from `asked` to `got`; `None` when it did not.
     pub(crate) fn late(&self, asked: Instant, got: Instant, dataset: &dyn Dataset) -> Option<LateBatch> {
-        let cause = blame(&self.parts(got), self.room(), asked, got)?;
+        let cause = blame(&self.parts(got), self.idle_for_permits(), asked, got)?;
         let wait = got.saturating_duration_since(asked);
         let (epoch, batch, position) = (self.epoch, self.step, self.position);
         Some(LateBatch { epoch, batch, position, wait, cause, object: self.object(cause, dataset) })
@@ -166,18 +167,18 @@ impl Timeline {
 
     /// The one object that made most of a part, if there is one.
     fn object(&self, cause: Cause, dataset: &dyn Dataset) -> Option<String> {
-        let job = self.work.last.as_ref()?;
+        let job = self.jobs.last.as_ref()?;
         let half = |(record, time): (u64, Duration)| {
-            let begun = self.work.first_taken.unwrap_or(job.taken);
+            let begun = self.jobs.first_taken.unwrap_or(job.taken);
             (time * 2 >= self.sealing.saturating_duration_since(begun)).then(|| dataset.object(record))
         };
         match cause {
             Cause::Request => {
-                let extent = job.asked.as_ref()?.last.as_ref()?;
+                let extent = job.fetched.as_ref()?.last.as_ref()?;
                 Some(extent.source.display_name(&extent.name))
             }
-            Cause::Read => self.work.slowest_read.and_then(half),
-            Cause::Decode | Cause::Augmentation => self.work.slowest_job.and_then(half),
+            Cause::Read => self.jobs.slowest_read.and_then(half),
+            Cause::Decode | Cause::Augmentation => self.jobs.slowest_job.and_then(half),
             _ => None,
         }
     }
@@ -215,11 +216,11 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A batch planned at 0 that waited for room until 10, whose only job was queued then, taken at `taken` and done at 40.
-    fn way(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobTimeline)) -> Timeline {
+    /// A batch planned at 0 that waited for a permit until 10, whose only job was queued then, taken at `taken` and done at 40.
+    fn timeline(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobTimeline)) -> Timeline {
         let at = |n| zero + ms(n);
         let mut last = JobTimeline {
-            asked: None,
+            fetched: None,
             queued: at(10),
             taken: at(taken),
             idle: ms(idle),
@@ -230,26 +231,26 @@ mod tests {
             largest: None,
         };
         job(&mut last);
-        let mut work = Work::default();
-        work.add(last);
-        let waits = Waits { planned: [zero, zero], room: vec![[at(0), at(10)]] };
-        Timeline { epoch: 1, step: 2, position: 3, waits, work, sealing: at(40), sealed: at(40) }
+        let mut jobs = JobTotals::default();
+        jobs.add(last);
+        let waits = Waits { planned: [zero, zero], permits: vec![[at(0), at(10)]] };
+        Timeline { epoch: 1, step: 2, position: 3, waits, jobs, sealing: at(40), sealed: at(40) }
     }
 
-    fn cause(way: &Timeline, zero: Instant, asked: u64) -> Cause {
+    fn cause(timeline: &Timeline, zero: Instant, asked: u64) -> Cause {
         let (asked, got) = (zero + ms(asked), zero + ms(40));
-        blame(&way.parts(got), way.room(), asked, got).expect("it was late")
+        blame(&timeline.parts(got), timeline.idle_for_permits(), asked, got).expect("it was late")
     }
 
     #[test]
     fn an_idle_thread_means_that_room_was_missing() {
         let zero = Instant::now();
-        assert_eq!(cause(&way(zero, 10, 10, |_| ()), zero, 25), Cause::Room);
-        assert_eq!(cause(&way(zero, 10, 0, |_| ()), zero, 25), Cause::Decode);
-        assert_eq!(cause(&way(zero, 38, 0, |_| ()), zero, 25), Cause::Queue);
-        // Room was there as soon as the bytes were.
-        let remote = way(zero, 12, 10, |job| {
-            job.asked = Some(Asked { began: zero + ms(1), came: zero + ms(12), last: None });
+        assert_eq!(cause(&timeline(zero, 10, 10, |_| ()), zero, 25), Cause::Room);
+        assert_eq!(cause(&timeline(zero, 10, 0, |_| ()), zero, 25), Cause::Decode);
+        assert_eq!(cause(&timeline(zero, 38, 0, |_| ()), zero, 25), Cause::Queue);
+        // A permit was there as soon as the bytes were.
+        let remote = timeline(zero, 12, 10, |job| {
+            job.fetched = Some(FetchTimes { began: zero + ms(1), came: zero + ms(12), last: None });
         });
         assert_eq!(cause(&remote, zero, 25), Cause::Decode);
     }
@@ -257,10 +258,10 @@ mod tests {
     #[test]
     fn time_in_the_queue_beside_jobs_of_the_same_batch_is_work() {
         let zero = Instant::now();
-        let mut way = way(zero, 38, 0, |_| ());
-        way.work.first_taken = Some(zero + ms(11));
-        assert_eq!(cause(&way, zero, 15), Cause::Decode);
-        let shares: Vec<_> = way.between(zero, zero + ms(40)).collect();
+        let mut timeline = timeline(zero, 38, 0, |_| ());
+        timeline.jobs.first_taken = Some(zero + ms(11));
+        assert_eq!(cause(&timeline, zero, 15), Cause::Decode);
+        let shares: Vec<_> = timeline.between(zero, zero + ms(40)).collect();
         let of = |cause| shares.iter().find(|(known, _)| *known == cause).map_or(0, |(_, time)| time.as_millis());
         assert_eq!((of(Cause::Room), of(Cause::Queue)), (10, 1));
         let worked = of(Cause::Read) + of(Cause::Decode) + of(Cause::Augmentation);

@@ -479,13 +479,13 @@ impl LoaderBuilder {
         };
         let fields = rows;
         let programs: Arc<[_]> = programs.into();
-        let chunk = ChunkSize::new(&dataset, &fields);
+        let chunk = Arc::new(ChunkSize::new(&dataset, &fields));
         // What settings on `auto` share when they grow.
         let more = Arc::new(Semaphore::new(engine::whole_units(shares.more) as usize));
         let each = (shares.scratch + needs.reads) / workers.get() as u64;
         let tuning = Tuning::new(scope, (&more, needs.batch));
         let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
-        let workers_started = Workers::start(&dataset, &decoder, &programs, chunk, (&more, each), meters)?;
+        let workers_started = Workers::start(&dataset, &decoder, &programs, &chunk, (&more, each), meters)?;
         let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch()), Ok)?;
 
         config.device = Some(place.device());
@@ -508,7 +508,7 @@ impl LoaderBuilder {
             fields,
             limits,
             bad,
-            workers: workers_started,
+            chunk,
             tuning,
             accounting: config.accounting,
             io,
@@ -517,7 +517,8 @@ impl LoaderBuilder {
             dataset,
         };
         tracing::debug!(?shares, ?limits, decoder = decoder.name(), "loader built");
-        Ok(Loader { shared: Arc::new(shared), order, own_sampler, config: Arc::new(config) })
+        let workers = Arc::new(workers_started);
+        Ok(Loader { shared: Arc::new(shared), workers, order, own_sampler, config: Arc::new(config) })
     }
 }
 

@@ -31,7 +31,7 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{
     dataset::Dataset,
-    engine::{LoaderShared, RecordOrder, Run},
+    engine::{LoaderShared, RecordOrder, Run, Workers},
     error::{Error, ErrorKind, Result},
     sampler::{LoaderState, Order},
 };
@@ -43,6 +43,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Loader {
     shared: Arc<LoaderShared>,
+    /// They live as long as the loader or one of its streams.
+    workers: Arc<Workers>,
     order: RecordOrder,
     /// The order came from the user's own sampler, not from `config.order`.
     own_sampler: bool,
@@ -119,7 +121,7 @@ impl Loader {
             OnBadSample::Skip { at_most } => Some(at_most),
             OnBadSample::Stop | OnBadSample::Substitute => None,
         };
-        BatchStream::new(Run::start(&self.shared, order, epochs, position), at_most, bad_samples)
+        BatchStream::new(Run::start(&self.shared, &self.workers, order, epochs, position), at_most, bad_samples)
     }
 
     /// Steps of one whole epoch; the same on every rank.

@@ -114,9 +114,9 @@ impl BatchStream {
     }
 
     /// Writes down why the batch that was asked for at `asked` came when it did.
-    fn account(&mut self, way: Option<Box<Timeline>>, asked: Instant, now: Instant) {
+    fn account(&mut self, timeline: Option<Box<Timeline>>, asked: Instant, now: Instant) {
         let Some(last) = self.last.replace(now) else {
-            let parts = way.iter().flat_map(|way| way.between(self.run.started(), now));
+            let parts = timeline.iter().flat_map(|timeline| timeline.between(self.run.started(), now));
             let parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
             let mut figures = self.seen.figures();
             (figures.waiting, figures.first_batch) = (None, Some(now - self.run.started()));
@@ -126,7 +126,7 @@ impl BatchStream {
         if !self.run.accounts() {
             return;
         }
-        let late = way.and_then(|way| way.late(asked, now, self.run.dataset()));
+        let late = timeline.and_then(|timeline| timeline.late(asked, now, self.run.dataset()));
         if let Some(late) = &late {
             tracing::debug!(
                 epoch = late.epoch,
@@ -186,12 +186,12 @@ impl Stream for BatchStream {
         let item = ready!(this.run.poll_batch(cx));
         this.waiting = None;
         this.wait_span = Span::none();
-        let Some((item, way)) = item else {
+        let Some((item, timeline)) = item else {
             this.seen.figures().waiting = None;
             this.end();
             return Poll::Ready(None);
         };
-        this.account(way, began, Instant::now());
+        this.account(timeline, began, Instant::now());
         let item = item.and_then(|mut batch| this.admit_bad(&mut batch).map(|()| batch));
         match &item {
             Ok(batch) => {

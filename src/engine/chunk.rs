@@ -1,0 +1,56 @@
+//! How many records make a job.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::fields::FieldRows;
+use crate::dataset::{Dataset, Field, FieldKind};
+
+/// Encoded bytes that one decode thread holds, unless a single record is larger.
+pub(crate) const READ_BYTES: u64 = 4 << 20;
+
+/// Records in a job, so that one takes about a millisecond.
+#[derive(Debug)]
+pub(crate) struct ChunkSize {
+    /// Mean cost of a record, nanoseconds; moving average over jobs.
+    cost: AtomicU64,
+    /// Bound on records, so that the encoded bytes of a job stay within [`READ_BYTES`] or one record.
+    most: usize,
+}
+
+impl ChunkSize {
+    /// Long enough that handing a job over (a few microseconds) does not count, short enough that the cores finish a
+    /// batch together.
+    const TARGET_NANOS: u64 = 700_000;
+
+    /// A first guess from what the rows and records look like.
+    pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows]) -> Self {
+        let row = |f: &FieldRows| FieldRows::row_bytes(&f.shape, f.dtype) / f.dtype.size();
+        let values = fields.iter().map(row).fold(0, usize::saturating_add);
+        let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
+        let decodes = dataset.schema().fields.iter().any(encoded);
+        // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
+        let guess = if decodes { Self::TARGET_NANOS } else { (values as u64).saturating_mul(3) / 10 };
+        let most = READ_BYTES.checked_div(dataset.largest_read()).map_or(usize::MAX, |n| n.max(1) as usize);
+        Self { cost: guess.max(1).into(), most }
+    }
+
+    /// How many records the next jobs of a batch of so many should hold.
+    pub(super) fn get(&self, batch: usize) -> usize {
+        let cost = self.cost.load(Ordering::Relaxed).max(1);
+        usize::try_from(Self::TARGET_NANOS / cost).unwrap_or(batch).clamp(1, batch.max(1)).min(self.most)
+    }
+
+    /// A job of `records` records took so long.
+    pub(super) fn learn(&self, took: Duration, records: usize) {
+        let Some(each) = (took.as_nanos() as u64).checked_div(records as u64) else { return };
+        // A lost update between threads only delays the average.
+        let old = self.cost.load(Ordering::Relaxed);
+        self.cost.store((old * 7 + each) / 8, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,402 @@
+//! A decode thread: it reads and parses what nobody fetched, hands samples to its decoder, and brings rows back.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Span;
+
+use super::{
+    chunk::ChunkSize,
+    queue::Queue,
+    read_here::{Buffers, collect, read_own},
+    read_parts::read_parts,
+    stream::StreamShared,
+    task::{ReadTimes, Task, Ticket, largest},
+    timeline::{CpuMeter, JobTimeline},
+    write_fields::{own_bytes, write_fields},
+};
+use crate::{
+    codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
+    dataset::{Dataset, ReadPlan, Sample},
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    sys::rows::Rows,
+    transform::Lowered,
+};
+
+/// What the decode threads measure beside what they do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meters {
+    /// Where the time of each job goes.
+    pub(crate) stages: bool,
+    /// Its processor time.
+    pub(crate) cpu: bool,
+}
+
+/// What a decode thread needs. It holds no loader and no stream, so that these can end while it works.
+pub(super) struct DecodeThread {
+    pub(super) class: usize,
+    pub(super) n: usize,
+    pub(super) depth: usize,
+    pub(super) queue: Arc<Queue<Task>>,
+    pub(super) dataset: Arc<dyn Dataset>,
+    pub(super) decoder: Arc<dyn Decoder>,
+    pub(super) programs: Arc<[Option<Lowered>]>,
+    pub(super) chunk: Arc<ChunkSize>,
+    pub(super) meters: Meters,
+}
+
+/// A job in a worker: where its rows go when it comes back.
+struct InWork {
+    tag: u64,
+    ticket: Ticket,
+    /// Classes that have not given its rows back.
+    untried: ClassSet,
+    /// Time spent on it before it was submitted.
+    prepared: Duration,
+    /// The part of it that made rows of volumes.
+    placed: Duration,
+    /// Processor time that no stage has yet.
+    cpu: Duration,
+    encoded: Option<Arc<OwnedSemaphorePermit>>,
+    moments: Moments,
+    /// `infeed.decode`
+    span: Span,
+}
+
+/// When a job was made and taken, and how its bytes came.
+struct Moments {
+    queued: Instant,
+    taken: Instant,
+    /// How long its thread had had nothing to do.
+    idle: Duration,
+    reading: ReadTimes,
+}
+
+/// A job that can be submitted.
+struct Prepared {
+    job: Job,
+    ticket: Ticket,
+    encoded: Option<Arc<OwnedSemaphorePermit>>,
+    placed: Duration,
+    /// Processor time that no stage has yet.
+    cpu: Duration,
+    queued: Instant,
+    reading: ReadTimes,
+}
+
+impl DecodeThread {
+    pub(super) fn worker(&self) -> Result<Box<dyn Worker>> {
+        let make = || self.decoder.worker(self.class, self.n, &self.programs);
+        catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| {
+            let what = format!("decoder {} panicked while making a worker", self.decoder.name());
+            Err(Error::new(ErrorKind::Internal, what))
+        })
+    }
+
+    /// Runs until the queue is closed. A panic of the worker fails the batches it had in hand and costs the worker;
+    /// the thread goes on with a new one.
+    pub(super) fn run(&self, mut worker: Box<dyn Worker>) {
+        let mut buffers = Buffers::default();
+        loop {
+            let mut in_work = Vec::new();
+            let serve = || self.serve(&mut *worker, &mut in_work, &mut buffers);
+            if catch_unwind(AssertUnwindSafe(serve)).is_ok() {
+                return;
+            }
+            drop(in_work);
+            match self.worker() {
+                Ok(fresh) => worker = fresh,
+                // Without a worker the thread can only refuse: better than a stream that never ends.
+                Err(error) => return self.refuse(&error),
+            }
+        }
+    }
+
+    fn refuse(&self, error: &Error) {
+        while let Some((task, _)) = self.queue.pop(self.class, self.n, true) {
+            task.assembly.fail(error.clone());
+        }
+    }
+
+    fn serve(&self, worker: &mut dyn Worker, in_work: &mut Vec<InWork>, buffers: &mut Buffers) {
+        let mut tag = 0;
+        let mut cpu = CpuMeter::start(self.meters.cpu);
+        loop {
+            let idle = in_work.is_empty();
+            let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
+            let wait = match next {
+                Some((task, waited)) => {
+                    if task.assembly.stream.gate.is_closed() {
+                        continue;
+                    }
+                    let stream = Arc::clone(&task.assembly.stream);
+                    // Time before the stream began is not its hunger.
+                    let waited = waited.min(stream.started.elapsed());
+                    let now = Instant::now();
+                    let waits = &task.assembly.plan.waits;
+                    let blocked =
+                        now.checked_sub(waited).map_or(Duration::ZERO, |idle| waits.permits_within(idle, now));
+                    stream.recorder.blocked(Stage::Decode, blocked);
+                    stream.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
+                    tag += 1;
+                    let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
+                    let span = self.span(&task);
+                    let _inside = span.enter();
+                    if let Some(prepared) = self.prepare(task, tag, buffers, &mut cpu) {
+                        if fresh && self.decoder.classes().len() > 1 {
+                            self.deal(prepared);
+                            continue;
+                        }
+                        let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
+                        let moments = Moments { queued, taken: began, idle: waited, reading };
+                        let (prepared, span) = (began.elapsed(), span.clone());
+                        in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
+                        worker.submit(job);
+                    }
+                    Wait::Now
+                }
+                // Nothing in hand and nothing came: the queue is closed, or there are threads enough.
+                None if idle => return,
+                None => Wait::Block,
+            };
+            for finished in worker.poll(wait) {
+                let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
+                self.deliver(in_work.swap_remove(at), finished, &mut cpu);
+            }
+        }
+    }
+
+    /// What a trace shows of a job.
+    fn span(&self, task: &Task) -> Span {
+        let (class, batch) = (self.decoder.classes()[self.class].name, task.assembly.span.clone());
+        let (rows, none) = (task.len(), tracing::field::Empty);
+        tracing::trace_span!(
+            parent: batch, "infeed.decode", worker = self.n, class, rows, read_us = none, decode_us = none, transform_us = none
+        )
+    }
+
+    /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
+    fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
+        let count = task.len();
+        let Task { assembly, first, mut rows, fetched, samples, encoded, cpu: before, queued, mut reading, .. } = task;
+        let stream = Arc::clone(&assembly.stream);
+        // From here on the batch fails if the rows do not come back.
+        let ticket = Ticket::new(&assembly, first);
+        if !samples.is_empty() {
+            let job = Job { tag, items: samples, rows };
+            let placed = Duration::ZERO;
+            return Some(Prepared { job, ticket, encoded, placed, cpu: before, queued, reading });
+        }
+        let began = Instant::now();
+        let mut mark = began;
+        let (mut items, mut read) = (Vec::with_capacity(count), 0);
+        // Shared parts and volumes keep clocks of their own.
+        let mut placed = Duration::ZERO;
+        let mut fetched = fetched.into_iter();
+        for i in 0..count {
+            let record = assembly.plan.records[first + i];
+            let rng = assembly.plan.rng(first + i);
+            let own = match fetched.next() {
+                Some(pieces) => {
+                    let Some(bytes) = pieces.map(|pieces| collect(&stream, pieces, buffers)).transpose() else {
+                        let _ = ticket.redeem();
+                        return None;
+                    };
+                    bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
+                }
+                None => {
+                    let Some(own) = read_own(&*self.dataset, (record, rng), &stream.gate, buffers, &mut read) else {
+                        // The stream is gone: its batch needs no error.
+                        let _ = ticket.redeem();
+                        return None;
+                    };
+                    own
+                }
+            };
+            if self.meters.stages {
+                let took = mark.elapsed();
+                reading.time += took;
+                if reading.slowest.is_none_or(|(_, most)| took > most) {
+                    reading.slowest = Some((record, took));
+                }
+            }
+            let Some(sample) = own.map(|(plan, bytes)| self.parse(&stream, record, &plan, bytes)).transpose() else {
+                let _ = ticket.redeem();
+                return None;
+            };
+            let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
+                placed += write_fields(&mut sample, &stream.loader.fields, rng, i, &mut rows)?;
+                Ok(sample)
+            });
+            if self.meters.stages {
+                mark = Instant::now();
+            }
+            let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
+            items.push(Item { record, rng, sample: sample.map_err(named) });
+        }
+        let mut cpu = cpu.lap();
+        self.queue.work.read(began.elapsed(), cpu);
+        if read > 0 {
+            stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
+        }
+        Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, cpu, queued, reading })
+    }
+
+    /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
+    /// stays together.
+    fn deal(&self, prepared: Prepared) {
+        let Prepared { job, ticket, encoded, mut cpu, queued, reading, .. } = prepared;
+        let (assembly, first) = ticket.redeem();
+        let Job { items, mut rows, .. } = job;
+        let mut tasks: Vec<Task> = Vec::new();
+        let mut last: Option<ClassSet> = None;
+        for (i, item) in items.into_iter().enumerate() {
+            let own = ClassSet::only(self.class);
+            let allowed = match &item.sample {
+                Ok(sample) => self.decoder.route(item.record, sample),
+                // A worker passes it on as the outcome.
+                Err(_) => own,
+            };
+            let known = (0..self.decoder.classes().len()).any(|class| allowed.contains(class));
+            // A set that names nobody would wait for ever.
+            let allowed = if known { allowed } else { own };
+            let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
+            match tasks.last_mut() {
+                Some(task) if allowed == own && last == Some(own) => {
+                    task.samples.push(item);
+                    let joined = std::mem::take(&mut task.rows).into_iter().zip(one);
+                    let join = |(all, one): (Rows, Rows)| all.join(one).expect("rows of one job are neighbours");
+                    task.rows = joined.map(join).collect();
+                }
+                _ => {
+                    let mut task = Task::new(&assembly, first + i, one);
+                    task.samples = vec![item];
+                    task.allowed = allowed;
+                    task.encoded = encoded.clone();
+                    task.queued = queued;
+                    task.reading = reading.clone();
+                    task.cpu = std::mem::take(&mut cpu);
+                    tasks.push(task);
+                }
+            }
+            last = Some(allowed);
+        }
+        self.queue.push_ready(tasks);
+    }
+
+    /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
+    fn parse(
+        &self,
+        stream: &Arc<StreamShared>,
+        record: u64,
+        plan: &ReadPlan,
+        mut bytes: SmallVec<[Bytes; 1]>,
+    ) -> Option<Result<Sample>> {
+        if !plan.shared.is_empty() {
+            match read_parts(stream, &*self.dataset, plan)? {
+                Ok(parts) => bytes.extend(parts),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(self.dataset.parse(record, plan, &bytes))
+    }
+
+    fn deliver(&self, work: InWork, finished: Finished, cpu: &mut CpuMeter) {
+        let InWork { ticket, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
+        let Finished { job, outcomes, decode, transform, device } = finished;
+        let (assembly, first) = ticket.redeem();
+        let Job { items, mut rows, .. } = job;
+        let count = items.len();
+        if outcomes.len() != count || rows.iter().any(|rows| rows.rows() != count) {
+            let what =
+                format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
+            return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
+        }
+        let recorder = &assembly.stream.recorder;
+        let out: usize = rows.iter().map(Rows::len_bytes).sum();
+        let cpu = cpu.lap();
+        self.queue.work.made(count, decode + transform, cpu);
+        let (cpu, transform) = (cpu + before, transform + placed);
+        let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
+        let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
+        if decode > Duration::ZERO {
+            recorder.worked(Stage::Decode, decode, decode_cpu, count as u64, 0);
+        }
+        recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
+        recorder.device(device);
+        let Moments { queued, taken, idle, reading } = moments;
+        let ReadTimes { fetched, time: read, slowest: slowest_read } = reading;
+        if !span.is_disabled() {
+            for (name, time) in [("read_us", read), ("decode_us", decode), ("transform_us", transform)] {
+                span.record(name, time.as_micros() as u64);
+            }
+        }
+        // It ends before its batch does.
+        drop(span);
+        let job = || {
+            let largest = largest(&items);
+            JobTimeline { fetched, queued, taken, idle, read, decode, transform, slowest_read, largest }
+        };
+        let mut timeline = self.meters.stages.then(job);
+        if self.decoder.classes()[self.class].reads {
+            // Not the time in hand: a worker of a GPU has several jobs there at a time.
+            self.chunk.learn(prepared + decode + transform - placed, count);
+        }
+        if assembly.stream.loader.fields.iter().any(|field| field.most.is_some()) {
+            let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
+            let values =
+                done.map(|(i, (item, _))| (first + i, item.sample.as_ref().map_or_else(|_| vec![], own_bytes)));
+            assembly.keep(values);
+        }
+        let mut failed = Vec::new();
+        let mut elsewhere = Vec::new();
+        for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Failed(error) => {
+                    let object = || self.dataset.object(item.record);
+                    failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record).at_object(object())));
+                }
+                // Never back to a class that gave it away: each row is tried once by each class at most. Where it was
+                // routed to does not matter here: that was a wish, this is who is left.
+                Outcome::Elsewhere(classes) => elsewhere.push((i, item, untried.and(classes).without(self.class))),
+            }
+        }
+        // Rows that go elsewhere leave the job; the stretches between them are finished.
+        let mut at = 0;
+        for (i, item, classes) in elsewhere {
+            let done: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(i - at)).collect();
+            let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
+            if i > at {
+                let errors = failed.extract_if(.., |(row, _)| *row < first + i);
+                assembly.deliver(first + at, done, errors, None);
+            }
+            at = i + 1;
+            if !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
+                let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
+                    .at_stage(Stage::Decode)
+                    .at_record(item.record)
+                    .at_object(self.dataset.object(item.record));
+                assembly.deliver(first + i, one, [(first + i, error)], timeline.take_if(|_| i + 1 == count));
+                continue;
+            }
+            let mut task = Task::new(&assembly, first + i, one);
+            task.samples = vec![item];
+            task.allowed = classes;
+            task.encoded = encoded.clone();
+            task.untried = untried.without(self.class);
+            task.queued = queued;
+            self.queue.push_front(task);
+        }
+        if at < count {
+            assembly.deliver(first + at, rows, failed, timeline);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The fields of a batch: shape, type, and the memory of their rows.
+
+use crate::{
+    dataset::{Field, FieldKind},
+    error::{Error, Result},
+    sys::rows::{Pool, Rows},
+    tensor::Tensor,
+    transform::{Lowered, LoweredVolume, Transform},
+    types::{DType, Layout},
+};
+
+/// One field of a batch: its shape and where its memory comes from.
+#[derive(Debug)]
+pub(crate) struct FieldRows {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    /// Of a field of bytes: the most in a row. It has no tensor, and no memory of its own in `pool`.
+    pub(crate) most: Option<usize>,
+    /// Rows that the workers write.
+    pub(crate) pool: Pool,
+    /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
+    pub(crate) upload: Option<Pool>,
+    /// How rows of volumes are made, by the thread that reads them.
+    pub(crate) volume: Option<LoweredVolume>,
+}
+
+/// Memory for the rows of a batch.
+#[derive(Debug)]
+pub(super) struct BatchRows {
+    /// For the workers, one for each field.
+    pub(super) rows: Vec<Rows>,
+    /// For the copies at the end, likewise.
+    pub(super) uploads: Vec<Option<Rows>>,
+}
+
+impl FieldRows {
+    /// Bytes of a row of this shape, which [`lower_field`] gave: it has refused those that are no number.
+    pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
+        dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
+    }
+
+    /// Memory for `rows` rows of a batch, and for their copy. `None`: a GPU still reads what came back.
+    fn take(&self, rows: usize) -> Result<Option<(Rows, Option<Rows>)>> {
+        let bytes = Self::row_bytes(&self.shape, self.dtype);
+        let cut = |pool: &Pool| -> Result<Option<Rows>> {
+            let full = pool.len_bytes().checked_div(bytes).unwrap_or(rows);
+            Ok(pool.try_take(full, bytes)?.map(|mut whole| whole.split_to(rows)))
+        };
+        let Some(taken) = cut(&self.pool)? else { return Ok(None) };
+        match &self.upload {
+            None => Ok(Some((taken, None))),
+            Some(pool) => Ok(cut(pool)?.map(|upload| (taken, Some(upload)))),
+        }
+    }
+
+    /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
+    pub(super) fn seal(&self, rows: Rows, upload: Option<Rows>) -> Result<Tensor> {
+        let shape = std::iter::once(rows.rows()).chain(self.shape.iter().copied()).collect();
+        let rows = match upload {
+            Some(mut on_device) => {
+                on_device.upload(&rows)?;
+                on_device
+            }
+            None => rows,
+        };
+        Ok(Tensor::new(shape, self.dtype, rows.freeze()))
+    }
+}
+
+impl BatchRows {
+    /// Memory for a batch of `rows` rows, or nothing when one field has to wait.
+    pub(super) fn take(fields: &[FieldRows], rows: usize) -> Result<Option<Self>> {
+        let mut batch = Self { rows: Vec::new(), uploads: Vec::new() };
+        for field in fields {
+            let Some((rows, upload)) = field.take(rows)? else { return Ok(None) };
+            batch.rows.push(rows);
+            batch.uploads.push(upload);
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// Shape and type of the rows that one field gives, and how they are made.
+#[derive(Debug)]
+pub(crate) struct LoweredField {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    /// Of an image.
+    pub(crate) image: Option<Lowered>,
+    /// Of a volume.
+    pub(crate) volume: Option<LoweredVolume>,
+}
+
+/// Fits the transform to one field.
+pub(crate) fn lower_field(field: &Field, transform: &Transform, dtype: DType, layout: Layout) -> Result<LoweredField> {
+    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None };
+    let lowered = match &field.kind {
+        kind @ FieldKind::Image { .. } => {
+            let lowered =
+                if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
+            let row = lowered.row();
+            let (h, w, c) = (row.height as usize, row.width as usize, row.channels as usize);
+            let shape = match row.layout {
+                Layout::Nchw => vec![c, h, w],
+                Layout::Nhwc => vec![h, w, c],
+            };
+            LoweredField { image: Some(lowered.clone()), ..plain(shape, row.dtype) }
+        }
+        kind @ FieldKind::Volume { .. } => {
+            let lowered = transform.lower_volume(kind, dtype)?;
+            LoweredField { volume: Some(lowered.clone()), ..plain(lowered.shape().to_vec(), lowered.dtype()) }
+        }
+        FieldKind::Label => plain(Vec::new(), DType::I64),
+        FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
+        // Rows without width: its values travel with the samples.
+        FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
+    };
+    if lowered.dtype.len_bytes(&lowered.shape).is_none() {
+        let what = format!("rows of shape {:?} of {} are more than memory can hold", lowered.shape, lowered.dtype);
+        return Err(Error::config(what).hint("look at the dataset's schema, or make the rows smaller"));
+    }
+    Ok(lowered)
+}
+
+/// Takes the device memory of the batches that may be ahead.
+pub(crate) fn fill(fields: &[FieldRows], batches: usize) -> Result<()> {
+    fields
+        .iter()
+        .flat_map(|field| [Some(&field.pool), field.upload.as_ref()])
+        .flatten()
+        .try_for_each(|pool| pool.fill(batches))
+}

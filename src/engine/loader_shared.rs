@@ -1,0 +1,60 @@
+//! What all streams of a loader share, and nothing that runs.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use super::{chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, shared_parts::SharedParts, tune::Tuning};
+use crate::{
+    dataset::Dataset,
+    sampler::{LastBatch, Schedule, Shard},
+    source::Cache,
+};
+
+/// Everything a loader's streams share.
+#[derive(Debug)]
+pub(crate) struct LoaderShared {
+    pub(crate) dataset: Arc<dyn Dataset>,
+    pub(crate) shard: Shard,
+    pub(crate) batch_size: NonZeroUsize,
+    pub(crate) last_batch: LastBatch,
+    pub(crate) fields: Vec<FieldRows>,
+    pub(crate) limits: Limits,
+    pub(crate) bad: BadRows,
+    /// Records in a job, as the decode threads learn it.
+    pub(crate) chunk: Arc<ChunkSize>,
+    /// What is on `auto`.
+    pub(crate) tuning: Tuning,
+    /// Whether streams write down where their time goes.
+    pub(crate) accounting: bool,
+    /// Admits and reads.
+    pub(crate) io: IoRuntime,
+    /// Where bytes of a remote store are kept near.
+    pub(crate) cache: Option<Arc<Cache>>,
+    /// Parts that records share, for all streams.
+    pub(crate) shared_parts: SharedParts,
+}
+
+/// How far a stream may run ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Batches announced: as many as may ever own rows; more where bytes are fetched ahead of their rows.
+    pub(crate) seats: usize,
+    /// Encoded bytes of remote reads.
+    pub(crate) encoded: u64,
+    /// Remote requests in flight; `None`: what the store's own limit allows.
+    pub(crate) requests: Option<usize>,
+}
+
+/// What happens to rows whose sample is bad. The count that ends a run is kept by the stream, in batch order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadRows {
+    Stop,
+    Skip,
+    Substitute,
+}
+
+impl LoaderShared {
+    /// The arithmetic of an epoch of `len` positions that starts at `position`.
+    pub(crate) fn schedule(&self, len: u64, position: u64) -> Schedule {
+        Schedule::new(len, position, self.batch_size, self.shard, self.last_batch)
+    }
+}

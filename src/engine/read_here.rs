@@ -1,0 +1,121 @@
+//! Reads that a decode thread makes itself: files, and what the cache keeps in files.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use super::{cached::Piece, gate::Gate, stream::StreamShared};
+use crate::{
+    dataset::{Dataset, ReadPlan},
+    error::Result,
+    random::SampleRng,
+    report::Stage,
+    source::InlineRead,
+};
+
+/// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
+pub(super) fn read_own(
+    dataset: &dyn Dataset,
+    (record, rng): (u64, SampleRng),
+    gate: &Gate,
+    buffers: &mut Buffers,
+    read: &mut u64,
+) -> Option<Result<(ReadPlan, SmallVec<[Bytes; 1]>)>> {
+    let plan = match dataset.plan(record, rng) {
+        Ok(plan) => plan,
+        Err(error) => return Some(Err(error)),
+    };
+    let mut bytes = SmallVec::new();
+    let mut file: Option<InlineRead> = None;
+    for extent in &plan.extents {
+        let mut buffer = buffers.take();
+        let other = {
+            let _open = gate.pass()?;
+            file.as_mut().and_then(|file| file.read_other(extent, &mut buffer))
+        };
+        let done = match other {
+            Some(done) => done,
+            None => {
+                let opened = {
+                    let _open = gate.pass()?;
+                    extent.open_inline()
+                };
+                opened.and_then(|mut opened| {
+                    if plan.extents.len() > 1
+                        && let Some(done) = opened.read_other(extent, &mut buffer)
+                    {
+                        file = Some(opened);
+                        return done;
+                    }
+                    opened.read_into(&mut buffer)
+                })
+            }
+        };
+        if let Err(error) = done {
+            return Some(Err(error.at_stage(Stage::Fetch)));
+        }
+        *read += buffer.len() as u64;
+        bytes.push(buffers.lend(buffer));
+    }
+    Some(Ok((plan, bytes)))
+}
+
+/// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
+pub(super) fn collect(
+    stream: &Arc<StreamShared>,
+    pieces: Vec<Piece>,
+    buffers: &mut Buffers,
+) -> Option<Result<SmallVec<[Bytes; 1]>>> {
+    let mut all = SmallVec::new();
+    for piece in pieces {
+        let bytes = match piece {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Cached(cached) => {
+                let mut buffer = buffers.take();
+                if cached.read(stream, &mut buffer)? {
+                    buffers.lend(buffer)
+                } else {
+                    match cached.read_again(stream)? {
+                        Ok(bytes) => bytes,
+                        Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+                    }
+                }
+            }
+        };
+        all.push(bytes);
+    }
+    Some(Ok(all))
+}
+
+/// Read buffers of one thread. `Bytes` are lent out of a buffer; once they are dropped, its memory serves again.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    idle: Vec<BytesMut>,
+    lent: VecDeque<Bytes>,
+}
+
+impl Buffers {
+    /// An empty one, or one that held bytes before.
+    pub(super) fn take(&mut self) -> BytesMut {
+        // A lent buffer that nobody holds any more can be written again.
+        for _ in 0..self.lent.len() {
+            let Some(bytes) = self.lent.pop_front() else { break };
+            match bytes.try_into_mut() {
+                Ok(buffer) => self.idle.push(buffer),
+                Err(bytes) => self.lent.push_back(bytes),
+            }
+        }
+        self.idle.pop().unwrap_or_default()
+    }
+
+    /// What was read into a buffer, until the last of its bytes is dropped.
+    pub(super) fn lend(&mut self, buffer: BytesMut) -> Bytes {
+        let bytes = buffer.freeze();
+        // A decoder that keeps slices (to start work on them) costs a buffer for each; 64 are plenty.
+        if self.lent.len() < 64 {
+            self.lent.push_back(bytes.clone());
+        }
+        bytes
+    }
+}

@@ -1,0 +1,84 @@
+//! The shared parts of a record: read, here or from a store, and decoded.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, mpsc},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+
+use super::{gate::answered, shared_parts::Need, stream::StreamShared};
+use crate::{
+    dataset::{Dataset, ReadPlan, SharedRead},
+    error::Result,
+    report::Stage,
+    source::Extent,
+};
+
+/// The shared parts of a record's plan. `None`: the stream is gone.
+pub(super) fn read_parts(
+    stream: &Arc<StreamShared>,
+    dataset: &dyn Dataset,
+    plan: &ReadPlan,
+) -> Option<Result<Vec<Bytes>>> {
+    let need = |part: &SharedRead| Need { key: part.key, bytes: part.bytes, making: part.encoded() };
+    let needs: Vec<Need> = plan.shared.iter().map(need).collect();
+    // Reads of a network go on together, whichever part is made first.
+    let mut coming: HashMap<u64, Vec<mpsc::Receiver<Result<Bytes>>>> = HashMap::new();
+    let mut begun = false;
+    let make = |at: usize, left: &[Need]| {
+        if !std::mem::replace(&mut begun, true) {
+            let parts = plan.shared.iter().filter(|part| left.iter().any(|need| need.key == part.key));
+            for part in parts {
+                let remote = part.extents.iter().filter(|extent| !extent.source.reads_inline());
+                coming.insert(part.key, remote.map(|extent| fetch(stream, extent.clone())).collect());
+            }
+        }
+        let part = &plan.shared[at];
+        let began = Instant::now();
+        let mut remote = coming.remove(&part.key).unwrap_or_default().into_iter();
+        let mut encoded = Vec::with_capacity(part.extents.len());
+        for extent in &part.extents {
+            let bytes = if extent.source.reads_inline() {
+                read_here(stream, extent)?
+            } else {
+                answered(&stream.gate, &remote.next()?)?
+            };
+            match bytes {
+                Ok(bytes) => encoded.push(bytes),
+                Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+            }
+        }
+        let read = Instant::now();
+        let len = encoded.iter().map(|bytes| bytes.len() as u64).sum();
+        stream.recorder.busy(Stage::Fetch, read - began, 1, len);
+        let data =
+            dataset.decode_shared(part.key, &encoded).map(|data| data.slice(..data.len().min(part.bytes as usize)));
+        stream.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
+        Some(data)
+    };
+    stream.loader.shared_parts.take(&needs, || stream.gate.is_closed(), make)
+}
+
+/// Not into the thread's own buffers: what was read may be kept.
+fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
+    let opened = {
+        let _open = stream.gate.pass()?;
+        extent.open_inline()
+    };
+    let mut buffer = BytesMut::new();
+    Some(opened.and_then(|opened| opened.read_into(&mut buffer)).map(|()| buffer.freeze()))
+}
+
+/// Reads from a store while this thread does something else.
+fn fetch(stream: &Arc<StreamShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
+    let (done, answer) = mpsc::channel();
+    let (stream, io) = (Arc::clone(stream), stream.loader.io.clone());
+    io.spawn(async move {
+        if let Some(bytes) = stream.gate.read(&stream.reader, extent).await {
+            let _ = done.send(bytes);
+        }
+    });
+    answer
+}

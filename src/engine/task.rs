@@ -1,0 +1,148 @@
+//! What travels to a decode thread: some rows of one batch, and what is known of their samples so far.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{assembly::Assembly, cached::Piece, queue::Queued, timeline::FetchTimes};
+use crate::{
+    codec::{ClassSet, Item},
+    dataset::Value,
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    sys::rows::Rows,
+};
+
+/// Some rows of one batch on their way to a worker.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) assembly: Arc<Assembly>,
+    /// First row of the batch.
+    pub(super) first: usize,
+    /// One for each field.
+    pub(super) rows: Vec<Rows>,
+    /// One for each row: bytes that were fetched or lie in the cache; empty when the worker reads from the source.
+    pub(super) fetched: Vec<Result<Vec<Piece>>>,
+    /// Samples that were read already; empty for a fresh task.
+    pub(super) samples: Vec<Item>,
+    /// Who may take it.
+    pub(super) allowed: ClassSet,
+    /// Classes that have not given its rows back.
+    pub(super) untried: ClassSet,
+    /// Permits for the fetched bytes, given back when all samples that were cut out of them are decoded.
+    pub(super) encoded: Option<Arc<OwnedSemaphorePermit>>,
+    /// Processor time spent on its samples that no stage has yet.
+    pub(super) cpu: Duration,
+    /// When it was made, and how its bytes came.
+    pub(super) queued: Instant,
+    pub(super) reading: ReadTimes,
+}
+
+/// How the bytes of a job came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReadTimes {
+    /// From a store.
+    pub(super) fetched: Option<FetchTimes>,
+    /// By a decode thread, in all.
+    pub(super) time: Duration,
+    /// The record that took longest, with its time.
+    pub(super) slowest: Option<(u64, Duration)>,
+}
+
+impl Task {
+    pub(super) fn new(assembly: &Arc<Assembly>, first: usize, rows: Vec<Rows>) -> Self {
+        Self {
+            assembly: Arc::clone(assembly),
+            first,
+            rows,
+            fetched: Vec::new(),
+            samples: Vec::new(),
+            allowed: ClassSet::ALL,
+            untried: ClassSet::ALL,
+            encoded: None,
+            cpu: Duration::ZERO,
+            queued: Instant::now(),
+            reading: ReadTimes::default(),
+        }
+    }
+
+    /// With bytes that were fetched.
+    pub(super) fn fetched(
+        mut self,
+        fetched: Vec<Result<Vec<Piece>>>,
+        times: FetchTimes,
+        encoded: Arc<OwnedSemaphorePermit>,
+    ) -> Self {
+        self.fetched = fetched;
+        self.encoded = Some(encoded);
+        self.reading.fetched = Some(times);
+        self
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.first().map_or(0, Rows::rows)
+    }
+}
+
+impl Queued for Task {
+    fn allowed(&self) -> ClassSet {
+        self.allowed
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        self.samples.iter().map(encoded_bytes).sum()
+    }
+}
+
+/// Bytes of a sample's files.
+fn encoded_bytes(item: &Item) -> u64 {
+    let bytes = |value: &Value| match value {
+        Value::Encoded(bytes) => bytes.len() as u64,
+        Value::Channels(files) => files.iter().map(|file| file.len() as u64).sum(),
+        _ => 0,
+    };
+    item.sample.iter().flat_map(|sample| &sample.values).map(bytes).sum()
+}
+
+/// The record that most of a job's work was for, if there is one: the only one, or that of most of the bytes.
+pub(super) fn largest(items: &[Item]) -> Option<u64> {
+    if let [only] = items {
+        return Some(only.record);
+    }
+    let largest = items.iter().map(|item| (encoded_bytes(item), item.record)).max()?;
+    (largest.0 * 2 > items.iter().map(encoded_bytes).sum()).then_some(largest.1)
+}
+
+/// Fails the batch when the rows of a job do not come back, whatever the reason.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    assembly: Option<Arc<Assembly>>,
+    first: usize,
+}
+
+impl Ticket {
+    pub(super) fn new(assembly: &Arc<Assembly>, first: usize) -> Self {
+        Self { assembly: Some(Arc::clone(assembly)), first }
+    }
+
+    /// The rows came back, or nobody waits for them.
+    pub(super) fn redeem(mut self) -> (Arc<Assembly>, usize) {
+        (self.assembly.take().expect("taken only here"), self.first)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(assembly) = &self.assembly {
+            let what = "a decode worker panicked";
+            assembly.fail(
+                Error::new(ErrorKind::Internal, what)
+                    .at_stage(Stage::Decode)
+                    .hint("see the panic's message on stderr; please report it unless the decoder is yours"),
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the streams of a loader share about `auto`: who of them is listened to, and what was found.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    super::permits::units,
+    control::{Look, Range, Scope, Tuner},
+};
+use crate::report::{TuneDecision, TuneLog, TuneReport, TunedSetting};
+
+/// Between two looks: often enough to bound a window to half a second, seldom enough to cost nothing.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the streams of a loader share about `auto`.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    scope: Scope,
+    state: Mutex<TuningState>,
+    /// Memory for more batches than the loader was built for, and what each takes of it.
+    more: Arc<Semaphore>,
+    each: u32,
+}
+
+#[derive(Debug)]
+struct TuningState {
+    tuner: Tuner,
+    /// Streams that live, by number; the first is listened to.
+    streams: Vec<u64>,
+    /// The one that was listened to last.
+    heard: Option<u64>,
+    next: u64,
+    /// The memory of batches beyond those that the loader was built for.
+    held: Option<OwnedSemaphorePermit>,
+    #[cfg(test)]
+    wild: Option<u64>,
+}
+
+/// A stream's place among those of its loader.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Turn {
+    id: u64,
+    /// What it began with.
+    workers: usize,
+    prefetch: usize,
+}
+
+impl Turn {
+    pub(in crate::engine) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(in crate::engine) const fn prefetch(&self) -> usize {
+        self.prefetch
+    }
+}
+
+impl Tuning {
+    /// `more`: memory beyond that of the starting numbers; each further batch takes `batch_bytes`.
+    pub(crate) fn new(scope: Scope, (more, batch_bytes): (&Arc<Semaphore>, u64)) -> Self {
+        let state = TuningState {
+            tuner: Tuner::new(scope),
+            streams: Vec::new(),
+            heard: None,
+            next: 0,
+            held: None,
+            #[cfg(test)]
+            wild: None,
+        };
+        Self { scope, state: Mutex::new(state), more: Arc::clone(more), each: units(batch_bytes) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, TuningState> {
+        // Each section leaves the state whole, so a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is anything to decide.
+    pub(crate) const fn follows(&self) -> bool {
+        !(self.scope.workers.is_fixed() && self.scope.prefetch.is_fixed())
+    }
+
+    /// A stream begins. The first of the loader begins with what was found, which `set_active` tells the threads.
+    pub(in crate::engine) fn join(&self, set_active: impl FnOnce(usize)) -> Turn {
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        state.streams.push(id);
+        let alone = state.streams.len() == 1;
+        if alone {
+            state.listen_to(id);
+            if !self.scope.workers.is_fixed() {
+                set_active(state.tuner.workers());
+            }
+        }
+        // Of streams beside each other only one has what was found.
+        let prefetch = if alone { state.tuner.prefetch() } else { self.scope.prefetch.start };
+        Turn { id, workers: state.tuner.workers(), prefetch }
+    }
+
+    /// It ends. May be told twice.
+    pub(in crate::engine) fn leave(&self, id: u64) {
+        self.state().streams.retain(|stream| *stream != id);
+    }
+
+    /// Memory for `prefetch` batches with rows, as far as there is any: how many there is memory for.
+    pub(in crate::engine) fn hold(&self, prefetch: usize) -> usize {
+        let start = self.scope.prefetch.start;
+        let wanted = prefetch.saturating_sub(start);
+        let mut state = self.state();
+        let have = |held: &Option<OwnedSemaphorePermit>| {
+            held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) / self.each as usize
+        };
+        while have(&state.held) < wanted {
+            let Ok(more) = Arc::clone(&self.more).try_acquire_many_owned(self.each) else { break };
+            match &mut state.held {
+                Some(held) => held.merge(more),
+                none => *none = Some(more),
+            }
+        }
+        let surplus = have(&state.held).saturating_sub(wanted) * self.each as usize;
+        drop(state.held.as_mut().and_then(|held| held.split(surplus)));
+        prefetch.min(start + have(&state.held))
+    }
+
+    /// What is to be changed now, if the stream is the one that is listened to. One that has just become it goes on with
+    /// what was found: `go_on_with` so many threads and batches.
+    pub(super) fn look(&self, look: Look, id: u64, go_on_with: impl FnOnce(usize, usize)) -> Option<TuneDecision> {
+        let mut state = self.state();
+        if state.streams.first() != Some(&id) {
+            return None;
+        }
+        if state.heard != Some(id) {
+            // The one before it ended.
+            state.listen_to(id);
+            go_on_with(state.tuner.workers(), state.tuner.prefetch());
+        }
+        let shared = state.streams.len() > 1;
+        #[cfg(test)]
+        if let Some(wild) = state.wild.as_mut() {
+            *wild = crate::random::mix(*wild);
+            let draw = *wild;
+            return Some(state.at_random(&self.scope, draw));
+        }
+        state.tuner.look(&Look { shared, ..look })
+    }
+
+    /// A change was made as far as it went.
+    pub(super) fn reached(&self, decision: TuneDecision, reached: usize) -> Option<TuneDecision> {
+        self.state().tuner.reached(&decision, reached);
+        let done = TuneDecision { to: reached, ..decision };
+        (done.to != done.from).then_some(done)
+    }
+
+    /// What a stream that may have `prefetch` batches ahead now did with what it began with.
+    pub(in crate::engine) fn report(&self, turn: &Turn, prefetch: usize, log: &TuneLog) -> TuneReport {
+        let setting = |range: Range, start, now| TunedSetting {
+            auto: !range.is_fixed(),
+            now,
+            start,
+            least: range.least,
+            most: range.most,
+        };
+        let workers = setting(self.scope.workers, turn.workers, self.state().tuner.workers());
+        let prefetch = setting(self.scope.prefetch, turn.prefetch, prefetch);
+        log.report(workers, prefetch)
+    }
+
+    /// From now on changes come at random, a thousand a second.
+    #[cfg(test)]
+    pub(crate) fn go_wild(&self, seed: u64) {
+        self.state().wild = Some(seed);
+    }
+
+    pub(super) fn tick(&self) -> Duration {
+        #[cfg(test)]
+        if self.state().wild.is_some() {
+            return Duration::from_millis(1);
+        }
+        TICK
+    }
+}
+
+impl TuningState {
+    fn listen_to(&mut self, id: u64) {
+        self.heard = Some(id);
+        self.tuner.begin();
+    }
+
+    #[cfg(test)]
+    fn at_random(&self, scope: &Scope, draw: u64) -> TuneDecision {
+        use crate::report::{TuneReason, Tuned};
+        let within = |range: Range| 1 + (draw >> 8) as usize % range.most;
+        match draw % 2 {
+            0 => TuneDecision::new(Tuned::Workers, [self.tuner.workers(), within(scope.workers)], TuneReason::Crowded),
+            _ => TuneDecision::new(Tuned::Prefetch, [self.tuner.prefetch(), within(scope.prefetch)], TuneReason::Room),
+        }
+    }
+}
