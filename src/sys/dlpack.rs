@@ -228,7 +228,9 @@ impl View {
                 format!("shape {shape:?} with strides {:?} is not row-major", tensor.strides().unwrap_or_default());
             return Err(refused(what).hint("make it contiguous first"));
         }
-        let len = tensor.num_bytes();
+        // Also of axes beside an empty one: whoever multiplies some of them gets a number.
+        let len = dtype.len_bytes(&shape).filter(|len| *len == tensor.num_bytes());
+        let len = len.ok_or_else(|| refused(format!("shape {shape:?} of {dtype} is more than memory can hold")))?;
         let start = if len == 0 {
             // Aligned as our own empty tensors are.
             std::ptr::without_provenance_mut(ALIGN)
@@ -572,7 +574,7 @@ mod tests {
     #[test]
     fn what_cannot_be_said_is_refused_in_words_and_given_back() {
         type Case = (fn(&mut Lent), &'static str);
-        let cases: [Case; 14] = [
+        let cases: [Case; 16] = [
             (|lent| lent.managed.tensor.bits = 128, "its values are f128; convert it"),
             (|lent| (lent.managed.tensor.code, lent.managed.tensor.bits) = (5, 64), "its values are complex 64"),
             (|lent| lent.managed.tensor.lanes = 4, "f32 in vectors of 4"),
@@ -585,6 +587,16 @@ mod tests {
             (|lent| lent.managed.tensor.byte_offset = 2, "which is not aligned"),
             (|lent| lent.shape[1] = -3, "is negative: -3"),
             (|lent| (lent.shape[0], lent.shape[1]) = (i64::MAX, i64::MAX), "overflow"),
+            (
+                |lent| {
+                    (lent.shape[0], lent.shape[1], lent.managed.tensor.strides) = (1 << 40, 1 << 19, std::ptr::null())
+                },
+                "more than memory can hold",
+            ),
+            (
+                |lent| (lent.shape[0], lent.shape[1], lent.shape[2]) = (0, i64::MAX, i64::MAX),
+                "more than memory can hold",
+            ),
             (|lent| lent.managed.major = 2, "expected 1, got 2"),
             (|lent| lent.managed.tensor.device_type = 2, "cuda:0 needs the stream that uses it; call from_dlpack_on"),
         ];

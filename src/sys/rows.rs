@@ -270,7 +270,7 @@ impl Pool {
                 None => return Ok(None),
             },
         };
-        let home = Home { memory, pool: Some(self.clone()) };
+        let home = Home { memory, pool: Some(self.clone()), writers: AtomicUsize::new(0) };
         Ok(Some(Rows { home: Arc::new(home), offset: 0, rows, row_bytes }))
     }
 
@@ -354,11 +354,46 @@ pub(super) struct Home {
     /// Empty until the rows are touched; on a GPU and without a pool it is there from the start.
     memory: OnceLock<Memory>,
     pool: Option<Pool>,
+    /// [`Writing`]s that are held.
+    writers: AtomicUsize,
+}
+
+/// A GPU may be writing rows of a buffer: it is kept alive, and nobody can freeze, copy or clear rows of it.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[derive(Debug)]
+pub(super) struct Writing {
+    home: Arc<Home>,
+}
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+impl Writing {
+    fn new(home: &Arc<Home>) -> Self {
+        // Relaxed: whoever could look at the counter gets the rows from this thread, later.
+        home.writers.fetch_add(1, Ordering::Relaxed);
+        Self { home: Arc::clone(home) }
+    }
+
+    /// Whether it is the buffer of these rows that is written.
+    pub(super) fn is_of(&self, rows: &Rows) -> bool {
+        Arc::ptr_eq(&self.home, &rows.home)
+    }
+}
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Release, with `Home::is_written`: what the host saw of the work's end comes before what is done with the rows.
+        self.home.writers.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Home {
     fn of(memory: Memory) -> Self {
-        Self { memory: OnceLock::from(memory), pool: None }
+        Self { memory: OnceLock::from(memory), pool: None, writers: AtomicUsize::new(0) }
+    }
+
+    fn is_written(&self) -> bool {
+        self.writers.load(Ordering::Acquire) > 0
     }
 
     /// First byte of host memory.
@@ -418,14 +453,30 @@ impl Rows {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.context().index()))
     }
 
-    /// Address of a row on a GPU, and what keeps it alive.
+    /// Address of a row on a GPU for work that writes it. Whoever starts that work holds [`writing`](Self::writing) until
+    /// the host has seen its end.
     #[cfg(all(feature = "cuda", target_os = "linux"))]
-    pub(super) fn on_device(&self, row: usize) -> Option<(u64, &Arc<Home>)> {
+    pub(super) fn on_device(&self, row: usize) -> Option<u64> {
         let block = self.home.device()?;
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let at = self.offset + row * self.row_bytes;
         assert!(at + self.row_bytes <= block.len(), "rows lie within their buffer");
-        Some((block.address() + at as u64, &self.home))
+        Some(block.address() + at as u64)
+    }
+
+    /// Says that a GPU writes rows of this buffer, until it is dropped.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) fn writing(&self) -> Writing {
+        Writing::new(&self.home)
+    }
+
+    /// Refuses what would read or write beside a GPU that still writes.
+    fn idle(&self) -> Result<()> {
+        if self.home.is_written() {
+            let what = "rows are used while a GPU still writes them";
+            return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));
+        }
+        Ok(())
     }
 
     /// Number of rows.
@@ -510,11 +561,12 @@ impl Rows {
     /// Copies row `from` over row `to`. On a GPU, waits for the copy.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
     ///
     /// # Panics
     /// When one is out of range.
     pub fn copy_row(&mut self, from: usize, to: usize) -> Result<()> {
+        self.idle()?;
         assert!(from < self.rows && to < self.rows, "rows {from} and {to} of {}", self.rows);
         let bytes = self.row_bytes;
         match self.home.device() {
@@ -528,11 +580,12 @@ impl Rows {
     /// Sets rows `from..` to zero. On a GPU, waits for it.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
     ///
     /// # Panics
     /// When `from` is out of range.
     pub fn clear_from(&mut self, from: usize) -> Result<()> {
+        self.idle()?;
         assert!(from <= self.rows, "row {from} of {}", self.rows);
         let at = from * self.row_bytes;
         match self.home.device() {
@@ -545,19 +598,24 @@ impl Rows {
     /// Fills rows on a GPU from as many rows in host memory, and waits for the copy.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
     ///
     /// # Panics
     /// When the lengths differ, or `self` lies in host memory.
     pub fn upload(&mut self, rows: &Self) -> Result<()> {
+        self.idle()?;
         assert_eq!(self.len_bytes(), rows.len_bytes(), "as many rows of the same length");
         let block = self.home.device().expect("rows on a GPU");
         block.upload(self.offset, rows.bytes())
     }
 
     /// Makes the rows read-only and shareable. Free.
+    ///
+    /// # Panics
+    /// When a launch writes rows of this buffer whose end was not waited for.
     #[must_use]
     pub fn freeze(self) -> Frozen {
+        assert!(!self.home.is_written(), "rows are handed on while a GPU still writes them");
         Frozen { len: self.rows * self.row_bytes, offset: self.offset, home: self.home }
     }
 }
@@ -805,6 +863,23 @@ mod tests {
         assert_eq!(pool.idle_bytes(), 64);
         pool.set_most(0);
         assert_eq!(pool.idle_bytes(), 0);
+    }
+
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    #[test]
+    fn rows_under_work_are_refused_until_its_end_was_seen() {
+        let mut rows = Rows::zeroed(4, 8).unwrap();
+        let front = rows.split_to(2);
+        let writing = front.writing();
+        assert!(writing.is_of(&rows) && writing.is_of(&front));
+        // The rest of the buffer too: a launch may write any of it.
+        assert_eq!(rows.copy_row(0, 1).unwrap_err().kind(), ErrorKind::Internal);
+        assert!(rows.clear_from(0).unwrap_err().to_string().contains("still writes"));
+        let early = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| front.freeze()));
+        assert!(early.is_err(), "frozen under work");
+        drop(writing);
+        rows.copy_row(0, 1).unwrap();
+        assert_eq!(rows.freeze().len(), 16);
     }
 
     #[test]

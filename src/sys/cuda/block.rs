@@ -179,9 +179,13 @@ impl DeviceBlock {
         self.state().lost
     }
 
+    fn holds(&self, at: usize, len: usize) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
     /// Copies `len` bytes within the block, and waits.
     pub(in crate::sys) fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
-        assert!(from + len <= self.len && to + len <= self.len && from.abs_diff(to) >= len, "ranges within the block");
+        assert!(self.holds(from, len) && self.holds(to, len) && from.abs_diff(to) >= len, "ranges within the block");
         if len == 0 {
             return Ok(());
         }
@@ -196,7 +200,7 @@ impl DeviceBlock {
 
     /// Sets bytes to zero, and waits.
     pub(in crate::sys) fn clear(&self, at: usize, len: usize) -> Result<()> {
-        assert!(at + len <= self.len, "a range within the block");
+        assert!(self.holds(at, len), "a range within the block");
         if len == 0 {
             return Ok(());
         }
@@ -212,7 +216,7 @@ impl DeviceBlock {
 
     /// Copies host bytes in, and waits.
     pub(in crate::sys) fn upload(&self, at: usize, bytes: &[u8]) -> Result<()> {
-        assert!(at + bytes.len() <= self.len, "a range within the block");
+        assert!(self.holds(at, bytes.len()), "a range within the block");
         if bytes.is_empty() {
             return Ok(());
         }
@@ -228,7 +232,7 @@ impl DeviceBlock {
 
     /// Copies to the host, and waits.
     pub(in crate::sys) fn download(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
-        assert!(at + bytes.len() <= self.len, "a range within the block");
+        assert!(self.holds(at, bytes.len()), "a range within the block");
         if bytes.is_empty() {
             return Ok(());
         }

@@ -403,9 +403,12 @@ impl Pinned {
         self.start.as_ptr()
     }
 
-    /// The bytes. Only while no copy reads or writes them: whoever starts one waits for it first.
-    pub(in crate::sys) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `len` initialised bytes, borrowed for as long as `self` is.
+    /// The bytes, to write.
+    ///
+    /// # Safety
+    /// The host has seen the end of every copy that reads or writes them, and none is started while they are borrowed.
+    pub(in crate::sys) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `len` initialised bytes, borrowed for as long as `self` is; no copy is under way, as the caller says.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -6,11 +6,13 @@
 //!                                            └▶ page (device) ─▶ one kernel for each group of like images ─▶ rows
 //! ```
 //!
-//! A lane is safe to use: what a kernel reads and writes stays alive until its event has passed, and windows are checked
-//! against what was uploaded before the launch. What a newcomer would get wrong:
+//! A lane is safe to use: what a kernel reads and writes stays alive until its event has passed, windows are checked
+//! against what was uploaded before the launch, and rows can't be frozen, copied or cleared before the host has seen the
+//! end of what writes them. What a newcomer would get wrong:
 //!
 //! 1. A page is written again only after the *host* has seen the event of the launch that used it.
-//! 2. Rows are kept alive by the lane, not filled: whoever owns them must not hand them on before [`Lane::wait`].
+//! 2. Rows are full when the host has seen the launch's end, by [`Lane::wait`] or [`Lane::is_done`], and not before: a
+//!    [`Writing`] refuses whoever hands them on earlier.
 //! 3. One upload for many small images: a copy costs microseconds however small it is.
 
 use std::{
@@ -36,7 +38,7 @@ use crate::{
             ChannelTable, ResampleParams, RowSpec, channel_source,
             device::{self, DeviceItem},
         },
-        rows::{Home, Rows},
+        rows::{Rows, Writing},
     },
     types::{DType, ImageInfo},
 };
@@ -119,10 +121,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// Bytes of the pixels, without padding.
+    /// Bytes of the pixels, without padding; `usize::MAX`, which no memory has, when there is no such number.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.rows.len() * self.cols.len() * usize::from(self.info.channels) * self.info.dtype.size()
+        let pixel = usize::from(self.info.channels) * self.info.dtype.size();
+        self.rows.len().saturating_mul(self.cols.len()).saturating_mul(pixel)
     }
 }
 
@@ -162,7 +165,8 @@ pub struct Lane {
     current: usize,
     groups: Vec<Group>,
     copies: Vec<RowCopy>,
-    keep: Vec<Arc<Home>>,
+    /// Of the buffers whose rows the next launch writes.
+    writing: Vec<Writing>,
     /// Decoding was started since the last launch; it ends at this mark.
     decoded: Option<[Event; 2]>,
     flights: VecDeque<Flight>,
@@ -207,7 +211,7 @@ struct Flight {
     /// Start, copied, done.
     events: [Event; 3],
     decode: Option<[Event; 2]>,
-    _keep: Vec<Arc<Home>>,
+    writing: Vec<Writing>,
 }
 
 /// Launches take at most so many images: the third dimension of a grid.
@@ -238,7 +242,9 @@ impl Lane {
         }
         let bytes: &[u8] = bytemuck::cast_slice(&numbers);
         let memory = DeviceMemory::new(context, bytes.len())?;
-        let page_bytes = size.page_bytes.next_multiple_of(ALIGN).max(bytes.len().next_multiple_of(ALIGN));
+        let page_bytes = size.page_bytes.max(bytes.len()).checked_next_multiple_of(ALIGN).ok_or_else(|| {
+            Error::new(ErrorKind::OutOfMemory, format!("pages of {} bytes", size.page_bytes)).hint("use smaller rows")
+        })?;
         let pages = (0..size.pages.max(1))
             .map(|_| {
                 let (pinned, device) = (Pinned::new(context, page_bytes)?, DeviceMemory::new(context, page_bytes)?);
@@ -255,7 +261,7 @@ impl Lane {
             current: 0,
             groups: Vec::new(),
             copies: Vec::new(),
-            keep: Vec::new(),
+            writing: Vec::new(),
             decoded: None,
             flights: VecDeque::new(),
             broken: None,
@@ -265,7 +271,9 @@ impl Lane {
             here: PhantomData,
         };
         if !bytes.is_empty() {
-            lane.pages[0].pinned.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            // SAFETY: no copy was started yet.
+            let pinned = unsafe { lane.pages[0].pinned.bytes_mut() };
+            pinned[..bytes.len()].copy_from_slice(bytes);
             let (to, from) = (lane.tables.address(), lane.pages[0].pinned.start());
             lane.copy_up(to, from, bytes.len())?;
             lane.stream.sync()?;
@@ -276,7 +284,7 @@ impl Lane {
     /// The most bytes that one image may have to be uploaded.
     #[must_use]
     pub fn most_bytes(&self) -> usize {
-        self.page_bytes - 2 * size_of::<DeviceItem>() - 2 * ALIGN
+        self.page_bytes.saturating_sub(2 * size_of::<DeviceItem>() + 2 * ALIGN)
     }
 
     /// Uploads the pixels that `fill` writes (interleaved or planar as `held` says, without padding) and resamples them
@@ -299,15 +307,19 @@ impl Lane {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
         let len = held.len_bytes();
-        self.make_room(len + size_of::<DeviceItem>(), 0)?;
+        self.make_room(len.saturating_add(size_of::<DeviceItem>()), 0)?;
         let page = &self.pages[self.current];
         let size = held.info.dtype.size();
         let address = page.device.address() + page.front as u64;
         let channels = if held.info.planar { 1 } else { usize::from(held.info.channels) };
-        let pitch = (held.cols.len() * channels * size) as u32;
+        // More than a page holds was refused above, unless no row is held.
+        let pitch = u32::try_from(held.cols.len() * channels * size)
+            .map_err(|_| Error::new(ErrorKind::Internal, format!("lines of {} pixels", held.cols.len())))?;
         self.add(&DevicePixels { held: held.clone(), address, pitch }, params, table, row, out, at)?;
         let page = &mut self.pages[self.current];
-        fill(&mut page.pinned.bytes_mut()[page.front..page.front + len]);
+        // SAFETY: `make_room` has waited for the launch that last used the page.
+        let pinned = unsafe { page.pinned.bytes_mut() };
+        fill(&mut pinned[page.front..page.front + len]);
         page.front = (page.front + len).next_multiple_of(ALIGN);
         Ok(())
     }
@@ -336,15 +348,16 @@ impl Lane {
     /// When `at` is out of range.
     pub fn put_row(&mut self, out: &Rows, at: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         let len = out.row_bytes();
-        let (to, home) = out.on_device(at).ok_or_else(in_host_memory)?;
-        let home = Arc::clone(home);
+        let to = out.on_device(at).ok_or_else(in_host_memory)?;
         self.make_room(0, len)?;
         let from = self.pages[self.current].back_start(len);
         let page = &mut self.pages[self.current];
-        fill(&mut page.pinned.bytes_mut()[from..from + len])?;
+        // SAFETY: `make_room` has waited for the launch that last used the page.
+        let pinned = unsafe { page.pinned.bytes_mut() };
+        fill(&mut pinned[from..from + len])?;
         page.back = page.pinned.len() - from;
         self.copies.push(RowCopy { from, len, to });
-        self.keep_alive(home);
+        self.writes(out);
         Ok(())
     }
 
@@ -377,8 +390,12 @@ impl Lane {
         self.page()?;
         let events = [self.event()?, self.event()?, self.event()?];
         self.launched += 1;
-        let flight =
-            Flight { number: self.launched, events, decode: self.decoded.take(), _keep: mem::take(&mut self.keep) };
+        let flight = Flight {
+            number: self.launched,
+            events,
+            decode: self.decoded.take(),
+            writing: mem::take(&mut self.writing),
+        };
         let started = self.start(&flight.events);
         let done = started.and_then(|()| flight.events[2].record(&self.stream));
         self.groups.clear();
@@ -400,7 +417,9 @@ impl Lane {
         let mut launches = Vec::with_capacity(self.groups.len());
         for group in &self.groups {
             let bytes: &[u8] = bytemuck::cast_slice(&group.items);
-            page.pinned.bytes_mut()[page.front..page.front + bytes.len()].copy_from_slice(bytes);
+            // SAFETY: `launch` has waited for the launch that last used the page, and copies begin below.
+            let pinned = unsafe { page.pinned.bytes_mut() };
+            pinned[page.front..page.front + bytes.len()].copy_from_slice(bytes);
             let items = page.device.address() + page.front as u64;
             page.front += bytes.len();
             launches.push((group.src, group.table, group.row, items, group.items.len() as u32));
@@ -453,12 +472,23 @@ impl Lane {
     pub fn discard(&mut self) {
         self.groups.clear();
         self.copies.clear();
-        self.keep.clear();
+        self.writing.clear();
         if let Some(events) = self.decoded.take() {
             self.events.extend(events);
         }
         let page = &mut self.pages[self.current];
         (page.front, page.back) = (0, 0);
+    }
+
+    /// [`discard`](Self::discard), and waits for everything that was ever started: no row is written behind this.
+    pub(in crate::sys) fn quiesce(&mut self) -> Result<()> {
+        self.discard();
+        self.stream.sync()?;
+        // What a launch that failed did start is done too.
+        if let Some((_, flight)) = &mut self.broken {
+            flight.writing.clear();
+        }
+        Ok(())
     }
 
     /// Takes back what is done, without waiting.
@@ -509,21 +539,23 @@ impl Lane {
         let descriptors = self.descriptors();
         let waiting = self.groups.iter().map(|group| group.items.len()).max().unwrap_or(0);
         let page = self.page()?;
-        let more = front + back + 2 * ALIGN;
-        if page.front + page.back + descriptors + more <= page.pinned.len() && waiting < MOST_ITEMS {
-            return Ok(());
-        }
+        let more = front.saturating_add(back).saturating_add(2 * ALIGN);
         if more > page.pinned.len() {
             let what = format!("{more} bytes do not fit a page of {}", page.pinned.len());
             return Err(Error::new(ErrorKind::Internal, what));
+        }
+        // None of them is more than a page; their sum is a number.
+        if page.front + page.back + descriptors + more <= page.pinned.len() && waiting < MOST_ITEMS {
+            return Ok(());
         }
         self.launch()?;
         self.page().map(drop)
     }
 
-    fn keep_alive(&mut self, home: Arc<Home>) {
-        if !self.keep.iter().any(|kept| Arc::ptr_eq(kept, &home)) {
-            self.keep.push(home);
+    /// The next launch writes one of these rows.
+    fn writes(&mut self, out: &Rows) {
+        if !self.writing.iter().any(|writing| writing.is_of(out)) {
+            self.writing.push(out.writing());
         }
     }
 
@@ -537,8 +569,7 @@ impl Lane {
         at: usize,
     ) -> Result<()> {
         let Held { info, rows, cols } = &pixels.held;
-        let (dst, home) = out.on_device(at).ok_or_else(in_host_memory)?;
-        let home = Arc::clone(home);
+        let dst = out.on_device(at).ok_or_else(in_host_memory)?;
         let channels = u32::from(info.channels);
         let plane = (pixels.pitch as usize / info.dtype.size() * rows.len()) as u64;
         let item = DeviceItem {
@@ -567,7 +598,7 @@ impl Lane {
             Some(group) => group.items.push(item),
             None => self.groups.push(Group { src: info.dtype, table, row: *row, items: vec![item] }),
         }
-        self.keep_alive(home);
+        self.writes(out);
         Ok(())
     }
 

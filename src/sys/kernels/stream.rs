@@ -12,7 +12,8 @@ const LINE: usize = 64;
 #[repr(align(64))]
 struct Line([u8; LINE]);
 
-/// Fills a buffer from its beginning. Nobody else may look at it before [`end`](Self::end).
+/// Fills a buffer from its beginning. It holds the only borrow, and what it has put is in order with all that the thread
+/// stores later when it lets go of it, by [`end`](Self::end) or in a panic.
 pub(super) struct Stream<'a> {
     out: &'a mut [u8],
     /// Bytes of `out` that are written; a whole number of lines except before the first one.
@@ -61,10 +62,16 @@ impl<'a> Stream<'a> {
         self.kept = rest.len();
     }
 
-    /// Orders what was put before everything that this thread stores later, such as the release of a lock.
+    /// Stores what is left.
     pub(super) fn end(self) {
         self.out[self.at..self.at + self.kept].copy_from_slice(&self.rest.0[..self.kept]);
         debug_assert_eq!(self.at + self.kept, self.out.len(), "a row is written as a whole");
+    }
+}
+
+impl Drop for Stream<'_> {
+    /// Orders what was put before everything that this thread stores later, such as the release of a lock.
+    fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: SSE is part of every x86-64.
         unsafe {

@@ -100,22 +100,22 @@ impl HardwareSize {
     /// Page-locked bytes of a [`Hardware`]: its own, and as many that nvJPEG may use for each of two batches.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
-        let lane = GENERATIONS * self.lane().page_bytes;
-        ((GENERATIONS + STATES) * self.pinned_bytes + lane) as u64
+        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS);
+        self.pinned_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(lane) as u64
     }
 
     /// Device bytes of a [`Hardware`]: its own, and what nvJPEG may use, estimated as the pixels again for each of two
     /// batches (planes at full size, before they become RGB).
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        let lane = GENERATIONS * self.lane().page_bytes;
-        ((GENERATIONS + STATES) * self.arena_bytes + lane) as u64
+        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS);
+        self.arena_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(lane) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; at least `least` bytes of pixels.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
-        let lane = (GENERATIONS * self.lane().page_bytes) as u64;
+        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS) as u64;
         let arena = bytes.saturating_sub(lane) / (GENERATIONS + STATES) as u64;
         let arena = usize::try_from(arena).unwrap_or(usize::MAX).min(self.arena_bytes) / ALIGN * ALIGN;
         (arena >= least).then_some(Self { arena_bytes: arena, ..self })
@@ -123,7 +123,8 @@ impl HardwareSize {
 
     /// Pages that hold the descriptors of a whole batch.
     fn lane(&self) -> LaneSize {
-        LaneSize { page_bytes: (self.images + 2) * size_of::<DeviceItem>() + 256, pages: GENERATIONS }
+        let items = self.images.saturating_add(2).saturating_mul(size_of::<DeviceItem>());
+        LaneSize { page_bytes: items.saturating_add(256), pages: GENERATIONS }
     }
 }
 
@@ -211,7 +212,7 @@ impl Hardware {
             size,
             current: 0,
             turn: 0,
-            images: Vec::with_capacity(size.images),
+            images: Vec::new(),
             decoded: false,
         };
         hardware.allocate_before();
@@ -222,8 +223,9 @@ impl Hardware {
     fn allocate_before(&self) {
         let Ok(_bound) = self.handle.context().bind() else { return };
         // Square images that fill the arena, with chroma at full size.
-        let side = (self.size.arena_bytes / (self.size.images * PIXEL).max(1)).isqrt().clamp(16, 8192) as i32;
-        let images = self.size.images as i32;
+        let side =
+            (self.size.arena_bytes / self.size.images.saturating_mul(PIXEL).max(1)).isqrt().clamp(16, 8192) as i32;
+        let images = i32::try_from(self.size.images).unwrap_or(i32::MAX);
         for (state, _) in &self.states {
             // SAFETY: handle and state live.
             let status = unsafe {
@@ -274,7 +276,10 @@ impl Hardware {
             return Ok(Staged::Full);
         }
         self.wait_for_generation()?;
-        let copy = &mut self.generations[self.current].pinned.bytes_mut()[file_at..file_at + file.len()];
+        // SAFETY: the host has just seen the end of the launch that last used the generation, and nvJPEG reads the files of
+        // this one only after `decode`, which stages no more.
+        let pinned = unsafe { self.generations[self.current].pinned.bytes_mut() };
+        let copy = &mut pinned[file_at..file_at + file.len()];
         copy.copy_from_slice(file);
         if rows < height {
             let told = height_at.checked_add(2).and_then(|end| copy.get_mut(height_at..end));
@@ -444,7 +449,13 @@ impl Hardware {
                 self.images.clear();
                 return Err(Failure::after(error, &mut self.lane));
             }
-            flights.push_back(self.lane.launch().map_err(Failure::Lost)?);
+            match self.lane.launch() {
+                Ok(ticket) => flights.push_back(ticket),
+                Err(error) => {
+                    self.images.clear();
+                    return Err(Failure::after(error, &mut self.lane));
+                }
+            }
         }
         for ticket in flights {
             self.lane.wait(ticket).map_err(Failure::Lost)?;

@@ -62,13 +62,15 @@ impl HybridSize {
     /// which ink has four where the pixels have three values.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
-        (PAGES * (2 * self.file_bytes + 8 * self.image_bytes / PIXEL + LANE.page_bytes)) as u64
+        let file = self.file_bytes.saturating_mul(2);
+        let coefficients = self.image_bytes.saturating_mul(8) / PIXEL;
+        file.saturating_add(coefficients).saturating_add(LANE.page_bytes).saturating_mul(PAGES) as u64
     }
 
     /// Device bytes of a [`Hybrid`]: pixels for each page, the coefficients of one image and its planes.
     #[must_use]
     pub const fn device_bytes(&self) -> u64 {
-        ((PAGES + 3) * self.image_bytes + PAGES * LANE.page_bytes) as u64
+        self.image_bytes.saturating_mul(PAGES + 3).saturating_add(PAGES * LANE.page_bytes) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; for images of `least` bytes at least.
@@ -226,7 +228,9 @@ impl Hybrid {
             Some(state) => state,
             none => none.insert(State::decoupled(decoder)?),
         };
-        let pixels = DevicePixels { address: page.arena.address(), pitch: held.cols.len() as u32 * PIXEL as u32, held };
+        let pitch = u32::try_from(held.cols.len() * PIXEL)
+            .map_err(|_| Error::new(ErrorKind::Unsupported, format!("lines of {} pixels", held.cols.len())))?;
+        let pixels = DevicePixels { address: page.arena.address(), pitch, held };
         let mut to = nvjpegImage_t::new();
         to.channel[0] = pixels.address as *mut u8;
         to.pitch[0] = pixels.pitch as usize;

@@ -47,8 +47,7 @@ pub enum Failure {
 impl Failure {
     /// Tells the two apart after a call of nvJPEG failed, which it does not, and makes the lane ready for other work.
     pub(super) fn after(error: Error, lane: &mut Lane) -> Self {
-        lane.discard();
-        match lane.stream().sync() {
+        match lane.quiesce() {
             Ok(()) => Self::Images(error),
             Err(lost) => Self::Lost(lost),
         }
