@@ -93,9 +93,11 @@ pub use report::{
 };
 pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
 pub use source::{CacheSpec, Source};
-pub use sys::cuda::{CudaEvent, CudaStream, Devices, Gpu, NvJpeg, devices};
+pub use sys::cuda::{CudaEvent, CudaStream, Gpu};
+pub use sys::devices::{Devices, devices};
 #[cfg(feature = "dlpack")]
 pub use sys::dlpack::{Dlpack, DlpackAbi};
+pub use sys::nvjpeg::NvJpeg;
 pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
 pub use types::{DType, Device, ImageInfo, Layout, VoxelType};

@@ -147,8 +147,8 @@ impl Tensor {
         Some(DevicePtr { address, tensor: PhantomData })
     }
 
-    /// Keeps the memory until `event` has passed, for readers whose stream can't be named. Record the event behind the
-    /// work first; it may be destroyed once this returned. Does nothing in host memory.
+    /// Keeps the memory until `event` has passed, for readers whose stream can't be named. The event may be destroyed once
+    /// this returned. Does nothing in host memory.
     ///
     /// # Errors
     /// `Device` when the event is refused.
@@ -213,8 +213,9 @@ impl Tensor {
     /// [`from_dlpack`](Self::from_dlpack) that also takes memory of a GPU, which the other library fills and reuses in
     /// order of `stream`: the one that its `__dlpack__(stream=…)` was called with.
     ///
-    /// Blocks the thread until `stream` has done what it was given so far. `stream` must live as long as the tensor; when
-    /// the last clone is dropped, it waits for all readers ([`device_ptr`](Self::device_ptr)) before the memory goes back.
+    /// Blocks the thread until `stream` has done what it was given so far. When the last clone is dropped, `stream`, which
+    /// lives as long as the tensor by the promise of who made it, waits for all readers
+    /// ([`device_ptr`](Self::device_ptr)) before the memory goes back.
     ///
     /// # Errors
     /// As `from_dlpack`; `Device` when the GPU is not there or failed.

@@ -34,7 +34,6 @@ const NOT_YET: &[(&str, usize)] = &[
     ("report", 3),
     ("sampler", 3),
     ("source", 15),
-    ("sys", 12),
     ("transform", 3),
 ];
 

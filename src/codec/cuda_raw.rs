@@ -26,7 +26,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     sys::{
-        cuda::{Held, Kernels, Lane, LaneSize, Priority, Ticket},
+        cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
         kernels::{ChannelTable, Pixels, Resampler},
         rows::Rows,
     },
@@ -34,7 +34,7 @@ use crate::{
     types::{DType, Device},
 };
 
-/// Pages of a worker's lane: one is filled while two are on their way.
+/// Pages of a worker's upload: one is filled while two are on their way.
 const PAGES: usize = 3;
 /// Bytes of a page, if rows are not longer: a few hundred CIFAR pictures, several crops of photographs.
 const PAGE_BYTES: usize = 2 << 20;
@@ -65,7 +65,7 @@ impl CudaRaw {
     ) -> Self {
         let device = Device::Cuda(kernels.context().index());
         let class = Class { batch: NonZeroUsize::MIN.saturating_add(PAGES - 1), ..Class::new("cpu", device, workers) };
-        // Some room beside a row, so that a page takes a row whatever else a lane writes there.
+        // Some room beside a row, so that a page takes a row whatever else a upload writes there.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
         Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes }
@@ -102,11 +102,11 @@ impl Decoder for CudaRaw {
     }
 
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
-        let size = LaneSize { page_bytes: self.page_bytes, pages: PAGES };
+        let size = UploadSize { page_bytes: self.page_bytes, pages: PAGES };
         Ok(Box::new(RawWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
             resampler: Resampler::new(),
-            lane: Lane::new(&self.kernels, size, Priority::High, &tables(programs))?,
+            upload: UploadStream::new(&self.kernels, size, Priority::High, &tables(programs))?,
             programs: Arc::clone(programs),
             depth: self.classes[0].batch.get(),
             flights: VecDeque::new(),
@@ -118,7 +118,7 @@ impl Decoder for CudaRaw {
 /// The types of pixels that a field may have.
 const TYPES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
 
-/// The channel tables of all fields for a lane: three for each image field.
+/// The channel tables of all fields for a upload: three for each image field.
 pub(super) fn tables(programs: &[Option<Lowered>]) -> Vec<&ChannelTable> {
     programs.iter().flatten().flat_map(|lowered| TYPES.map(|dtype| lowered.table(dtype))).collect()
 }
@@ -133,7 +133,7 @@ pub(super) fn table_of(programs: &[Option<Lowered>], field: usize, dtype: DType)
 struct RawWorker {
     reader: Reader,
     resampler: Resampler,
-    lane: Lane,
+    upload: UploadStream,
     programs: Arc<[Option<Lowered>]>,
     depth: usize,
     flights: VecDeque<(Ticket, Finished)>,
@@ -151,7 +151,7 @@ impl Worker for RawWorker {
             Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
         };
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
-        let launched = self.lane.launch();
+        let launched = self.upload.launch();
         let transform = start.elapsed().saturating_sub(decode);
         let finished = Finished { decode, transform, ..Finished::new(job, outcomes) };
         match launched {
@@ -166,12 +166,12 @@ impl Worker for RawWorker {
             self.wait();
         }
         while let Some((ticket, _)) = self.flights.front() {
-            let done = self.lane.is_done(*ticket);
+            let done = self.upload.is_done(*ticket);
             if let Ok(false) = done {
                 break;
             }
             let Some((_, mut job)) = self.flights.pop_front() else { break };
-            job.device = self.lane.take_times();
+            job.device = self.upload.take_times();
             finished.push(match done {
                 Ok(_) => job,
                 Err(error) => failed(job, &error),
@@ -192,11 +192,11 @@ impl RawWorker {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
         if self.flights.len() >= self.depth {
             // A failure shows again when the launch is asked about.
-            let _ = self.lane.wait(ticket);
+            let _ = self.upload.wait(ticket);
             return;
         }
         for _ in 0..NAPS {
-            match self.lane.is_done(ticket) {
+            match self.upload.is_done(ticket) {
                 Ok(false) => thread::sleep(NAP),
                 Ok(true) | Err(_) => return,
             }
@@ -217,10 +217,10 @@ impl RawWorker {
             let cols = params.x.reads(spec.width);
             let held = Held { info: pixels.info, rows: params.y.reads(spec.height), cols };
             let len = held.len_bytes();
-            if lowered.has_custom() || len > rows.row_bytes().min(self.lane.most_bytes()) {
+            if lowered.has_custom() || len > rows.row_bytes().min(self.upload.most_bytes()) {
                 let resampler = &mut self.resampler;
                 let table = lowered.table(pixels.info.dtype);
-                self.lane
+                self.upload
                     .put_row(rows, row, |out| {
                         resampler.run(&pixels, &params, table, spec, out)?;
                         lowered.finish(out, item.rng)
@@ -228,7 +228,7 @@ impl RawWorker {
                     .map_err(of_device)?;
             } else {
                 let table = table_of(&self.programs, field, pixels.info.dtype);
-                self.lane
+                self.upload
                     .resample(&held, &params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
                     .map_err(of_device)?;
             }

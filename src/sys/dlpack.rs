@@ -591,7 +591,7 @@ mod tests {
                 |lent| {
                     (lent.shape[0], lent.shape[1], lent.managed.tensor.strides) = (1 << 40, 1 << 19, std::ptr::null())
                 },
-                "more than memory can hold",
+                "number of bytes overflows",
             ),
             (
                 |lent| (lent.shape[0], lent.shape[1], lent.shape[2]) = (0, i64::MAX, i64::MAX),

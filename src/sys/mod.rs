@@ -5,6 +5,7 @@
 //! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
+//! | [`devices`] | never panics: what is missing is told in words |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
 //! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
 //! | `nvtx` | loads the library that a profiler names and calls only what it put into our table |
@@ -15,6 +16,7 @@
 #![allow(unsafe_code)]
 
 pub mod cuda;
+pub mod devices;
 pub mod disk;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;

@@ -6,7 +6,7 @@ use infeed::{
     DType, ImageInfo, Layout, Result, SampleRng, Transform,
     dataset::FieldKind,
     sys::{
-        cuda::{Context, Copies, Held, Kernels, Lane, LaneSize, Meter, Priority},
+        cuda::{Context, Copies, Held, Kernels, Meter, Priority, UploadSize, UploadStream},
         nvjpeg,
         rows::Pool,
     },
@@ -167,14 +167,14 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
     let read: usize = orders.iter().map(|(_, held)| held.len_bytes()).sum();
     let written = row.len_bytes() * count;
     // One page for all: one launch.
-    let size = LaneSize { page_bytes: read + count * (16 + 128) + 4096, pages: 1 };
-    let mut lane = Lane::new(kernels, size, Priority::High, &[lowered.table(DType::U8)])?;
+    let size = UploadSize { page_bytes: read + count * (16 + 128) + 4096, pages: 1 };
+    let mut upload = UploadStream::new(kernels, size, Priority::High, &[lowered.table(DType::U8)])?;
     let pool = Pool::on_device(kernels.context(), 1, written, 1)?;
     let Some(rows) = pool.try_take(*count, row.len_bytes())? else { return Ok(()) };
     let mut filled = false;
     let mut launch = || {
         for (at, (params, held)) in orders.iter().enumerate() {
-            lane.resample(held, params, 0, &row, &rows, at, |page| {
+            upload.resample(held, params, 0, &row, &rows, at, |page| {
                 // The page keeps its bytes from run to run.
                 if !filled {
                     let noise = |i: usize| (i.wrapping_mul(2_654_435_761).wrapping_add(at) >> 7) as u8;
@@ -183,9 +183,9 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
             })?;
         }
         filled = true;
-        let ticket = lane.launch()?;
-        lane.wait(ticket)?;
-        Ok(lane.take_times())
+        let ticket = upload.launch()?;
+        upload.wait(ticket)?;
+        Ok(upload.take_times())
     };
     let (mut times, mut uploads) = (Vec::new(), Vec::new());
     for run in 0..=2 * out.runs() {

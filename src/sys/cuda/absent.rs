@@ -3,10 +3,13 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use super::{CudaEvent, CudaStream, Gpu, MISSING};
+use super::{
+    gpu::{Gpu, MISSING},
+    handles::{CudaEvent, CudaStream},
+};
 use crate::error::{Error, ErrorKind, Result};
 
-pub(super) fn probe() -> Result<Vec<Gpu>, String> {
+pub(crate) fn probe() -> Result<Vec<Gpu>, String> {
     Err(MISSING.into())
 }
 

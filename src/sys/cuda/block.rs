@@ -17,8 +17,8 @@ use std::{
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::{
-    CudaEvent, CudaStream,
     context::{Context, Event, Priority, Stream},
+    handles::{CudaEvent, CudaStream},
 };
 use crate::error::Result;
 
@@ -31,7 +31,7 @@ pub(in crate::sys) struct DeviceBlock {
     stream: Stream,
     /// Recorded on readers' streams, then on `stream`.
     mark: Event,
-    state: Mutex<State>,
+    readers: Mutex<Readers>,
     /// Memory of another library: never freed here.
     foreign: Option<Foreign>,
 }
@@ -45,9 +45,9 @@ struct Foreign {
 }
 
 #[derive(Default)]
-struct State {
-    /// Streams that were given the address.
-    readers: Vec<usize>,
+struct Readers {
+    /// Those that were given the address.
+    streams: Vec<usize>,
     /// `mark` was recorded and not seen passed yet.
     pending: bool,
     /// The stream waits for an event that a reader gave.
@@ -73,8 +73,8 @@ impl DeviceBlock {
             context.check("cuMemAlloc", code)?;
         }
         drop(bound);
-        let state = Mutex::default();
-        let block = Self { context: context.clone(), address, len, stream, mark, state, foreign: None };
+        let readers = Mutex::default();
+        let block = Self { context: context.clone(), address, len, stream, mark, readers, foreign: None };
         // Other streams may use it only once the allocation has happened.
         block.stream.sync()?;
         Ok(block)
@@ -95,8 +95,9 @@ impl DeviceBlock {
         // SAFETY: whoever made the `CudaStream` vouches that it is alive.
         unsafe { mark.record_raw(stream.as_raw().cast()) }?;
         mark.sync()?;
-        let (state, foreign) = (Mutex::default(), Some(Foreign { stream, owner }));
-        Ok(Self { context: context.clone(), address, len, stream: own, mark, state, foreign })
+        let readers = Mutex::default();
+        let foreign = Some(Foreign { stream, owner });
+        Ok(Self { context: context.clone(), address, len, stream: own, mark, readers, foreign })
     }
 
     pub(in crate::sys) fn address(&self) -> CUdeviceptr {
@@ -111,38 +112,38 @@ impl DeviceBlock {
         &self.context
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each section leaves the state whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, Readers> {
+        // Each section leaves them whole.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that `stream` reads the memory from now on.
     pub(in crate::sys) fn read_by(&self, stream: CudaStream) {
-        let mut state = self.state();
+        let mut readers = self.readers();
         let raw = stream.as_raw() as usize;
-        if !state.readers.contains(&raw) {
-            state.readers.push(raw);
+        if !readers.streams.contains(&raw) {
+            readers.streams.push(raw);
         }
     }
 
     /// The memory is in use until `event` has passed, as recorded last.
     pub(in crate::sys) fn release_after(&self, event: CudaEvent) -> Result<()> {
-        let mut state = self.state();
+        let mut readers = self.readers();
         // SAFETY: whoever made the `CudaEvent` vouches for it.
         unsafe { self.stream.wait_raw(event.as_raw().cast()) }?;
-        state.waits = true;
+        readers.waits = true;
         Ok(())
     }
 
     /// No owner is left: marks the end of all readers' work. Does not block.
     pub(in crate::sys) fn retire(&self) {
-        let mut state = self.state();
-        let readers = mem::take(&mut state.readers);
-        if readers.is_empty() && !state.waits {
+        let mut readers = self.readers();
+        let streams = mem::take(&mut readers.streams);
+        if streams.is_empty() && !readers.waits {
             return;
         }
         let end = || -> Result<()> {
-            for reader in &readers {
+            for reader in &streams {
                 // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
                 unsafe { self.mark.record_raw(*reader as CUstream) }?;
                 // A wait keeps the record that it saw, so one event serves all readers.
@@ -156,10 +157,10 @@ impl DeviceBlock {
             }
             Ok(())
         };
-        state.waits = false;
-        state.pending = true;
+        readers.waits = false;
+        readers.pending = true;
         if let Err(error) = end() {
-            state.lost = true;
+            readers.lost = true;
             let what = "a stream that reads a batch is gone; its memory is given up";
             tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
         }
@@ -167,16 +168,16 @@ impl DeviceBlock {
 
     /// Whether the memory may be written again.
     pub(in crate::sys) fn is_free(&self) -> bool {
-        let mut state = self.state();
-        if state.pending && !state.lost && self.mark.is_done().unwrap_or(false) {
-            state.pending = false;
+        let mut readers = self.readers();
+        if readers.pending && !readers.lost && self.mark.is_done().unwrap_or(false) {
+            readers.pending = false;
         }
-        !state.pending
+        !readers.pending
     }
 
     /// Whether nobody will ever know that the memory is free.
     pub(in crate::sys) fn is_lost(&self) -> bool {
-        self.state().lost
+        self.readers().lost
     }
 
     fn holds(&self, at: usize, len: usize) -> bool {

@@ -12,7 +12,7 @@ use std::{
 
 use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUdeviceptr, CUevent, CUstream};
 
-use super::driver::{Driver, driver};
+use super::driver::{Driver, driver, probe};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -60,7 +60,7 @@ impl Context {
         if let Some(context) = open.iter().find(|context| context.index() == index) {
             return Ok(context.clone());
         }
-        let gpus = super::probe().map_err(refused)?;
+        let gpus = probe().map_err(refused)?;
         if index as usize >= gpus.len() {
             let what = format!("no cuda:{index}: this machine has {}", count(gpus.len()));
             return Err(Error::new(ErrorKind::Device, what).hint("`infeed inspect --devices` lists them"));

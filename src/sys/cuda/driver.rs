@@ -14,7 +14,7 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use super::Gpu;
+use super::gpu::Gpu;
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::library::load,
@@ -105,7 +105,7 @@ pub(super) fn driver() -> Result<&'static Driver, String> {
 }
 
 /// At least one GPU, or the reason why there is none.
-pub(super) fn probe() -> Result<Vec<Gpu>, String> {
+pub(crate) fn probe() -> Result<Vec<Gpu>, String> {
     let driver = driver()?;
     let version = driver.number("cuDriverGetVersion", driver.calls.cuDriverGetVersion)?;
     let count = driver.number("cuDeviceGetCount", driver.calls.cuDeviceGetCount)?;

@@ -5,8 +5,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    CudaStream,
     context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
+    handles::CudaStream,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -69,7 +69,7 @@ impl Meter {
     /// # Errors
     /// `Config` when there is less memory than that; `Device` when the GPU failed.
     pub fn time(&mut self, what: Copies, bytes: usize, times: usize) -> Result<Duration> {
-        self.room(what, bytes)?;
+        self.reserve(what, bytes)?;
         self.marks[0].record(self.stream)?;
         self.start(what, bytes, times)?;
         self.marks[1].record(self.stream)?;
@@ -82,13 +82,13 @@ impl Meter {
     /// # Errors
     /// As [`time`](Self::time).
     pub fn start(&mut self, what: Copies, bytes: usize, times: usize) -> Result<()> {
-        self.room(what, bytes)?;
+        self.reserve(what, bytes)?;
         let (calls, raw) = (&self.context.driver().calls, self.stream.raw());
         let [from, to] = [self.memory[0].address(), self.memory[1].address()];
         let host = self.pinned.as_ref().map_or(std::ptr::null(), Pinned::start);
         let _bound = self.context.bind()?;
         for _ in 0..times {
-            // In each: `room` saw that both sides have the bytes; they live until `drop` has waited for the stream.
+            // In each: `reserve` saw that both sides have the bytes; they live until `drop` has waited for the stream.
             let (call, code) = match what {
                 Copies::Up => {
                     // SAFETY: as above; nobody writes the host's bytes.
@@ -126,7 +126,7 @@ impl Meter {
     }
 
     /// Whether so many bytes can be copied; page-locks host memory for them when that is new.
-    fn room(&mut self, what: Copies, bytes: usize) -> Result<()> {
+    fn reserve(&mut self, what: Copies, bytes: usize) -> Result<()> {
         if bytes > self.len {
             return Err(Error::new(ErrorKind::Config, format!("{bytes} bytes where {} were set aside", self.len)));
         }

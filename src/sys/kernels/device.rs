@@ -16,7 +16,10 @@
 
 use std::{ffi::CStr, mem::offset_of};
 
-use super::{Axis, ResampleParams, RowSpec, convert::is_loaded};
+use super::{
+    convert::is_loaded,
+    params::{Axis, ResampleParams, RowSpec},
+};
 use crate::types::{DType, Layout};
 
 /// The kernels, for the driver to compile. Written by `integration/gpu/ptx.py` from `resample.cu`.

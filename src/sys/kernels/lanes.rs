@@ -7,8 +7,8 @@
 //! is compiled for it. What is written by hand (`idct.rs`, `rgb.rs`) has a NEON twin beside the one for AVX2.
 
 use super::{
-    Axis,
     convert::{Load, Store},
+    params::Axis,
     taps::{Taps, build_loop},
 };
 

@@ -14,11 +14,11 @@
 use std::ops::Range;
 
 use super::{
-    Axis, ChannelTable, Level, ResampleParams, Resampler, RowSpec, channel_source,
     convert::{Store, U8, is_stored, with_store},
-    lanes::{self, at_each_level, lanes_of},
-    resample::{check_row, cut_out, fill_row},
-    taps::Taps,
+    lanes::{self, Level, at_each_level, lanes_of},
+    params::{Axis, ChannelTable, ResampleParams, RowSpec, channel_source},
+    resample::{PlaneScratch, Resampler},
+    row::{check_row, cut_out, fill_row},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -91,25 +91,6 @@ fn around(at: u32, times: u32, within: &Range<u32>) -> ([u32; 2], f32) {
     ([clamp(below), clamp(below + 1)], part as f32 / (2 * times) as f32)
 }
 
-/// Scratch memory for planes.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// Vertical taps of each plane.
-    y: [Taps; 3],
-    /// A row of each plane after the vertical pass, for two lines.
-    rows: [[Vec<f32>; 3]; 2],
-    /// Colour at the first plane's width.
-    wide: [[Vec<f32>; 2]; 2],
-}
-
-impl Scratch {
-    pub(super) fn held_bytes(&self) -> usize {
-        let taps = self.y.iter().map(|y| y.weights.capacity() + y.first.capacity() + y.count.capacity());
-        let rows = self.rows.iter().flatten().chain(self.wide.iter().flatten()).map(Vec::capacity);
-        4 * taps.chain(rows).sum::<usize>()
-    }
-}
-
 /// What of a plane the filter looks at.
 struct Part {
     y: Axis,
@@ -170,7 +151,7 @@ impl Resampler {
         out: &mut [S::Raw],
     ) {
         let level = self.level;
-        let Self { x, row: woven, line, planes: Scratch { y, rows, wide }, .. } = self;
+        let Self { x, row: woven, line, planes: PlaneScratch { y, rows, wide }, .. } = self;
         let across = params.x.coarser(src.planes[0].step[1]);
         lanes::build(level, x, &across, row.width, false);
         let columns = &parts[0].cols;
@@ -555,8 +536,9 @@ fn check(
         let cols = if times == 1 { columns.clone() } else { ends[0][0]..ends[1][1] + 1 };
         let rows = y.reads(row.height);
         let within = |need: &Range<u32>, held: &Range<u32>| held.start <= need.start && need.end <= held.end;
-        let end = plane.rows.len().saturating_sub(1) * plane.pitch + plane.cols.len();
-        let held = plane.pitch >= plane.cols.len() && plane.at.saturating_add(end) <= src.data.len();
+        let above = plane.rows.len().saturating_sub(1).saturating_mul(plane.pitch);
+        let end = above.saturating_add(plane.cols.len()).saturating_add(plane.at);
+        let held = plane.pitch >= plane.cols.len() && end <= src.data.len();
         if !held || !within(&rows, &plane.rows) || !within(&cols, &plane.cols) {
             return Err(wrong(format!("rows {rows:?} and columns {cols:?} are read of {plane:?}")));
         }

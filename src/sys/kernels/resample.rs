@@ -1,11 +1,10 @@
 //! From pixels to one row of a batch.
 
-pub use super::lanes::Level;
 use super::{
-    Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source,
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
-    lanes::{self, Move, Plane, Value, lanes_of},
-    planes,
+    lanes::{self, Level, Move, Plane, Value, lanes_of},
+    params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
+    row::{check_row, cut_out, fill_row},
     stream::Stream,
     stretch::{SPARE, Stretch},
     taps::Taps,
@@ -44,7 +43,26 @@ pub struct Resampler {
     /// Finished rows on their way past the caches.
     stage: Vec<u64>,
     /// For planes of brightness and colour.
-    pub(super) planes: planes::Scratch,
+    pub(super) planes: PlaneScratch,
+}
+
+/// Scratch memory for planes.
+#[derive(Debug, Default)]
+pub(super) struct PlaneScratch {
+    /// Vertical taps of each plane.
+    pub(super) y: [Taps; 3],
+    /// A row of each plane after the vertical pass, for two lines.
+    pub(super) rows: [[Vec<f32>; 3]; 2],
+    /// Colour at the first plane's width.
+    pub(super) wide: [[Vec<f32>; 2]; 2],
+}
+
+impl PlaneScratch {
+    pub(super) fn held_bytes(&self) -> usize {
+        let taps = self.y.iter().map(|y| y.weights.capacity() + y.first.capacity() + y.count.capacity());
+        let rows = self.rows.iter().flatten().chain(self.wide.iter().flatten()).map(Vec::capacity);
+        4 * taps.chain(rows).sum::<usize>()
+    }
 }
 
 impl Resampler {
@@ -502,41 +520,6 @@ impl<'a, L: Load> Image<'a, L> {
     }
 }
 
-/// Writes the fill value to some columns of a stored row.
-pub(super) fn fill_row<S: Store>(
-    stored: usize,
-    columns: std::ops::Range<usize>,
-    table: &ChannelTable,
-    row: &RowSpec,
-    out: &mut [S::Raw],
-) {
-    put::<S>(stored, columns, &table.fill, row, out);
-}
-
-pub(super) fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
-    let [top, bottom, left, right] = *cutout;
-    let columns = left.min(row.width) as usize..right.min(row.width) as usize;
-    for stored in top as usize..bottom.min(row.height) as usize {
-        put::<S>(stored, columns.clone(), &table.cutout, row, out);
-    }
-}
-
-fn put<S: Store>(stored: usize, columns: std::ops::Range<usize>, value: &[f32], row: &RowSpec, out: &mut [S::Raw]) {
-    if columns.is_empty() {
-        return;
-    }
-    let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
-    for (c, &value) in value.iter().enumerate() {
-        match row.layout {
-            Layout::Nchw => out[(c * height + stored) * width..][columns.clone()].fill(S::of(value)),
-            Layout::Nhwc => {
-                let out = &mut out[stored * width * channels..][columns.start * channels..columns.end * channels];
-                out.iter_mut().skip(c).step_by(channels).for_each(|v| *v = S::of(value));
-            }
-        }
-    }
-}
-
 /// The facts that the loops rely on. Everything else is bounds-checked.
 fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec, out: &[u8]) -> Result<()> {
     let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
@@ -558,37 +541,6 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     let reads = params.y.reads(row.height);
     if params.y.from < params.y.to && (reads.start < src.rows.start || reads.end > src.rows.end) {
         return wrong(format!("rows {reads:?} are needed and {:?} decoded", src.rows));
-    }
-    Ok(())
-}
-
-/// The facts about the row and the windows.
-pub(super) fn check_row(
-    sizes: [u32; 2],
-    params: &ResampleParams,
-    table: &ChannelTable,
-    row: &RowSpec,
-    out: &[u8],
-) -> Result<()> {
-    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
-    if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
-        return wrong(format!("a row of {} bytes for {row:?}", out.len()));
-    }
-    let tables = [&table.scale, &table.bias, &table.fill, &table.cutout];
-    if tables.iter().any(|t| t.len() != row.channels as usize) {
-        return wrong(format!("a channel table that has not {} channels", row.channels));
-    }
-    for (axis, size, len) in [(&params.y, sizes[0], row.height), (&params.x, sizes[1], row.width)] {
-        let finite = axis.start.is_finite() && axis.step.is_finite();
-        if !finite
-            || axis.step <= 0.0
-            || axis.low >= axis.high
-            || axis.high > size
-            || axis.from > axis.to
-            || axis.to > len
-        {
-            return wrong(format!("{axis:?} for {size} pixels and {len} outputs"));
-        }
     }
     Ok(())
 }

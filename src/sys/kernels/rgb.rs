@@ -4,8 +4,7 @@
 //! repeated. Sums are rounded up and down in turn, as libjpeg does, and the conversion has 16 bits of fraction.
 
 use super::{
-    Level,
-    lanes::at_each_level,
+    lanes::{Level, at_each_level},
     planes::{Plane, Planes},
 };
 

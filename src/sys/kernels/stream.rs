@@ -18,16 +18,16 @@ pub(super) struct Stream<'a> {
     out: &'a mut [u8],
     /// Bytes of `out` that are written; a whole number of lines except before the first one.
     at: usize,
-    /// What was put behind them, less than a line.
+    /// What was put behind them, less than a line, and how much that is.
     rest: Line,
-    kept: usize,
+    rest_len: usize,
     /// Bytes of one store: 64, 32 or 16.
     width: usize,
 }
 
 impl<'a> Stream<'a> {
     pub(super) fn new(level: Level, out: &'a mut [u8]) -> Self {
-        Self { out, at: 0, rest: Line([0; LINE]), kept: 0, width: width_at(level) }
+        Self { out, at: 0, rest: Line([0; LINE]), rest_len: 0, width: width_at(level) }
     }
 
     /// Appends `bytes`; what does not fit is an error of the caller and panics.
@@ -43,29 +43,29 @@ impl<'a> Stream<'a> {
                 return;
             }
         }
-        if self.kept > 0 {
-            let some = (LINE - self.kept).min(bytes.len());
-            self.rest.0[self.kept..self.kept + some].copy_from_slice(&bytes[..some]);
-            self.kept += some;
+        if self.rest_len > 0 {
+            let some = (LINE - self.rest_len).min(bytes.len());
+            self.rest.0[self.rest_len..self.rest_len + some].copy_from_slice(&bytes[..some]);
+            self.rest_len += some;
             bytes = &bytes[some..];
-            if self.kept < LINE {
+            if self.rest_len < LINE {
                 return;
             }
             lines(self.width, &self.rest.0, &mut self.out[self.at..self.at + LINE]);
-            (self.at, self.kept) = (self.at + LINE, 0);
+            (self.at, self.rest_len) = (self.at + LINE, 0);
         }
         let whole = bytes.len() / LINE * LINE;
         let (bytes, rest) = bytes.split_at(whole);
         lines(self.width, bytes, &mut self.out[self.at..self.at + whole]);
         self.at += whole;
         self.rest.0[..rest.len()].copy_from_slice(rest);
-        self.kept = rest.len();
+        self.rest_len = rest.len();
     }
 
     /// Stores what is left.
     pub(super) fn end(self) {
-        self.out[self.at..self.at + self.kept].copy_from_slice(&self.rest.0[..self.kept]);
-        debug_assert_eq!(self.at + self.kept, self.out.len(), "a row is written as a whole");
+        self.out[self.at..self.at + self.rest_len].copy_from_slice(&self.rest.0[..self.rest_len]);
+        debug_assert_eq!(self.at + self.rest_len, self.out.len(), "a row is written as a whole");
     }
 }
 

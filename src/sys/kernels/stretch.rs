@@ -4,8 +4,8 @@
 //! for the two taps that each output has. Sums are those of the general pass, bit by bit.
 
 use super::{
-    Axis, ResampleParams, RowSpec,
     lanes::{self, Level},
+    params::{Axis, ResampleParams, RowSpec},
     taps::Taps,
 };
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Axis;
+use super::params::Axis;
 
 impl Axis {
     /// Source pixels that `len` outputs read. Never empty, so that a decoder always has something to do.

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use multiversion::multiversion;
 
 use super::{
-    Level,
     convert::{Bf16, F16, F32, Load, Store, U8, U16},
+    lanes::Level,
     stream::{Stream, fetch},
 };
 use crate::{
@@ -185,7 +185,7 @@ pub fn write_volume(
     let outputs = [az, ay, ax].iter().try_fold(dtype.size(), |n, axis| n.checked_mul(axis.len));
     let held = |axis: &VolumeAxis| {
         let (reads, begin, len) = (axis.reads(), src.begin[axis.from], src.shape[axis.from]);
-        reads.is_empty() || (reads.start >= begin && reads.end <= begin + len)
+        reads.is_empty() || (reads.start >= begin && reads.end <= begin.saturating_add(len))
     };
     let froms = axes.iter().fold(0, |set, axis| set | 1usize << axis.from.min(3));
     if froms != 7 || outputs != Some(out.len()) || !src.is_sound() {
@@ -240,7 +240,7 @@ pub fn write_volume(
             sink.fill(shown.start);
             let mut x = shown.start;
             while x < shown.end {
-                let n = (shown.end - x).min(sink.room());
+                let n = (shown.end - x).min(sink.free());
                 if runs && src.pitch[along] == size {
                     // The first in memory is the last of a mirrored run.
                     let (piece, at) = src.place(cut, voxel(if reverse { x + n - 1 } else { x }));
@@ -303,7 +303,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Values that fit the block; never 0.
-    fn room(&mut self) -> usize {
+    fn free(&mut self) -> usize {
         if self.filled >= DRAIN {
             self.flush();
         }
@@ -311,7 +311,7 @@ impl<'a> Sink<'a> {
         (BLOCK - self.filled) >> self.size.trailing_zeros()
     }
 
-    /// Room for values, at most [`room`](Self::room).
+    /// Where to put values, at most [`free`](Self::free).
     fn take(&mut self, n: usize) -> &mut [u8] {
         let start = self.filled;
         self.filled += n * self.size;
@@ -321,7 +321,7 @@ impl<'a> Sink<'a> {
     fn fill(&mut self, mut n: usize) {
         let (size, fill) = (self.size, self.fill);
         while n > 0 {
-            let some = n.min(self.room());
+            let some = n.min(self.free());
             self.take(some).chunks_exact_mut(size).for_each(|value| value.copy_from_slice(&fill[..size]));
             n -= some;
         }

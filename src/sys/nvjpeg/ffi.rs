@@ -16,7 +16,7 @@ use nvjpeg_sys::{
     nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-use super::{NvJpeg, result::words};
+use super::{found::NvJpeg, result::words};
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::{cuda::Context, library::load},
@@ -114,7 +114,7 @@ impl Library {
         if interpolates(&self.found) { UPSAMPLING_WITH_INTERPOLATION } else { 0 }
     }
 
-    /// A handle, which whoever asked destroys. The context must be current.
+    /// A handle for the GPU whose context is current, not destroyed by itself.
     pub(super) fn create(&self, backend: nvjpegBackend_t) -> (nvjpegHandle_t, nvjpegStatus_t) {
         let mut handle: nvjpegHandle_t = ptr::null_mut();
         // SAFETY: `handle` outlives the call; null allocators are the library's own.
@@ -124,7 +124,7 @@ impl Library {
         (handle, status)
     }
 
-    /// Whether a decoder can be made: needs a driver that is new enough. The context must be current.
+    /// Whether a decoder can be made on the GPU whose context is current: needs a driver that is new enough.
     fn works(&self) -> Result<(), String> {
         let (handle, status) = self.create(DEFAULT);
         words("nvjpegCreateEx", status).map_err(|why| format!("{}: {why}", self.found.library))?;
@@ -148,13 +148,13 @@ const NAMES: [&str; 4] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11
 /// # Errors
 /// `Device`: there is none, it lacks a function, or the driver is too old for it.
 pub(super) fn library(context: &Context) -> Result<&'static Library> {
-    static KEPT: Mutex<Option<&'static Library>> = Mutex::new(None);
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = *kept {
+    static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = *loaded {
         return Ok(library);
     }
     let _bound = context.bind()?;
-    let path = super::path();
+    let path = path();
     let open = |name: &str| {
         let library = open(name)?;
         library.works().map(|()| library)
@@ -164,7 +164,7 @@ pub(super) fn library(context: &Context) -> Result<&'static Library> {
         None => first(&NAMES, open).map_err(unusable)?,
     };
     let library: &'static Library = Box::leak(Box::new(library));
-    *kept = Some(library);
+    *loaded = Some(library);
     Ok(library)
 }
 
@@ -198,8 +198,18 @@ fn open(name: &str) -> Result<Library, String> {
     Ok(Library { calls: Calls::load(library, &name)?, found: version(library, name)? })
 }
 
+/// The library that the user names.
+fn path() -> Option<String> {
+    std::env::var("INFEED_NVJPEG").ok().filter(|path| !path.is_empty())
+}
+
+/// The library, or the reason why there is none.
+pub(in crate::sys) fn find() -> Result<NvJpeg, String> {
+    find_at(path().as_deref())
+}
+
 /// The version of the library at `path`, else of the first that has one of the usual names.
-pub(super) fn find(path: Option<&str>) -> Result<NvJpeg, String> {
+fn find_at(path: Option<&str>) -> Result<NvJpeg, String> {
     let open = |name: &str| load(&[name]).and_then(|(library, name)| version(library, name));
     // Whoever names a path wants that library or to be told, never another one.
     match path {
@@ -230,13 +240,16 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_a_reason() {
-        assert_eq!(find(Some("/nowhere/libnvjpeg.so")).unwrap_err(), "INFEED_NVJPEG: /nowhere/libnvjpeg.so not found");
+        assert_eq!(
+            find_at(Some("/nowhere/libnvjpeg.so")).unwrap_err(),
+            "INFEED_NVJPEG: /nowhere/libnvjpeg.so not found"
+        );
     }
 
     #[test]
     #[cfg(target_env = "gnu")]
     fn a_library_that_is_no_nvjpeg_is_a_reason() {
-        assert_eq!(find(Some("libc.so.6")).unwrap_err(), "INFEED_NVJPEG: libc.so.6 lacks nvjpegGetProperty");
+        assert_eq!(find_at(Some("libc.so.6")).unwrap_err(), "INFEED_NVJPEG: libc.so.6 lacks nvjpegGetProperty");
         assert_eq!(open("libc.so.6").err(), Some("libc.so.6 lacks nvjpegCreateEx".into()));
     }
 
@@ -265,10 +278,10 @@ mod tests {
     /// With the library of NVIDIA's wheel: it loads on any machine, and refuses to decode where there is no GPU.
     #[test]
     fn the_real_library_has_every_function_and_fails_in_words_without_a_gpu() {
-        let Some(path) = crate::sys::nvjpeg::path() else { return };
+        let Some(path) = path() else { return };
         let library = open(&path).unwrap();
         assert!(library.found.version >= (11, 9, 0), "{:?}", library.found);
-        if crate::sys::cuda::devices().gpus.is_empty() {
+        if crate::sys::cuda::gpus().is_err() {
             let why = library.works().unwrap_err();
             assert!(why.contains("nvjpegCreateEx returned"), "{why}");
         }

@@ -26,13 +26,15 @@ use nvjpeg_sys::{
 
 use super::{
     result::check,
-    safe::{Coded, FORMAT, Failure, Handle, JpegStream, PIXEL, Params, State},
+    safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
     sys::{
-        cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Lane, LaneSize, Pinned, Priority, Ticket},
+        cuda::{
+            Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Ticket, UploadSize, UploadStream,
+        },
         kernels::{ChannelTable, ResampleParams, RowSpec, device::DeviceItem},
         rows::Rows,
     },
@@ -100,31 +102,31 @@ impl HardwareSize {
     /// Page-locked bytes of a [`Hardware`]: its own, and as many that nvJPEG may use for each of two batches.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
-        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS);
-        self.pinned_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(lane) as u64
+        let upload = self.upload().page_bytes.saturating_mul(GENERATIONS);
+        self.pinned_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(upload) as u64
     }
 
     /// Device bytes of a [`Hardware`]: its own, and what nvJPEG may use, estimated as the pixels again for each of two
     /// batches (planes at full size, before they become RGB).
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS);
-        self.arena_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(lane) as u64
+        let upload = self.upload().page_bytes.saturating_mul(GENERATIONS);
+        self.arena_bytes.saturating_mul(GENERATIONS + STATES).saturating_add(upload) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; at least `least` bytes of pixels.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
-        let lane = self.lane().page_bytes.saturating_mul(GENERATIONS) as u64;
-        let arena = bytes.saturating_sub(lane) / (GENERATIONS + STATES) as u64;
+        let upload = self.upload().page_bytes.saturating_mul(GENERATIONS) as u64;
+        let arena = bytes.saturating_sub(upload) / (GENERATIONS + STATES) as u64;
         let arena = usize::try_from(arena).unwrap_or(usize::MAX).min(self.arena_bytes) / ALIGN * ALIGN;
         (arena >= least).then_some(Self { arena_bytes: arena, ..self })
     }
 
     /// Pages that hold the descriptors of a whole batch.
-    fn lane(&self) -> LaneSize {
+    fn upload(&self) -> UploadSize {
         let items = self.images.saturating_add(2).saturating_mul(size_of::<DeviceItem>());
-        LaneSize { page_bytes: items.saturating_add(256), pages: GENERATIONS }
+        UploadSize { page_bytes: items.saturating_add(256), pages: GENERATIONS }
     }
 }
 
@@ -142,12 +144,12 @@ pub enum Staged {
 /// The JPEG engines of a GPU, for one thread.
 pub struct Hardware {
     // Destroyed in this order, after the stream was waited for.
-    states: [(State, Option<Ticket>); STATES],
+    states: [(DecodeState, Option<Ticket>); STATES],
     params: Params,
     stream: JpegStream,
     generations: Vec<Generation>,
     handle: Rc<Handle>,
-    lane: Lane,
+    upload: UploadStream,
     size: HardwareSize,
     /// The generation that is being filled.
     current: usize,
@@ -195,20 +197,20 @@ impl Hardware {
             Ok(handle) => handle,
             Err(reason) => return Ok(Err(reason)),
         };
-        let lane = Lane::new(kernels, size.lane(), Priority::High, tables)?;
+        let upload = UploadStream::new(kernels, size.upload(), Priority::High, tables)?;
         let generation = |_| {
             let arena = DeviceMemory::new(context, size.arena_bytes)?;
             Ok(Generation { arena, pinned: Pinned::new(context, size.pinned_bytes)?, used_by: None })
         };
         let generations = (0..GENERATIONS).map(generation).collect::<Result<Vec<_>>>()?;
-        let states = [(State::batched(&handle)?, None), (State::batched(&handle)?, None)];
+        let states = [(DecodeState::batched(&handle)?, None), (DecodeState::batched(&handle)?, None)];
         let hardware = Self {
             params: Params::new(&handle)?,
             stream: JpegStream::new(&handle)?,
             states,
             generations,
             handle,
-            lane,
+            upload,
             size,
             current: 0,
             turn: 0,
@@ -298,7 +300,7 @@ impl Hardware {
     /// The host sees the end of the launch that last used the generation. See the module.
     fn wait_for_generation(&mut self) -> Result<(), Failure> {
         match self.generations[self.current].used_by.take() {
-            Some(ticket) => self.lane.wait(ticket).map_err(Failure::Lost),
+            Some(ticket) => self.upload.wait(ticket).map_err(Failure::Lost),
             None => Ok(()),
         }
     }
@@ -313,7 +315,7 @@ impl Hardware {
         }
         self.wait_for_generation()?;
         if let Some(ticket) = self.states[self.turn].1.take() {
-            self.lane.wait(ticket).map_err(Failure::Lost)?;
+            self.upload.wait(ticket).map_err(Failure::Lost)?;
         }
         match self.start() {
             Ok(()) => {
@@ -322,7 +324,7 @@ impl Hardware {
             }
             Err(error) => {
                 self.images.clear();
-                Err(Failure::after(error, &mut self.lane))
+                Err(Failure::after(error, &mut self.upload))
             }
         }
     }
@@ -346,10 +348,10 @@ impl Hardware {
             })
             .collect();
         let mut params: Vec<nvjpegDecodeParams_t> = vec![self.params.raw(); images.len()];
-        self.lane.mark_decode(false)?;
+        self.upload.mark_decode(false)?;
         let (handle, calls) = (self.handle.raw(), self.handle.calls());
         let state = self.states[self.turn].0.raw();
-        let stream: cudaStream_t = self.lane.stream().raw().cast();
+        let stream: cudaStream_t = self.upload.stream().raw().cast();
         let _bound = self.handle.context().bind()?;
         // SAFETY: handle and state live, and the state's last decode is done. One thread parses: a full parse was made.
         let status = unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, images.len() as i32, 1, FORMAT) };
@@ -369,7 +371,7 @@ impl Hardware {
             )
         };
         check("nvjpegDecodeBatchedEx", status)?;
-        self.lane.mark_decode(true)
+        self.upload.mark_decode(true)
     }
 
     /// Resamples an image of the batch that was decoded into row `at` of `out`, with the next launch.
@@ -399,7 +401,7 @@ impl Hardware {
             address: self.generations[self.current].arena.address() + image.at as u64,
             pitch: image.width * PIXEL as u32,
         };
-        self.lane.resample_device(&pixels, params, table, row, out, at)
+        self.upload.resample_device(&pixels, params, table, row, out, at)
     }
 
     /// Starts what was given since the last launch, and goes on to the next batch.
@@ -409,7 +411,7 @@ impl Hardware {
     pub fn launch(&mut self) -> Result<Ticket, Failure> {
         self.images.clear();
         self.decoded = false;
-        let ticket = self.lane.launch().map_err(|error| Failure::after(error, &mut self.lane))?;
+        let ticket = self.upload.launch().map_err(|error| Failure::after(error, &mut self.upload))?;
         self.generations[self.current].used_by = Some(ticket);
         self.states[self.turn].1 = Some(ticket);
         self.current = (self.current + 1) % GENERATIONS;
@@ -432,7 +434,7 @@ impl Hardware {
         self.wait_for_generation()?;
         for turn in 0..STATES {
             if let Some(ticket) = self.states[turn].1.take() {
-                self.lane.wait(ticket).map_err(Failure::Lost)?;
+                self.upload.wait(ticket).map_err(Failure::Lost)?;
             }
         }
         let mut flights = VecDeque::with_capacity(STATES);
@@ -442,23 +444,23 @@ impl Hardware {
             if flights.len() == states
                 && let Some(ticket) = flights.pop_front()
             {
-                self.lane.wait(ticket).map_err(Failure::Lost)?;
+                self.upload.wait(ticket).map_err(Failure::Lost)?;
             }
             // Each decode writes the same pixels to the same places, which nobody reads.
             if let Err(error) = self.start() {
                 self.images.clear();
-                return Err(Failure::after(error, &mut self.lane));
+                return Err(Failure::after(error, &mut self.upload));
             }
-            match self.lane.launch() {
+            match self.upload.launch() {
                 Ok(ticket) => flights.push_back(ticket),
                 Err(error) => {
                     self.images.clear();
-                    return Err(Failure::after(error, &mut self.lane));
+                    return Err(Failure::after(error, &mut self.upload));
                 }
             }
         }
         for ticket in flights {
-            self.lane.wait(ticket).map_err(Failure::Lost)?;
+            self.upload.wait(ticket).map_err(Failure::Lost)?;
         }
         let time = begin.elapsed();
         self.images.clear();
@@ -472,7 +474,7 @@ impl Hardware {
     /// # Errors
     /// `Device` when the GPU failed.
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
-        self.lane.is_done(ticket)
+        self.upload.is_done(ticket)
     }
 
     /// Waits for a launch.
@@ -480,12 +482,12 @@ impl Hardware {
     /// # Errors
     /// `Device` when the GPU failed.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
-        self.lane.wait(ticket)
+        self.upload.wait(ticket)
     }
 
     /// Time on the GPU of launches that were found done since the last call.
     pub fn take_times(&mut self) -> DeviceTimes {
-        self.lane.take_times()
+        self.upload.take_times()
     }
 }
 
@@ -509,7 +511,7 @@ fn parse(handle: &Handle, stream: &mut JpegStream, params: &Params, file: &[u8],
 impl Drop for Hardware {
     fn drop(&mut self) {
         // Nothing goes under running work. When the wait fails the GPU is lost, and nothing runs.
-        let _ = self.lane.stream().sync();
+        let _ = self.upload.stream().sync();
     }
 }
 

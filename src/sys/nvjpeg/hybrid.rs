@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file ─ parse ─ host phase (Huffman) ─▶ pinned buffer ─ transfer ─▶ device buffer ─ device phase ─▶ arena ─ resample ─▶ row
-//!                 on this thread: the cost                └──────────────── on the lane's stream ────────────────┘
+//!                 on this thread: the cost                └──────────────── on the upload's stream ────────────────┘
 //! ```
 //!
 //! Two pages take turns: while the GPU works on one, this thread decodes into the other. Only the window that the
@@ -19,13 +19,13 @@ use nvjpeg_sys::{
 use super::{
     ffi::library,
     result::check,
-    safe::{Coded, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, State},
+    safe::{Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
     sys::{
-        cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Lane, LaneSize, Priority, Ticket},
+        cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
         kernels::{ChannelTable, ResampleParams, RowSpec, device::DeviceItem},
         rows::Rows,
     },
@@ -34,7 +34,7 @@ use crate::{
 
 const PAGES: usize = 2;
 /// One image to a launch.
-const LANE: LaneSize = LaneSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES };
+const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES };
 /// Windows begin and end at multiples of this: whole blocks in every usual subsampling.
 const BLOCK: u32 = 16;
 /// Pixels beside the window that interpolated chroma may take a part of.
@@ -64,19 +64,19 @@ impl HybridSize {
     pub const fn host_bytes(&self) -> u64 {
         let file = self.file_bytes.saturating_mul(2);
         let coefficients = self.image_bytes.saturating_mul(8) / PIXEL;
-        file.saturating_add(coefficients).saturating_add(LANE.page_bytes).saturating_mul(PAGES) as u64
+        file.saturating_add(coefficients).saturating_add(UPLOAD.page_bytes).saturating_mul(PAGES) as u64
     }
 
     /// Device bytes of a [`Hybrid`]: pixels for each page, the coefficients of one image and its planes.
     #[must_use]
     pub const fn device_bytes(&self) -> u64 {
-        self.image_bytes.saturating_mul(PAGES + 3).saturating_add(PAGES * LANE.page_bytes) as u64
+        self.image_bytes.saturating_mul(PAGES + 3).saturating_add(PAGES * UPLOAD.page_bytes) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; for images of `least` bytes at least.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
-        let image = bytes.saturating_sub((PAGES * LANE.page_bytes) as u64) / (PAGES as u64 + 3);
+        let image = bytes.saturating_sub((PAGES * UPLOAD.page_bytes) as u64) / (PAGES as u64 + 3);
         let image = usize::try_from(image).unwrap_or(usize::MAX).min(self.image_bytes);
         (image >= least).then_some(Self { image_bytes: image, ..self })
     }
@@ -91,14 +91,14 @@ pub struct Hybrid {
     /// Huffman on the CPU; Huffman on the GPU, which pays for large sequential images. Made when first needed.
     decoders: [Option<Decoder>; 2],
     handle: Rc<Handle>,
-    lane: Lane,
+    upload: UploadStream,
     size: HybridSize,
     current: usize,
 }
 
 struct Page {
     /// One for each decoder, made when first needed: it takes a good part of a second.
-    states: [Option<State>; 2],
+    states: [Option<DecodeState>; 2],
     pinned: PinnedBuffer,
     stream: JpegStream,
     arena: DeviceMemory,
@@ -115,7 +115,7 @@ impl Hybrid {
     pub fn open(kernels: &Arc<Kernels>, size: HybridSize, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         let handle = Handle::new(context, DEFAULT)?.map_err(|why| Error::new(ErrorKind::Device, why))?;
-        let lane = Lane::new(kernels, LANE, Priority::High, tables)?;
+        let upload = UploadStream::new(kernels, UPLOAD, Priority::High, tables)?;
         let page = || {
             Ok(Page {
                 states: [None, None],
@@ -129,7 +129,7 @@ impl Hybrid {
         let pages = [page()?, page()?];
         let (device, mut params) = (DeviceBuffer::new(&handle)?, Params::new(&handle)?);
         params.allow_ink()?;
-        Ok(Self { pages, device, params, decoders: [None, None], handle, lane, size, current: 0 })
+        Ok(Self { pages, device, params, decoders: [None, None], handle, upload, size, current: 0 })
     }
 
     /// Decodes the part of an image that `params` reads and resamples it into row `at` of `out`. `on_gpu`: the Huffman
@@ -153,11 +153,11 @@ impl Hybrid {
     ) -> Result<Ticket, Failure> {
         let page = &mut self.pages[self.current];
         if let Some(ticket) = page.used_by.take() {
-            self.lane.wait(ticket).map_err(Failure::Lost)?;
+            self.upload.wait(ticket).map_err(Failure::Lost)?;
         }
         let started = self.start(image, on_gpu, params, row).and_then(|pixels| {
-            self.lane.resample_device(&pixels, params, table, row, out, at)?;
-            self.lane.launch()
+            self.upload.resample_device(&pixels, params, table, row, out, at)?;
+            self.upload.launch()
         });
         match started {
             Ok(ticket) => {
@@ -165,7 +165,7 @@ impl Hybrid {
                 self.current = (self.current + 1) % PAGES;
                 Ok(ticket)
             }
-            Err(error) => Err(Failure::after(error, &mut self.lane)),
+            Err(error) => Err(Failure::after(error, &mut self.upload)),
         }
     }
 
@@ -226,7 +226,7 @@ impl Hybrid {
         let page = &mut self.pages[self.current];
         let state = match &mut page.states[which] {
             Some(state) => state,
-            none => none.insert(State::decoupled(decoder)?),
+            none => none.insert(DecodeState::decoupled(decoder)?),
         };
         let pitch = u32::try_from(held.cols.len() * PIXEL)
             .map_err(|_| Error::new(ErrorKind::Unsupported, format!("lines of {} pixels", held.cols.len())))?;
@@ -236,7 +236,7 @@ impl Hybrid {
         to.pitch[0] = pixels.pitch as usize;
 
         let (calls, handle, decoder, state) = (self.handle.calls(), self.handle.raw(), decoder.raw(), state.raw());
-        let (jpeg, stream): (_, cudaStream_t) = (page.stream.raw(), self.lane.stream().raw().cast());
+        let (jpeg, stream): (_, cudaStream_t) = (page.stream.raw(), self.upload.stream().raw().cast());
         // SAFETY: state and buffer live. The page's last launch is done, so no transfer reads the buffer.
         let status = unsafe { (calls.nvjpegStateAttachPinnedBuffer)(state, page.pinned.raw()) };
         check("nvjpegStateAttachPinnedBuffer", status)?;
@@ -246,7 +246,7 @@ impl Hybrid {
         // SAFETY: state and buffer live. Both pages use it, in the order of the one stream.
         let status = unsafe { (calls.nvjpegStateAttachDeviceBuffer)(state, self.device.raw()) };
         check("nvjpegStateAttachDeviceBuffer", status)?;
-        self.lane.mark_decode(false)?;
+        self.upload.mark_decode(false)?;
         // SAFETY: all live; the page stays as it is until the launch is done.
         let status = unsafe { (calls.nvjpegDecodeJpegTransferToDevice)(handle, decoder, state, jpeg, stream) };
         check("nvjpegDecodeJpegTransferToDevice", status)?;
@@ -254,7 +254,7 @@ impl Hybrid {
         // launch is done.
         let status = unsafe { (calls.nvjpegDecodeJpegDevice)(handle, decoder, state, &raw mut to, stream) };
         check("nvjpegDecodeJpegDevice", status)?;
-        self.lane.mark_decode(true)?;
+        self.upload.mark_decode(true)?;
         Ok(pixels)
     }
 
@@ -263,7 +263,7 @@ impl Hybrid {
     /// # Errors
     /// `Device` when the GPU failed.
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
-        self.lane.is_done(ticket)
+        self.upload.is_done(ticket)
     }
 
     /// Waits for a launch.
@@ -271,12 +271,12 @@ impl Hybrid {
     /// # Errors
     /// `Device` when the GPU failed.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
-        self.lane.wait(ticket)
+        self.upload.wait(ticket)
     }
 
     /// Time on the GPU of launches that were found done since the last call.
     pub fn take_times(&mut self) -> DeviceTimes {
-        self.lane.take_times()
+        self.upload.take_times()
     }
 }
 
@@ -290,7 +290,7 @@ fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
 impl Drop for Hybrid {
     fn drop(&mut self) {
         // Nothing goes under running work. When the wait fails the GPU is lost, and nothing runs.
-        let _ = self.lane.stream().sync();
+        let _ = self.upload.stream().sync();
     }
 }
 

@@ -6,6 +6,7 @@
 //! safe.rs      owned handles, states, streams, parameters, buffers
 //! result.rs    statuses as errors
 //! ffi.rs       the functions, loaded by name and compared with the header
+//! found.rs     what is told of the library
 //! ```
 //!
 //! What a newcomer would get wrong:
@@ -17,6 +18,7 @@
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod ffi;
+mod found;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod hardware;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -26,28 +28,14 @@ mod result;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod safe;
 
-use super::cuda::NvJpeg;
-
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use ffi::find;
+pub use found::NvJpeg;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(super) use found::find;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hardware::{Engines, Hardware, HardwareSize, Staged, engines};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hybrid::{Hybrid, HybridSize, usable};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use safe::{Coded, Failure};
-
-/// The library that the user names.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-fn path() -> Option<String> {
-    std::env::var("INFEED_NVJPEG").ok().filter(|path| !path.is_empty())
-}
-
-/// The library, or the reason why there is none.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) fn find() -> Result<NvJpeg, String> {
-    ffi::find(path().as_deref())
-}
-
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) fn find() -> Result<NvJpeg, String> {
-    Err(super::cuda::MISSING.into())
-}

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::cuda::{Context, Lane},
+    sys::cuda::{Context, UploadStream},
 };
 
 /// What all pixels are decoded to: red, green and blue beside each other, gray repeated.
@@ -45,9 +45,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Tells the two apart after a call of nvJPEG failed, which it does not, and makes the lane ready for other work.
-    pub(super) fn after(error: Error, lane: &mut Lane) -> Self {
-        match lane.quiesce() {
+    /// Tells the two apart after a call of nvJPEG failed, which it does not, and makes the upload ready for other work.
+    pub(super) fn after(error: Error, upload: &mut UploadStream) -> Self {
+        match upload.quiesce() {
             Ok(()) => Self::Images(error),
             Err(lost) => Self::Lost(lost),
         }
@@ -121,7 +121,7 @@ macro_rules! owned {
 
 owned! {
     /// What a decode keeps: one decode at a time.
-    State: nvjpegJpegState_t, ends by nvjpegJpegStateDestroy;
+    DecodeState: nvjpegJpegState_t, ends by nvjpegJpegStateDestroy;
     /// A parsed bitstream.
     JpegStream: nvjpegJpegStream_t, ends by nvjpegJpegStreamDestroy;
     /// How to decode.
@@ -134,7 +134,7 @@ owned! {
     DeviceBuffer: nvjpegBufferDevice_t, ends by nvjpegBufferDeviceDestroy;
 }
 
-impl State {
+impl DecodeState {
     /// For batches.
     pub(super) fn batched(handle: &Rc<Handle>) -> Result<Self> {
         let _bound = handle.context.bind()?;

@@ -1,4 +1,4 @@
-//! One thread's way to the device: a stream, and pages of pinned memory with as much device memory behind each.
+//! What one thread gives to a GPU: a stream, and pages of pinned memory with as much device memory behind each.
 //!
 //! ```text
 //! resample(pixels) ─▶ page: pixels → │ descriptors │            ← finished rows │
@@ -6,12 +6,12 @@
 //!                                            └▶ page (device) ─▶ one kernel for each group of like images ─▶ rows
 //! ```
 //!
-//! A lane is safe to use: what a kernel reads and writes stays alive until its event has passed, windows are checked
+//! It is safe to use: what a kernel reads and writes stays alive until its event has passed, windows are checked
 //! against what was uploaded before the launch, and rows can't be frozen, copied or cleared before the host has seen the
 //! end of what writes them. What a newcomer would get wrong:
 //!
 //! 1. A page is written again only after the *host* has seen the event of the launch that used it.
-//! 2. Rows are full when the host has seen the launch's end, by [`Lane::wait`] or [`Lane::is_done`], and not before: a
+//! 2. Rows are full when the host has seen the launch's end, by [`UploadStream::wait`] or [`UploadStream::is_done`], and not before: a
 //!    [`Writing`] refuses whoever hands them on earlier.
 //! 3. One upload for many small images: a copy costs microseconds however small it is.
 
@@ -27,9 +27,12 @@ use std::{
     time::Duration,
 };
 
-use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUmodule};
+use cudarc::driver::sys::CUdeviceptr;
 
-use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
+use super::{
+    context::{DeviceMemory, Event, Pinned, Priority, Stream},
+    kernels::Kernels,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
@@ -42,72 +45,6 @@ use crate::{
     },
     types::{DType, ImageInfo},
 };
-
-/// infeed's kernels on one GPU. Loading compiles them for it once (the driver keeps the result on disk).
-pub struct Kernels {
-    context: Context,
-    module: CUmodule,
-    resample: Vec<(DType, DType, CUfunction)>,
-}
-
-// SAFETY: modules and functions belong to the context; any thread may launch them.
-unsafe impl Send for Kernels {}
-// SAFETY: as above.
-unsafe impl Sync for Kernels {}
-
-impl Kernels {
-    /// # Errors
-    /// `Device`: the driver is too old for the kernels, or the GPU is (compute capability below 7.0).
-    pub fn load(context: &Context) -> Result<Arc<Self>> {
-        let bound = context.bind()?;
-        let source = std::ffi::CString::new(device::PTX)
-            .map_err(|e| Error::new(ErrorKind::Internal, "the kernels are no text").with_source(e))?;
-        let mut module: CUmodule = ptr::null_mut();
-        // SAFETY: `module` outlives the call; the source ends with a zero.
-        let code = unsafe { (context.driver().calls.cuModuleLoadData)(&raw mut module, source.as_ptr().cast()) };
-        context.check("cuModuleLoadData", code)?;
-        // From here on dropping unloads the module.
-        let mut kernels = Self { context: context.clone(), module, resample: Vec::new() };
-        for src in [DType::U8, DType::U16, DType::F32] {
-            for dst in [DType::U8, DType::F16, DType::Bf16, DType::F32] {
-                let Some(name) = device::kernel_name(src, dst) else { continue };
-                let mut function: CUfunction = ptr::null_mut();
-                // SAFETY: `function` outlives the call; the module is loaded; the name ends with a zero.
-                let code = unsafe {
-                    (context.driver().calls.cuModuleGetFunction)(&raw mut function, kernels.module, name.as_ptr())
-                };
-                context.check("cuModuleGetFunction", code)?;
-                kernels.resample.push((src, dst, function));
-            }
-        }
-        drop(bound);
-        Ok(Arc::new(kernels))
-    }
-
-    /// The GPU they are on.
-    #[must_use]
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
-    fn resample(&self, src: DType, dst: DType) -> Option<CUfunction> {
-        self.resample.iter().find(|(a, b, _)| (*a, *b) == (src, dst)).map(|found| found.2)
-    }
-}
-
-impl Drop for Kernels {
-    fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else { return };
-        // SAFETY: loaded in `load`, unloaded once; lanes hold the kernels until their streams are idle.
-        let _ = unsafe { (self.context.driver().calls.cuModuleUnload)(self.module) };
-    }
-}
-
-impl fmt::Debug for Kernels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernels on {:?}", self.context)
-    }
-}
 
 /// The part of an image that is held: what a resample reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +66,7 @@ impl Held {
     }
 }
 
-/// Pixels in device memory that outlive the lane's work on them.
+/// Pixels in device memory that outlive the stream's work on them.
 #[derive(Clone, Debug)]
 pub(in crate::sys) struct DevicePixels {
     pub(in crate::sys) held: Held,
@@ -138,21 +75,21 @@ pub(in crate::sys) struct DevicePixels {
     pub(in crate::sys) pitch: u32,
 }
 
-/// How much staging memory a lane has: `pages * page_bytes` pinned, and the same on the device.
+/// How much staging memory an upload stream has: `pages * page_bytes` pinned, and the same on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneSize {
+pub struct UploadSize {
     /// Bytes of a page; a finished row and its neighbours in a job must fit.
     pub page_bytes: usize,
     /// Pages: one is filled while the others are copied.
     pub pages: usize,
 }
 
-/// Names a launch of a lane.
+/// Names a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 /// See the module.
-pub struct Lane {
+pub struct UploadStream {
     // Dropped in this order, after the stream was waited for.
     kernels: Arc<Kernels>,
     stream: Stream,
@@ -219,13 +156,13 @@ const MOST_ITEMS: usize = 65_535;
 /// Pixels and descriptors start at multiples of this.
 const ALIGN: usize = 16;
 
-impl Lane {
-    /// A lane with these channel tables, which are named by their index. The GPU's context stays current on this
-    /// thread, which is the lane's.
+impl UploadStream {
+    /// One with these channel tables, which are named by their index. The GPU's context stays current on this thread,
+    /// which is the stream's own.
     ///
     /// # Errors
     /// `OutOfMemory` and `Device` as CUDA says.
-    pub fn new(kernels: &Arc<Kernels>, size: LaneSize, priority: Priority, tables: &[&ChannelTable]) -> Result<Self> {
+    pub fn new(kernels: &Arc<Kernels>, size: UploadSize, priority: Priority, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         context.bind()?.keep();
         let stream = Stream::new(context, priority)?;
@@ -251,7 +188,7 @@ impl Lane {
                 Ok(Page { pinned, device, front: 0, back: 0, used_by: None })
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut lane = Self {
+        let mut upload = Self {
             kernels: Arc::clone(kernels),
             stream,
             tables: memory,
@@ -272,13 +209,13 @@ impl Lane {
         };
         if !bytes.is_empty() {
             // SAFETY: no copy was started yet.
-            let pinned = unsafe { lane.pages[0].pinned.bytes_mut() };
+            let pinned = unsafe { upload.pages[0].pinned.bytes_mut() };
             pinned[..bytes.len()].copy_from_slice(bytes);
-            let (to, from) = (lane.tables.address(), lane.pages[0].pinned.start());
-            lane.copy_up(to, from, bytes.len())?;
-            lane.stream.sync()?;
+            let (to, from) = (upload.tables.address(), upload.pages[0].pinned.start());
+            upload.copy_up(to, from, bytes.len())?;
+            upload.stream.sync()?;
         }
-        Ok(lane)
+        Ok(upload)
     }
 
     /// The most bytes that one image may have to be uploaded.
@@ -307,7 +244,7 @@ impl Lane {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
         let len = held.len_bytes();
-        self.make_room(len.saturating_add(size_of::<DeviceItem>()), 0)?;
+        self.reserve(len.saturating_add(size_of::<DeviceItem>()), 0)?;
         let page = &self.pages[self.current];
         let size = held.info.dtype.size();
         let address = page.device.address() + page.front as u64;
@@ -317,7 +254,7 @@ impl Lane {
             .map_err(|_| Error::new(ErrorKind::Internal, format!("lines of {} pixels", held.cols.len())))?;
         self.add(&DevicePixels { held: held.clone(), address, pitch }, params, table, row, out, at)?;
         let page = &mut self.pages[self.current];
-        // SAFETY: `make_room` has waited for the launch that last used the page.
+        // SAFETY: `reserve` has waited for the launch that last used the page.
         let pinned = unsafe { page.pinned.bytes_mut() };
         fill(&mut pinned[page.front..page.front + len]);
         page.front = (page.front + len).next_multiple_of(ALIGN);
@@ -334,7 +271,7 @@ impl Lane {
         out: &Rows,
         at: usize,
     ) -> Result<()> {
-        self.make_room(size_of::<DeviceItem>(), 0)?;
+        self.reserve(size_of::<DeviceItem>(), 0)?;
         self.add(pixels, params, table, row, out, at)
     }
 
@@ -349,10 +286,10 @@ impl Lane {
     pub fn put_row(&mut self, out: &Rows, at: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         let len = out.row_bytes();
         let to = out.on_device(at).ok_or_else(in_host_memory)?;
-        self.make_room(0, len)?;
+        self.reserve(0, len)?;
         let from = self.pages[self.current].back_start(len);
         let page = &mut self.pages[self.current];
-        // SAFETY: `make_room` has waited for the launch that last used the page.
+        // SAFETY: `reserve` has waited for the launch that last used the page.
         let pinned = unsafe { page.pinned.bytes_mut() };
         fill(&mut pinned[from..from + len])?;
         page.back = page.pinned.len() - from;
@@ -365,7 +302,7 @@ impl Lane {
         &self.stream
     }
 
-    /// Whoever decodes on the lane's stream marks the begin (`false`) and the end (`true`), for the times.
+    /// Whoever decodes on the stream marks the begin (`false`) and the end (`true`), for the times.
     pub(in crate::sys) fn mark_decode(&mut self, end: bool) -> Result<()> {
         if !end {
             let events = [self.event()?, self.event()?];
@@ -380,7 +317,7 @@ impl Lane {
     /// Starts everything since the last launch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed: then nothing that was given to the lane since may be used, and each later launch
+    /// `Device` when the GPU failed: then nothing that was given to it since may be used, and each later launch
     /// fails with the same error.
     pub fn launch(&mut self) -> Result<Ticket> {
         if let Some((error, _)) = &self.broken {
@@ -468,7 +405,7 @@ impl Lane {
         mem::take(&mut self.times)
     }
 
-    /// Forgets what was given to the lane since the last launch.
+    /// Forgets what was given to it since the last launch.
     pub fn discard(&mut self) {
         self.groups.clear();
         self.copies.clear();
@@ -535,7 +472,7 @@ impl Lane {
     }
 
     /// Makes the current page hold this much more in front and at the back, launching what is there if need be.
-    fn make_room(&mut self, front: usize, back: usize) -> Result<()> {
+    fn reserve(&mut self, front: usize, back: usize) -> Result<()> {
         let descriptors = self.descriptors();
         let waiting = self.groups.iter().map(|group| group.items.len()).max().unwrap_or(0);
         let page = self.page()?;
@@ -663,16 +600,16 @@ fn in_host_memory() -> Error {
     Error::new(ErrorKind::Internal, "a decoder for a GPU was given rows in host memory")
 }
 
-impl Drop for Lane {
+impl Drop for UploadStream {
     fn drop(&mut self) {
         // Memory under running work must not go. When the wait fails the GPU is lost, and nothing runs.
         let _ = self.stream.sync();
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for UploadStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pages = self.pages.len();
-        write!(f, "Lane({pages} pages of {} bytes on {:?})", self.page_bytes, self.kernels.context())
+        write!(f, "UploadStream({pages} pages of {} bytes on {:?})", self.page_bytes, self.kernels.context())
     }
 }

@@ -1,0 +1,40 @@
+//! What is told of a GPU.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Why a build without the probe finds nothing.
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(super) const MISSING: &str = if cfg!(target_os = "linux") {
+    "this infeed was built without the feature `cuda`"
+} else {
+    "infeed uses GPUs on Linux only"
+};
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Gpu {
+    /// The number in `cuda:0`.
+    pub index: u32,
+    /// The maker's name for it.
+    pub name: String,
+    /// Memory it has, used or not.
+    pub memory_bytes: u64,
+    /// Compute capability, major and minor.
+    pub compute: (u32, u32),
+    /// Newest CUDA version that the driver knows, major and minor.
+    pub driver: (u32, u32),
+    /// Its place, as `0000:1b:00.0`, by which other tools know it: `CUDA_VISIBLE_DEVICES` changes `index`, not this.
+    pub pci_bus_id: Option<String>,
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, name, memory_bytes, compute, driver, .. } = self;
+        let gib = *memory_bytes as f64 / f64::from(1 << 30);
+        let ((major, minor), (cuda, point)) = (compute, driver);
+        write!(f, "cuda:{index}: {name}, {gib:.1} GiB, compute {major}.{minor}, driver for CUDA {cuda}.{point}")
+    }
+}

@@ -1,0 +1,61 @@
+//! Streams and events of other libraries, whose makers vouch for them.
+
+use std::ffi::c_void;
+
+/// A `CUstream` (the runtime's `cudaStream_t` is the same thing): the queue of work that reads a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaStream(usize);
+
+impl CudaStream {
+    /// The legacy default stream of the tensor's device.
+    pub const DEFAULT: Self = Self(0);
+
+    /// The default stream of the calling thread, in programs that use one for each thread.
+    ///
+    /// # Safety
+    /// The handle names another stream on each thread: what is said with it of a tensor is true only if that tensor's
+    /// last clone is dropped on the thread that reads it.
+    #[must_use]
+    pub const unsafe fn per_thread() -> Self {
+        Self(2)
+    }
+
+    /// A stream of some framework.
+    ///
+    /// # Safety
+    /// - `stream` is null, or a stream of the device on which it will be used.
+    /// - It lives until every tensor whose address was asked for with it, or that was lent or taken with it, has been
+    ///   dropped.
+    #[must_use]
+    pub unsafe fn from_raw(stream: *mut c_void) -> Self {
+        Self(stream as usize)
+    }
+
+    /// The handle.
+    #[must_use]
+    pub const fn as_raw(self) -> *mut c_void {
+        self.0 as *mut c_void
+    }
+}
+
+/// A `CUevent` that was recorded behind the work that reads a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaEvent(usize);
+
+impl CudaEvent {
+    /// An event of some framework.
+    ///
+    /// # Safety
+    /// - `event` is an event of the device on which it will be used, and lives as long as this value is used.
+    /// - It was recorded behind all work that reads the tensors which it is given to.
+    #[must_use]
+    pub unsafe fn from_raw(event: *mut c_void) -> Self {
+        Self(event as usize)
+    }
+
+    /// The handle.
+    #[must_use]
+    pub const fn as_raw(self) -> *mut c_void {
+        self.0 as *mut c_void
+    }
+}

@@ -1,0 +1,120 @@
+//! What this machine offers for decoding on a GPU, and why it offers no more.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    cuda::{self, Gpu},
+    nvjpeg::{self, NvJpeg},
+};
+
+/// What this machine offers for decoding on a GPU. `Display` prints a few plain lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Devices {
+    /// In the driver's order, which is that of `cuda:0`, `cuda:1`, ….
+    pub gpus: Vec<Gpu>,
+    /// Why `gpus` is empty; empty itself when it is not.
+    pub note: String,
+    /// NVIDIA's JPEG decoder, if it can be loaded.
+    pub nvjpeg: Option<NvJpeg>,
+    /// Why `nvjpeg` is `None`; empty when it is not.
+    pub nvjpeg_note: String,
+}
+
+/// Asks the driver for GPUs and looks for nvJPEG.
+///
+/// Works on any machine and never panics: what is missing is told in the notes. The first call may take a second where
+/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path) or else by its usual names.
+#[must_use]
+pub fn devices() -> Devices {
+    let (gpus, note) = match cuda::gpus() {
+        Ok(gpus) => (gpus, String::new()),
+        Err(reason) => (Vec::new(), reason),
+    };
+    let (nvjpeg, nvjpeg_note) = match nvjpeg::find() {
+        Ok(found) => (Some(found), String::new()),
+        Err(reason) => (None, reason),
+    };
+    Devices { gpus, note, nvjpeg, nvjpeg_note }
+}
+
+impl fmt::Display for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.gpus.is_empty() {
+            write!(f, "no GPU: {}", self.note)?;
+        }
+        for (i, gpu) in self.gpus.iter().enumerate() {
+            write!(f, "{}{gpu}", if i > 0 { "\n" } else { "" })?;
+        }
+        match &self.nvjpeg {
+            Some(nvjpeg) => write!(f, "\n{nvjpeg}"),
+            // Without a GPU nobody misses it.
+            None if self.gpus.is_empty() => Ok(()),
+            None => write!(f, "\nno nvJPEG: {}", self.nvjpeg_note),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_never_panics_and_always_gives_gpus_or_a_reason() {
+        let devices = devices();
+        assert_eq!(devices.gpus.is_empty(), !devices.note.is_empty(), "{devices:?}");
+        assert_eq!(devices.nvjpeg.is_none(), !devices.nvjpeg_note.is_empty(), "{devices:?}");
+        assert!(!devices.to_string().is_empty());
+    }
+
+    #[test]
+    fn a_machine_is_told_in_plain_lines() {
+        let none = Devices { note: "libcuda.so.1 not found (no NVIDIA driver)".into(), ..Devices::default() };
+        assert_eq!(none.to_string(), "no GPU: libcuda.so.1 not found (no NVIDIA driver)");
+        let (name, pci_bus_id) = ("NVIDIA H200".into(), Some("0000:1b:00.0".into()));
+        let gpu = Gpu { index: 0, name, memory_bytes: 139 << 30, compute: (9, 0), driver: (13, 0), pci_bus_id };
+        let one = Devices { gpus: vec![gpu], nvjpeg_note: "libnvjpeg.so.13 not found".into(), ..Devices::default() };
+        assert_eq!(
+            one.to_string(),
+            "cuda:0: NVIDIA H200, 139.0 GiB, compute 9.0, driver for CUDA 13.0\nno nvJPEG: libnvjpeg.so.13 not found"
+        );
+        let nvjpeg = NvJpeg { version: (13, 0, 0), library: "libnvjpeg.so.13".into() };
+        let both = Devices { nvjpeg: Some(nvjpeg), nvjpeg_note: String::new(), ..one };
+        assert!(both.to_string().ends_with("\nnvJPEG 13.0.0 (libnvjpeg.so.13)"));
+    }
+
+    /// A binary that names a GPU library in its header does not even start where that is missing.
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
+    fn this_binary_starts_without_gpu_libraries() {
+        let needed = needed(&std::fs::read("/proc/self/exe").unwrap());
+        assert!(needed.iter().any(|name| name.starts_with("libc.so")), "the test can't read ELF: {needed:?}");
+        let gpu = |name: &&String| ["cuda", "nvjpeg", "nvrtc"].iter().any(|part| name.contains(part));
+        assert_eq!(needed.iter().find(gpu), None);
+    }
+
+    /// The DT_NEEDED entries of a 64-bit ELF file.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
+    fn needed(elf: &[u8]) -> Vec<String> {
+        let u16_at = |at: usize| u16::from_le_bytes(elf[at..at + 2].try_into().unwrap()) as usize;
+        let u32_at = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap());
+        let u64_at = |at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap()) as usize;
+        // Program headers: type, flags, offset, virtual address, physical address, size in the file, ….
+        let headers: Vec<usize> = (0..u16_at(0x38)).map(|i| u64_at(0x20) + i * u16_at(0x36)).collect();
+        let dynamic = headers.iter().find(|&&h| u32_at(h) == 2).expect("a dynamic binary");
+        let entries: Vec<(usize, usize)> = (u64_at(dynamic + 8)..u64_at(dynamic + 8) + u64_at(dynamic + 32))
+            .step_by(16)
+            .map(|at| (u64_at(at), u64_at(at + 8)))
+            .take_while(|&(tag, _)| tag != 0)
+            .collect();
+        let names = entries.iter().find(|(tag, _)| *tag == 5).expect("a string table").1;
+        let load =
+            |h: &&usize| u32_at(**h) == 1 && (u64_at(**h + 16)..u64_at(**h + 16) + u64_at(**h + 32)).contains(&names);
+        let segment = headers.iter().find(load).expect("the string table is loaded");
+        let names = names - u64_at(segment + 16) + u64_at(segment + 8);
+        let text = |at: usize| elf[names + at..].iter().take_while(|&&b| b != 0).map(|&b| char::from(b)).collect();
+        entries.iter().filter(|(tag, _)| *tag == 1).map(|&(_, at)| text(at)).collect()
+    }
+}

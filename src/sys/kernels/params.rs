@@ -1,0 +1,115 @@
+//! What a resample is told: windows, arithmetic, and the shapes of what goes in and comes out.
+
+use std::ops::Range;
+
+use crate::types::{DType, ImageInfo, Layout};
+
+/// How one axis of the output is made from one axis of the source. All numbers are source pixels unless named otherwise.
+///
+/// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. The
+/// triangle filter reaches `max(step, 1)` to both sides of the centre, cut at `low..high` and renormalised.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    /// Where output 0 begins.
+    pub start: f32,
+    /// Source pixels for one output pixel; above 0. 1 with a whole `start` is a plain copy.
+    pub step: f32,
+    /// First source pixel that may be read.
+    pub low: u32,
+    /// End of the source pixels that may be read; above `low`.
+    pub high: u32,
+    /// First output that lies over the image; the ones before it get the fill value.
+    pub from: u32,
+    /// End of the outputs that lie over the image.
+    pub to: u32,
+    /// 1: output `o` is stored at `len - 1 - o`.
+    pub flip: u32,
+}
+
+// SAFETY: seven fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for Axis {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for Axis {}
+const _: () = assert!(size_of::<Axis>() == 7 * 4);
+
+/// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResampleParams {
+    /// Rows.
+    pub y: Axis,
+    /// Columns.
+    pub x: Axis,
+    /// Rectangle of the stored output (after flips) that is overwritten: top, bottom, left, right. Empty when top = bottom.
+    pub cutout: [u32; 4],
+    /// 1: nearest pixel, for masks. 0: triangle filter.
+    pub nearest: u32,
+}
+
+// SAFETY: only fields of four bytes without padding, for which any bits are a value.
+unsafe impl bytemuck::Zeroable for ResampleParams {}
+// SAFETY: as above, and plain data: `Copy`, no references.
+unsafe impl bytemuck::Pod for ResampleParams {}
+const _: () = assert!(size_of::<ResampleParams>() == 2 * size_of::<Axis>() + 5 * 4);
+
+/// Per-channel arithmetic after the filter: `value * scale + bias`, then rounding to the output type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelTable {
+    /// One for each output channel.
+    pub scale: Vec<f32>,
+    /// One for each output channel.
+    pub bias: Vec<f32>,
+    /// Value outside the image, in output units.
+    pub fill: Vec<f32>,
+    /// Value inside the cutout, in output units.
+    pub cutout: Vec<f32>,
+}
+
+/// Which channel of a source of `source` channels becomes channel `c` of `out`; `None` when they do not fit.
+///
+/// Gray is repeated, alpha dropped; otherwise the numbers are equal.
+#[must_use]
+pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
+    match (source, out) {
+        (a, b) if a == b => Some(c),
+        (1, _) | (2, 1 | 3) => Some(0),
+        (4, 3) => Some(c),
+        _ => None,
+    }
+}
+
+/// Shape and type of a finished row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowSpec {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// Values per pixel.
+    pub channels: u32,
+    /// `U8`, `F16`, `Bf16` or `F32`.
+    pub dtype: DType,
+    /// Planes or interleaved pixels.
+    pub layout: Layout,
+}
+
+impl RowSpec {
+    /// Bytes of one row; `usize::MAX`, which no row has, when there is no such number.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        let pixels = (self.height as usize).saturating_mul(self.width as usize);
+        pixels.saturating_mul(self.channels as usize).saturating_mul(self.dtype.size())
+    }
+}
+
+/// Decoded pixels of an image, or of the part of it that is needed.
+#[derive(Clone, Debug)]
+pub struct Pixels<'a> {
+    /// The whole image.
+    pub info: ImageInfo,
+    /// The rows of it that `data` holds (all columns).
+    pub rows: Range<u32>,
+    /// Pixels in the machine's byte order, without padding. Planar data holds all rows of each plane.
+    pub data: &'a [u8],
+}

@@ -1,0 +1,76 @@
+//! What every way to a row shares: its checks, the values outside the image, and the cutout.
+
+use super::{
+    convert::Store,
+    params::{ChannelTable, ResampleParams, RowSpec},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::Layout,
+};
+
+/// Writes the fill value to some columns of a stored row.
+pub(super) fn fill_row<S: Store>(
+    stored: usize,
+    columns: std::ops::Range<usize>,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &mut [S::Raw],
+) {
+    put::<S>(stored, columns, &table.fill, row, out);
+}
+
+pub(super) fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {
+    let [top, bottom, left, right] = *cutout;
+    let columns = left.min(row.width) as usize..right.min(row.width) as usize;
+    for stored in top as usize..bottom.min(row.height) as usize {
+        put::<S>(stored, columns.clone(), &table.cutout, row, out);
+    }
+}
+
+fn put<S: Store>(stored: usize, columns: std::ops::Range<usize>, value: &[f32], row: &RowSpec, out: &mut [S::Raw]) {
+    if columns.is_empty() {
+        return;
+    }
+    let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+    for (c, &value) in value.iter().enumerate() {
+        match row.layout {
+            Layout::Nchw => out[(c * height + stored) * width..][columns.clone()].fill(S::of(value)),
+            Layout::Nhwc => {
+                let out = &mut out[stored * width * channels..][columns.start * channels..columns.end * channels];
+                out.iter_mut().skip(c).step_by(channels).for_each(|v| *v = S::of(value));
+            }
+        }
+    }
+}
+
+/// The facts about the row and the windows.
+pub(super) fn check_row(
+    sizes: [u32; 2],
+    params: &ResampleParams,
+    table: &ChannelTable,
+    row: &RowSpec,
+    out: &[u8],
+) -> Result<()> {
+    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
+    if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
+        return wrong(format!("a row of {} bytes for {row:?}", out.len()));
+    }
+    let tables = [&table.scale, &table.bias, &table.fill, &table.cutout];
+    if tables.iter().any(|t| t.len() != row.channels as usize) {
+        return wrong(format!("a channel table that has not {} channels", row.channels));
+    }
+    for (axis, size, len) in [(&params.y, sizes[0], row.height), (&params.x, sizes[1], row.width)] {
+        let finite = axis.start.is_finite() && axis.step.is_finite();
+        if !finite
+            || axis.step <= 0.0
+            || axis.low >= axis.high
+            || axis.high > size
+            || axis.from > axis.to
+            || axis.to > len
+        {
+            return wrong(format!("{axis:?} for {size} pixels and {len} outputs"));
+        }
+    }
+    Ok(())
+}

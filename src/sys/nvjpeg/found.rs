@@ -1,0 +1,28 @@
+//! Which nvJPEG there is.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The nvJPEG library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NvJpeg {
+    /// Major, minor, patch.
+    pub version: (u32, u32, u32),
+    /// The name or path it was loaded by.
+    pub library: String,
+}
+
+impl fmt::Display for NvJpeg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ((major, minor, patch), library) = (self.version, &self.library);
+        write!(f, "nvJPEG {major}.{minor}.{patch} ({library})")
+    }
+}
+
+/// Why there is none.
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(in crate::sys) fn find() -> Result<NvJpeg, String> {
+    Err(crate::sys::cuda::MISSING.into())
+}
