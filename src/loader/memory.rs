@@ -1,10 +1,9 @@
 //! Dividing the memory budget.
 
-use std::fs;
-
 use crate::{
     error::{Error, ErrorKind, Result},
     source::CacheSpec,
+    sys,
 };
 
 /// What a loader needs, before the budget is divided. All in bytes.
@@ -109,41 +108,42 @@ impl Needs {
                 let rows = self.batch.saturating_mul(wanted as u64 + 1);
                 let comfortable =
                     [rows, self.reads, window, scratch, self.all_shared].into_iter().fold(0, u64::saturating_add);
-                // A quarter of the machine leaves room for the trainer and the page cache.
+                // A quarter of the machine leaves the rest to the trainer and the page cache.
                 let quarter = machine / 4;
                 let budget = comfortable.min(quarter).max(least);
-                // Room to grow is the first to be done without.
+                // What is for growing is the first to be done without.
                 budget + self.more.min((quarter / self.processes.max(1)).saturating_sub(budget))
             }
         };
-        let mut room = budget - least;
+        let mut available = budget - least;
         // Takes what is wanted or what is left of it.
-        let take = |room: &mut u64, wanted: u64| {
-            let taken = wanted.min(*room);
-            *room -= taken;
+        let take = |available: &mut u64, wanted: u64| {
+            let taken = wanted.min(*available);
+            *available -= taken;
             taken
         };
         let mut shares =
             Shares { budget, prefetch: 1, window: self.window, scratch: self.scratch, shared: self.shared, more: 0 };
-        shares.scratch += take(&mut room, usual_scratch.saturating_sub(self.scratch));
+        shares.scratch += take(&mut available, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {
             // 16 MiB keep a few dozen requests of photographs in flight.
-            shares.window += take(&mut room, window.min(16 << 20));
+            shares.window += take(&mut available, window.min(16 << 20));
         }
         // A part that is made again costs more than a batch less ahead; two more keep the workers busy.
-        let more = self.all_shared.saturating_sub(self.shared).min(room.saturating_sub(self.batch.saturating_mul(2)));
-        shares.shared += take(&mut room, more);
-        let more_batches = (wanted as u64 - 1).min(room / self.batch.max(1));
-        take(&mut room, more_batches * self.batch);
+        let more =
+            self.all_shared.saturating_sub(self.shared).min(available.saturating_sub(self.batch.saturating_mul(2)));
+        shares.shared += take(&mut available, more);
+        let more_batches = (wanted as u64 - 1).min(available / self.batch.max(1));
+        take(&mut available, more_batches * self.batch);
         shares.prefetch += more_batches as usize;
         if fetches {
-            shares.window += take(&mut room, window.saturating_sub(shares.window));
+            shares.window += take(&mut available, window.saturating_sub(shares.window));
         }
         // Not the crumbs below another batch: a larger budget must never refuse an image that a smaller one took.
         if shares.prefetch == wanted {
-            shares.scratch += take(&mut room, scratch.saturating_sub(shares.scratch));
-            shares.more = room;
+            shares.scratch += take(&mut available, scratch.saturating_sub(shares.scratch));
+            shares.more = available;
         }
         Ok(shares)
     }
@@ -224,14 +224,7 @@ pub(super) fn mib(bytes: u64) -> String {
 
 /// Memory of this machine or container; 4 GiB where the system does not say.
 fn machine_bytes() -> u64 {
-    let read = |path: &str| fs::read_to_string(path).ok();
-    let total = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:").map(str::to_owned))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
-    });
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.into_iter().filter_map(read).find_map(|text| text.trim().parse::<u64>().ok());
-    total.unwrap_or(4 << 30).min(limit.unwrap_or(u64::MAX))
+    sys::machine::memory().unwrap_or(4 << 30)
 }
 
 #[cfg(test)]
@@ -296,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn room_to_grow_is_what_is_left() {
+    fn what_is_left_is_for_growing() {
         let divide = |needs: Needs, budget| needs.divide(budget, Some(4), [96 * MIB, 512 * MIB], 0).unwrap();
         let all = 5 * NEEDS.batch + NEEDS.reads + 512 * MIB;
         assert_eq!(divide(NEEDS, Some(all + 7 * MIB)).more, 7 * MIB);

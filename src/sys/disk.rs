@@ -1,8 +1,9 @@
-//! How much room a file system has, and what it keeps in memory.
+//! How much space a file system has, and what it keeps in memory. Three lines of `unsafe` over `libc`, which is here for
+//! the threads' scheduling anyway; `rustix` would write them and is a crate more for whoever builds the library alone.
 
 use std::path::Path;
 
-/// Room on the file system of a folder.
+/// Space on the file system of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskRoom {
@@ -12,7 +13,7 @@ pub struct DiskRoom {
     pub in_memory: bool,
 }
 
-/// Asks for the room on the file system of `path`, which exists. `None` where the system does not say.
+/// Asks for the space on the file system of `path`, which exists. `None` where the system does not say.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]

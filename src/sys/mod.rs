@@ -8,6 +8,7 @@
 //! | [`devices`] | never panics: what is missing is told in words |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
 //! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
+//! | [`machine`] | reads what the system says of the machine; what it does not say is `None` |
 //! | `nvtx` | loads the library that a profiler names and calls only what it put into our table |
 //! | [`process`] | reads what the system says of this process; what it does not say is `None` |
 //! | `threads` | changes how the calling thread is scheduled, or tells its processor time, and nothing else; a refusal is no error |
@@ -23,6 +24,7 @@ pub mod dlpack;
 pub mod kernels;
 #[cfg(all(any(feature = "cuda", feature = "nvtx"), target_os = "linux"))]
 mod library;
+pub mod machine;
 pub mod nvjpeg;
 #[cfg(all(feature = "nvtx", target_os = "linux"))]
 pub mod nvtx;

@@ -1,5 +1,5 @@
-//! What the operating system says of this process: processor time, memory, disk and network so far.
-
+//! What the operating system says of this process: processor time, memory, disk and network so far, its threads and limits.
+//! Read by hand, see [`machine`](super::machine) for why.
 #![forbid(unsafe_code)]
 
 use std::{fs, time::Duration};
@@ -53,12 +53,62 @@ pub fn usage() -> Usage {
     }
 }
 
+/// One thread of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Thread {
+    /// The system's number for it.
+    pub id: u64,
+    /// Its name, of which the system keeps 15 bytes.
+    pub name: String,
+    /// Processor time so far, to about 10 ms.
+    pub cpu: Duration,
+}
+
+/// The threads of this process. Empty where the system does not say. Two small reads in `/proc` for each.
+#[must_use]
+pub fn threads() -> Vec<Thread> {
+    let (Ok(tasks), Some(rate)) = (fs::read_dir("/proc/self/task"), super::threads::ticks_per_second()) else {
+        return Vec::new();
+    };
+    let read = |entry: fs::DirEntry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let ticks = ticks(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
+        let cpu = Duration::from_secs_f64(ticks as f64 / rate as f64);
+        Some(Thread { id, name: name.trim_end().to_owned(), cpu })
+    };
+    tasks.flatten().filter_map(read).collect()
+}
+
+/// User and system time of `/proc/*/stat`, in clock ticks.
+fn ticks(stat: &str) -> Option<u64> {
+    // The second field is the thread's name in parentheses, which may hold spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let user: u64 = fields.nth(11)?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    user.checked_add(system)
+}
+
+/// How many files this process may have open; `u64::MAX` for any number.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    file_limit(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn file_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let soft = line.split_ascii_whitespace().next()?;
+    if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
+}
+
 /// The number behind a name at the beginning of a line.
 fn value(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-fn kib(text: &str, name: &str) -> Option<u64> {
+/// Bytes behind a name at the beginning of a line that tells them in KiB.
+pub(super) fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -112,6 +162,42 @@ mod tests {
         let status = "VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!((kib(status, "VmHWM:"), kib(status, "VmRSS:")), (Some(2 << 20), Some(1 << 20)));
         assert_eq!(kib("VmHWM:\t 99999999999999999999 kB", "VmHWM:"), None);
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "42 (in) feed (x)) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 8 0";
+        assert_eq!(ticks(stat), Some(200));
+        assert_eq!(ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn the_soft_limit_of_files_is_the_one_that_counts() {
+        let limits =
+            "Limit Soft Hard Units\nMax open files            1024                 524288               files\n";
+        assert_eq!(file_limit(limits), Some(1024));
+        assert_eq!(file_limit("Max open files            unlimited   unlimited  files"), Some(u64::MAX));
+        assert_eq!(file_limit(""), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_is_told_with_its_name_and_time() {
+        let (named, found) = std::thread::Builder::new()
+            .name("infeed-told-of".into())
+            .spawn(|| {
+                let before = std::time::Instant::now();
+                let mut sum = 0u64;
+                while before.elapsed() < Duration::from_millis(60) {
+                    sum = std::hint::black_box(sum + 1);
+                }
+                (sum > 0, threads())
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        assert!(named && found.iter().any(|thread| thread.name == "infeed-told-of"), "{found:?}");
+        assert!(open_files().is_some());
     }
 
     #[cfg(target_os = "linux")]

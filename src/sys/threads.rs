@@ -38,6 +38,18 @@ pub(crate) fn process_cpu_time() -> Option<Duration> {
     None
 }
 
+/// Clock ticks a second: the unit in which `/proc` tells processor time.
+pub(crate) fn ticks_per_second() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: asks for a number, touches no memory.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        u64::try_from(ticks).ok().filter(|ticks| *ticks > 0)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 #[cfg(target_os = "linux")]
 fn clock(id: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,8 +1,11 @@
 //! What about the machine and the data makes loading slow, whatever the settings.
 
-use std::{fs, path::Path, thread};
+use std::{path::Path, thread};
 
-use infeed::{Dataset, Stage, sys::disk};
+use infeed::{
+    Dataset, Stage,
+    sys::{disk, machine, process},
+};
 use serde::Serialize;
 
 use crate::{alone::Held, report::RunReport, units};
@@ -36,9 +39,8 @@ const FEW_FILES: u64 = 4096;
 /// Everything that can be said about this machine, this run and these data.
 pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset) -> Vec<Check> {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let machine = fs::read_to_string("/proc/cpuinfo").map_or(0, |text| processors(&text));
-    let quota = fs::read_to_string("/sys/fs/cgroup/cpu.max").ok().and_then(|text| cpu_quota(&text));
-    let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, machine, quota)];
+    let all = machine::processors().unwrap_or(0);
+    let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, all, machine::cpu_quota())];
     if let Some((bytes, pixels)) = held.map(Held::sizes) {
         checks.extend(object_words(&bytes, dataset.needs_fetch()));
         checks.extend(image_words(&pixels));
@@ -48,7 +50,7 @@ pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset
         let words = format!("{} free", units::size(room.free));
         checks.push(Check::new("/dev/shm", room.free >= SMALL_SHM, words));
     }
-    if let Some(most) = fs::read_to_string("/proc/self/limits").ok().and_then(|text| file_limit(&text)) {
+    if let Some(most) = process::open_files() {
         let words = match most {
             u64::MAX => "no limit".into(),
             most => format!(
@@ -116,39 +118,9 @@ fn disk_words(run: &RunReport, remote: bool) -> Option<Check> {
     Some(Check::new("disk", !enough || rate >= SLOW_DISK, words))
 }
 
-fn processors(cpuinfo: &str) -> usize {
-    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
-}
-
-/// Cores' worth of time from `cpu.max`: quota and period.
-fn cpu_quota(text: &str) -> Option<f64> {
-    let mut words = text.split_ascii_whitespace();
-    let (quota, period): (f64, f64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    (period > 0.0).then(|| quota / period)
-}
-
-fn file_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let soft = line.split_ascii_whitespace().next()?;
-    if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn limits_are_read_as_the_kernel_writes_them() {
-        assert_eq!(cpu_quota("150000 100000\n"), Some(1.5));
-        assert_eq!(cpu_quota("max 100000\n"), None);
-        assert_eq!(cpu_quota("1 0"), None);
-        assert_eq!(
-            file_limit("Max open files            1024                 524288               files\n"),
-            Some(1024)
-        );
-        assert_eq!(file_limit("Max open files            unlimited   unlimited  files"), Some(u64::MAX));
-        assert_eq!(processors("processor\t: 0\nmodel name : x\nprocessor\t: 1\n"), 2);
-    }
 
     #[test]
     fn what_is_wrong_is_said_and_what_is_not_is_ok() {

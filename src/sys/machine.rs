@@ -1,0 +1,152 @@
+//! What the operating system says of the machine, or of the part of it that this process may use. `None` where it does not
+//! say, as everywhere but on Linux.
+//!
+//! `/proc` and the control groups are read by hand here and in [`process`](super::process), each fact in one place. Crates
+//! were looked at: `procfs` 0.18 reads `/proc` without the limits of control groups, and brings `procfs-core`, `rustix`,
+//! `linux-raw-sys` and `hex` for what are a hundred lines here; `sysinfo` 0.40 knows other systems too, but not the peak
+//! memory of a process, nor quotas of processor time. The price of reading by hand: other systems tell nothing.
+#![forbid(unsafe_code)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes of memory: the machine's, or what a container or a batch system allows if that is less.
+///
+/// ```
+/// # #[cfg(target_os = "linux")]
+/// assert!(infeed::sys::machine::memory() > Some(1 << 20));
+/// ```
+#[must_use]
+pub fn memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let all = super::process::kib(&text, "MemTotal:");
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    [all, memory_limit(Path::new(GROUPS), &groups)].into_iter().flatten().min()
+}
+
+/// Cores' worth of time that a container or a batch system allows, such as 1.5; `None` for no such limit.
+#[must_use]
+pub fn cpu_quota() -> Option<f64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    quota(Path::new(GROUPS), &groups)
+}
+
+/// Processors of the machine, whoever may use them.
+#[must_use]
+pub fn processors() -> Option<usize> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let count = text.lines().filter(|line| line.starts_with("processor")).count();
+    (count > 0).then_some(count)
+}
+
+/// The processor's name.
+#[must_use]
+pub fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
+}
+
+fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
+    let read = |folder: PathBuf| {
+        let read = |file| fs::read_to_string(folder.join(file)).ok();
+        // Without a limit the file says `max`, or a number above any machine's memory.
+        read("memory.max").or_else(|| read("memory.limit_in_bytes"))?.trim().parse().ok()
+    };
+    folders(root, groups, "memory").into_iter().filter_map(read).min()
+}
+
+fn quota(root: &Path, groups: &str) -> Option<f64> {
+    let read = |folder: PathBuf| {
+        let read = |file| fs::read_to_string(folder.join(file)).ok();
+        let text = read("cpu.max").or_else(|| Some(read("cpu.cfs_quota_us")? + " " + &read("cpu.cfs_period_us")?))?;
+        cores(&text)
+    };
+    folders(root, groups, "cpu").into_iter().filter_map(read).min_by(f64::total_cmp)
+}
+
+/// Cores' worth of time from a quota and a period. Without a limit, the quota is `max` or -1.
+fn cores(text: &str) -> Option<f64> {
+    let mut words = text.split_ascii_whitespace();
+    let quota: f64 = words.next()?.parse().ok()?;
+    let period: f64 = words.next()?.parse().ok()?;
+    (period > 0.0 && quota > 0.0).then(|| quota / period)
+}
+
+/// The folders of this process' control group and of all above it, each of which may set a limit. `groups` is
+/// `/proc/self/cgroup`: a line for each hierarchy, with an empty list of controllers for that of version 2.
+///
+/// A container sees its own group as the root, whatever the line says: the root is always among them.
+fn folders(root: &Path, groups: &str, controller: &str) -> Vec<PathBuf> {
+    let mut all = vec![root.to_owned(), root.join(controller)];
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let top = match controllers {
+            "" => root.to_owned(),
+            some if some.split(',').any(|name| name == controller) => root.join(controller),
+            _ => continue,
+        };
+        // Outside of what a container sees.
+        if group.split('/').any(|part| part == "..") {
+            continue;
+        }
+        let own = Path::new(group.trim_start_matches('/'));
+        all.extend(own.ancestors().filter(|part| !part.as_os_str().is_empty()).map(|part| top.join(part)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_above_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = dir.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let second = "0::/slurm/job_7/step_0\n";
+        assert_eq!((memory_limit(dir.path(), second), quota(dir.path(), second)), (None, None));
+        write("slurm/memory.max", "9000\n");
+        write("slurm/job_7/memory.max", "5000\n");
+        write("slurm/job_7/step_0/memory.max", "max\n");
+        write("slurm/job_8/memory.max", "1\n");
+        write("slurm/job_7/cpu.max", "150000 100000\n");
+        write("slurm/cpu.max", "max 100000\n");
+        assert_eq!((memory_limit(dir.path(), second), quota(dir.path(), second)), (Some(5000), Some(1.5)));
+        // A container, as its own group is the root there.
+        write("memory.max", "700\n");
+        assert_eq!(memory_limit(dir.path(), "0::/\n"), Some(700));
+        assert_eq!(memory_limit(dir.path(), "0::/../../elsewhere\n"), Some(700));
+        // The first version: a folder for each controller.
+        let first = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/\n";
+        write("memory/docker/x/memory.limit_in_bytes", "300\n");
+        write("cpu/docker/x/cpu.cfs_quota_us", "-1\n");
+        write("cpu/docker/x/cpu.cfs_period_us", "100000\n");
+        write("cpu/cpu.cfs_quota_us", "50000\n");
+        write("cpu/cpu.cfs_period_us", "100000\n");
+        assert_eq!((memory_limit(dir.path(), first), quota(dir.path(), first)), (Some(300), Some(0.5)));
+    }
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cores("150000 100000\n"), Some(1.5));
+        assert_eq!(cores("max 100000\n"), None);
+        assert_eq!(cores("1 0"), None);
+        assert_eq!(cores("-1 100000"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_machine_has_memory_and_processors() {
+        assert!(memory() > Some(1 << 24) && processors() > Some(0));
+    }
+}
