@@ -26,7 +26,8 @@ impl ImageCodec for Webp {
     }
     fn peak_bytes(&self, _bytes: &[u8], info: &ImageInfo) -> Result<u64> {
         // Planes of lossy files, or RGBA that a lossless file without alpha is decoded to first.
-        Ok(info.len_bytes().saturating_add(4 * u64::from(info.height) * u64::from(info.width)))
+        let pixels = u64::from(info.height) * u64::from(info.width);
+        Ok(info.len_bytes().saturating_add(pixels.saturating_mul(4)))
     }
 
     fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {

@@ -149,8 +149,8 @@ impl Pack {
         let read = dataset.largest_read().max(64 << 10);
         let pixels = match (self.recipe.store, self.recipe.size) {
             (Store::Keep, Size::Keep) => 0,
-            (_, Size::Exact(height, width)) => u64::from(height) * u64::from(width) * 3,
-            (_, Size::Shorter(side)) => u64::from(side) * u64::from(side) * 6,
+            (_, Size::Exact(height, width)) => (u64::from(height) * u64::from(width)).saturating_mul(3),
+            (_, Size::Shorter(side)) => (u64::from(side) * u64::from(side)).saturating_mul(6),
             (Store::Jpeg(_), Size::Keep) => 0,
             (Store::Raw, Size::Keep) => 16 * read,
         };
