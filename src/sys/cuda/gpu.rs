@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Why a build without the probe finds nothing.
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) const MISSING: &str = if cfg!(target_os = "linux") {
+pub(in crate::sys) const MISSING: &str = if cfg!(target_os = "linux") {
     "this infeed was built without the feature `cuda`"
 } else {
     "infeed uses GPUs on Linux only"
