@@ -20,6 +20,7 @@ use infeed::{
     codec::Split,
     dataset::{Dataset, MemoryDataset},
     sampler::LastBatch,
+    sys::{cuda::Context, rows::Pool},
     transform::{IMAGENET_MEAN, IMAGENET_STD, Transform},
 };
 
@@ -206,6 +207,34 @@ fn train_late(loader: &Loader, wait_every: usize) -> Vec<Vec<u8>> {
 pub(crate) fn images(loader: &Loader) -> Vec<Vec<u8>> {
     let image = |batch: Result<Batch>| batch.unwrap()["image"].to_host().unwrap().bytes().unwrap().to_vec();
     loader.epoch(0).blocking().map(image).collect()
+}
+
+/// A buffer that a trainer still reads is not asked about: whoever needs it sleeps in the driver, and is told.
+#[test]
+fn a_buffer_that_is_still_read_comes_back_by_itself() {
+    on_mock("device::a_buffer_that_is_still_read_comes_back_by_itself", &[], |_| {
+        let context = Context::open(0).unwrap();
+        let pool = Pool::on_device(&context, 1, 64, 1).unwrap();
+        let trainer = Trainer::new();
+        let batch = pool.try_take(1, 64).unwrap().expect("the first").freeze();
+        let copy = trainer.read(batch.address_for(trainer.handle()).expect("on the GPU"), 64);
+        let returned = pool.returned();
+        drop(batch);
+        futures::executor::block_on(returned);
+        let still_read = pool.still_read().expect("the trainer reads it");
+        assert!(pool.still_read().is_none(), "one buffer, one waiter");
+        assert!(pool.try_take(1, 64).unwrap().is_none(), "it is waited for, not multiplied");
+        assert_eq!((pool.idle_bytes(), pool.lent()), (64, 0));
+        let returned = pool.returned();
+        let waiter = std::thread::spawn(move || still_read.wait());
+        // Nothing else ends this: there is no clock.
+        futures::executor::block_on(returned);
+        waiter.join().unwrap();
+        drop(pool.try_take(1, 64).unwrap().expect("the trainer has read it"));
+        trainer.wait();
+        drop(trainer.take(copy, 64));
+        trainer.end();
+    });
 }
 
 #[test]

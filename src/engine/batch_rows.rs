@@ -1,16 +1,19 @@
 //! Rows for a batch: first the permit to own some, then their memory.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
+use std::{future::Future, iter, pin::pin, sync::atomic::Ordering, time::Instant};
+
+use futures::future::select;
+use tokio::{sync::OwnedSemaphorePermit, task};
+
+use super::{
+    fields::{BatchRows, MissingRows},
+    plan::BatchPlan,
+    stream::StreamShared,
 };
-
-use tokio::sync::OwnedSemaphorePermit;
-
-use super::{fields::BatchRows, plan::BatchPlan, stream::StreamShared};
 use crate::{
     error::{ErrorKind, Result},
     report::Stage,
+    sys::rows::Pool,
 };
 
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
@@ -26,19 +29,24 @@ pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> O
 /// When the GPU has no memory left, the stream goes on with half as many batches ahead, once; when that does not help
 /// and no other batch of this stream can give its memory back, it ends with the error.
 pub(super) async fn take_rows(stream: &StreamShared, count: usize) -> Result<BatchRows> {
-    // Often enough for a pool of several batches, seldom enough to cost nothing.
-    const PAUSE: Duration = Duration::from_millis(1);
     let mut waited = None;
+    let mut missed: Option<&Pool> = None;
     loop {
-        match BatchRows::take(&stream.loader.fields, count) {
-            Ok(Some(taken)) => {
+        // Made before the look, so that no change between the look and the wait is missed. Of that pool alone: what the
+        // look takes of others and gives back is no change.
+        let change = missed.map(|pool| change(stream, pool));
+        let MissingRows { pool, error } = match BatchRows::take(&stream.loader.fields, count) {
+            Ok(taken) => {
                 if let Some(began) = waited {
                     stream.recorder.blocked(Stage::Transfer, Instant::elapsed(&began));
                 }
                 return Ok(taken);
             }
-            Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+            Err(missing) => missing,
+        };
+        match error {
+            None => {}
+            Some(error) if error.kind() == ErrorKind::OutOfMemory => {
                 let most = stream.row_permits.size();
                 if most > 1 && !stream.gave_up.swap(true, Ordering::Relaxed) {
                     let fewer = most - most / 2;
@@ -50,9 +58,25 @@ pub(super) async fn take_rows(stream: &StreamShared, count: usize) -> Result<Bat
                     return Err(error.at_stage(Stage::Transfer));
                 }
             }
-            Err(error) => return Err(error.at_stage(Stage::Transfer)),
+            Some(error) => return Err(error.at_stage(Stage::Transfer)),
         }
         waited.get_or_insert_with(Instant::now);
-        tokio::time::sleep(PAUSE).await;
+        let again = missed.replace(pool).is_some_and(|before| std::ptr::eq(before, pool));
+        let Some(change) = change.filter(|_| again) else { continue };
+        for still_read in iter::from_fn(|| pool.still_read()) {
+            // The driver tells by waking a thread. It ends with the reader's work, also when the stream is gone.
+            task::spawn_blocking(|| still_read.wait());
+        }
+        change.await;
+    }
+}
+
+/// Ends when a buffer came back to the pool, or the trainer took a batch and with it the permit of another.
+fn change(stream: &StreamShared, pool: &Pool) -> impl Future<Output = ()> + Send {
+    // They hear from now on, polled or not.
+    let (handed_over, returned) = (stream.handed_over.notified(), pool.returned());
+    async move {
+        let (handed_over, returned) = (pin!(handed_over), pin!(returned));
+        select(handed_over, returned).await;
     }
 }

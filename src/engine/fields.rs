@@ -40,18 +40,18 @@ impl FieldRows {
         dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
     }
 
-    /// Memory for `rows` rows of a batch, and for their copy. `None`: a GPU still reads what came back.
-    fn take(&self, rows: usize) -> Result<Option<(Rows, Option<Rows>)>> {
+    /// Memory for `rows` rows of a batch, and for their copy.
+    fn take(&self, rows: usize) -> std::result::Result<(Rows, Option<Rows>), MissingRows<'_>> {
         let bytes = Self::row_bytes(&self.shape, self.dtype);
-        let cut = |pool: &Pool| -> Result<Option<Rows>> {
-            let full = pool.len_bytes().checked_div(bytes).unwrap_or(rows);
-            Ok(pool.try_take(full, bytes)?.map(|mut whole| whole.split_to(rows)))
+        let cut = |pool| {
+            let full = Pool::len_bytes(pool).checked_div(bytes).unwrap_or(rows);
+            match pool.try_take(full, bytes) {
+                Ok(Some(mut whole)) => Ok(whole.split_to(rows)),
+                Ok(None) => Err(MissingRows { pool, error: None }),
+                Err(error) => Err(MissingRows { pool, error: Some(error) }),
+            }
         };
-        let Some(taken) = cut(&self.pool)? else { return Ok(None) };
-        match &self.upload {
-            None => Ok(Some((taken, None))),
-            Some(pool) => Ok(cut(pool)?.map(|upload| (taken, Some(upload)))),
-        }
+        Ok((cut(&self.pool)?, self.upload.as_ref().map(cut).transpose()?))
     }
 
     /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
@@ -68,16 +68,25 @@ impl FieldRows {
     }
 }
 
+/// Why a batch has no rows now.
+#[derive(Debug)]
+pub(super) struct MissingRows<'a> {
+    /// Whose buffer it has to wait for.
+    pub(super) pool: &'a Pool,
+    /// `None`: buffers came back, but a GPU still reads them.
+    pub(super) error: Option<Error>,
+}
+
 impl BatchRows {
-    /// Memory for a batch of `rows` rows, or nothing when one field has to wait.
-    pub(super) fn take(fields: &[FieldRows], rows: usize) -> Result<Option<Self>> {
+    /// Memory for a batch of `rows` rows.
+    pub(super) fn take(fields: &[FieldRows], rows: usize) -> std::result::Result<Self, MissingRows<'_>> {
         let mut batch = Self { rows: Vec::new(), uploads: Vec::new() };
         for field in fields {
-            let Some((rows, upload)) = field.take(rows)? else { return Ok(None) };
+            let (rows, upload) = field.take(rows)?;
             batch.rows.push(rows);
             batch.uploads.push(upload);
         }
-        Ok(Some(batch))
+        Ok(batch)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     task::AbortHandle,
 };
 
@@ -86,6 +86,7 @@ impl Run {
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
+            handed_over: Notify::new(),
             asking: Mutex::default(),
             tuned: Mutex::default(),
             turn,
@@ -120,6 +121,7 @@ impl Run {
         }
         // Here a batch that is handed over leaves the budget, and its span ends.
         drop((permit, span));
+        self.stream.handed_over.notify_waiters();
         Poll::Ready(Some((result, timeline)))
     }
 

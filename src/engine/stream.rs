@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 
 use super::{
@@ -53,6 +53,8 @@ pub(super) struct StreamShared {
     pub(super) encoded: Arc<Semaphore>,
     /// Batches that are whole and not taken.
     pub(super) finished: AtomicUsize,
+    /// Told when the trainer takes a batch.
+    pub(super) handed_over: Notify,
     /// When the trainer asked, and what it waited for.
     pub(super) asking: Mutex<Asking>,
     /// What was changed while it ran.

@@ -24,6 +24,8 @@ use std::{
     },
 };
 
+use tokio::sync::Notify;
+
 use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock};
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -154,11 +156,22 @@ struct PoolShared {
     /// `None`: host memory.
     context: Option<Context>,
     state: Mutex<PoolState>,
+    /// Told when a buffer came back, or a GPU has read one that had.
+    returned: Notify,
+}
+
+impl PoolState {
+    /// Buffers there are, wherever they are.
+    fn buffers(&self) -> usize {
+        self.idle.len() + self.still_read + self.made
+    }
 }
 
 #[derive(Debug, Default)]
 struct PoolState {
     idle: Vec<Memory>,
+    /// Buffers that came back and are [`StillRead`]: as good as idle, but not here.
+    still_read: usize,
     /// Rows that are out, with a buffer or still without.
     lent: usize,
     /// Of these, with one.
@@ -191,7 +204,8 @@ impl Pool {
 
     fn with(context: Option<Context>, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
         let (len, most) = (bytes_of(rows, row_bytes)?, AtomicUsize::new(most));
-        Ok(Self { shared: Arc::new(PoolShared { len, most, context, state: Mutex::default() }) })
+        let (state, returned) = (Mutex::default(), Notify::new());
+        Ok(Self { shared: Arc::new(PoolShared { len, most, context, state, returned }) })
     }
 
     /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
@@ -199,7 +213,7 @@ impl Pool {
         self.shared.most.store(most, Ordering::Relaxed);
         let surplus: Vec<Memory> = {
             let mut state = self.lock();
-            let fits = most.saturating_sub(state.made).min(state.idle.len());
+            let fits = most.saturating_sub(state.made + state.still_read).min(state.idle.len());
             // The coldest ones lie in front.
             let gone = state.idle.len() - fits;
             state.idle.drain(..gone).collect()
@@ -220,7 +234,8 @@ impl Pool {
     /// Bytes now kept idle.
     #[must_use]
     pub fn idle_bytes(&self) -> usize {
-        self.lock().idle.len() * self.shared.len
+        let state = self.lock();
+        (state.idle.len() + state.still_read) * self.shared.len
     }
 
     /// Rows that were taken and are not back, whether they were touched or not.
@@ -235,11 +250,7 @@ impl Pool {
     /// `OutOfMemory` when there is no more; those that were allocated stay.
     pub fn fill(&self, buffers: usize) -> Result<()> {
         loop {
-            let have = {
-                let state = self.lock();
-                state.idle.len() + state.made
-            };
-            if have >= buffers {
+            if self.lock().buffers() >= buffers {
                 return Ok(());
             }
             let memory = Memory::new(self.shared.context.as_ref(), self.shared.len)?;
@@ -250,8 +261,8 @@ impl Pool {
     /// One buffer as rows of `row_bytes`: recycled if one is idle (its old bytes still in it), else new. New host
     /// memory is zero. In host memory the rows come at once and the buffer when they are first touched.
     ///
-    /// `None`: buffers came back, but a GPU still reads them, and there are `most` already; ask again later. When all
-    /// are lent, a new one is made: whoever holds batches does not stall the stream.
+    /// `None`: buffers came back, but a GPU still reads them, and there are `most` already; ask again when one was
+    /// [`returned`](Self::returned). When all are lent, a new one is made: whoever holds batches does not stall the stream.
     ///
     /// # Errors
     /// `OutOfMemory` when the GPU has no more, `Device` when it failed.
@@ -279,7 +290,8 @@ impl Pool {
         let idle = {
             let mut state = self.lock();
             let free = state.idle.iter().rposition(Memory::is_free);
-            if free.is_none() && !state.idle.is_empty() && state.idle.len() + state.made >= self.most() {
+            let comes_back = state.idle.len() + state.still_read > 0;
+            if free.is_none() && comes_back && state.buffers() >= self.most() {
                 return Ok(None);
             }
             // Counted before the allocation below, which may take a while.
@@ -294,7 +306,7 @@ impl Pool {
             let mut state = self.lock();
             state.lent -= 1;
             state.made -= 1;
-            if state.idle.is_empty() { Err(error) } else { Ok(None) }
+            if state.idle.len() + state.still_read == 0 { Err(error) } else { Ok(None) }
         })
     }
 
@@ -336,15 +348,68 @@ impl Pool {
             let Some(memory) = memory else { return };
             state.made -= 1;
             // Lent ones count: they come back too, and the pool as a whole stays within its number.
-            let keep = state.idle.len() + state.made < self.most();
+            let keep = state.buffers() < self.most();
             let lost = matches!(&memory, Memory::Device(block) if block.is_lost());
             if keep && !lost {
                 state.idle.push(memory);
-                return;
+                None
+            } else {
+                Some(memory)
             }
-            memory
         };
         drop(surplus);
+        self.shared.returned.notify_waiters();
+    }
+
+    /// Ends when a buffer comes back after this call, or a GPU has read one that had.
+    pub fn returned(&self) -> impl Future<Output = ()> + Send + use<'_> {
+        // It hears from now on, polled or not.
+        self.shared.returned.notified()
+    }
+
+    /// One of the buffers that came back and that a GPU still reads, for somebody to wait for. The one that came back
+    /// first; none twice.
+    #[must_use]
+    pub fn still_read(&self) -> Option<StillRead> {
+        let mut state = self.lock();
+        let first = state.idle.iter().position(|memory| !memory.is_free())?;
+        let memory = state.idle.remove(first);
+        state.still_read += 1;
+        Some(StillRead { memory: Some(memory), pool: self.clone() })
+    }
+}
+
+/// A buffer that came back while a GPU reads it; goes to its pool when dropped.
+#[derive(Debug)]
+#[must_use = "it is there for somebody to wait"]
+pub struct StillRead {
+    memory: Option<Memory>,
+    pool: Pool,
+}
+
+impl StillRead {
+    /// Waits, with this thread asleep, until the GPU has read the buffer, and gives it back to the pool.
+    pub fn wait(self) {
+        if let Some(Memory::Device(block)) = &self.memory {
+            block.wait_until_free();
+        }
+    }
+}
+
+impl Drop for StillRead {
+    fn drop(&mut self) {
+        let surplus = {
+            let mut state = self.pool.lock();
+            state.still_read -= 1;
+            let lost = matches!(&self.memory, Some(Memory::Device(block)) if block.is_lost());
+            if state.buffers() < self.pool.most() && !lost {
+                // In front, where the coldest ones lie.
+                state.idle.splice(..0, self.memory.take());
+            }
+            self.memory.take()
+        };
+        drop(surplus);
+        self.pool.shared.returned.notify_waiters();
     }
 }
 

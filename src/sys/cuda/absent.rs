@@ -96,6 +96,9 @@ impl DeviceBlock {
     pub(in crate::sys) fn is_free(&self) -> bool {
         match self.0 {}
     }
+    pub(in crate::sys) fn wait_until_free(&self) {
+        match self.0 {}
+    }
     pub(in crate::sys) fn is_lost(&self) -> bool {
         match self.0 {}
     }

@@ -175,6 +175,28 @@ impl DeviceBlock {
         !readers.pending
     }
 
+    /// Waits until the memory may be written again. When that cannot be known, it is lost.
+    pub(in crate::sys) fn wait_until_free(&self) {
+        let waits = {
+            let readers = self.readers();
+            readers.pending && !readers.lost
+        };
+        if !waits {
+            return;
+        }
+        // Not under the lock. It has no owner, so nobody marks it anew meanwhile.
+        let read = self.mark.sync();
+        let mut readers = self.readers();
+        match read {
+            Ok(()) => readers.pending = false,
+            Err(error) => {
+                readers.lost = true;
+                let what = "a batch cannot be waited for; its memory is given up";
+                tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
+            }
+        }
+    }
+
     /// Whether nobody will ever know that the memory is free.
     pub(in crate::sys) fn is_lost(&self) -> bool {
         self.readers().lost
