@@ -146,7 +146,9 @@ impl DecodeThread {
                     stream.recorder.blocked(Stage::Decode, blocked);
                     stream.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
                     tag += 1;
-                    let (began, untried, fresh) = (Instant::now(), task.untried, task.samples.is_empty());
+                    let began = Instant::now();
+                    let untried = task.untried;
+                    let fresh = task.samples.is_empty();
                     let span = self.span(&task);
                     let _inside = span.enter();
                     if let Some(prepared) = self.prepare(task, tag, buffers, &mut cpu) {
@@ -156,7 +158,8 @@ impl DecodeThread {
                         }
                         let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
                         let moments = Moments { queued, taken: began, idle: waited, reading };
-                        let (prepared, span) = (began.elapsed(), span.clone());
+                        let prepared = began.elapsed();
+                        let span = span.clone();
                         in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
                         worker.submit(job);
                     }
@@ -175,8 +178,10 @@ impl DecodeThread {
 
     /// What a trace shows of a job.
     fn span(&self, task: &Task) -> Span {
-        let (class, batch) = (self.decoder.classes()[self.class].name, task.assembly.span.clone());
-        let (rows, none) = (task.len(), tracing::field::Empty);
+        let class = self.decoder.classes()[self.class].name;
+        let batch = task.assembly.span.clone();
+        let rows = task.len();
+        let none = tracing::field::Empty;
         tracing::trace_span!(
             parent: batch, "infeed.decode", worker = self.n, class, rows, read_us = none, decode_us = none, transform_us = none
         )
@@ -196,7 +201,8 @@ impl DecodeThread {
         }
         let began = Instant::now();
         let mut mark = began;
-        let (mut items, mut read) = (Vec::with_capacity(count), 0);
+        let mut items = Vec::with_capacity(count);
+        let mut read = 0;
         // Shared parts and volumes keep clocks of their own.
         let mut placed = Duration::ZERO;
         let mut fetched = fetched.into_iter();

@@ -113,7 +113,9 @@ impl Fetcher {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
-        let (epoch, records, span) = (plan.epoch, plan.records.clone(), plan.span.clone());
+        let epoch = plan.epoch;
+        let records = plan.records.clone();
+        let span = plan.span.clone();
         self.tasks.spawn(place(
             Arc::clone(&self.stream),
             Arc::clone(&self.workers),
@@ -129,9 +131,11 @@ impl Fetcher {
         let chunk = self.stream.loader.chunk.get(count);
         // A chunk takes at most a quarter of the window, so that several are in flight.
         let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
-        let (mut first, mut plans) = (0, plans.into_iter().peekable());
+        let mut first = 0;
+        let mut plans = plans.into_iter().peekable();
         while plans.peek().is_some() {
-            let (mut chunk_plans, mut bytes) = (Vec::new(), 0);
+            let mut chunk_plans = Vec::new();
+            let mut bytes = 0;
             while let Some(next) = plans.peek() {
                 let more = next.as_ref().map_or(0, ReadPlan::len_bytes);
                 let full =
@@ -197,7 +201,9 @@ struct ChunkReads {
 
 impl ChunkReads {
     fn new(stream: &StreamShared, reader: &Reader, epoch: u64, numbers: &[u64], plans: Vec<Result<ReadPlan>>) -> Self {
-        let (mut cached, mut wanted, mut extents) = (Vec::new(), Vec::new(), Vec::with_capacity(plans.len()));
+        let mut cached = Vec::new();
+        let mut wanted = Vec::new();
+        let mut extents = Vec::with_capacity(plans.len());
         let mut records = Vec::with_capacity(plans.len());
         for (plan, number) in plans.into_iter().zip(numbers) {
             let Ok(plan) = plan.map_err(|error| records.push(Err(error))) else { continue };
@@ -220,8 +226,8 @@ impl ChunkReads {
 
     /// Bytes to read, those between near extents included.
     fn bytes(&self) -> u64 {
-        let kept: u64 = self.cached.iter().flatten().map(Piece::len).sum();
-        kept + self.merged.iter().map(|read| read.extent.len()).sum::<u64>()
+        let cached: u64 = self.cached.iter().flatten().map(Piece::len).sum();
+        cached + self.merged.iter().map(|read| read.extent.len()).sum::<u64>()
     }
 
     /// Reads everything; requests begin in plan order, as far as their limits allow. Gives the cache's writers, too.
@@ -258,7 +264,9 @@ impl ChunkReads {
             Some((Came::Read(bytes, object), parts, writers))
         };
         let mut reads: FuturesUnordered<_> = merged.into_iter().map(one).collect();
-        let (mut total, mut writers, mut last) = (0, Vec::new(), None);
+        let mut total = 0;
+        let mut writers = Vec::new();
+        let mut last = None;
         while let Some(read) = reads.next().await {
             let (came, parts, more) = read?;
             writers.extend(more);
@@ -348,7 +356,8 @@ async fn place(
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
     while let Some(Fetched { first, bytes, times, permit }) = next {
         // What was read together is decoded by as many threads as there are.
-        let (mut first, mut bytes) = (first, bytes.into_iter());
+        let mut first = first;
+        let mut bytes = bytes.into_iter();
         while bytes.len() > 0 {
             let bytes: Vec<_> = bytes.by_ref().take(stream.loader.chunk.get(count)).collect();
             let range = first..first + bytes.len();

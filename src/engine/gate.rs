@@ -111,4 +111,16 @@ mod tests {
         block_on(early);
         assert!(gate.closed().now_or_never().is_some(), "it stays closed");
     }
+
+    #[test]
+    fn a_task_that_ends_without_an_answer_panicked_unless_the_stream_is_gone() {
+        let gate = Gate::default();
+        let (done, answer) = mpsc::channel();
+        done.send(Ok(Bytes::from_static(b"x"))).unwrap();
+        assert_eq!(answered(&gate, &answer).unwrap().unwrap(), "x");
+        drop(done);
+        assert_eq!(answered(&gate, &answer).unwrap().unwrap_err().kind(), ErrorKind::Internal);
+        gate.close();
+        assert!(answered(&gate, &answer).is_none());
+    }
 }

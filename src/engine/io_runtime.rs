@@ -1,4 +1,4 @@
-//! The engine's threads and their runtime.
+//! The runtime that admits and reads, and its threads.
 
 use std::{fmt, future::Future, num::NonZeroUsize, sync::Arc, thread};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///
-/// Each loader starts an engine of its own unless it is given one: share one when many loaders live at a time. One thread
+/// Each loader starts a runtime of its own unless it is given one: share one when many loaders live at a time. One thread
 /// is all that local data need. Reading over plain HTTP took 0.7 s of CPU for a GB in large ranges and 1.7 s in objects of
 /// 107 KB (benches/results/2026-11-21-s3.md), which bounds what one thread can read; so on a machine of eight cores or more
 /// a loader of remote data has a thread for every four, at most eight. The rate of several was not measured.
@@ -42,7 +42,7 @@ impl IoRuntime {
     /// `OutOfMemory` when the system gives no threads.
     pub fn with_threads(threads: NonZeroUsize) -> Result<Self> {
         let failed =
-            |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start the engine's thread").with_source(e);
+            |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(e);
         let mut builder = match threads.get() {
             1 => Builder::new_current_thread(),
             // The thread below only waits for the end.
@@ -65,7 +65,7 @@ impl IoRuntime {
             // Never wait for a blocking call here: nobody is left to use its result.
             runtime.shutdown_background();
         };
-        thread::Builder::new().name("infeed-engine".into()).spawn(body).map_err(failed)?;
+        thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(failed)?;
         Ok(Self { inner: Arc::new(Inner { handle, _stop: stop }) })
     }
 

@@ -1,8 +1,8 @@
 //! The only room that runs things: tasks, threads, channels and limits.
 //!
 //! ```text
-//!  the caller's thread          the engine's thread (own current-thread runtime)             worker threads
-//!  ───────────────────          ───────────────────────────────────────────────             ──────────────
+//!  the caller's thread          the I/O runtime's thread (one, or several)                  decode threads
+//!  ───────────────────          ──────────────────────────────────────────                  ──────────────
 //!  epoch() ─ Run::start ──────▶ admit: for each batch, in plan order
 //!                                 seat in the channel           ◀─ freed when polled
 //!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
@@ -35,8 +35,19 @@
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
 //! always holds what it needs, or waits only for jobs that wait for nothing.
 //!
-//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards), aborts the tasks and empties
-//! the queue. A running job owns its rows and ends in peace.
+//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards, and whoever waits for
+//! something of the stream wakes), aborts the tasks and empties the queue. A running job owns its rows and ends in peace.
+//!
+//! **Files**, each of which imports files to its right only:
+//!
+//! ```text
+//! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
+//!   └── tune/follow ──┘                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate,
+//!                                                       └ read_parts ┘         └ shared_parts ──┘ queue, io_runtime
+//! ```
+//!
+//! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
+//! [`Workers`], whose threads know streams by the jobs they bring.
 
 #![forbid(unsafe_code)]
 

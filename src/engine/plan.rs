@@ -70,7 +70,8 @@ impl Iterator for Planner {
             let schedule = self.loader.schedule(len, self.position);
             if step >= schedule.steps() {
                 self.epochs.start += 1;
-                (self.position, self.step) = (0, 0);
+                self.position = 0;
+                self.step = 0;
                 // Without steps in a whole epoch there are none in any.
                 if self.loader.schedule(len, 0).steps() == 0 {
                     return None;
@@ -90,7 +91,8 @@ impl Iterator for Planner {
             let records: Vec<u64> = positions.iter().map(record).collect();
             let (next_epoch, next_position) = schedule.place_after(epoch, step);
             let after = self.order.state.at(next_epoch, next_position);
-            let (rows, bytes) = (records.len(), tracing::field::Empty);
+            let rows = records.len();
+            let bytes = tracing::field::Empty;
             let span = tracing::debug_span!(parent: &self.span, "infeed.batch", epoch, step, rows, bytes);
             let waits = Waits::planned(began);
             return Some(BatchPlan { epoch, step, positions, records, valid, after, waits, span });

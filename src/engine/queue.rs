@@ -136,7 +136,9 @@ pub(super) struct Queue<T> {
 
 impl<T: Queued> Queue<T> {
     pub(super) fn new(classes: &[Class]) -> Self {
-        let (mut readers, mut others, mut appetite) = (0, 0, 0);
+        let mut readers = 0;
+        let mut others = 0;
+        let mut appetite = 0;
         for (i, class) in classes.iter().enumerate() {
             if class.reads {
                 readers |= 1 << i;
@@ -152,9 +154,9 @@ impl<T: Queued> Queue<T> {
             _ => (None, 0),
         };
         let shift = Shift { active: threads, kept: threads, alive: vec![true; threads], ..Shift::default() };
-        let (fresh, ready) = (VecDeque::new(), VecDeque::new());
+        let waiting = Waiting { fresh: VecDeque::new(), ready: VecDeque::new(), ready_bytes: 0, shift, closed: false };
         Self {
-            waiting: Mutex::new(Waiting { fresh, ready, ready_bytes: 0, shift, closed: false }),
+            waiting: Mutex::new(waiting),
             ready: Condvar::new(),
             parked: Condvar::new(),
             readers,

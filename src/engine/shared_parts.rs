@@ -127,7 +127,8 @@ impl Held {
     fn lend(&mut self, store: &Arc<Store>, key: u64) -> Option<Bytes> {
         self.clock += 1;
         let Some(SharedPart::Made { data, lent, used, .. }) = self.parts.get_mut(&key) else { return None };
-        (*lent, *used) = (*lent + 1, self.clock);
+        *lent += 1;
+        *used = self.clock;
         Some(Bytes::from_owner(Lease { store: Arc::clone(store), key, data: data.clone() }))
     }
 }

@@ -222,7 +222,8 @@ impl Barrier {
 
     /// Closed for just so long.
     fn hold(&mut self, at: usize, now: Duration, pause: Duration) {
-        (self.at, self.until) = (at, now + pause);
+        self.at = at;
+        self.until = now + pause;
     }
 
     fn at(&self, now: Duration) -> Option<usize> {
@@ -396,7 +397,9 @@ impl Tuner {
             self.workers = self.scope.workers.start;
             self.window = Sums::default();
         }
-        (self.last, self.settling, self.calm) = (None, None, 0);
+        self.last = None;
+        self.settling = None;
+        self.calm = 0;
     }
 
     /// A change was made, as far as there was memory for it.
@@ -468,15 +471,22 @@ impl Tuner {
             return None;
         }
         let mut decision = TuneDecision::new(what, [from, to], why);
-        (decision.at, decision.samples_per_second) = (sums.at, figures.rate);
-        (decision.waiting, decision.busy) = (figures.wait, figures.busy);
-        (self.rates, self.calm, self.calm_for, self.fewest_calm) = (Rates::default(), 0, Duration::ZERO, None);
+        decision.at = sums.at;
+        decision.samples_per_second = figures.rate;
+        decision.waiting = figures.wait;
+        decision.busy = figures.busy;
+        self.rates = Rates::default();
+        self.calm = 0;
+        self.calm_for = Duration::ZERO;
+        self.fewest_calm = None;
         Some(decision)
     }
 
     /// Several streams wait for the same threads, and one of them alone says nothing about the others.
     fn together(&mut self) -> Option<TuneDecision> {
-        (self.window, self.trial, self.calm) = (Sums::default(), None, 0);
+        self.window = Sums::default();
+        self.trial = None;
+        self.calm = 0;
         let Range { start, .. } = self.scope.workers;
         (self.workers < start).then(|| {
             let mut decision = TuneDecision::new(Tuned::Workers, [self.workers, start], TuneReason::Shared);
@@ -515,7 +525,9 @@ impl Tuner {
             self.fewest_calm = [self.fewest_calm, fewest].into_iter().flatten().min();
             self.held = false;
         } else {
-            (self.calm, self.calm_for, self.fewest_calm) = (0, Duration::ZERO, None);
+            self.calm = 0;
+            self.calm_for = Duration::ZERO;
+            self.fewest_calm = None;
         }
         if let Some(trial) = self.trial.take() {
             let verdict = self.judge(trial, figures, fed, hungry);
@@ -543,7 +555,8 @@ impl Tuner {
         match trial.kind {
             // It waits now, and makes more steps all the same: it has the cores for them.
             Kind::Spare if hungry && figures.crowded && trial.rose(figures) => {
-                (self.held, self.best) = (true, figures.rate);
+                self.held = true;
+                self.best = figures.rate;
                 self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
                 None
             }
