@@ -4,7 +4,7 @@ use std::{fmt::Display, io, path::Path, process::ExitCode};
 
 use infeed::{Error, ErrorKind};
 
-use crate::signals::Signal;
+use crate::{console::to_stderr, signals::Signal};
 
 /// Why a command stopped, which decides the exit code.
 #[derive(Debug)]
@@ -29,16 +29,16 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Usage(message) => {
-                crate::out::to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
+                to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
             Self::Failed(message) => {
-                crate::out::to_stderr(format_args!("error: {message}"));
+                to_stderr(format_args!("error: {message}"));
                 ExitCode::from(1)
             }
             Self::Pipe => ExitCode::SUCCESS,
             Self::Stopped(signal, hint) => {
-                crate::out::to_stderr(format_args!("stopped by {}; {hint}", signal.name()));
+                to_stderr(format_args!("stopped by {}; {hint}", signal.name()));
                 ExitCode::from(signal.exit_code())
             }
         }

@@ -3,6 +3,7 @@
 mod alone;
 mod args;
 mod checksum;
+mod console;
 mod demo;
 mod doctor;
 mod failure;
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     let filter =
         EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::assembly=error"));
     let colours = std::io::stderr().is_terminal();
-    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(live::LogLines).with_filter(filter);
+    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(console::LogLines).with_filter(filter);
     let command = cli.command.unwrap_or(Command::Demo);
     let trace = match &command {
         Command::Profile(args) => match args.trace.as_deref().map(Trace::create).transpose() {

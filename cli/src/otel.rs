@@ -110,7 +110,7 @@ impl Otel {
         for failed in [figures, spans].into_iter().flatten().filter_map(Result::err) {
             let (what, error) = failed;
             let warning = format_args!("warning: OpenTelemetry: the last {what} were not sent: {error}");
-            crate::out::to_stderr(warning);
+            crate::console::to_stderr(warning);
         }
     }
 }

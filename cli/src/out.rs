@@ -11,12 +11,10 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::{failure::Failure, live};
-
-/// Writes one line to stderr. Nobody may be listening there, which is no reason to stop.
-pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
-}
+use crate::{
+    console::{self, to_stderr},
+    failure::Failure,
+};
 
 /// The words for people, with a progress bar below them on a terminal.
 #[derive(Debug)]
@@ -52,7 +50,7 @@ impl Out {
     pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
         self.bar.finish_and_clear();
         // The view shows how far it is.
-        if self.silent || live::is_up() {
+        if self.silent || console::has_view() {
             return;
         }
         let style = ProgressStyle::with_template(template).expect("templates are literals");
@@ -74,7 +72,7 @@ impl Out {
         if self.quiet {
             return Ok(());
         }
-        if live::take_line(&line) {
+        if console::hold_line(&line) {
             return Ok(());
         }
         self.bar.suspend(|| {
@@ -89,7 +87,7 @@ impl Out {
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
         let warning = format_args!("warning: {warning}");
-        if !self.silent && !live::take_warning(&warning) {
+        if !self.silent && !console::hold_warning(&warning) {
             self.bar.suspend(|| to_stderr(warning));
         }
     }

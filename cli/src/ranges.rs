@@ -18,7 +18,7 @@ impl Ranges {
             // Without a profiler there is nothing to say.
             Err(_) if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => None,
             Err(why) => {
-                crate::out::to_stderr(format_args!("warning: no NVTX ranges: {why}"));
+                crate::console::to_stderr(format_args!("warning: no NVTX ranges: {why}"));
                 None
             }
         }

@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     args::{RunArgs, WatchedArgs},
     checksum::{Checksum, ChecksumOf},
+    console,
     failure::Failure,
     gpu::GpuSampler,
     html,
@@ -53,18 +54,18 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     // And neither in an address that was taken.
     let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
     if let Some(server) = &server {
-        out::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
+        console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
     }
     let mut onlookers = Onlookers { live: watching.live, metrics };
     if let Err(why) = live::possible()
         && watching.live
     {
-        out::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
+        console::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
         onlookers.live = false;
     }
     let report = run(&args, from, &mut out, &onlookers).await?;
     out.line(format_args!("\n{}", report.table()))?;
-    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run(&report).as_bytes()))?;
+    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
         let mut signals = Signals::new()?;

@@ -4,6 +4,8 @@
 //! works out from their figures ([`infeed::diagnose`]).
 
 mod machine;
+mod page;
+mod report;
 
 use std::{
     fs::File,
@@ -12,60 +14,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::{Cause, Dataset, Device, Diagnosis, Figures, Stage, diagnose, sys::disk};
-use serde::Serialize;
+use infeed::{Cause, Dataset, Figures, Stage, diagnose, sys::disk};
 
-pub(crate) use machine::Check;
+use report::{DoctorReport, Trial};
 
 use crate::{
     alone::{Held, Only},
     args::{DoctorArgs, OnBadSampleArg, OnOff, RunArgs},
     failure::Failure,
-    html, options,
+    options,
     out::{self, JsonTarget, Out},
-    report::{self, RunReport, cause_words},
+    report::RunReport,
     run::{self, Onlookers},
     signals::Signals,
-    units,
 };
 
 /// Batches of each run, unless --max-batches says otherwise: enough for a mean, few enough for a minute.
 const BATCHES: u64 = 40;
-
-/// The JSON of `doctor`; its keys are stable. Times are in seconds.
-#[derive(Debug, Serialize)]
-pub(crate) struct DoctorReport {
-    pub version: u32,
-    pub url: String,
-    pub figures: Figures,
-    pub diagnosis: Diagnosis,
-    pub trials: Vec<Trial>,
-    pub checks: Vec<Check>,
-    /// The cold run, in full.
-    pub cold: RunReport,
-}
-
-/// One of the runs.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Trial {
-    pub name: &'static str,
-    /// A step on average over the whole run: what is read ahead while the first batch comes is paid for, too.
-    pub step_seconds: f64,
-    /// The part of it that was spent waiting.
-    pub wait_seconds: f64,
-    pub samples_per_second: Option<f64>,
-    pub batches: u64,
-}
-
-impl Trial {
-    fn of(name: &'static str, run: &RunReport) -> Self {
-        let batches = run.batches.max(1) as f64;
-        let wait = run.first_batch_seconds.unwrap_or(0.0) + run.data_wait.sum.as_secs_f64();
-        let samples_per_second = (run.seconds > 0.0).then(|| run.samples as f64 / run.seconds);
-        let (step_seconds, wait_seconds) = (run.seconds / batches, wait / batches);
-        Self { name, step_seconds, wait_seconds, samples_per_second, batches: run.batches }
-    }
-}
 
 /// `infeed doctor`.
 pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
@@ -129,7 +94,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let checks = machine::checks(&cold, held.as_ref(), &*dataset);
     let report = DoctorReport { version: 1, url: args.url.clone(), figures, diagnosis, trials, checks, cold };
     out.line(report.words())?;
-    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::doctor(&report).as_bytes()))?;
+    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, page::page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
@@ -213,50 +178,4 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     figures.remote = remote;
     figures.requests_exhausted = asked.is_some_and(|most| in_flight + 1 >= most);
     figures
-}
-
-impl DoctorReport {
-    fn words(&self) -> String {
-        let mut table = report::table();
-        table.set_header(["run", "step", "waiting", "samples/s", "batches"]);
-        for trial in &self.trials {
-            table.add_row([
-                trial.name.to_owned(),
-                units::time(trial.step_seconds),
-                units::time(trial.wait_seconds),
-                trial.samples_per_second.map_or("no bound".into(), |rate| units::count(rate.round() as u64)),
-                units::count(trial.batches),
-            ]);
-        }
-        report::align_right(&mut table, 1..);
-        let mut parts = vec![table.trim_fmt()];
-        let mut table = report::table();
-        let stalls = &self.diagnosis.stalls;
-        let share = |time: f64| format!("{:.1} %", 100.0 * time / self.figures.cold.max(f64::MIN_POSITIVE));
-        let gpu = self.cold.device != Device::Cpu.to_string();
-        let transfer = if gpu { share(stalls.transfer) } else { format!("{} (no GPU)", share(stalls.transfer)) };
-        table.add_row(["AU".into(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
-        table.add_row(["fetch stall".into(), share(stalls.fetch)]);
-        table.add_row(["prep stall".into(), share(stalls.prep)]);
-        table.add_row(["transfer stall".into(), transfer]);
-        for cause in self.cold.late_causes.iter().take(3) {
-            let batches = if cause.batches == 1 { "batch" } else { "batches" };
-            let words = format!("{} {batches} waited for {}", cause.batches, cause_words(cause.cause));
-            table.add_row([units::time(cause.wait.as_secs_f64()), words]);
-        }
-        parts.push(table.trim_fmt());
-        parts.extend(
-            self.checks
-                .iter()
-                .map(|check| {
-                    let mark = if check.ok { "ok  " } else { "look" };
-                    format!("{mark} {}: {}", check.name, check.words)
-                })
-                .reduce(|a, b| format!("{a}\n{b}")),
-        );
-        parts.push(self.diagnosis.words.clone());
-        let others = self.diagnosis.changes.iter().skip(1).filter(|change| change.gain > 1.05);
-        parts.extend(others.map(|change| format!("Then: {} ({:.2} times).", change.change, change.gain)));
-        parts.join("\n\n")
-    }
 }

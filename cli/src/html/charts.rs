@@ -1,10 +1,10 @@
 //! The pictures. Colours are of equal weight on light and dark paper; text and axes take the page's colour (see the
 //! style of the page: what is black here is ink there).
 
-use infeed::StageReport;
+use infeed::{Stage, StageReport};
 use plotters::{coord::Shift, prelude::*};
 
-use crate::{profile::AloneReport, sweep::Cell};
+use crate::units;
 
 const BLUE: RGBColor = RGBColor(58, 124, 201);
 const ORANGE: RGBColor = RGBColor(224, 122, 47);
@@ -33,7 +33,7 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Lines over the time of the run; `None` when there is nothing to draw.
-pub(super) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
+pub(crate) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
     let end = most(lines.iter().flat_map(|(_, line)| line.iter().map(|(at, _)| *at)));
     let top = most(lines.iter().flat_map(|(_, line)| line.iter().map(|(_, value)| *value))) * 1.05;
     // One point is no line.
@@ -59,7 +59,7 @@ pub(super) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option
 }
 
 /// Step and wait of each batch over the time of the run.
-pub(super) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
+pub(crate) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
     let end = most(steps.iter().map(|[at, ..]| *at));
     // Not the first: its wait is the start of everything, and would flatten the rest.
     let steps = steps.get(1..).filter(|steps| !steps.is_empty())?;
@@ -85,7 +85,7 @@ pub(super) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
 }
 
 /// How many waits were how long, in steps of a factor of two.
-pub(super) fn histogram(steps: &[[f64; 3]]) -> Option<String> {
+pub(crate) fn histogram(steps: &[[f64; 3]]) -> Option<String> {
     let bins = wait_bins(steps.get(1..)?);
     if bins.iter().all(|count| *count == 0) {
         return None;
@@ -97,7 +97,7 @@ pub(super) fn histogram(steps: &[[f64; 3]]) -> Option<String> {
             .x_label_area_size(36)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..bins.len() as f64, 0.0..top)?;
-        let label = |x: &f64| crate::units::time(LEAST * 2f64.powf(*x)).replace(".0 ", " ");
+        let label = |x: &f64| units::time(LEAST * 2f64.powf(*x)).replace(".0 ", " ");
         let mut mesh = chart.configure_mesh();
         mesh.disable_mesh().x_labels(9).x_label_formatter(&label).x_desc("wait").y_desc("batches");
         mesh.y_label_formatter(&|count| format!("{count:.0}")).draw()?;
@@ -154,25 +154,24 @@ fn bars(rows: &[(String, Vec<f64>, String)], legend: &[(RGBColor, &str)]) -> Opt
 }
 
 /// What each stage did with its time.
-pub(super) fn stages(stages: &[&StageReport]) -> Option<String> {
+pub(crate) fn stages(stages: &[&StageReport]) -> Option<String> {
     let rows = stages.iter().map(|stage| {
         let parts = [stage.busy, stage.starved, stage.blocked].map(|time| time.as_secs_f64());
-        let name = if stage.stage == infeed::Stage::Yield { "trainer" } else { stage.stage.name() };
-        (name.to_owned(), parts.to_vec(), crate::units::time(parts.iter().sum()))
+        let name = if stage.stage == Stage::Yield { "trainer" } else { stage.stage.name() };
+        (name.to_owned(), parts.to_vec(), units::time(parts.iter().sum()))
     });
     bars(&rows.collect::<Vec<_>>(), &[(BLUE, "busy"), (GREY, "starved"), (ORANGE, "blocked")])
 }
 
-/// Rates of single stages over workers.
-pub(super) fn alone(rows: &[AloneReport]) -> Option<String> {
-    let workers = most(rows.iter().map(|row| row.workers as f64));
-    let top = most(rows.iter().map(|row| row.samples_per_second));
-    let least = rows.iter().map(|row| row.samples_per_second).filter(|rate| *rate > 0.0).fold(f64::MAX, f64::min);
+/// Rates over workers, a line for each name.
+pub(crate) fn rates_by_workers(lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
+    let points = || lines.iter().flat_map(|(_, line)| line.iter().copied());
+    let workers = most(points().map(|(workers, _)| workers));
+    let top = most(points().map(|(_, rate)| rate));
+    let least = points().map(|(_, rate)| rate).filter(|rate| *rate > 0.0).fold(f64::MAX, f64::min);
     if top <= 0.0 {
         return None;
     }
-    let mut names: Vec<&str> = rows.iter().map(|row| row.stage).collect();
-    names.dedup();
     draw(900, 320, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
@@ -182,9 +181,8 @@ pub(super) fn alone(rows: &[AloneReport]) -> Option<String> {
         let mut mesh = chart.configure_mesh();
         mesh.disable_mesh().x_desc("workers").y_desc("samples/s").x_labels(workers.min(16.0) as usize + 1);
         mesh.x_label_formatter(&|x| format!("{x:.0}")).y_label_formatter(&|y| format!("{y:.0}")).draw()?;
-        for (name, color) in names.iter().zip(LINES) {
-            let points: Vec<_> = rows.iter().filter(|row| row.stage == *name && row.samples_per_second > 0.0).collect();
-            let points: Vec<_> = points.iter().map(|row| (row.workers as f64, row.samples_per_second)).collect();
+        for ((name, line), color) in lines.iter().zip(LINES) {
+            let points: Vec<_> = line.iter().copied().filter(|(_, rate)| *rate > 0.0).collect();
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
                 .label(*name)
@@ -197,17 +195,25 @@ pub(super) fn alone(rows: &[AloneReport]) -> Option<String> {
 }
 
 /// A step of each run: the trainer's part and its waiting.
-pub(super) fn trials(runs: &[(&str, f64, f64)]) -> Option<String> {
-    let rows = runs.iter().map(|(name, work, wait)| {
-        ((*name).to_owned(), vec![*work, *wait], crate::units::time(work.max(0.0) + wait.max(0.0)))
-    });
+pub(crate) fn trials(runs: &[(&str, f64, f64)]) -> Option<String> {
+    let rows = runs
+        .iter()
+        .map(|(name, work, wait)| ((*name).to_owned(), vec![*work, *wait], units::time(work.max(0.0) + wait.max(0.0))));
     bars(&rows.collect::<Vec<_>>(), &[(BLUE, "the trainer's step"), (ORANGE, "waiting for data")])
 }
 
+/// A field of [`heat_map`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct HeatCell {
+    pub workers: Option<u64>,
+    pub batch_size: Option<u64>,
+    pub samples_per_second: f64,
+}
+
 /// Rates by workers (across) and batch size (up).
-pub(super) fn heat_map(cells: &[&Cell]) -> Option<String> {
-    let axis = |pick: fn(&Cell) -> Option<u64>| {
-        let mut values: Vec<u64> = cells.iter().filter_map(|cell| pick(cell)).collect();
+pub(crate) fn heat_map(cells: &[HeatCell]) -> Option<String> {
+    let axis = |pick: fn(&HeatCell) -> Option<u64>| {
+        let mut values: Vec<u64> = cells.iter().filter_map(pick).collect();
         values.sort_unstable();
         values.dedup();
         values
@@ -232,7 +238,7 @@ pub(super) fn heat_map(cells: &[&Cell]) -> Option<String> {
                 // On light and on dark paper alike: the page shines through where the rate is low.
                 let color = BLUE.mix(0.1 + 0.75 * share);
                 area.draw(&Rectangle::new([(x + 2, y + 2), (x + wide - 2, y + high - 2)], color.filled()))?;
-                let rate = crate::units::count(cell.samples_per_second.round() as u64);
+                let rate = units::count(cell.samples_per_second.round() as u64);
                 area.draw(&Text::new(rate, (x + 12, y + 14), font))?;
             }
         }
@@ -258,17 +264,16 @@ mod tests {
     #[test]
     fn charts_of_nothing_are_none_and_of_oddities_do_not_panic() {
         assert!(time_line(&[]).is_none() && histogram(&[[0.0; 3]]).is_none());
-        assert!(stages(&[]).is_none() && alone(&[]).is_none() && heat_map(&[]).is_none());
-        let cell = Cell { workers: Some(2), batch_size: Some(8), samples_per_second: 1234.0, ..Cell::default() };
-        let map = heat_map(&[&cell, &Cell::default()]).unwrap();
+        assert!(stages(&[]).is_none() && rates_by_workers(&[]).is_none() && heat_map(&[]).is_none());
+        let cell = HeatCell { workers: Some(2), batch_size: Some(8), samples_per_second: 1234.0 };
+        let map = heat_map(&[cell, HeatCell::default()]).unwrap();
         assert!(map.contains("1,234") && map.contains("batch 8") && map.contains("2 workers"), "{map}");
         let line = time_line(&[[0.1, 0.1, 0.1], [0.2, 0.0, 0.1], [0.3, 0.05, 0.1]]).unwrap();
         assert!(line.starts_with("<svg") && line.contains("of it waiting") && line.contains("viewBox"), "{line}");
         assert!(!line.contains("width=\"900\" height"), "{line}");
         assert!(time_line(&[[0.0; 3], [0.0; 3]]).is_some());
         assert!(histogram(&[[0.0; 3], [0.0, 1e-3, 1.0]]).unwrap().contains("batches"));
-        let one =
-            AloneReport { stage: "all", workers: 1, samples_per_second: 10.0, first_batch_seconds: None, samples: 1 };
-        assert!(alone(&[one]).unwrap().contains("samples/s"));
+        assert!(rates_by_workers(&[("all", vec![(1.0, 10.0)])]).unwrap().contains("samples/s"));
+        assert!(rates_by_workers(&[("all", vec![(1.0, 0.0)])]).is_none());
     }
 }

@@ -7,11 +7,10 @@ mod screen;
 mod view;
 
 use std::{
-    collections::VecDeque,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     panic,
     sync::{
-        Arc, Mutex, MutexGuard, Once, PoisonError,
+        Arc, Once,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -28,11 +27,10 @@ use ratatui::{
         execute, terminal,
     },
 };
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{
+    console,
     gpu::GpuEye,
-    out::to_stderr,
     sampler::Eye,
     signals::{Keys, Signal},
 };
@@ -43,117 +41,6 @@ use view::History;
 const EVERY: Duration = Duration::from_millis(250);
 /// Between two looks for keys.
 const KEYS: Duration = Duration::from_millis(50);
-
-/// Whether the terminal is ours.
-static UP: AtomicBool = AtomicBool::new(false);
-/// What was to be written meanwhile.
-static HELD: Mutex<Held> = Mutex::new(Held { lines: VecDeque::new(), warnings: Vec::new(), more: 0 });
-
-/// Lines that wait.
-#[derive(Debug)]
-struct Held {
-    /// The last ones, to be shown.
-    lines: VecDeque<String>,
-    /// The first ones of stderr, to be printed afterwards.
-    warnings: Vec<String>,
-    /// Further ones.
-    more: u64,
-}
-
-impl Held {
-    /// Lines that are shown, and warnings that are kept, at most.
-    const SHOWN: usize = 100;
-    const KEPT: usize = 1000;
-
-    fn show(&mut self, text: &str) {
-        for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            if self.lines.len() == Self::SHOWN {
-                self.lines.pop_front();
-            }
-            self.lines.push_back(plain(line));
-        }
-    }
-
-    fn warn(&mut self, text: &str) {
-        self.show(text);
-        for line in text.lines() {
-            match self.warnings.len() < Self::KEPT {
-                true => self.warnings.push(line.to_owned()),
-                false => self.more += 1,
-            }
-        }
-    }
-}
-
-fn held() -> MutexGuard<'static, Held> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Text without colours and other orders to a terminal.
-fn plain(line: &str) -> String {
-    let mut out = String::with_capacity(line.len());
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            // ESC [ … letter
-            '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
-            '\t' => out.push(' '),
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Whether the terminal is ours.
-pub(crate) fn is_up() -> bool {
-    UP.load(Ordering::Acquire)
-}
-
-/// Takes a line for stdout, if the view is up.
-pub(crate) fn take_line(line: &dyn std::fmt::Display) -> bool {
-    let up = is_up();
-    if up {
-        held().show(&line.to_string());
-    }
-    up
-}
-
-/// Takes a line for stderr, if the view is up.
-pub(crate) fn take_warning(line: &dyn std::fmt::Display) -> bool {
-    let up = is_up();
-    if up {
-        held().warn(&line.to_string());
-    }
-    up
-}
-
-/// stderr for log lines; while the view is up they wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogLines;
-
-impl Write for LogLines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // One call for each event: tracing_subscriber formats it into a buffer first.
-        match is_up() {
-            true => held().warn(&String::from_utf8_lossy(bytes)),
-            false => io::stderr().write_all(bytes)?,
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
-}
-
-impl<'a> MakeWriter<'a> for LogLines {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        *self
-    }
-}
 
 /// Whether there is a terminal to draw on; if not, why.
 pub(crate) fn possible() -> Result<(), &'static str> {
@@ -193,7 +80,7 @@ impl Live {
         let body = move || {
             if let Err(error) = show(sights, &stopped, &quit) {
                 leave();
-                to_stderr(format_args!("warning: the live view ended: {error}; the run goes on"));
+                console::to_stderr(format_args!("warning: the live view ended: {error}; the run goes on"));
             }
         };
         let thread = thread::Builder::new().name("infeed-live".into()).spawn(body);
@@ -219,9 +106,9 @@ fn show(sights: Sights, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
     let mut history = History::new(about);
     let mut keys = true;
     // Down: somebody panicked, and the words of it are on the screen now.
-    while !stop.load(Ordering::Acquire) && is_up() {
+    while !stop.load(Ordering::Acquire) && console::has_view() {
         let began = Instant::now();
-        let (shown, lines) = (gpu.as_ref().and_then(GpuEye::now), held().lines.iter().cloned().collect());
+        let (shown, lines) = (gpu.as_ref().and_then(GpuEye::now), console::held_lines());
         let view = history.look(&monitor.report(), &process.now(), shown, lines);
         terminal.draw(|frame| screen::draw(frame, &view))?;
         while began.elapsed() < EVERY && !stop.load(Ordering::Acquire) {
@@ -255,27 +142,19 @@ fn show(sights: Sights, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
 
 fn enter() -> io::Result<()> {
     terminal::enable_raw_mode()?;
-    UP.store(true, Ordering::Release);
+    console::begin_view();
     execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide).inspect_err(|_| leave())
 }
 
 /// Gives the terminal back, and prints what was held. Does nothing the second time.
 fn leave() {
-    if !UP.swap(false, Ordering::AcqRel) {
+    if !console::end_view() {
         return;
     }
     // Nothing can be done about a terminal that is gone.
     let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
-    let (warnings, more) = {
-        let mut held = held();
-        held.lines.clear();
-        (std::mem::take(&mut held.warnings), std::mem::take(&mut held.more))
-    };
-    warnings.iter().for_each(|line| to_stderr(format_args!("{line}")));
-    if more > 0 {
-        to_stderr(format_args!("… and {more} more such lines"));
-    }
+    console::print_held();
 }
 
 /// The words of a panic belong on a screen where they stay.
@@ -295,27 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_to_a_terminal_are_left_out() {
-        assert_eq!(plain("\u{1b}[33m WARN\u{1b}[0m a\tb\r\u{7}"), " WARN a b");
-        assert_eq!(plain("\u{1b}["), "");
-    }
-
-    #[test]
     fn a_panic_gives_the_terminal_back_before_its_words() {
         restore_on_panic();
-        UP.store(true, Ordering::Release);
+        console::begin_view();
         let panicked = thread::spawn(|| panic!("told on the usual screen: a test of it")).join();
-        assert!(panicked.is_err() && !is_up());
+        assert!(panicked.is_err() && !console::has_view());
         leave();
-    }
-
-    #[test]
-    fn what_is_held_is_bounded() {
-        let mut held = Held { lines: VecDeque::new(), warnings: Vec::new(), more: 0 };
-        (0..5000).for_each(|n| held.warn(&format!("line {n}\n")));
-        assert_eq!((held.lines.len(), held.warnings.len(), held.more), (Held::SHOWN, Held::KEPT, 4000));
-        assert_eq!((held.lines[99].as_str(), held.warnings[0].as_str()), ("line 4999", "line 0"));
-        held.show("a\n\nb\n");
-        assert_eq!((held.lines[98].as_str(), held.lines[99].as_str()), ("a", "b"));
     }
 }

@@ -10,7 +10,12 @@ use std::{
 use futures::StreamExt;
 use infeed::{Source, source::Object};
 
-use super::{AHEAD_ALONE, Done, Entry, Hasher, RANGE, Target, inside, manifest, part_in, ranges, unwritable};
+use super::{
+    copy::{AHEAD_ALONE, Done, RANGE, ranges},
+    file::{Hasher, holds, unwritable},
+    manifest::{self, Entry},
+    target::{Target, inside, part_in},
+};
 use crate::{args::StageArgs, failure::Failure, out::Out, units};
 
 /// How a tar is compressed.
@@ -61,7 +66,7 @@ pub(super) async fn stage(
 ) -> Result<Done, Failure> {
     let known = target.manifest.take();
     let files = || known.values().filter(|entry| !entry.name.starts_with('*'));
-    let here = |entry: &Entry| super::holds(&target.dir.join(&entry.name), entry.size, &entry.xxh3);
+    let here = |entry: &Entry| holds(&target.dir.join(&entry.name), entry.size, &entry.xxh3);
     let same = |entry: &Entry| entry.size == object.size && entry.etag == object.etag;
     if known.get(UNPACKED).is_some_and(same) && files().all(here) {
         let bytes = files().map(|entry| entry.size).sum();
@@ -107,7 +112,7 @@ async fn fetch(
     let rest = object.size - at;
     // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
     let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
-    target.check_room(args, at, rest + unpacked, 0)?;
+    target.check_space(args, at, rest + unpacked, 0)?;
     out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
     io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
     let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();

@@ -9,6 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::file::unwritable;
 use crate::failure::Failure;
 
 /// The folder's own records; datasets leave out names with a dot.
@@ -88,7 +89,7 @@ impl Manifest {
 
     /// Adds a line, in one piece.
     pub(super) fn add(&mut self, entry: &Entry) -> Result<(), Failure> {
-        write_line(&mut self.file, entry).map_err(|error| super::unwritable(&self.path, error))
+        write_line(&mut self.file, entry).map_err(|error| unwritable(&self.path, error))
     }
 }
 

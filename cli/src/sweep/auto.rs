@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Settings};
+use super::cell::{Cell, Settings};
 use crate::units;
 
 /// What `auto` is to reach of the best cell's rate.

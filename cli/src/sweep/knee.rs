@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cell;
+use super::cell::Cell;
 use crate::units;
 
 /// Rates this much below the best are as good: two runs of one cell differ by as much on a busy machine.

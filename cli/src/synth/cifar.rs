@@ -2,7 +2,7 @@
 
 use infeed::SampleRng;
 
-use super::{Files, Plan};
+use super::{files::Files, plan::Plan};
 use crate::{args::SynthKind, failure::Failure};
 
 const SIDE: usize = 32;

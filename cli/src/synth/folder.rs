@@ -5,8 +5,9 @@ use infeed::{Draws, SampleRng};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{
-    Files, Plan,
+    files::Files,
     picture::{Look, Picture},
+    plan::Plan,
 };
 use crate::{args::SynthKind, failure::Failure};
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::{Compression, write::GzEncoder};
 use infeed::{Draws, SampleRng};
 
-use super::{Files, Plan};
+use super::{files::Files, plan::Plan};
 use crate::failure::Failure;
 
 const NAMES: [&str; 4] = ["ct", "pet", "mask", "mask2"];

@@ -1,6 +1,6 @@
 //! The photographs of `imagenet` in tar shards, as WebDataset's recipe packs them.
 
-use super::{Files, Plan, folder::Folder};
+use super::{files::Files, folder::Folder, plan::Plan};
 use crate::failure::Failure;
 
 /// Records in a shard: about 100 MB.

@@ -2,7 +2,7 @@
 
 use infeed::{DType, SampleRng};
 
-use super::{Files, Plan};
+use super::{files::Files, plan::Plan};
 use crate::{
     args::{TiffArgs, TiffLayout},
     failure::Failure,

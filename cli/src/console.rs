@@ -1,0 +1,180 @@
+//! Lines for stdout and stderr. While a live view has the terminal they wait: some of them are shown in it, warnings are
+//! printed when it is gone.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, Write},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Whether a view has the terminal.
+static VIEW: AtomicBool = AtomicBool::new(false);
+/// What was to be written meanwhile.
+static HELD: Mutex<HeldLines> = Mutex::new(HeldLines { lines: VecDeque::new(), warnings: Vec::new(), more: 0 });
+
+/// Lines that wait.
+#[derive(Debug)]
+struct HeldLines {
+    /// The last ones, to be shown.
+    lines: VecDeque<String>,
+    /// The first ones of stderr, to be printed afterwards.
+    warnings: Vec<String>,
+    /// Further ones.
+    more: u64,
+}
+
+impl HeldLines {
+    /// Lines that are shown, and warnings that are printed later, at most.
+    const MOST_SHOWN: usize = 100;
+    const MOST_WARNINGS: usize = 1000;
+
+    fn show(&mut self, text: &str) {
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            if self.lines.len() == Self::MOST_SHOWN {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(plain(line));
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.show(text);
+        for line in text.lines() {
+            match self.warnings.len() < Self::MOST_WARNINGS {
+                true => self.warnings.push(line.to_owned()),
+                false => self.more += 1,
+            }
+        }
+    }
+}
+
+fn held() -> MutexGuard<'static, HeldLines> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Text without colours and other orders to a terminal.
+fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            // ESC [ … letter
+            '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
+            '\t' => out.push(' '),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Writes one line to stderr, view or not. Nobody may be listening there, which is no reason to stop.
+pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Whether a view has the terminal.
+pub(crate) fn has_view() -> bool {
+    VIEW.load(Ordering::Acquire)
+}
+
+/// From here on lines wait.
+pub(crate) fn begin_view() {
+    VIEW.store(true, Ordering::Release);
+}
+
+/// From here on lines go where they always went; `false`: they did already.
+pub(crate) fn end_view() -> bool {
+    VIEW.swap(false, Ordering::AcqRel)
+}
+
+/// The last lines that wait.
+pub(crate) fn held_lines() -> Vec<String> {
+    held().lines.iter().cloned().collect()
+}
+
+/// Prints the warnings that waited, and forgets the other lines.
+pub(crate) fn print_held() {
+    let (warnings, more) = {
+        let mut held = held();
+        held.lines.clear();
+        (std::mem::take(&mut held.warnings), std::mem::take(&mut held.more))
+    };
+    warnings.iter().for_each(|line| to_stderr(format_args!("{line}")));
+    if more > 0 {
+        to_stderr(format_args!("… and {more} more such lines"));
+    }
+}
+
+/// Takes a line for stdout, if there is a view.
+pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
+    let view = has_view();
+    if view {
+        held().show(&line.to_string());
+    }
+    view
+}
+
+/// Takes a line for stderr, if there is a view.
+pub(crate) fn hold_warning(line: &dyn fmt::Display) -> bool {
+    let view = has_view();
+    if view {
+        held().warn(&line.to_string());
+    }
+    view
+}
+
+/// stderr for log lines; while there is a view they wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // One call for each event: tracing_subscriber formats it into a buffer first.
+        match has_view() {
+            true => held().warn(&String::from_utf8_lossy(bytes)),
+            false => io::stderr().write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogLines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        *self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_to_a_terminal_are_left_out() {
+        assert_eq!(plain("\u{1b}[33m WARN\u{1b}[0m a\tb\r\u{7}"), " WARN a b");
+        assert_eq!(plain("\u{1b}["), "");
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let mut held = HeldLines { lines: VecDeque::new(), warnings: Vec::new(), more: 0 };
+        (0..5000).for_each(|n| held.warn(&format!("line {n}\n")));
+        let most = (HeldLines::MOST_SHOWN, HeldLines::MOST_WARNINGS, 4000);
+        assert_eq!((held.lines.len(), held.warnings.len(), held.more), most);
+        assert_eq!((held.lines[99].as_str(), held.warnings[0].as_str()), ("line 4999", "line 0"));
+        held.show("a\n\nb\n");
+        assert_eq!((held.lines[98].as_str(), held.lines[99].as_str()), ("a", "b"));
+    }
+}

@@ -1,0 +1,43 @@
+//! The page of `infeed doctor`.
+
+use super::report::DoctorReport;
+use crate::{
+    html::{Page, charts, run_parts, run_settings},
+    units,
+};
+
+pub(super) fn page(report: &DoctorReport) -> String {
+    let mut page = Page::new("infeed doctor", &report.url);
+    page.verdict(&report.diagnosis.words);
+    page.heading("Runs that leave out one part each");
+    let bars: Vec<_> =
+        report.trials.iter().map(|t| (t.name, t.step_seconds - t.wait_seconds, t.wait_seconds)).collect();
+    page.figure(charts::trials(&bars));
+    let rows = report.trials.iter().map(|trial| {
+        let rate = trial.samples_per_second.map_or("no bound".into(), |rate| units::count(rate.round() as u64));
+        vec![trial.name.to_owned(), units::time(trial.step_seconds), units::time(trial.wait_seconds), rate]
+    });
+    page.table(&["run", "step", "waiting", "samples/s"], &rows.collect::<Vec<_>>());
+    let stalls = &report.diagnosis.stalls;
+    let share = |time: f64| format!("{:.1} % of a step", 100.0 * time / report.figures.cold.max(f64::MIN_POSITIVE));
+    let rows = [
+        vec!["AU".into(), format!("{:.1} %", 100.0 * report.diagnosis.au)],
+        vec!["fetch stall".into(), share(stalls.fetch)],
+        vec!["prep stall".into(), share(stalls.prep)],
+        vec!["transfer stall".into(), share(stalls.transfer)],
+    ];
+    page.table(&[], &rows);
+    page.heading("What could be changed");
+    let changes = report.diagnosis.changes.iter();
+    let changes = changes.map(|change| vec![change.change.clone(), format!("{:.2} times the rate", change.gain)]);
+    page.table(&[], &changes.collect::<Vec<_>>());
+    page.heading("Machine and data");
+    let checks = report.checks.iter();
+    let checks = checks
+        .map(|check| vec![format!("{}{}", check.name, if check.ok { "" } else { " (look)" }), check.words.clone()]);
+    page.table(&[], &checks.collect::<Vec<_>>());
+    page.heading("The cold run");
+    run_parts(&mut page, &report.cold);
+    run_settings(&mut page, &report.cold);
+    page.end()
+}

@@ -1,0 +1,91 @@
+//! What `infeed doctor` found: trials, the machine, a verdict.
+
+use infeed::{Device, Diagnosis, Figures};
+use serde::Serialize;
+
+use super::machine::Check;
+use crate::{
+    report::{self, RunReport, cause_words},
+    units,
+};
+
+/// The JSON of `doctor`; its keys are stable. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct DoctorReport {
+    pub version: u32,
+    pub url: String,
+    pub figures: Figures,
+    pub diagnosis: Diagnosis,
+    pub trials: Vec<Trial>,
+    pub checks: Vec<Check>,
+    /// The cold run, in full.
+    pub cold: RunReport,
+}
+
+/// One of the runs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Trial {
+    pub name: &'static str,
+    /// A step on average over the whole run: what is read ahead while the first batch comes is paid for, too.
+    pub step_seconds: f64,
+    /// The part of it that was spent waiting.
+    pub wait_seconds: f64,
+    pub samples_per_second: Option<f64>,
+    pub batches: u64,
+}
+
+impl Trial {
+    pub(super) fn of(name: &'static str, run: &RunReport) -> Self {
+        let batches = run.batches.max(1) as f64;
+        let wait = run.first_batch_seconds.unwrap_or(0.0) + run.data_wait.sum.as_secs_f64();
+        let samples_per_second = (run.seconds > 0.0).then(|| run.samples as f64 / run.seconds);
+        let (step_seconds, wait_seconds) = (run.seconds / batches, wait / batches);
+        Self { name, step_seconds, wait_seconds, samples_per_second, batches: run.batches }
+    }
+}
+
+impl DoctorReport {
+    pub(super) fn words(&self) -> String {
+        let mut table = report::table();
+        table.set_header(["run", "step", "waiting", "samples/s", "batches"]);
+        for trial in &self.trials {
+            table.add_row([
+                trial.name.to_owned(),
+                units::time(trial.step_seconds),
+                units::time(trial.wait_seconds),
+                trial.samples_per_second.map_or("no bound".into(), |rate| units::count(rate.round() as u64)),
+                units::count(trial.batches),
+            ]);
+        }
+        report::align_right(&mut table, 1..);
+        let mut parts = vec![table.trim_fmt()];
+        let mut table = report::table();
+        let stalls = &self.diagnosis.stalls;
+        let share = |time: f64| format!("{:.1} %", 100.0 * time / self.figures.cold.max(f64::MIN_POSITIVE));
+        let gpu = self.cold.device != Device::Cpu.to_string();
+        let transfer = if gpu { share(stalls.transfer) } else { format!("{} (no GPU)", share(stalls.transfer)) };
+        table.add_row(["AU".into(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
+        table.add_row(["fetch stall".into(), share(stalls.fetch)]);
+        table.add_row(["prep stall".into(), share(stalls.prep)]);
+        table.add_row(["transfer stall".into(), transfer]);
+        for cause in self.cold.late_causes.iter().take(3) {
+            let batches = if cause.batches == 1 { "batch" } else { "batches" };
+            let words = format!("{} {batches} waited for {}", cause.batches, cause_words(cause.cause));
+            table.add_row([units::time(cause.wait.as_secs_f64()), words]);
+        }
+        parts.push(table.trim_fmt());
+        parts.extend(
+            self.checks
+                .iter()
+                .map(|check| {
+                    let mark = if check.ok { "ok  " } else { "look" };
+                    format!("{mark} {}: {}", check.name, check.words)
+                })
+                .reduce(|a, b| format!("{a}\n{b}")),
+        );
+        parts.push(self.diagnosis.words.clone());
+        let others = self.diagnosis.changes.iter().skip(1).filter(|change| change.gain > 1.05);
+        parts.extend(others.map(|change| format!("Then: {} ({:.2} times).", change.change, change.gain)));
+        parts.join("\n\n")
+    }
+}

@@ -1,0 +1,171 @@
+//! What the page of a run shows; other pages have it as a part.
+
+use std::time::Duration;
+
+use infeed::{Stage, StageReport};
+use serde_json::Value;
+
+use super::{Page, charts};
+use crate::{
+    report::{RunReport, autotune_words, cause_words, traffic_words},
+    sampler::Moment,
+    units,
+};
+
+/// The page of `infeed run`.
+pub(crate) fn run_page(report: &RunReport) -> String {
+    let mut page = Page::new("infeed run", &report.url);
+    run_parts(&mut page, report);
+    run_settings(&mut page, report);
+    page.end()
+}
+
+/// Figures, pictures and tables of a run.
+pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
+    let mut rows = vec![
+        vec!["dataset".into(), format!("{} records, {}", units::count(run.records), run.format)],
+        vec![
+            "delivered".into(),
+            format!("{} samples in {} batches", units::count(run.samples), units::count(run.batches)),
+        ],
+        vec![
+            "rate".into(),
+            format!(
+                "{} samples/s over {}",
+                units::count(run.samples_per_second.round() as u64),
+                units::time(run.seconds)
+            ),
+        ],
+        vec!["device".into(), if run.device == "cpu" { "cpu (no GPU used)".into() } else { run.device.clone() }],
+    ];
+    if let Some(first) = run.first_batch_seconds {
+        rows.push(vec!["first batch".into(), units::time(first)]);
+    }
+    if let Some(au) = run.au {
+        rows.push(vec!["AU".into(), format!("{:.1} % of the trainer's time was not spent waiting", 100.0 * au)]);
+    }
+    if let Some(cpu) = run.cpu_seconds {
+        rows.push(vec!["CPU".into(), format!("{}, {} workers", units::time(cpu), run.workers.unwrap_or(0))]);
+    }
+    if let Some(peak) = run.peak_rss_bytes {
+        rows.push(vec!["peak memory".into(), units::size(peak)]);
+    }
+    if let Some(bottleneck) = run.bottleneck {
+        let words = if bottleneck == "yield" { "the trainer: data was always ready" } else { bottleneck };
+        rows.push(vec!["bottleneck".into(), words.into()]);
+    }
+    page.table(&[], &rows);
+    if run.batches == 0 {
+        page.words("No batch was delivered, so there is no time to show.");
+        return;
+    }
+    page.heading("Time line").words("Each batch: the whole step, and how much of it was spent waiting for data.");
+    page.figure(charts::time_line(&run.line.steps));
+    if let Some(sampled) = &run.sampled {
+        page.heading("Processor, disk and network");
+        let rows = sampled.cores_mean.zip(sampled.cores_max);
+        let rows = rows.map(|(mean, max)| ("cores busy", format!("{mean:.2} on average, at most {max:.2}")));
+        let rows = rows.into_iter().chain(traffic_words(sampled)).map(|(name, words)| vec![name.to_owned(), words]);
+        page.table(&[], &rows.collect::<Vec<_>>());
+        let pick = |pick: fn(&Moment) -> Option<f64>| -> Vec<(f64, f64)> {
+            sampled.line.iter().filter_map(|moment| Some((moment.at, pick(moment)?))).collect()
+        };
+        page.figure(charts::over_time("cores", &[("cores busy", pick(|moment| moment.cores))]));
+        const MIB: f64 = 1_048_576.0;
+        let rates = [
+            ("disk read", pick(|moment| moment.disk_read.map(|rate| rate / MIB))),
+            ("disk written", pick(|moment| moment.disk_written.map(|rate| rate / MIB))),
+            ("received", pick(|moment| moment.received.map(|rate| rate / MIB))),
+            ("sent", pick(|moment| moment.sent.map(|rate| rate / MIB))),
+            ("loopback", pick(|moment| moment.loopback.map(|rate| rate / MIB))),
+        ];
+        // Lines along the bottom say nothing.
+        let moved: Vec<_> = rates.into_iter().filter(|(_, line)| line.iter().any(|(_, rate)| *rate > 0.01)).collect();
+        page.figure(charts::over_time("MiB/s", &moved));
+    }
+    page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
+    page.heading("Stages").words("Seconds summed over threads: at work, without input, without room.");
+    let stages: Vec<_> = run.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();
+    page.figure(charts::stages(&stages));
+    let cells = |stage: &&StageReport| {
+        let time = |time: Duration| units::time(time.as_secs_f64());
+        let name = if stage.stage == Stage::Yield { "trainer" } else { stage.stage.name() };
+        vec![
+            name.to_owned(),
+            time(stage.busy),
+            time(stage.starved),
+            time(stage.blocked),
+            if stage.cpu.is_zero() { String::new() } else { time(stage.cpu) },
+            if run.device == "cpu" { "no GPU".into() } else { time(stage.device) },
+            units::count(stage.items),
+            units::size(stage.bytes),
+            time(stage.p50),
+            time(stage.p99),
+        ]
+    };
+    let rows: Vec<_> = stages.iter().map(cells).collect();
+    let head = ["", "busy", "starved", "blocked", "CPU", "on GPU", "items", "bytes", "p50", "p99"];
+    page.table(&head, &rows);
+    if !run.late_causes.is_empty() {
+        page.heading("Late batches");
+        let causes = run.late_causes.iter().map(|cause| {
+            let wait = units::time(cause.wait.as_secs_f64());
+            vec![cause_words(cause.cause).to_owned(), units::count(cause.batches), wait]
+        });
+        page.table(&["waiting for", "batches", "wait"], &causes.collect::<Vec<_>>());
+        let worst = run.late_batches.iter().take(10).map(|late| {
+            vec![
+                late.object.clone().unwrap_or_else(|| "no single object".into()),
+                late.cause.name().to_owned(),
+                late.epoch.to_string(),
+                late.batch.to_string(),
+                units::time(late.wait.as_secs_f64()),
+            ]
+        });
+        page.words("The longest waits:");
+        page.table(&["object", "cause", "epoch", "batch", "wait"], &worst.collect::<Vec<_>>());
+    }
+    page.heading("Queues").words("How full they were when the trainer asked for a batch.");
+    let queues = run.queues.iter().map(|queue| {
+        let of = queue.capacity.map_or("no bound of its own".into(), units::count);
+        let empty = format!("{:.0} %", 100.0 * queue.empty);
+        vec![queue.name.to_owned(), format!("{:.1}", queue.mean), units::count(queue.max), of, empty]
+    });
+    page.table(&["queue", "mean", "most", "capacity", "found empty"], &queues.collect::<Vec<_>>());
+    if let Some(words) = autotune_words(&run.autotune) {
+        page.heading("Autotune").words(&words);
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let rows = run.autotune.decisions.iter().map(|decision| {
+            vec![
+                units::time(decision.at.as_secs_f64()),
+                format!("{} {} → {}", decision.what, decision.from, decision.to),
+                decision.why.to_string(),
+                percent(decision.waiting),
+                percent(decision.busy),
+                units::count(decision.samples_per_second.round() as u64),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            page.table(&["at", "change", "why", "trainer waited", "threads busy", "samples/s before"], &rows);
+        }
+    }
+    if !run.bad_samples.is_empty() {
+        page.heading("Bad samples");
+        let rows = run.bad_samples.iter().take(20).map(|bad| vec![bad.record.to_string(), bad.error.clone()]);
+        page.table(&[], &rows.collect::<Vec<_>>());
+    }
+}
+
+/// Everything that decided the run.
+pub(crate) fn run_settings(page: &mut Page, run: &RunReport) {
+    page.heading("Settings");
+    let rows = run.config.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        vec![key.clone(), value]
+    });
+    page.table(&[], &rows.collect::<Vec<_>>());
+}

@@ -1,0 +1,62 @@
+//! `infeed profile`: where the time of a run goes, as the profilers of frameworks show it.
+
+mod page;
+mod report;
+mod stages;
+
+use std::time::Instant;
+
+use report::ProfileReport;
+
+use crate::{
+    args::ProfileArgs,
+    failure::Failure,
+    out::{self, JsonTarget, Out},
+    process,
+    run::{self, Onlookers},
+    trace::Trace,
+    units,
+};
+
+/// `infeed profile`.
+pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(), Failure> {
+    let mut out = Out::new(args.run.json.as_ref());
+    args.run.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.run.html.as_deref().map_or(Ok(()), out::check_writable)?;
+    if args.run.state.is_some() || args.run.resume.is_some() {
+        return Err(Failure::Usage("--state and --resume are for infeed run".into()));
+    }
+    let start = Instant::now();
+    let dataset = args.run.dataset.apply(infeed::open(&args.run.url)).await?;
+    let open_seconds = start.elapsed().as_secs_f64();
+    let before = process::threads();
+    let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &Onlookers::default()).await?;
+    let threads = report::grown(&before, &run.threads);
+    // What follows are other runs: they have no place in the trace.
+    let traced = trace.as_ref().map(Trace::finish).transpose()?;
+    let stopped = run.stopped;
+    let alone = match stopped.is_some() || args.no_stages {
+        true => Vec::new(),
+        false => stages::measure_all(&args.run, &dataset, &mut out).await?,
+    };
+    let report = ProfileReport::new(run, threads, alone);
+    out.line(format_args!("\n{}", report.words()))?;
+    if let (Some(path), Some((events, left_out))) = (&args.trace, traced) {
+        out.line(format_args!(
+            "\ntrace: {} events in {}; open it at https://ui.perfetto.dev",
+            units::count(events),
+            path.display()
+        ))?;
+        if left_out > 0 {
+            out.warn(format_args!("{} events found no place; use --max-batches", units::count(left_out)));
+        }
+    }
+    if let Some(path) = &args.run.html {
+        out::replace(path, page::page(&report).as_bytes())?;
+    }
+    args.run.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
+    match stopped {
+        Some(signal) => Err(Failure::Stopped(signal, "the table is of what was done until then")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,137 @@
+//! Objects copied as they are: read in ranges, hashed on the way, renamed when they are whole.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use infeed::{
+    Source,
+    source::{Extent, Object},
+};
+
+use super::{
+    file::{Hasher, holds, unwritable},
+    manifest::Entry,
+    target::{Target, inside, part_in},
+};
+use crate::{args::StageArgs, failure::Failure, out::Out};
+
+/// Bytes of one read: few enough requests, and small enough to be repeated.
+pub(super) const RANGE: u64 = 8 << 20;
+/// Reads of one file at a time: of many files, and of an archive, which is alone.
+const AHEAD: usize = 2;
+pub(super) const AHEAD_ALONE: usize = 16;
+
+/// What a copy came to: files and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) kept: (u64, u64),
+    pub(super) copied: (u64, u64),
+    /// Bytes that came from the source.
+    pub(super) moved: u64,
+    pub(super) left_out: u64,
+    /// The only folder at the top of an archive.
+    pub(super) top: Option<String>,
+}
+
+/// Copies the objects that are not there.
+pub(super) async fn copy_all(
+    args: &StageArgs,
+    source: &Source,
+    objects: &[Object],
+    mut target: Target,
+    out: &mut Out,
+) -> Result<Done, Failure> {
+    let known = target.manifest.take();
+    let mut done = Done::default();
+    let mut missing = Vec::new();
+    let to_check: u64 = objects.iter().filter(|object| known.contains_key(&object.name)).map(|o| o.size).sum();
+    out.start_bar(to_check, "verifying {wide_bar} {bytes}/{total_bytes}");
+    for object in objects {
+        if is_whole(&target.dir, object, &known) {
+            done.kept = (done.kept.0 + 1, done.kept.1 + object.size);
+            out.bar().inc(object.size);
+        } else {
+            missing.push(object.clone());
+        }
+    }
+    let more: u64 = missing.iter().map(|object| object.size).sum();
+    target.check_space(args, done.kept.1, more, missing.len() as u64)?;
+    out.start_bar(more, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
+
+    let ahead = if missing.len() == 1 { AHEAD_ALONE } else { AHEAD };
+    let Target { dir, manifest, .. } = &mut target;
+    let copies = missing.into_iter().enumerate().map(|(number, object)| {
+        let (part, path) = (part_in(dir, number), inside(dir, &object.name));
+        let (bar, source) = (out.bar().clone(), source.clone());
+        async move {
+            let hash = copy(&source, &object, &part, &path?, ahead, |bytes| bar.inc(bytes)).await?;
+            Ok::<_, Failure>((object, hash))
+        }
+    });
+    let mut copies = stream::iter(copies).buffer_unordered(args.jobs as usize);
+    while let Some(copied) = copies.next().await {
+        let (object, hash) = copied.inspect_err(|_| out.end_bar())?;
+        manifest.add(&Entry::file(&object.name, object.size, object.etag.as_deref(), &hash))?;
+        done.copied = (done.copied.0 + 1, done.copied.1 + object.size);
+        done.moved += object.size;
+    }
+    out.end_bar();
+    Ok(done)
+}
+
+/// Whether an object was copied in this version and its file is still what was written.
+fn is_whole(dir: &Path, object: &Object, known: &HashMap<String, Entry>) -> bool {
+    let Some(entry) = known.get(&object.name) else { return false };
+    entry.size == object.size && entry.etag == object.etag && holds(&dir.join(&object.name), entry.size, &entry.xxh3)
+}
+
+/// Copies an object to `part` and renames it to `path`; gives its hash. Each read is counted and tied to the version
+/// that was listed.
+async fn copy(
+    source: &Source,
+    object: &Object,
+    part: &Path,
+    path: &Path,
+    ahead: usize,
+    progress: impl Fn(u64),
+) -> Result<String, Failure> {
+    let failed = |error: io::Error| unwritable(path, error);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut file = File::create(part).map_err(failed)?;
+    let mut hasher = Hasher::default();
+    let mut reads = ranges(source, object, 0, ahead).boxed();
+    while let Some(bytes) = reads.next().await {
+        let bytes = bytes?;
+        file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
+        progress(bytes.len() as u64);
+    }
+    drop(file);
+    fs::rename(part, path).map_err(failed)?;
+    Ok(hasher.hex())
+}
+
+/// The bytes of an object from `start`, in order, some ranges ahead.
+pub(super) fn ranges(
+    source: &Source,
+    object: &Object,
+    start: u64,
+    ahead: usize,
+) -> impl Stream<Item = infeed::Result<Bytes>> + use<> {
+    let extent = object.extent(source);
+    let starts = (start..object.size).step_by(RANGE as usize);
+    // Stores refuse to read nothing of something, and an empty file has no range at all.
+    let reads = starts.map(move |start| {
+        let mut part: Extent = extent.clone();
+        part.range = start..(start + RANGE).min(extent.range.end);
+        async move { part.read().await }
+    });
+    stream::iter(reads).buffered(ahead)
+}

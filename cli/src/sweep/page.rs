@@ -1,0 +1,87 @@
+//! The page of `infeed sweep`.
+
+use super::{
+    cell::{Cell, Settings},
+    report::SweepReport,
+};
+use crate::{
+    html::{
+        Page,
+        charts::{self, HeatCell},
+    },
+    units,
+};
+
+pub(super) fn page(report: &SweepReport) -> String {
+    let about = format!("{} {}", report.url, report.options.join(" "));
+    let mut page = Page::new("infeed sweep", about.trim());
+    match &report.knee {
+        Some(knee) => page.verdict(&knee.words),
+        None => page.words("No cell gave a rate, so there is nothing to compare."),
+    };
+    let fine: Vec<_> = report.cells.iter().filter(|cell| cell.error.is_none()).collect();
+    let mut maps: Vec<(String, Vec<HeatCell>)> = Vec::new();
+    for cell in fine {
+        // One map for whatever is neither workers nor batch size.
+        let asked = Settings { workers: None, batch_size: None, ..cell.asked.clone() };
+        let name = if asked == Settings::default() { String::new() } else { asked.to_string() };
+        let Cell { workers, batch_size, samples_per_second, .. } = *cell;
+        let heat = HeatCell { workers, batch_size, samples_per_second };
+        match maps.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, cells)) => cells.push(heat),
+            None => maps.push((name, vec![heat])),
+        }
+    }
+    if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
+        page.verdict(&auto.words);
+    }
+    page.heading("Samples a second").words("By workers and batch size; the stronger the colour, the faster.");
+    for (name, cells) in &maps {
+        if !name.is_empty() {
+            page.words(name);
+        }
+        page.figure(charts::heat_map(cells));
+    }
+    page.heading("Cells");
+    let or = |value: Option<f64>, words: fn(f64) -> String| value.map_or(String::new(), words);
+    let rows = report.cells.iter().map(|cell| {
+        let number = |value: Option<u64>| value.map_or(String::new(), units::count);
+        let mut row = vec![
+            number(cell.workers),
+            number(cell.batch_size),
+            number(cell.prefetch),
+            cell.dtype.clone().unwrap_or_default(),
+            cell.device.clone().unwrap_or_default(),
+        ];
+        if let Some(error) = &cell.error {
+            row.push(error.clone());
+            return row;
+        }
+        row.extend([
+            format!("{:.2}", cell.iterations_per_second),
+            units::count(cell.samples_per_second.round() as u64),
+            or(cell.cpu_seconds, units::time),
+            or(cell.cores_used(), |cores| format!("{cores:.2}")),
+            cell.peak_rss_bytes.map_or(String::new(), units::size),
+            or(cell.first_batch_seconds, units::time),
+            cell.gpu_words(),
+        ]);
+        row
+    });
+    let head = [
+        "workers",
+        "batch",
+        "prefetch",
+        "dtype",
+        "device",
+        "it/s",
+        "samples/s",
+        "CPU",
+        "cores busy",
+        "peak memory",
+        "first batch",
+        "GPU",
+    ];
+    page.table(&head, &rows.collect::<Vec<_>>());
+    page.end()
+}

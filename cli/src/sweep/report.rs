@@ -1,0 +1,111 @@
+//! What `infeed sweep` found, cell by cell; its file is what the same command goes on from.
+
+use std::{fmt, fs, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{auto::AutoReport, cell::Cell, knee::Knee};
+use crate::{failure::Failure, out, report, units};
+
+/// The JSON of `sweep` and of its `--out`; its keys are stable. Times are in seconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SweepReport {
+    pub version: u32,
+    pub url: String,
+    /// The options that all cells have.
+    pub options: Vec<String>,
+    pub cells: Vec<Cell>,
+    /// The cell to take, and why; `None` while there are none to compare.
+    pub knee: Option<Knee>,
+    /// What `auto` comes to beside the best cell; `None` unless that was asked for.
+    #[serde(default)]
+    pub auto: Option<AutoReport>,
+}
+
+const VERSION: u32 = 1;
+
+impl SweepReport {
+    /// Without a cell.
+    pub(super) const fn new(url: String, options: Vec<String>) -> Self {
+        Self { version: VERSION, url, options, cells: Vec::new(), knee: None, auto: None }
+    }
+
+    /// The cells that were measured before, if they are of this sweep.
+    pub(super) fn read(path: &Path, url: &str, options: &[String]) -> Result<Self, Failure> {
+        let text = fs::read(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let refuse = |what: String| Failure::file("cannot go on from", path, what);
+        let report: Self =
+            serde_json::from_slice(&text).map_err(|error| refuse(format!("not written by infeed sweep: {error}")))?;
+        if report.version != VERSION {
+            return Err(refuse(format!("it has version {}, this infeed reads {VERSION}", report.version)));
+        }
+        if report.url != url || report.options != options {
+            let old = report.options.join(" ");
+            return Err(refuse(format!("it holds a sweep of {} {old}; use another --out", report.url)));
+        }
+        Ok(report)
+    }
+
+    /// Writes it where there is a place for it.
+    pub(super) fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
+        let Some(path) = path else { return Ok(()) };
+        let mut text = serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
+        text.push(b'\n');
+        out::replace(path, &text)
+    }
+}
+
+/// Cells by batch size and workers.
+pub(super) fn table(cells: &[Cell]) -> String {
+    let mut table = report::table();
+    let head = [
+        "workers",
+        "batch",
+        "prefetch",
+        "dtype",
+        "device",
+        "it/s",
+        "samples/s",
+        "CPU",
+        "cores",
+        "peak memory",
+        "first batch",
+        "GPU",
+    ];
+    table.set_header(head);
+    for cell in cells {
+        let number = |value: Option<u64>| value.map_or(String::new(), |n| n.to_string());
+        let mut row = vec![
+            number(cell.workers),
+            number(cell.batch_size),
+            number(cell.prefetch),
+            cell.dtype.clone().unwrap_or_default(),
+            cell.device.clone().unwrap_or_default(),
+        ];
+        if let Some(error) = &cell.error {
+            row.push(error.clone());
+        } else {
+            row.extend([
+                format!("{:.2}", cell.iterations_per_second),
+                units::count(cell.samples_per_second.round() as u64),
+                cell.cpu_seconds.map_or(String::new(), units::time),
+                cell.cores_used().map_or(String::new(), |cores| format!("{cores:.2}")),
+                cell.peak_rss_bytes.map_or(String::new(), units::size),
+                cell.first_batch_seconds.map_or(String::new(), units::time),
+                cell.gpu_words(),
+            ]);
+        }
+        table.add_row(row);
+    }
+    report::align_right(&mut table, 0..);
+    table.trim_fmt()
+}
+
+pub(super) fn csv(cells: &[Cell]) -> Result<Vec<u8>, Failure> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let failed = |error: &dyn fmt::Display| Failure::Failed(format!("cannot write CSV: {error}"));
+    for cell in cells {
+        writer.serialize(cell.flat()).map_err(|error| failed(&error))?;
+    }
+    writer.into_inner().map_err(|error| failed(&error))
+}

@@ -1,0 +1,72 @@
+//! Files that are made and written on all cores.
+
+use std::{
+    fs,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::{failure::Failure, out::Out};
+
+/// Files by number: each one's path below the folder, and how to make its bytes.
+pub(super) trait Files: Sync {
+    fn len(&self) -> usize;
+    fn path(&self, index: usize) -> String;
+    fn bytes(&self, index: usize) -> Result<Vec<u8>, Failure>;
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// Writes all files, on all cores: the first error stops the rest.
+pub(super) fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
+    out.start_bar(files.len() as u64, "{msg} {wide_bar} {pos}/{len} files, {eta} left");
+    out.bar().set_message("writing");
+    let bar = out.bar();
+    let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= files.len() {
+                return;
+            }
+            match write_one(files, index, dir) {
+                Ok(len) => bytes.fetch_add(len, Ordering::Relaxed),
+                Err(failure) => {
+                    stop.store(true, Ordering::Relaxed);
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+                    return;
+                }
+            };
+            bar.inc(1);
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(files.len());
+    thread::scope(|scope| {
+        (0..cores).for_each(|_| drop(scope.spawn(work)));
+    });
+    out.end_bar();
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(failure) => Err(failure),
+        None => Ok(Made { files: files.len() as u64, bytes: bytes.into_inner() }),
+    }
+}
+
+fn write_one(files: &impl Files, index: usize, dir: &Path) -> Result<u64, Failure> {
+    let path = dir.join(files.path(index));
+    let bytes = files.bytes(index)?;
+    let folder = path.parent().unwrap_or(dir);
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, &bytes));
+    written.map_err(|error| Failure::file("cannot write", &path, error))?;
+    Ok(bytes.len() as u64)
+}
