@@ -212,6 +212,8 @@ pub struct BadSample {
 }
 
 /// What a stream did so far. Times are sums over the run; see the fields.
+///
+/// As JSON (`Serialize`) it is what `infeed run --json` tells of the stream, under the same keys; times are in seconds.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -222,13 +224,13 @@ pub struct Report {
     /// Bytes read from the source.
     pub bytes_read: u64,
     /// Since the start of the stream; once it was dropped, until then.
-    #[serde(serialize_with = "seconds")]
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub elapsed: Duration,
     /// From the start of the stream to the first batch.
-    #[serde(serialize_with = "optional_seconds")]
+    #[serde(rename = "first_batch_seconds", serialize_with = "optional_seconds")]
     pub first_batch: Option<Duration>,
     /// How long the trainer has been waiting for the batch that it asked for; `None` while it does not.
-    #[serde(serialize_with = "optional_seconds")]
+    #[serde(rename = "waiting_seconds", serialize_with = "optional_seconds", skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Duration>,
     /// Whole time inside `.next()`, polls included, first batch excluded.
     pub data_wait: Times,
@@ -251,6 +253,7 @@ pub struct Report {
     /// Settings on `auto`, and what was changed of them while the stream ran.
     pub autotune: TuneReport,
     /// Requests to a remote store; `None` where none are made.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestReport>,
     /// The cache; `None` where there is none.
     pub cache: Option<CacheReport>,

@@ -46,11 +46,11 @@ pub(crate) struct Alone {
     only: Only,
     schema: Schema,
     /// For each record: its plan and bytes, or why there are none.
-    kept: Arc<[Kept]>,
+    loaded: Arc<[Loaded]>,
     codecs: Vec<Arc<dyn ImageCodec>>,
 }
 
-type Kept = Result<(ReadPlan, Vec<Bytes>)>;
+type Loaded = Result<(ReadPlan, Vec<Bytes>)>;
 
 impl fmt::Debug for Alone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +62,7 @@ impl fmt::Debug for Alone {
 pub(crate) struct Held {
     /// Those records, read as ever.
     pub dataset: Arc<dyn Dataset>,
-    kept: Arc<[Kept]>,
+    loaded: Arc<[Loaded]>,
 }
 
 impl Held {
@@ -89,15 +89,17 @@ impl Held {
                 Ok((plan, bytes))
             }
         };
-        let kept: Vec<Kept> = stream::iter(0..count).map(read).buffered(16).collect().await;
-        Ok(Some(Self { dataset, kept: kept.into() }))
+        let loaded: Vec<Loaded> = stream::iter(0..count).map(read).buffered(16).collect().await;
+        Ok(Some(Self { dataset, loaded: loaded.into() }))
     }
 
     /// Bytes that each record reads, and pixels of each image, as far as they are known.
     pub(crate) fn sizes(&self) -> (Vec<u64>, Vec<u64>) {
-        let (mut bytes, mut all_pixels, codecs) = (Vec::new(), Vec::new(), codecs());
-        for (record, kept) in self.kept.iter().enumerate() {
-            let Ok((plan, parts)) = kept else { continue };
+        let mut bytes = Vec::new();
+        let mut all_pixels = Vec::new();
+        let codecs = codecs();
+        for (record, loaded) in self.loaded.iter().enumerate() {
+            let Ok((plan, parts)) = loaded else { continue };
             bytes.push(parts.iter().map(|part| part.len() as u64).sum());
             let Ok(sample) = self.dataset.parse(record as u64, plan, parts) else { continue };
             for value in &sample.values {
@@ -124,7 +126,7 @@ impl Held {
                 Schema::new(vec![Field::new("done", FieldKind::Array { dtype: DType::U8, shape: vec![1] })])
             }
         };
-        let mut alone = Alone { inner, only, schema, kept: Arc::clone(&self.kept), codecs: codecs() };
+        let mut alone = Alone { inner, only, schema, loaded: Arc::clone(&self.loaded), codecs: codecs() };
         if only == Only::Transform {
             alone = alone.decoded();
         }
@@ -135,8 +137,9 @@ impl Held {
 impl Alone {
     /// With pixels in the place of files, as far as the memory goes; then from the first again.
     fn decoded(self) -> Self {
-        let (mut kept, mut held) = (Vec::new(), 0);
-        for (record, files) in self.kept.iter().enumerate() {
+        let mut samples = Vec::new();
+        let mut held = 0;
+        for (record, files) in self.loaded.iter().enumerate() {
             let pixels = files.as_ref().map_err(Error::clone).and_then(|(plan, bytes)| {
                 let mut sample = self.inner.parse(record as u64, plan, bytes)?;
                 for value in &mut sample.values {
@@ -147,13 +150,13 @@ impl Alone {
                 }
                 Ok(sample)
             });
-            kept.push(pixels);
+            samples.push(pixels);
             if held > MOST_BYTES {
                 break;
             }
         }
-        let samples = Pixels { schema: self.schema.clone(), samples: kept, len: self.kept.len() as u64 };
-        Self { inner: Arc::new(samples), ..self }
+        let pixels = Pixels { schema: self.schema.clone(), samples, len: self.loaded.len() as u64 };
+        Self { inner: Arc::new(pixels), ..self }
     }
 }
 
@@ -215,7 +218,7 @@ fn pixels(value: &Value, codecs: &[Arc<dyn ImageCodec>]) -> Result<Option<(Image
 
 impl Dataset for Alone {
     fn len(&self) -> u64 {
-        self.kept.len() as u64
+        self.loaded.len() as u64
     }
     fn schema(&self) -> &Schema {
         &self.schema
@@ -231,7 +234,7 @@ impl Dataset for Alone {
     }
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let whole = |record: u64| -> Result<Sample> {
-            let (plan, bytes) = self.kept[record as usize].as_ref().map_err(Error::clone)?;
+            let (plan, bytes) = self.loaded[record as usize].as_ref().map_err(Error::clone)?;
             self.inner.parse(record, plan, bytes)
         };
         match self.only {

@@ -61,7 +61,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     out.line(format_args!(
         "   {} images/s, first batch after {}.",
         units::count(alone.samples_per_second.round() as u64),
-        units::time(alone.first_batch_seconds.unwrap_or(0.0)),
+        units::time(alone.first_batch_seconds().unwrap_or(0.0)),
     ))?;
 
     let each = PHOTO_BATCH as f64 / alone.samples_per_second * SLOWER;
@@ -106,7 +106,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
         units::time(start.elapsed().as_secs_f64()),
         units::count(alone.samples_per_second.round() as u64),
         trained.au.unwrap_or(0.0) * 100.0,
-        units::time(trained.data_wait.p50.as_secs_f64()),
+        units::time(trained.stream.data_wait.p50.as_secs_f64()),
     ))
 }
 

@@ -37,16 +37,16 @@ const JPEG_ENGINES: [GpmMetricId; 8] = [
 /// Asks a GPU ten times a second, on a thread of its own, until [`finish`](Self::finish).
 #[derive(Debug)]
 pub(crate) struct GpuSampler {
-    latest: GpuEye,
+    latest: LatestGpu,
     stop: Sender<()>,
     thread: JoinHandle<Option<GpuUse>>,
 }
 
-/// What was seen last, for those who look on.
+/// The last moment of a run that goes on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GpuEye(Arc<Mutex<Option<GpuNow>>>);
+pub(crate) struct LatestGpu(Arc<Mutex<Option<GpuNow>>>);
 
-impl GpuEye {
+impl LatestGpu {
     pub(crate) fn now(&self) -> Option<GpuNow> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,31 +96,31 @@ impl GpuSampler {
     /// Starts on `cuda:index`, as infeed numbers GPUs. Costs the caller one thread's start; all else happens there.
     pub(crate) fn start(index: u32) -> Option<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
-        let latest = GpuEye::default();
-        let eye = latest.clone();
+        let latest = LatestGpu::default();
+        let shared = latest.clone();
         let sample = move || {
             let gpu = infeed::devices().gpus.into_iter().find(|gpu| gpu.index == index)?;
             let nvml = Nvml::init().ok()?;
             let device = find(&nvml, &gpu)?;
             let pci_bus_id = device.pci_info().map(|pci| pci.bus_id).unwrap_or_default();
             let engines = device.gpm_sample().ok();
-            let mut seen = Seen::default();
+            let mut samples = GpuSamples::default();
             loop {
-                eye.set(seen.add(&device));
+                shared.set(samples.add(&device));
                 // Also ends when the run failed and nobody will ask.
                 if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
             let jpeg_engines = engines.map(|start| jpeg_engines(&nvml, &device, &start)).unwrap_or_default();
-            Some(GpuUse { name: gpu.name, pci_bus_id, jpeg_engines, ..seen.mean()? })
+            Some(GpuUse { name: gpu.name, pci_bus_id, jpeg_engines, ..samples.mean()? })
         };
         let thread = thread::Builder::new().name("infeed-nvml".into()).spawn(sample).ok()?;
         Some(Self { latest, stop, thread })
     }
 
-    /// What was seen last.
-    pub(crate) fn eye(&self) -> GpuEye {
+    /// What was seen last, for those who look on.
+    pub(crate) fn latest(&self) -> LatestGpu {
         self.latest.clone()
     }
 
@@ -133,7 +133,7 @@ impl GpuSampler {
 
 /// Sums of what was seen.
 #[derive(Debug, Default)]
-struct Seen {
+struct GpuSamples {
     samples: u64,
     busy: u64,
     busy_max: u32,
@@ -143,7 +143,7 @@ struct Seen {
     memory_total: u64,
 }
 
-impl Seen {
+impl GpuSamples {
     fn add(&mut self, device: &Device<'_>) -> GpuNow {
         let mut now = GpuNow::default();
         if let Ok(memory) = device.memory_info() {
@@ -229,11 +229,11 @@ mod tests {
 
     #[test]
     fn means_are_over_the_samples_and_shares_of_one() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.mean(), None);
-        seen.take(50, 10, None);
-        seen.take(100, 30, Some(4));
-        let mean = seen.mean().unwrap();
+        let mut samples = GpuSamples::default();
+        assert_eq!(samples.mean(), None);
+        samples.take(50, 10, None);
+        samples.take(100, 30, Some(4));
+        let mean = samples.mean().unwrap();
         assert_eq!((mean.utilisation_mean, mean.utilisation_max, mean.samples), (0.75, 1.0, 2));
         assert_eq!((mean.memory_utilisation_mean, mean.decoder_mean), (0.2, Some(0.02)));
     }

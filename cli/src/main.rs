@@ -11,6 +11,7 @@ mod gpu;
 mod html;
 mod inspect;
 mod live;
+mod log;
 mod options;
 #[cfg(feature = "otel")]
 mod otel;
@@ -21,8 +22,8 @@ mod profile;
 #[cfg(all(feature = "nvtx", target_os = "linux"))]
 mod ranges;
 mod report;
+mod rgb_png;
 mod run;
-mod sampler;
 mod sheet;
 mod signals;
 mod stage;
@@ -32,6 +33,7 @@ mod sweep;
 mod synth;
 mod trace;
 mod units;
+mod usage;
 
 use std::{
     future::Future,
@@ -42,9 +44,7 @@ use std::{
 use clap::Parser;
 use infeed::metrics::Metrics;
 use tracing::Level;
-use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
-};
+use tracing_subscriber::{Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::{
     args::{Cli, Command},
@@ -61,9 +61,10 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // INFEED_LOG=debug shows decisions, trace each request. Bad samples are told by the commands themselves.
-    let filter =
-        EnvFilter::try_from_env("INFEED_LOG").unwrap_or_else(|_| EnvFilter::new("warn,infeed::engine::assembly=error"));
+    let filter = match log::from_env() {
+        Ok(filter) => filter,
+        Err(failure) => return failure.report(),
+    };
     let colours = std::io::stderr().is_terminal();
     let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(console::LogLines).with_filter(filter);
     let command = cli.command.unwrap_or(Command::Demo);

@@ -3,7 +3,6 @@
 use std::{path::Path, sync::Arc};
 
 use futures::StreamExt;
-use image::{ImageFormat, RgbImage};
 use infeed::{
     DType, Dataset, Device, Layout, Loader, OnBadSample, Tensor,
     dataset::FieldKind,
@@ -11,7 +10,7 @@ use infeed::{
     transform::{Op, Transform},
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, out, rgb_png};
 
 /// Pictures in a row of the sheet; as many rows at most.
 const COLUMNS: usize = 6;
@@ -50,17 +49,37 @@ pub(crate) async fn write(
     };
     let batch = batch?;
     let sheet = compose(&batch[field.name.as_str()], batch.valid())?;
-    sheet.save_with_format(path, ImageFormat::Png).map_err(|error| Failure::file("cannot write", path, error))?;
+    let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
+    out::replace(path, &file.map_err(|error| Failure::Failed(format!("--sheet: {error}")))?)?;
     Ok(batch.valid())
 }
 
 /// Without the steps that leave the range of colours.
 fn as_colours(transform: &Transform) -> Transform {
-    let kept = transform.ops().iter().filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
-    kept.cloned().fold(Transform::new(), Transform::push)
+    let ops = transform.ops().iter().filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
+    ops.cloned().fold(Transform::new(), Transform::push)
 }
 
-fn compose(images: &Tensor, count: usize) -> Result<RgbImage, Failure> {
+/// Rows of pixels.
+struct Sheet {
+    width: u32,
+    height: u32,
+    rgb: Vec<u8>,
+}
+
+impl Sheet {
+    /// All white.
+    fn new(width: u32, height: u32) -> Self {
+        Self { width, height, rgb: vec![255; width as usize * height as usize * 3] }
+    }
+
+    fn put(&mut self, x: usize, y: usize, rgb: [u8; 3]) {
+        let at = (y * self.width as usize + x) * 3;
+        self.rgb[at..at + 3].copy_from_slice(&rgb);
+    }
+}
+
+fn compose(images: &Tensor, count: usize) -> Result<Sheet, Failure> {
     let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>()) else {
         return Err(Failure::Failed(format!("--sheet: {:?} {} are no pictures", images.shape(), images.dtype())));
     };
@@ -74,7 +93,7 @@ fn compose(images: &Tensor, count: usize) -> Result<RgbImage, Failure> {
             "--sheet: the pictures are too large; choose a transform that resizes them".into(),
         ));
     };
-    let mut sheet = RgbImage::from_pixel(sheet_width, sheet_height, image::Rgb([255; 3]));
+    let mut sheet = Sheet::new(sheet_width, sheet_height);
     for (at, image) in bytes.chunks_exact((height * width * channels).max(1)).take(count).enumerate() {
         let (top, left) = (at / columns * cell_height + GAP, at % columns * cell_width + GAP);
         for y in 0..height * scale {
@@ -82,7 +101,7 @@ fn compose(images: &Tensor, count: usize) -> Result<RgbImage, Failure> {
                 let pixel = &image[(y / scale * width + x / scale) * channels..][..channels];
                 // One channel is gray; of many, the first three stand for colours.
                 let rgb = if channels < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
-                sheet.put_pixel((left + x) as u32, (top + y) as u32, image::Rgb(rgb));
+                sheet.put(left + x, top + y, rgb);
             }
         }
     }

@@ -53,11 +53,13 @@ pub(crate) async fn of(dataset: &Arc<dyn Dataset>, count: Option<u64>) -> Result
     if images.is_empty() {
         return Err(Failure::Failed("--stats: the dataset has no images".into()));
     }
-    let (all, codecs) = (dataset.len(), codecs());
+    let all = dataset.len();
+    let codecs = codecs();
     let count = count.unwrap_or(all).min(all);
     let spread = |n: u64| (u128::from(n) * u128::from(all) / u128::from(count.max(1))) as u64;
     let mut sums: Vec<Vec<Sums>> = images.iter().map(|(_, n)| vec![Sums::default(); *n as usize]).collect();
-    let (mut unreadable, mut first_error) = (0, None);
+    let mut unreadable = 0;
+    let mut first_error = None;
     let mut records = stream::iter(0..count).map(|n| read(dataset, spread(n))).buffered(16);
     while let Some((record, read)) = records.next().await {
         let counted = read.and_then(|values| {
@@ -150,7 +152,8 @@ fn decode(file: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Result<(ImageInfo, Vec
 
 /// Sums of each of the field's channels in one image.
 fn count_pixels(info: &ImageInfo, pixels: &[u8], channels: u32) -> Result<Vec<Sums>, Error> {
-    let (size, area) = (info.dtype.size(), info.height as usize * info.width as usize);
+    let size = info.dtype.size();
+    let area = info.height as usize * info.width as usize;
     let source = |c| channel_source(u32::from(info.channels), channels, c);
     let of = |c: u32| {
         let from = source(c).ok_or_else(|| {
@@ -181,8 +184,16 @@ struct Sums {
 
 impl Default for Sums {
     fn default() -> Self {
-        let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
-        Self { whole: 0, sum: 0, squares: 0, floats: 0, mean: 0.0, distances: 0.0, min, max }
+        Self {
+            whole: 0,
+            sum: 0,
+            squares: 0,
+            floats: 0,
+            mean: 0.0,
+            distances: 0.0,
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+        }
     }
 }
 
@@ -191,9 +202,11 @@ impl Sums {
         let mut sums = Self::default();
         let mut whole = |value: u64, scale: u64| {
             let scaled = value * scale;
-            (sums.whole, sums.sum) = (sums.whole + 1, sums.sum + u128::from(scaled));
+            sums.whole += 1;
+            sums.sum += u128::from(scaled);
             sums.squares += u128::from(scaled * scaled);
-            (sums.min, sums.max) = (sums.min.min(value as f64), sums.max.max(value as f64));
+            sums.min = sums.min.min(value as f64);
+            sums.max = sums.max.max(value as f64);
         };
         match dtype {
             DType::U8 => values.for_each(|v| whole(u64::from(v[0]), 257)),

@@ -190,7 +190,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Trace {
         attributes.record(&mut Fields(&mut args));
         let made = Instant::now();
         if lies_beside(span.name()) {
-            let (at, thread, args) = (self.micros(made), self.thread(), Value::Object(args.clone()));
+            let at = self.micros(made);
+            let thread = self.thread();
+            let args = Value::Object(args.clone());
             self.file().event(format_args!(
                 r#"{{"ph":"b","cat":"infeed","id":{},"pid":1,"tid":{thread},"ts":{at:.3},"name":"{}","args":{args}}}"#,
                 id.into_u64(),
@@ -215,7 +217,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Trace {
             && let Some(open) = span.extensions_mut().get_mut::<Open>()
         {
             open.entered.get_or_insert_with(Instant::now);
-            (open.entries, open.thread) = (open.entries + 1, thread);
+            open.entries += 1;
+            open.thread = thread;
         }
     }
 
@@ -230,7 +233,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Trace {
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
         let Some(open) = span.extensions_mut().remove::<Open>() else { return };
-        let (name, now, id) = (span.name(), Instant::now(), id.into_u64());
+        let now = Instant::now();
+        let name = span.name();
+        let id = id.into_u64();
         let args = Value::Object(open.args);
         let thread = if open.thread == 0 { self.thread() } else { open.thread };
         match (lies_beside(name), open.entered, open.left) {

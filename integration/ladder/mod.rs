@@ -43,7 +43,7 @@ const TESTED_FROM_ABOVE: [(&str, &str); 1] = [
 
 /// Files of the binary that look at the machine or at a run from a thread of their own while it goes on. No data goes
 /// through it.
-const WATCHERS: [&str; 3] = ["bin/infeed/gpu.rs", "bin/infeed/live/mod.rs", "bin/infeed/sampler.rs"];
+const WATCHERS: [&str; 3] = ["bin/infeed/gpu.rs", "bin/infeed/live/mod.rs", "bin/infeed/usage.rs"];
 
 /// Paths that make threads, tasks or channels. `sync` types such as `Mutex` and `Semaphore` may stand anywhere.
 const CONCURRENCY: [&[&str]; 19] = [

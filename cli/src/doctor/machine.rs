@@ -46,9 +46,9 @@ pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset
         checks.extend(image_words(&pixels));
     }
     checks.extend(disk_words(run, dataset.needs_fetch()));
-    if let Some(room) = disk::room(Path::new("/dev/shm")) {
-        let words = format!("{} free", units::size(room.free));
-        checks.push(Check::new("/dev/shm", room.free >= SMALL_SHM, words));
+    if let Some(space) = disk::room(Path::new("/dev/shm")) {
+        let words = format!("{} free", units::size(space.free));
+        checks.push(Check::new("/dev/shm", space.free >= SMALL_SHM, words));
     }
     if let Some(most) = process::open_files() {
         let words = match most {
@@ -107,8 +107,12 @@ fn image_words(pixels: &[u64]) -> Option<Check> {
 
 /// Of local files: how quickly the decode threads read them.
 fn disk_words(run: &RunReport, remote: bool) -> Option<Check> {
-    let fetch =
-        run.stages.iter().find(|stage| stage.stage == Stage::Fetch).filter(|stage| stage.bytes > 0 && !remote)?;
+    let fetch = run
+        .stream
+        .stages
+        .iter()
+        .find(|stage| stage.stage == Stage::Fetch)
+        .filter(|stage| stage.bytes > 0 && !remote)?;
     // Of one thread: several read beside each other.
     let rate = fetch.bytes as f64 / fetch.busy.as_secs_f64().max(f64::MIN_POSITIVE);
     // A few small reads say nothing about a disk.

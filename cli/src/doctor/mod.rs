@@ -1,6 +1,6 @@
 //! `infeed doctor`: why is the trainer waiting, and what is to be changed?
 //!
-//! Four short runs that leave out one part each (DS-Analyzer's way), a look at the machine, and a verdict that the library
+//! Four short runs that leave out one part each (as DS-Analyzer does), a look at the machine, and a verdict that the library
 //! works out from their figures ([`infeed::diagnose`]).
 
 mod machine;
@@ -80,7 +80,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     trials.insert(1, Trial::of("cached", &cached));
     shown.bar().inc(1);
     shown.end_bar();
-    if cold.batches == 0 || cached.batches == 0 {
+    if cold.stream.batches == 0 || cached.stream.batches == 0 {
         return Err(Failure::Failed("no batch came, so there is nothing to find; use a smaller --batch-size".into()));
     }
 
@@ -116,7 +116,8 @@ async fn trainer_alone(step: Duration, steps: u64) -> Result<f64, Failure> {
         return Ok(0.0);
     }
     let steps = steps.clamp(1, STEPS);
-    let (began, mut signals) = (Instant::now(), Signals::new()?);
+    let began = Instant::now();
+    let mut signals = Signals::new()?;
     for _ in 0..steps {
         tokio::select! {
             signal = signals.next() => return Err(Failure::Stopped(signal, "there is no verdict without all runs")),
@@ -149,20 +150,20 @@ fn forget(dataset: &dyn Dataset, were_read: bool) {
 
 /// Waits for one cause, of a step on average; of the first batch, that part of its time.
 fn per_step(run: &RunReport, cause: Cause) -> f64 {
-    let waits = run.late_causes.iter().filter(|known| known.cause == cause).map(|known| known.wait);
-    let first = run.first_batch_parts.iter().filter(|part| part.cause == cause).map(|part| part.time);
+    let waits = run.stream.late_causes.iter().filter(|known| known.cause == cause).map(|known| known.wait);
+    let first = run.stream.first_batch_parts.iter().filter(|part| part.cause == cause).map(|part| part.time);
     let all: Duration = waits.chain(first).sum();
-    all.as_secs_f64() / run.batches.max(1) as f64
+    all.as_secs_f64() / run.stream.batches.max(1) as f64
 }
 
 fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunReport, remote: bool) -> Figures {
     let of = |name: &str| trials.iter().find(|trial| trial.name == name).map(|trial| trial.step_seconds);
     let busy = |stage: Stage| {
-        let known = cached.stages.iter().find(|known| known.stage == stage);
+        let known = cached.stream.stages.iter().find(|known| known.stage == stage);
         known.map_or(0.0, |known| known.busy.as_secs_f64())
     };
     let work = busy(Stage::Decode) + busy(Stage::Transform);
-    let bad = cold.bad_sample_count as f64;
+    let bad = cold.stream.bad_sample_count as f64;
     let asked = cold.config.get("io_concurrency").and_then(serde_json::Value::as_u64);
     let in_flight = cold.requests.as_ref().map_or(0, |requests| requests.report.most_in_flight);
     let mut figures = Figures::default();
@@ -172,7 +173,7 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     figures.transfer = per_step(cached, Cause::Copy);
     figures.room = per_step(cold, Cause::Room);
     figures.decode_share = if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 };
-    figures.bad_share = bad / (bad + cold.samples as f64).max(1.0);
+    figures.bad_share = bad / (bad + cold.stream.samples as f64).max(1.0);
     figures.workers = cold.workers.unwrap_or(1);
     figures.cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     figures.remote = remote;

@@ -36,11 +36,17 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(super) fn of(name: &'static str, run: &RunReport) -> Self {
-        let batches = run.batches.max(1) as f64;
-        let wait = run.first_batch_seconds.unwrap_or(0.0) + run.data_wait.sum.as_secs_f64();
-        let samples_per_second = (run.seconds > 0.0).then(|| run.samples as f64 / run.seconds);
-        let (step_seconds, wait_seconds) = (run.seconds / batches, wait / batches);
-        Self { name, step_seconds, wait_seconds, samples_per_second, batches: run.batches }
+        let batches = run.stream.batches;
+        let each = |seconds: f64| seconds / batches.max(1) as f64;
+        let seconds = run.seconds();
+        let waited = run.first_batch_seconds().unwrap_or(0.0) + run.stream.data_wait.sum.as_secs_f64();
+        Self {
+            name,
+            step_seconds: each(seconds),
+            wait_seconds: each(waited),
+            samples_per_second: (seconds > 0.0).then(|| run.stream.samples as f64 / seconds),
+            batches,
+        }
     }
 }
 
@@ -68,7 +74,7 @@ impl DoctorReport {
         table.add_row(["fetch stall".into(), share(stalls.fetch)]);
         table.add_row(["prep stall".into(), share(stalls.prep)]);
         table.add_row(["transfer stall".into(), transfer]);
-        for cause in self.cold.late_causes.iter().take(3) {
+        for cause in self.cold.stream.late_causes.iter().take(3) {
             let batches = if cause.batches == 1 { "batch" } else { "batches" };
             let words = format!("{} {batches} waited for {}", cause.batches, cause_words(cause.cause));
             table.add_row([units::time(cause.wait.as_secs_f64()), words]);

@@ -133,7 +133,8 @@ fn bars(rows: &[(String, Vec<f64>, String)], legend: &[(RGBColor, &str)]) -> Opt
     draw(900, (high * rows.len() + 36) as u32, |area| {
         let font = ("sans-serif", 15);
         for (n, (name, parts, word)) in rows.iter().enumerate() {
-            let (mut from, y) = (0.0, (n * high) as i32);
+            let mut from = 0.0;
+            let y = (n * high) as i32;
             let at = |length: f64| left + (length / top * f64::from(wide)) as i32;
             area.draw(&Text::new(name.clone(), (6, y + 13), font))?;
             for (part, (color, _)) in parts.iter().zip(legend) {

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Page, charts};
 use crate::{
-    report::{RunReport, autotune_words, cause_words, traffic_words},
-    sampler::Moment,
+    report::{RunReport, autotune_words, bottleneck_words, cause_words, traffic_words},
+    usage::Moment,
     units,
 };
 
@@ -26,19 +26,19 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         vec!["dataset".into(), format!("{} records, {}", units::count(run.records), run.format)],
         vec![
             "delivered".into(),
-            format!("{} samples in {} batches", units::count(run.samples), units::count(run.batches)),
+            format!("{} samples in {} batches", units::count(run.stream.samples), units::count(run.stream.batches)),
         ],
         vec![
             "rate".into(),
             format!(
                 "{} samples/s over {}",
                 units::count(run.samples_per_second.round() as u64),
-                units::time(run.seconds)
+                units::time(run.seconds())
             ),
         ],
         vec!["device".into(), if run.device == "cpu" { "cpu (no GPU used)".into() } else { run.device.clone() }],
     ];
-    if let Some(first) = run.first_batch_seconds {
+    if let Some(first) = run.first_batch_seconds() {
         rows.push(vec!["first batch".into(), units::time(first)]);
     }
     if let Some(au) = run.au {
@@ -51,11 +51,10 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         rows.push(vec!["peak memory".into(), units::size(peak)]);
     }
     if let Some(bottleneck) = run.bottleneck {
-        let words = if bottleneck == "yield" { "the trainer: data was always ready" } else { bottleneck };
-        rows.push(vec!["bottleneck".into(), words.into()]);
+        rows.push(vec!["bottleneck".into(), bottleneck_words(bottleneck).into()]);
     }
     page.table(&[], &rows);
-    if run.batches == 0 {
+    if run.stream.batches == 0 {
         page.words("No batch was delivered, so there is no time to show.");
         return;
     }
@@ -85,7 +84,7 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     }
     page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
     page.heading("Stages").words("Seconds summed over threads: at work, without input, without room.");
-    let stages: Vec<_> = run.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();
+    let stages: Vec<_> = run.stream.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();
     page.figure(charts::stages(&stages));
     let cells = |stage: &&StageReport| {
         let time = |time: Duration| units::time(time.as_secs_f64());
@@ -106,14 +105,14 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     let rows: Vec<_> = stages.iter().map(cells).collect();
     let head = ["", "busy", "starved", "blocked", "CPU", "on GPU", "items", "bytes", "p50", "p99"];
     page.table(&head, &rows);
-    if !run.late_causes.is_empty() {
+    if !run.stream.late_causes.is_empty() {
         page.heading("Late batches");
-        let causes = run.late_causes.iter().map(|cause| {
+        let causes = run.stream.late_causes.iter().map(|cause| {
             let wait = units::time(cause.wait.as_secs_f64());
             vec![cause_words(cause.cause).to_owned(), units::count(cause.batches), wait]
         });
         page.table(&["waiting for", "batches", "wait"], &causes.collect::<Vec<_>>());
-        let worst = run.late_batches.iter().take(10).map(|late| {
+        let worst = run.stream.late_batches.iter().take(10).map(|late| {
             vec![
                 late.object.clone().unwrap_or_else(|| "no single object".into()),
                 late.cause.name().to_owned(),
@@ -126,16 +125,16 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         page.table(&["object", "cause", "epoch", "batch", "wait"], &worst.collect::<Vec<_>>());
     }
     page.heading("Queues").words("How full they were when the trainer asked for a batch.");
-    let queues = run.queues.iter().map(|queue| {
+    let queues = run.stream.queues.iter().map(|queue| {
         let of = queue.capacity.map_or("no bound of its own".into(), units::count);
         let empty = format!("{:.0} %", 100.0 * queue.empty);
         vec![queue.name.to_owned(), format!("{:.1}", queue.mean), units::count(queue.max), of, empty]
     });
     page.table(&["queue", "mean", "most", "capacity", "found empty"], &queues.collect::<Vec<_>>());
-    if let Some(words) = autotune_words(&run.autotune) {
+    if let Some(words) = autotune_words(&run.stream.autotune) {
         page.heading("Autotune").words(&words);
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        let rows = run.autotune.decisions.iter().map(|decision| {
+        let rows = run.stream.autotune.decisions.iter().map(|decision| {
             vec![
                 units::time(decision.at.as_secs_f64()),
                 format!("{} {} → {}", decision.what, decision.from, decision.to),
@@ -150,9 +149,9 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
             page.table(&["at", "change", "why", "trainer waited", "threads busy", "samples/s before"], &rows);
         }
     }
-    if !run.bad_samples.is_empty() {
+    if !run.stream.bad_samples.is_empty() {
         page.heading("Bad samples");
-        let rows = run.bad_samples.iter().take(20).map(|bad| vec![bad.record.to_string(), bad.error.clone()]);
+        let rows = run.stream.bad_samples.iter().take(20).map(|bad| vec![bad.record.to_string(), bad.error.clone()]);
         page.table(&[], &rows.collect::<Vec<_>>());
     }
 }

@@ -30,8 +30,8 @@ use ratatui::{
 
 use crate::{
     console,
-    gpu::GpuEye,
-    sampler::Eye,
+    gpu::LatestGpu,
+    usage::LatestUsage,
     signals::{Keys, Signal},
 };
 pub(crate) use view::About;
@@ -63,22 +63,22 @@ pub(crate) struct Live {
 
 /// What the view looks at.
 #[derive(Debug)]
-pub(crate) struct Sights {
+pub(crate) struct LiveInputs {
     pub about: About,
     pub monitor: Monitor,
-    pub process: Eye,
-    pub gpu: Option<GpuEye>,
+    pub process: LatestUsage,
+    pub gpu: Option<LatestGpu>,
 }
 
 impl Live {
     /// Takes the terminal. `quit` is told when somebody wants the run to end.
-    pub(crate) fn start(sights: Sights, quit: Keys) -> io::Result<Self> {
+    pub(crate) fn start(inputs: LiveInputs, quit: Keys) -> io::Result<Self> {
         restore_on_panic();
         enter()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            if let Err(error) = show(sights, &stopped, &quit) {
+            if let Err(error) = show(inputs, &stopped, &quit) {
                 leave();
                 console::to_stderr(format_args!("warning: the live view ended: {error}; the run goes on"));
             }
@@ -99,17 +99,17 @@ impl Drop for Live {
     }
 }
 
-fn show(sights: Sights, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
+fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
     // The other screen is empty. Clearing it would ask where the cursor is, and not every terminal answers.
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-    let Sights { about, monitor, process, gpu } = sights;
+    let LiveInputs { about, monitor, process, gpu } = inputs;
     let mut history = History::new(about);
     let mut keys = true;
     // Down: somebody panicked, and the words of it are on the screen now.
     while !stop.load(Ordering::Acquire) && console::has_view() {
         let began = Instant::now();
-        let (shown, lines) = (gpu.as_ref().and_then(GpuEye::now), console::held_lines());
-        let view = history.look(&monitor.report(), &process.now(), shown, lines);
+        let shown = gpu.as_ref().and_then(LatestGpu::now);
+        let view = history.look(&monitor.report(), &process.now(), shown, console::held_lines());
         terminal.draw(|frame| screen::draw(frame, &view))?;
         while began.elapsed() < EVERY && !stop.load(Ordering::Acquire) {
             // No keyboard is no reason to end.

@@ -44,7 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     }
 }
 
-/// Sections one below the other, with lines between them if there is room for all of it.
+/// Sections one below the other, with lines between them if all of it fits.
 fn fit(sections: Vec<Section>, area: Rect) -> Section {
     let sections: Vec<Section> = sections.into_iter().filter(|section| !section.is_empty()).collect();
     let lines: usize = sections.iter().map(Vec::len).sum();
@@ -130,8 +130,8 @@ fn waits(view: &View, width: u16) -> Section {
         first.push(Span::styled(format!("  {} by now", units::time(now)), BLOCKED));
     }
     let second = vec![indent(), Span::raw(format!("p50 {p50}  p99 {p99}  max {max}"))];
-    let room = usize::from(width).saturating_sub(10);
-    let from = view.curve.len().saturating_sub(room);
+    let columns = usize::from(width).saturating_sub(10);
+    let from = view.curve.len().saturating_sub(columns);
     let third =
         vec![indent(), Span::styled(view.curve[from..].iter().map(|share| step(*share)).collect::<String>(), style)];
     [first, second, third].map(Line::from).into()
@@ -162,12 +162,12 @@ fn places(parts: [f64; 3], width: usize) -> [usize; 3] {
 }
 
 fn stages(view: &View, width: u16) -> Section {
-    let room = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
+    let columns = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
     let line = |(n, StageBar { name, busy, starved, blocked }): (usize, &StageBar)| {
         let mut spans = vec![if n == 0 { title("stages") } else { indent() }, Span::raw(format!("{name:<10}"))];
-        let cells = places([*busy, *starved, *blocked], room);
+        let cells = places([*busy, *starved, *blocked], columns);
         spans.extend(BLOCKS.iter().zip(cells).map(|((block, style), n)| Span::styled(block.repeat(n), *style)));
-        spans.push(Span::raw(" ".repeat(room - cells.iter().sum::<usize>())));
+        spans.push(Span::raw(" ".repeat(columns - cells.iter().sum::<usize>())));
         spans.push(soft(format!(" busy {busy:.2} starved {starved:.2} blocked {blocked:.2}")));
         Line::from(spans)
     };
@@ -175,12 +175,12 @@ fn stages(view: &View, width: u16) -> Section {
 }
 
 fn queues(view: &View, width: u16) -> Section {
-    let room = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
+    let columns = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
     let line = |(n, QueueBar { name, level, capacity, fill }): (usize, &QueueBar)| {
         let mut spans = vec![if n == 0 { title("queues") } else { indent() }, Span::raw(format!("{name:<10}"))];
-        let full = fill.map(|fill| ((fill * room as f64).round() as usize).min(room));
+        let full = fill.map(|fill| ((fill * columns as f64).round() as usize).min(columns));
         spans.push(Span::styled("█".repeat(full.unwrap_or(0)), BUSY));
-        spans.push(soft(if fill.is_some() { "─" } else { " " }.repeat(room - full.unwrap_or(0))));
+        spans.push(soft(if fill.is_some() { "─" } else { " " }.repeat(columns - full.unwrap_or(0))));
         let of = capacity.as_ref().map_or(String::new(), |most| format!(" of {most}"));
         spans.push(Span::raw(format!(" {level}{of}")));
         Line::from(spans)

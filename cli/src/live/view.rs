@@ -10,7 +10,7 @@ use infeed::{LateBatch, Report, Stage};
 use crate::{
     gpu::GpuNow,
     report::{autotune_words, cause_words},
-    sampler::Moment,
+    usage::Moment,
     units,
 };
 

@@ -28,9 +28,9 @@ pub(super) fn page(report: &ProfileReport) -> String {
         vec!["open (before it)".to_owned(), units::time(report.run.open_seconds)],
         vec!["build (before it)".to_owned(), units::time(report.run.build_seconds)],
     ];
-    let parts = &report.run.first_batch_parts;
+    let parts = &report.run.stream.first_batch_parts;
     rows.extend(parts.iter().map(|part| vec![cause_words(part.cause).into(), units::time(part.time.as_secs_f64())]));
-    rows.push(vec!["first batch".into(), or(report.run.first_batch_seconds, "none came")]);
+    rows.push(vec!["first batch".into(), or(report.run.first_batch_seconds(), "none came")]);
     page.table(&["", "time"], &rows);
     if !report.alone.is_empty() {
         page.heading("Stages alone").words("Samples a second when nothing but this stage is done.");

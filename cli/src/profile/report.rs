@@ -98,12 +98,12 @@ impl ProfileReport {
 
     /// The first batch, apart.
     fn first_words(&self) -> Option<String> {
-        let first = self.run.first_batch_seconds?;
+        let first = self.run.first_batch_seconds()?;
         let mut table = report::table();
         table.add_row(["first batch".to_owned(), units::time(first)]);
         table.add_row(["  before it: open".to_owned(), units::time(self.run.open_seconds)]);
         table.add_row(["  before it: build".to_owned(), units::time(self.run.build_seconds)]);
-        for part in &self.run.first_batch_parts {
+        for part in &self.run.stream.first_batch_parts {
             table.add_row([format!("  {}", cause_words(part.cause)), units::time(part.time.as_secs_f64())]);
         }
         report::align_right(&mut table, 1..);
@@ -148,8 +148,9 @@ impl ProfileReport {
 
 /// The rows: the trainer's loop first, then the loader's stages, which pass beside it.
 fn table(run: &RunReport) -> Vec<Row> {
-    let steps = run.batches.saturating_sub(1);
-    let (step, wait) = (run.step.sum, run.data_wait.sum.as_secs_f64());
+    let steps = run.stream.batches.saturating_sub(1);
+    let step = run.stream.step.sum.as_secs_f64();
+    let wait = run.stream.data_wait.sum.as_secs_f64();
     let on_gpu = run.device != "cpu";
     let row = |name, calls: u64, own: f64, total: f64| Row {
         name,
@@ -162,7 +163,7 @@ fn table(run: &RunReport) -> Vec<Row> {
     };
     let mut rows = vec![row("step", steps, (step - wait).max(0.0), step), row(WAIT, steps, wait, wait)];
     let there = |stage: &&StageReport| stage.stage != Stage::Yield && (stage.calls > 0 || !stage.device.is_zero());
-    let stages = run.stages.iter().filter(there);
+    let stages = run.stream.stages.iter().filter(there);
     rows.extend(stages.map(|stage: &StageReport| {
         let busy = stage.busy.as_secs_f64();
         let cpu = (!stage.cpu.is_zero()).then_some(stage.cpu.as_secs_f64());

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use infeed::{Source, source::Object};
 
 use super::{
-    copy::{AHEAD_ALONE, Done, RANGE, ranges},
+    copy::{AHEAD_ALONE, Done, Files, RANGE, ranges},
     file::{Hasher, holds, unwritable},
     manifest::{self, Entry},
     target::{Target, inside, part_in},
@@ -71,14 +71,14 @@ pub(super) async fn stage(
     if known.get(UNPACKED).is_some_and(same) && files().all(here) {
         let bytes = files().map(|entry| entry.size).sum();
         let top = top_of(files().map(|entry| entry.name.as_str()));
-        return Ok(Done { kept: (files().count() as u64, bytes), top, ..Done::default() });
+        return Ok(Done { found: Files { count: files().count() as u64, bytes }, top, ..Done::default() });
     }
     let path = target.dir.join(manifest::FOLDER).join("archive");
-    let moved = fetch(args, source, object, &path, &known, &mut target, out).await?;
+    let fetched = fetch(args, source, object, &path, &known, &mut target, out).await?;
     let mut done = unpack(args, object, packing, &path, &mut target, out)?;
     target.manifest.add(&Entry::file(UNPACKED, object.size, object.etag.as_deref(), ""))?;
     fs::remove_file(&path).map_err(|error| Failure::file("cannot remove", &path, error))?;
-    done.moved = moved;
+    done.fetched = fetched;
     Ok(done)
 }
 
@@ -143,7 +143,8 @@ fn unpack(
     out.start_bar(object.size, "unpacking {wide_bar} {bytes}/{total_bytes}, {eta} left");
     let counted = Counted { inner: io::BufReader::with_capacity(1 << 20, file), bar: out.bar().clone() };
     let mut archive = tar::Archive::new(packing.reader(counted).map_err(bad)?);
-    let (mut done, mut names) = (Done::default(), Vec::new());
+    let mut done = Done::default();
+    let mut names = Vec::new();
     let part = part_in(&target.dir, 0);
     for entry in archive.entries().map_err(bad)? {
         let mut entry = entry.map_err(bad)?;
@@ -159,8 +160,9 @@ fn unpack(
         let name = name.ok_or_else(|| Failure::Failed(format!("{}: a name in it is not Unicode", args.url)))?;
         // As `tar c .` writes them.
         let name = name.trim_start_matches("./").to_owned();
-        let (path, size) = (inside(&target.dir, &name)?, entry.size());
-        let all = done.copied.1.saturating_add(size);
+        let path = inside(&target.dir, &name)?;
+        let size = entry.size();
+        let all = done.copied.bytes.saturating_add(size);
         if let Some(limit) = args.limit.filter(|limit| all.saturating_add(object.size) > limit.0) {
             let what =
                 format!("{} and what is in it take more than --limit {}; raise it", args.url, units::size(limit.0));
@@ -170,9 +172,9 @@ fn unpack(
             fs::create_dir_all(folder).map_err(|error| unwritable(&path, error))?;
         }
         let file = File::create(&part).map_err(|error| unwritable(&path, error))?;
-        let mut both = Both { file, hasher: Hasher::default(), failed: None };
-        let copied = io::copy(&mut entry, &mut both);
-        if let Some(error) = both.failed {
+        let mut out_file = HashedFile { file, hasher: Hasher::default(), failed: None };
+        let copied = io::copy(&mut entry, &mut out_file);
+        if let Some(error) = out_file.failed {
             return Err(unwritable(&path, error));
         }
         let copied = copied.map_err(bad)?;
@@ -180,8 +182,8 @@ fn unpack(
             return Err(bad(io::Error::other(format!("{name} ends after {copied} of {size} bytes"))));
         }
         fs::rename(&part, &path).map_err(|error| unwritable(&path, error))?;
-        target.manifest.add(&Entry::file(&name, size, None, &both.hasher.hex()))?;
-        done.copied = (done.copied.0 + 1, all);
+        target.manifest.add(&Entry::file(&name, size, None, &out_file.hasher.hex()))?;
+        done.copied.add(size);
         names.push(name);
     }
     out.end_bar();
@@ -212,13 +214,13 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// A file and its hash; tells failures of the file from those of the archive.
-struct Both {
+struct HashedFile {
     file: File,
     hasher: Hasher,
     failed: Option<io::Error>,
 }
 
-impl Write for Both {
+impl Write for HashedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Err(error) = self.file.write_all(bytes) {
             self.failed = Some(error);

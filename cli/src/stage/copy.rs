@@ -27,13 +27,28 @@ pub(super) const RANGE: u64 = 8 << 20;
 const AHEAD: usize = 2;
 pub(super) const AHEAD_ALONE: usize = 16;
 
-/// What a copy came to: files and bytes.
+/// Files and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Files {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+impl Files {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What a copy came to.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    pub(super) kept: (u64, u64),
-    pub(super) copied: (u64, u64),
+    /// What was there.
+    pub(super) found: Files,
+    pub(super) copied: Files,
     /// Bytes that came from the source.
-    pub(super) moved: u64,
+    pub(super) fetched: u64,
     pub(super) left_out: u64,
     /// The only folder at the top of an archive.
     pub(super) top: Option<String>,
@@ -54,21 +69,23 @@ pub(super) async fn copy_all(
     out.start_bar(to_check, "verifying {wide_bar} {bytes}/{total_bytes}");
     for object in objects {
         if is_whole(&target.dir, object, &known) {
-            done.kept = (done.kept.0 + 1, done.kept.1 + object.size);
+            done.found.add(object.size);
             out.bar().inc(object.size);
         } else {
             missing.push(object.clone());
         }
     }
     let more: u64 = missing.iter().map(|object| object.size).sum();
-    target.check_space(args, done.kept.1, more, missing.len() as u64)?;
+    target.check_space(args, done.found.bytes, more, missing.len() as u64)?;
     out.start_bar(more, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
 
     let ahead = if missing.len() == 1 { AHEAD_ALONE } else { AHEAD };
     let Target { dir, manifest, .. } = &mut target;
     let copies = missing.into_iter().enumerate().map(|(number, object)| {
-        let (part, path) = (part_in(dir, number), inside(dir, &object.name));
-        let (bar, source) = (out.bar().clone(), source.clone());
+        let part = part_in(dir, number);
+        let path = inside(dir, &object.name);
+        let bar = out.bar().clone();
+        let source = source.clone();
         async move {
             let hash = copy(&source, &object, &part, &path?, ahead, |bytes| bar.inc(bytes)).await?;
             Ok::<_, Failure>((object, hash))
@@ -78,8 +95,8 @@ pub(super) async fn copy_all(
     while let Some(copied) = copies.next().await {
         let (object, hash) = copied.inspect_err(|_| out.end_bar())?;
         manifest.add(&Entry::file(&object.name, object.size, object.etag.as_deref(), &hash))?;
-        done.copied = (done.copied.0 + 1, done.copied.1 + object.size);
-        done.moved += object.size;
+        done.copied.add(object.size);
+        done.fetched += object.size;
     }
     out.end_bar();
     Ok(done)

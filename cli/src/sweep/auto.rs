@@ -45,8 +45,13 @@ pub(crate) fn best(cells: &[Cell]) -> Option<&Cell> {
 
 impl AutoReport {
     pub(crate) fn new(best: &Settings, settle: Duration) -> Self {
-        let (best, settle_seconds) = (best.clone(), settle.as_secs_f64());
-        Self { best, settle_seconds, rounds: Vec::new(), share: None, words: String::new() }
+        Self {
+            best: best.clone(),
+            settle_seconds: settle.as_secs_f64(),
+            rounds: Vec::new(),
+            share: None,
+            words: String::new(),
+        }
     }
 
     /// The best cell's settings with what `auto` is to find left to it.
@@ -71,7 +76,9 @@ impl AutoReport {
             units::count(median(&rates).round() as u64)
         };
         let settle = units::time(self.settle_seconds);
-        let (auto, best, cell) = (rate(|round| &round.auto), rate(|round| &round.best), &self.best);
+        let auto = rate(|round| &round.auto);
+        let best = rate(|round| &round.best);
+        let cell = &self.best;
         let mut words = format!(
             "auto: {auto} samples/s after {settle}, {middle:.3} of the best cell ({cell}: {best}) at the median of {} rounds, \
              {least:.3} to {most:.3}",
@@ -106,23 +113,24 @@ fn median(sorted: &[f64]) -> f64 {
 /// The sweep's options for a run that ends by time.
 pub(crate) fn options(shared: &[OsString], settle: Duration, measured: Option<Duration>) -> Vec<OsString> {
     const OTHER: [&str; 3] = ["--epochs", "--max-batches", "--max-time"];
-    let (mut kept, mut given) = (Vec::new(), shared.iter());
+    let mut options = Vec::new();
+    let mut given = shared.iter();
     while let Some(word) = given.next() {
         let text = word.to_string_lossy();
         let (name, takes_next) = text.split_once('=').map_or((&*text, true), |(name, _)| (name, false));
         // Every option that a sweep hands on takes a value.
         let value = if takes_next && name.starts_with("--") { given.next() } else { None };
         if !OTHER.contains(&name) {
-            kept.push(word.clone());
-            kept.extend(value.cloned());
+            options.push(word.clone());
+            options.extend(value.cloned());
         }
     }
     let measured = measured.unwrap_or(MEASURED);
     let ms = |time: Duration| OsString::from(format!("{}ms", time.as_millis()));
     let own = ["--epochs".into(), "1000000000".into(), "--warm-up".into(), ms(settle), "--max-time".into()];
-    kept.extend(own);
-    kept.push(ms(settle + measured));
-    kept
+    options.extend(own);
+    options.push(ms(settle + measured));
+    options
 }
 
 #[cfg(test)]

@@ -102,7 +102,8 @@ impl Cell {
     pub(crate) fn new(asked: Settings, told: &Value) -> Self {
         let float = |value: &Value| value.as_f64().unwrap_or(0.0);
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let (config, batches) = (&told["config"], told["batches"].as_u64().unwrap_or(0));
+        let config = &told["config"];
+        let batches = told["batches"].as_u64().unwrap_or(0);
         // The first batch is the start of everything; a cell of one batch has nothing else to tell.
         let step = float(&told["step"]["sum"]);
         let iterations_per_second = match batches {

@@ -50,7 +50,9 @@ pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
         "--auto",
         "--settle",
     ];
-    let (mut kept, mut given, mut url_seen) = (Vec::new(), given.into_iter(), false);
+    let mut shared = Vec::new();
+    let mut given = given.into_iter();
+    let mut url_seen = false;
     while let Some(word) = given.next() {
         let text = word.to_string_lossy();
         let name = text.split_once('=').map_or(&*text, |(name, _)| name);
@@ -62,20 +64,20 @@ pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
             url_seen = true;
         } else {
             let takes_value = text.starts_with("--") && name.len() == text.len();
-            kept.push(word);
+            shared.push(word);
             // Every option of a run that a sweep has takes a value, which may look like one of the words above.
             if takes_value {
-                kept.extend(given.next());
+                shared.extend(given.next());
             }
         }
     }
     // Nobody said how long: an epoch may take a millisecond or a day, and neither tells which cell is faster.
     let ends = ["--epochs", "--max-batches", "--max-time"];
     let says = |option: &OsString| ends.iter().any(|end| option.to_string_lossy().split('=').next() == Some(end));
-    if !kept.iter().any(says) {
-        kept.extend(["--epochs", "1000000000", "--max-time", CELL].map(OsString::from));
+    if !shared.iter().any(says) {
+        shared.extend(["--epochs", "1000000000", "--max-time", CELL].map(OsString::from));
     }
-    kept
+    shared
 }
 
 /// How long a cell runs when the command says no other end.
@@ -105,9 +107,9 @@ mod tests {
             "--auto",
             "3",
         ];
-        let kept = shared_options(given.map(OsString::from).into(), "/data");
+        let shared = shared_options(given.map(OsString::from).into(), "/data");
         let said = ["--transform", "none", "--shuffle", "7", "--config", "--out"];
-        assert_eq!(kept, [&said[..], &["--epochs", "1000000000", "--max-time", CELL]].concat());
+        assert_eq!(shared, [&said[..], &["--epochs", "1000000000", "--max-time", CELL]].concat());
         let given = ["/data", "--max-batches=7"].map(OsString::from);
         assert_eq!(shared_options(given.into(), "/data"), ["--max-batches=7"]);
     }

@@ -32,8 +32,10 @@ pub(super) fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result
     out.start_bar(files.len() as u64, "{msg} {wide_bar} {pos}/{len} files, {eta} left");
     out.bar().set_message("writing");
     let bar = out.bar();
-    let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
+    let next = AtomicUsize::new(0);
+    let bytes = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let failed = Mutex::new(None);
     let work = || {
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! Class folders of photographs, as ImageNet and Caltech-256 have them.
 
-use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use infeed::{Draws, SampleRng};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -9,7 +8,7 @@ use super::{
     picture::{Look, Picture},
     plan::Plan,
 };
-use crate::{args::SynthKind, failure::Failure};
+use crate::{args::SynthKind, failure::Failure, rgb_png};
 
 /// Pictures dealt to classes in turn.
 #[derive(Debug)]
@@ -146,12 +145,11 @@ impl Files for Folder {
 impl Recipe {
     fn encode(&self, picture: &Picture) -> Result<Vec<u8>, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::Failed(format!("cannot encode a picture: {error}"));
-        let mut bytes = Vec::new();
         if self.kind == Kind::Png {
-            let (width, height) = (picture.width as u32, picture.height as u32);
-            let encoded = PngEncoder::new(&mut bytes).write_image(&picture.rgb, width, height, ExtendedColorType::Rgb8);
-            return encoded.map(|()| bytes).map_err(|error| failed(&error));
+            let encoded = rgb_png::encode(&picture.rgb, picture.width as u32, picture.height as u32);
+            return encoded.map_err(|error| failed(&error));
         }
+        let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, self.quality);
         encoder.set_progressive(self.progressive);
         encoder.set_sampling_factor(if self.kind == Kind::Color420 {

@@ -86,7 +86,8 @@ impl Files for Nrrd {
 
     fn bytes(&self, index: usize) -> Result<Vec<u8>, Failure> {
         let (dtype, voxels) = self.voxels((index / NAMES.len()) as u64, (index % NAMES.len()) as u32);
-        let (side, encoding) = (self.side, if self.raw { "raw" } else { "gzip" });
+        let side = self.side;
+        let encoding = if self.raw { "raw" } else { "gzip" };
         let mut file = format!(
             "NRRD0004\n# Made up\ntype: {dtype}\ndimension: 3\nspace: left-posterior-superior\n\
              sizes: {side} {side} {side}\nspace directions: (1,0,0) (0,1,0) (0,0,1.5)\nkinds: domain domain domain\n\

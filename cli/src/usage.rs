@@ -59,60 +59,61 @@ pub(crate) struct Sampled {
 
 /// Looks until [`finish`](Self::finish), on a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Sampler {
-    seen: Arc<Mutex<Seen>>,
+pub(crate) struct UsageSampler {
+    samples: Arc<Mutex<Samples>>,
     stop: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sampler {
+impl UsageSampler {
     pub(crate) fn start() -> Self {
-        let seen = Arc::new(Mutex::new(Seen::new(Instant::now(), usage())));
+        let samples = Arc::new(Mutex::new(Samples::new(Instant::now(), usage())));
         let (stop, stopped) = mpsc::channel::<()>();
-        let shared = Arc::clone(&seen);
+        let shared = Arc::clone(&samples);
         let look = move || {
             // Also ends when the run failed and nobody will ask.
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let (now, usage) = (Instant::now(), usage());
+                let now = Instant::now();
+                let usage = usage();
                 lock(&shared).add(now, usage);
             }
         };
         // Without a thread there are the sums at the end.
         let thread = thread::Builder::new().name("infeed-sample".into()).spawn(look).ok();
-        Self { seen, stop, thread }
+        Self { samples, stop, thread }
     }
 
-    /// What was seen last.
-    pub(crate) fn eye(&self) -> Eye {
-        Eye(Arc::clone(&self.seen))
+    /// What was seen last, for those who look on.
+    pub(crate) fn latest(&self) -> LatestUsage {
+        LatestUsage(Arc::clone(&self.samples))
     }
 
     /// The figures up to now.
     pub(crate) fn finish(self) -> Sampled {
         drop(self.stop);
         self.thread.map(JoinHandle::join);
-        let mut seen = lock(&self.seen);
-        seen.add(Instant::now(), usage());
-        seen.sampled()
+        let mut samples = lock(&self.samples);
+        samples.add(Instant::now(), usage());
+        samples.sampled()
     }
 }
 
-/// For those who look on.
+/// The last moment of a run that goes on.
 #[derive(Clone, Debug)]
-pub(crate) struct Eye(Arc<Mutex<Seen>>);
+pub(crate) struct LatestUsage(Arc<Mutex<Samples>>);
 
-impl Eye {
+impl LatestUsage {
     pub(crate) fn now(&self) -> Moment {
         lock(&self.0).line.last().copied().unwrap_or_default()
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(samples: &Mutex<Samples>) -> MutexGuard<'_, Samples> {
+    samples.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
-struct Seen {
+struct Samples {
     began: Instant,
     first: Usage,
     last: (Instant, Usage),
@@ -123,10 +124,17 @@ struct Seen {
     max: Moment,
 }
 
-impl Seen {
+impl Samples {
     fn new(began: Instant, first: Usage) -> Self {
-        let (line, max) = (Vec::new(), Moment::default());
-        Self { began, first, last: (began, first), samples: 0, line, every: 1, max }
+        Self {
+            began,
+            first,
+            last: (began, first),
+            samples: 0,
+            line: Vec::new(),
+            every: 1,
+            max: Moment::default(),
+        }
     }
 
     fn add(&mut self, now: Instant, usage: Usage) {
@@ -217,12 +225,12 @@ mod tests {
     fn rates_are_differences_and_what_is_not_told_is_none() {
         let zero = Instant::now();
         let at = |seconds| zero + Duration::from_secs(seconds);
-        let mut seen = Seen::new(zero, used(100, 1000, 0));
-        seen.add(at(2), used(3100, 5000, 10));
-        seen.add(at(3), used(3600, 5000, 0));
+        let mut samples = Samples::new(zero, used(100, 1000, 0));
+        samples.add(at(2), used(3100, 5000, 10));
+        samples.add(at(3), used(3600, 5000, 0));
         // At the same moment: no rate.
-        seen.add(at(3), used(9999, 9999, 0));
-        let told = seen.sampled();
+        samples.add(at(3), used(9999, 9999, 0));
+        let told = samples.sampled();
         assert_eq!((told.samples, told.cores_max, told.cores_mean), (2, Some(1.5), Some(3.5 / 3.0)));
         assert_eq!((told.disk_read_bytes, told.disk_read_max_bytes_per_second), (Some(4000), Some(2000.0)));
         assert_eq!((told.network_received_bytes, told.network_received_max_bytes_per_second), (Some(0), Some(5.0)));
@@ -233,19 +241,19 @@ mod tests {
     #[test]
     fn a_clock_that_steps_back_gives_no_figure() {
         let zero = Instant::now();
-        let mut seen = Seen::new(zero + Duration::from_secs(5), used(0, 0, 0));
-        seen.add(zero, used(5, 5, 5));
-        assert_eq!((seen.sampled().samples, seen.sampled().cores_mean), (0, None));
+        let mut samples = Samples::new(zero + Duration::from_secs(5), used(0, 0, 0));
+        samples.add(zero, used(5, 5, 5));
+        assert_eq!((samples.sampled().samples, samples.sampled().cores_mean), (0, None));
     }
 
     #[test]
     fn an_endless_run_fits() {
         let zero = Instant::now();
-        let mut seen = Seen::new(zero, used(0, 0, 0));
+        let mut samples = Samples::new(zero, used(0, 0, 0));
         for n in 1..20_000 {
-            seen.add(zero + n * EVERY, used(0, u64::from(n), 0));
+            samples.add(zero + n * EVERY, used(0, u64::from(n), 0));
         }
-        let line = seen.sampled().line;
+        let line = samples.sampled().line;
         assert!(line.len() < MOST && line.windows(2).all(|pair| pair[0].at < pair[1].at), "{}", line.len());
         assert_eq!(line.last().map(|moment| moment.at), Some(19_999.0 * EVERY.as_secs_f64()));
     }

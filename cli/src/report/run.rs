@@ -1,0 +1,283 @@
+//! A run: its own facts, and what the loader's report says of it.
+
+use std::{fmt::Write as _, time::Duration};
+
+use infeed::{CostEstimate, Report, RequestReport, Stage};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    table::{align_right, table},
+    words::{autotune_words, bottleneck_words, cache_words, gpu_words, late_words, traffic_words},
+};
+use crate::{
+    checksum::{Checksum, ChecksumOf},
+    gpu::GpuUse,
+    process::ThreadTime,
+    usage::Sampled,
+    signals::Signal,
+    units,
+};
+
+/// The JSON of `run`; its keys are stable. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunReport {
+    pub version: u32,
+    pub url: String,
+    pub format: String,
+    /// Of the dataset.
+    pub records: u64,
+    pub epochs: u64,
+    pub samples_per_second: f64,
+    pub open_seconds: f64,
+    pub build_seconds: f64,
+    /// What the loader says of the stream, taken when the last step was done.
+    #[serde(flatten)]
+    pub stream: Report,
+    pub au: Option<f64>,
+    pub bottleneck: Option<Stage>,
+    /// Of all threads, over the run.
+    pub cpu_seconds: Option<f64>,
+    pub peak_rss_bytes: Option<u64>,
+    pub checksum: Option<Checksum>,
+    /// What the checksum is taken over; `None` without one.
+    pub checksum_of: Option<ChecksumOf>,
+    /// What came after the warm-up; `None` without one, or when nothing came.
+    pub settled: Option<Settled>,
+    /// Those of the stream, with what they may cost; `None` for data that is read otherwise.
+    pub requests: Option<Requests>,
+    pub device: String,
+    /// What that GPU did meanwhile.
+    pub gpu: Option<GpuUse>,
+    /// What the system said of the process meanwhile; `None` with `--accounting off`.
+    pub sampled: Option<Sampled>,
+    pub workers: Option<usize>,
+    /// Everything that decided the run.
+    pub config: Map<String, Value>,
+    /// The signal that ended it early.
+    #[serde(skip)]
+    pub stopped: Option<Signal>,
+    /// Wait and time of batches, for pictures.
+    #[serde(skip)]
+    pub line: TimeLine,
+    /// What each thread had used when the last batch was done.
+    #[serde(skip)]
+    pub threads: Vec<ThreadTime>,
+}
+
+/// Wait and time of each batch, seconds; of many batches each n-th alone, so that an endless run fits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TimeLine {
+    /// End of the step since the start of the run, wait, whole time.
+    pub steps: Vec<[f64; 3]>,
+    every: u64,
+    count: u64,
+}
+
+impl TimeLine {
+    const MOST: usize = 4000;
+
+    pub(crate) fn add(&mut self, at: f64, wait: f64, time: f64) {
+        let every = self.every.max(1);
+        if self.count.is_multiple_of(every) {
+            self.steps.push([at, wait, time]);
+            if self.steps.len() == Self::MOST {
+                let mut keep = false;
+                self.steps.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.every = every * 2;
+            }
+        }
+        self.count += 1;
+    }
+}
+
+/// The part of a run after its warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Settled {
+    /// Since the first batch.
+    pub after_seconds: f64,
+    pub seconds: f64,
+    pub batches: u64,
+    pub samples: u64,
+    pub samples_per_second: f64,
+    pub wait_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Requests {
+    #[serde(flatten)]
+    pub report: RequestReport,
+    /// What an epoch's requests may cost; `None` for stores without a list price.
+    pub cost_estimate: Option<CostEstimate>,
+}
+
+impl Requests {
+    /// Takes them out of a stream's report: they are told once, with the estimate.
+    pub(crate) fn take(stream: &mut Report, url: &str, records: u64) -> Option<Self> {
+        let report = stream.requests.take()?;
+        // Of an epoch of all ranks.
+        let share = stream.samples as f64 / records as f64;
+        Some(Self { cost_estimate: report.cost_estimate(url, share), report })
+    }
+
+    fn words(&self) -> String {
+        let report = &self.report;
+        let [p50, p99] = [report.time.p50, report.time.p99].map(|time| units::time(time.as_secs_f64()));
+        let requests = units::count(report.requests);
+        let mut words = format!("{requests} (p50 {p50}, p99 {p99}), {} retries", units::count(report.retries));
+        let (hedges, won) = (units::count(report.hedges), units::count(report.hedges_won));
+        let _ = write!(words, ", {hedges} second copies ({won} won)");
+        if report.throttled > 0 {
+            let _ = write!(words, ", throttled {} times", units::count(report.throttled));
+        }
+        if let Some(cost) = &self.cost_estimate {
+            let _ = write!(words, ", about ${:.4} an epoch at list price", cost.usd_per_epoch);
+        }
+        words
+    }
+}
+
+impl RunReport {
+    /// From the call of `epoch` to the end of the last step.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.stream.elapsed.as_secs_f64()
+    }
+
+    pub(crate) fn first_batch_seconds(&self) -> Option<f64> {
+        self.stream.first_batch.map(|time| time.as_secs_f64())
+    }
+
+    /// Two tables: the run, and where its time went.
+    pub(crate) fn table(&self) -> String {
+        let mut rows: Vec<(&str, String)> = Vec::new();
+        let epochs = if self.epochs == 1 { "1 epoch".into() } else { format!("{} epochs", self.epochs) };
+        rows.push(("dataset", format!("{}: {} records, {}", self.url, units::count(self.records), self.format)));
+        if self.device != "cpu" {
+            rows.push(("device", self.device.clone()));
+        }
+        let delivered = format!(
+            "{} samples in {} batches, {epochs}",
+            units::count(self.stream.samples),
+            units::count(self.stream.batches)
+        );
+        rows.push(("delivered", delivered));
+        let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
+        // Datasets that lie in memory read nothing.
+        if self.stream.bytes_read > 0 {
+            let read = self.stream.bytes_read as f64 / self.seconds().max(f64::MIN_POSITIVE);
+            let _ = write!(rate, ", {}/s read", units::size(read as u64));
+        }
+        rows.push(("rate", format!("{rate}, {} in all", units::time(self.seconds()))));
+        if let Some(settled) = &self.settled {
+            let rate = units::count(settled.samples_per_second.round() as u64);
+            let (after, time) = (units::time(settled.after_seconds), units::time(settled.seconds));
+            rows.push(("settled", format!("{rate} samples/s over {time}, after {after}")));
+        }
+        if let Some(requests) = &self.requests {
+            rows.push(("requests", requests.words()));
+        }
+        if let Some(cache) = &self.stream.cache {
+            rows.push(("cache", cache_words(cache)));
+        }
+        if let Some(first) = self.first_batch_seconds() {
+            let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));
+            rows.push(("first batch", format!("{} (before it: open {open}, build {build})", units::time(first))));
+        }
+        if let Some(au) = self.au {
+            let wait = &self.stream.data_wait;
+            let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(|time| units::time(time.as_secs_f64()));
+            rows.push(("wait for data", format!("p50 {p50}, p99 {p99}, max {max}")));
+            rows.push(("step", format!("p50 {}, wait included", units::time(self.stream.step.p50.as_secs_f64()))));
+            rows.push(("AU", format!("{:.1} % of the trainer's time was not spent waiting", au * 100.0)));
+        }
+        if let (Some(cpu), true) = (self.cpu_seconds, self.stream.samples > 0) {
+            let each = units::time(cpu / self.stream.samples as f64);
+            rows.push((
+                "CPU",
+                format!("{} ({each} a sample), {} workers", units::time(cpu), self.workers.unwrap_or(0)),
+            ));
+        }
+        if let Some(words) = autotune_words(&self.stream.autotune) {
+            rows.push(("autotune", words));
+        }
+        if let Some(peak) = self.peak_rss_bytes {
+            rows.push(("peak memory", units::size(peak)));
+        }
+        if let Some(gpu) = &self.gpu {
+            rows.push(("GPU", gpu_words(gpu)));
+        }
+        rows.extend(self.sampled.iter().flat_map(traffic_words));
+        if self.stream.bad_sample_count > 0 {
+            rows.push(("bad samples", units::count(self.stream.bad_sample_count)));
+        }
+        if let Some(words) = late_words(&self.stream.late_causes, &self.stream.late_batches) {
+            rows.push(("late batches", words));
+        }
+        if let Some(bottleneck) = self.bottleneck {
+            rows.push(("bottleneck", bottleneck_words(bottleneck).into()));
+        }
+        if let Some(checksum) = self.checksum {
+            let of = if self.checksum_of == Some(ChecksumOf::Records) { " (of records, not of pixels)" } else { "" };
+            rows.push(("checksum", format!("{checksum}{of}")));
+        }
+        let mut table = table();
+        table.add_rows(rows.into_iter().map(|(name, value)| [name.to_owned(), value]));
+        let mut text = table.trim_fmt();
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n\n{}", self.stage_table());
+        text
+    }
+
+    pub(crate) fn stage_table(&self) -> String {
+        let mut table = table();
+        let on_device = self.stream.stages.iter().any(|stage| !stage.device.is_zero());
+        let with_device = |mut cells: Vec<String>, device: String| {
+            if on_device {
+                cells.insert(2, device);
+            }
+            cells
+        };
+        let names = ["stage", "busy", "starved", "blocked", "items", "bytes", "p50", "p99"].map(String::from);
+        table.set_header(with_device(names.into(), "on GPU".into()));
+        for stage in self.stream.stages.iter().filter(|stage| stage.items > 0 || !stage.device.is_zero()) {
+            let time = |time: Duration| units::time(time.as_secs_f64());
+            let cells = vec![
+                stage.stage.to_string(),
+                time(stage.busy),
+                time(stage.starved),
+                time(stage.blocked),
+                units::count(stage.items),
+                units::size(stage.bytes),
+                time(stage.p50),
+                time(stage.p99),
+            ];
+            table.add_row(with_device(cells, time(stage.device)));
+        }
+        align_right(&mut table, 1..);
+        table.trim_fmt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_in_one_line() {
+        let mut report = RequestReport::default();
+        (report.requests, report.retries, report.hedges, report.hedges_won) = (12_000, 3, 110, 98);
+        report.time.p50 = std::time::Duration::from_millis(31);
+        report.time.p99 = std::time::Duration::from_millis(140);
+        let mut requests = Requests { report, cost_estimate: None };
+        let plain = requests.words();
+        assert!(plain.contains("12,000 (p50 31") && plain.contains("3 retries, 110 second copies (98 won)"), "{plain}");
+        assert!(!plain.contains('$') && !plain.contains("throttled"), "{plain}");
+        requests.report.throttled = 7;
+        requests.cost_estimate = requests.report.cost_estimate("s3://bucket/x", 2.0);
+        let full = requests.words();
+        assert!(full.ends_with("throttled 7 times, about $0.0024 an epoch at list price"), "{full}");
+    }
+}

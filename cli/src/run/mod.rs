@@ -1,0 +1,253 @@
+//! `infeed run`: a training loop without the training.
+
+mod trainer;
+
+use std::{
+    sync::Arc,
+    time::Instant,
+};
+
+use infeed::{
+    Dataset, Device, Loader, LoaderBuilder,
+    codec::{DecodeIndex, Split},
+    metrics::Metrics,
+};
+use serde_json::{Map, Value, json};
+use trainer::{Meters, Trainer};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    args::{RunArgs, WatchedArgs},
+    checksum::{Checksum, ChecksumOf},
+    console,
+    failure::Failure,
+    gpu::GpuSampler,
+    html,
+    live::{self, About, Live, LiveInputs},
+    options,
+    out::{self, JsonTarget, Out},
+    process,
+    report::{Requests, RunReport, TimeLine},
+    usage::UsageSampler,
+    signals::{Signal, Signals},
+    state::StateFile,
+    units,
+};
+
+/// Who looks on while a run lasts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Onlookers {
+    live: bool,
+    metrics: Metrics,
+}
+
+/// `infeed run`. `metrics` are those that are exported elsewhere, too.
+pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), Failure> {
+    let WatchedArgs { onlookers: watching, run: args } = args;
+    let mut out = Out::new(args.json.as_ref());
+    // An hour of work must not end in a path that can't be written.
+    args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.state.as_deref().map_or(Ok(()), out::check_writable)?;
+    args.html.as_deref().map_or(Ok(()), out::check_writable)?;
+    args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
+    let from = args.resume.as_deref().map(StateFile::read).transpose()?;
+    // And neither in an address that was taken.
+    let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
+    if let Some(server) = &server {
+        console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
+    }
+    let mut onlookers = Onlookers { live: watching.live, metrics };
+    if let Err(why) = live::possible()
+        && watching.live
+    {
+        console::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
+        onlookers.live = false;
+    }
+    let report = run(&args, from, &mut out, &onlookers).await?;
+    out.line(format_args!("\n{}", report.table()))?;
+    args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
+    if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            _ = signals.next() => {}
+            () = tokio::time::sleep(watching.metrics_linger) => {}
+        }
+    }
+    match report.stopped {
+        None => Ok(()),
+        Some(Signal::Quit) => Ok(()),
+        Some(signal) if args.state.is_some() => Err(Failure::Stopped(signal, "go on with --resume and the state file")),
+        Some(signal) => Err(Failure::Stopped(signal, "with --state it could go on later")),
+    }
+}
+
+/// Opens, builds, streams; gives the figures.
+pub(crate) async fn run(
+    args: &RunArgs,
+    from: Option<StateFile>,
+    out: &mut Out,
+    onlookers: &Onlookers,
+) -> Result<RunReport, Failure> {
+    let start = Instant::now();
+    let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
+    on(args, &dataset, start.elapsed().as_secs_f64(), from, out, onlookers).await
+}
+
+/// Builds and streams a dataset that was opened already.
+pub(crate) async fn on(
+    args: &RunArgs,
+    dataset: &Arc<dyn Dataset>,
+    open_seconds: f64,
+    from: Option<StateFile>,
+    out: &mut Out,
+    onlookers: &Onlookers,
+) -> Result<RunReport, Failure> {
+    let start = Instant::now();
+    let (config, transform_name) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
+    let most = config.decode_index_bytes;
+    let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
+    let builder = Loader::builder(Arc::clone(dataset)).config(config);
+    let loader = index.iter().cloned().fold(builder, LoaderBuilder::decode_index).build().await?;
+    let build_seconds = start.elapsed().as_secs_f64();
+
+    let rank = loader.config().shard.rank();
+    let mut config = describe(&loader, args, &transform_name)?;
+    let of = match (loader.config().device, loader.config().split) {
+        (Some(Device::Cuda(_)), Split::Adaptive) => ChecksumOf::Records,
+        _ => ChecksumOf::Rows,
+    };
+    config.insert("resumed".into(), resumed(from.as_ref(), rank, of));
+    let checksum = match (&from, args.checksum) {
+        (_, false) => None,
+        (None, true) => Some(Checksum::default()),
+        (Some(from), true) => Some(from.checksum_for(rank, of).unwrap_or_else(|| {
+            out.warn("the resumed run kept no checksum of this kind, so this one covers the rest alone; run the first part with --checksum too");
+            Checksum::default()
+        })),
+    };
+
+    let gpu = match loader.config().device {
+        Some(Device::Cuda(index)) => GpuSampler::start(index),
+        _ => None,
+    };
+    let sampler = (loader.config().accounting || onlookers.live).then(UsageSampler::start);
+    let cpu = process::cpu_seconds();
+    let (stream, step_offset) = match &from {
+        Some(from) => {
+            let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
+            (loader.resume_until(&from.state, args.epochs)?, (from.state.epoch, from.state.position / stride))
+        }
+        None => (loader.epochs(0..args.epochs), (0, 0)),
+    };
+    onlookers.metrics.watch("run", stream.monitor());
+    let signals = Signals::new()?;
+    let live = match (onlookers.live, &sampler) {
+        (true, Some(sampler)) => {
+            let config = loader.config();
+            let records = units::count(dataset.len());
+            let device = config.device.unwrap_or_default();
+            let about = About {
+                url: args.url.clone(),
+                what: format!("{}, {records} records, {device}, batch {}", dataset.format(), config.batch_size),
+                batches_per_epoch: loader.batches_per_epoch(),
+                epochs: args.epochs,
+                done_before: step_offset.0 * loader.batches_per_epoch() + step_offset.1,
+                wanted: args.max_batches.unwrap_or(u64::MAX),
+            };
+            let gpu = gpu.as_ref().map(GpuSampler::latest);
+            let inputs = LiveInputs { about, monitor: stream.monitor(), process: sampler.latest(), gpu };
+            let live = Live::start(inputs, signals.keys());
+            live.inspect_err(|error| out.warn(format_args!("--live: no view on this terminal: {error}"))).ok()
+        }
+        _ => None,
+    };
+    let mut trainer = Trainer {
+        args,
+        out,
+        rank,
+        batches_per_epoch: loader.batches_per_epoch(),
+        step_offset,
+        checksum,
+        of,
+        hasher: Xxh3::new(),
+        meters: Meters::default(),
+        samples_before: from.as_ref().filter(|from| from.rank == rank).map_or(0, |from| from.samples),
+        batches: 0,
+        samples: 0,
+        batches_wanted: args.max_batches.unwrap_or(u64::MAX),
+        signals,
+        stopped: None,
+        line: TimeLine::default(),
+        first: None,
+        warmed: None,
+        settled: None,
+    };
+    let trained = trainer.train(stream).await;
+    // From here on words go to the terminal as ever, those of a failure first of all.
+    drop(live);
+    // Also when the run failed: what was learned is true.
+    index.as_ref().zip(args.decode_index.as_deref()).map_or(Ok(()), |(index, path)| index.save(path))?;
+    // It stays until the end: its threads are to be counted.
+    let stream = trained?;
+    let mut report = stream.report();
+    let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
+    let gpu = gpu.and_then(GpuSampler::finish);
+    let sampled = sampler.map(UsageSampler::finish);
+    let Trainer { checksum, settled, stopped, line, .. } = trainer;
+    Ok(RunReport {
+        version: 1,
+        url: args.url.clone(),
+        format: dataset.format().to_owned(),
+        records: dataset.len(),
+        epochs: args.epochs,
+        samples_per_second: report.samples as f64 / report.elapsed.as_secs_f64().max(f64::MIN_POSITIVE),
+        open_seconds,
+        build_seconds,
+        au: report.au(),
+        bottleneck: report.bottleneck(),
+        cpu_seconds,
+        peak_rss_bytes: process::peak_rss_bytes(),
+        checksum,
+        checksum_of: checksum.map(|_| of),
+        settled,
+        requests: Requests::take(&mut report, &args.url, dataset.len()),
+        stream: report,
+        device: loader.config().device.unwrap_or_default().to_string(),
+        gpu,
+        sampled,
+        workers: loader.config().workers,
+        config,
+        stopped,
+        line,
+        threads: process::threads(),
+    })
+}
+
+/// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
+fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map<String, Value>, Failure> {
+    let config = serde_json::to_value(loader.config());
+    let config = config.map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
+    let Value::Object(mut config) = config else {
+        return Err(Failure::Failed("cannot describe the settings: they are no map".into()));
+    };
+    let shard = loader.config().shard;
+    config.remove("shard");
+    config.extend([
+        ("rank".into(), json!(shard.rank())),
+        ("world_size".into(), json!(shard.world())),
+        ("local_rank".into(), json!(shard.local_rank())),
+        ("transform_name".into(), json!(transform_name)),
+        ("epochs".into(), json!(args.epochs)),
+        ("max_batches".into(), json!(args.max_batches)),
+        ("step_time".into(), json!(args.step_time.as_secs_f64())),
+    ]);
+    Ok(config)
+}
+
+/// Where the run went on from: `checksum` starts from the sum named here.
+fn resumed(from: Option<&StateFile>, rank: u32, of: ChecksumOf) -> Value {
+    from.map_or(Value::Null, |from| {
+        json!({ "epoch": from.state.epoch, "position": from.state.position, "checksum": from.checksum_for(rank, of) })
+    })
+}
