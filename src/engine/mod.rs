@@ -26,7 +26,7 @@
 //! Threads and rows that are on `auto` follow the run (`tune`); requests and the bytes read ahead do so by themselves.
 //!
 //! **What decode threads share** is touched once or twice a job, not a record: the queue's lock, the totals of a stage,
-//! a count of jobs in the batch. A job is 0.7 ms of work ([`ChunkSize`](chunk::ChunkSize)), so 64 threads take some 90,000 of them a
+//! a count of jobs in the batch. A job is 0.7 ms of work ([`ChunkSize`]), so 64 threads take some 90,000 of them a
 //! second. Batches of one record, which need a job, a seat, rows and a channel each, pass through all of it at 63,000
 //! to 92,000 a second on two cores, every other cost included (CIFAR-100, `infeed run --batch-size 1`): holding locks
 //! is a small part of those 20 µs. What an image touches is the decode index, a lock of 256 for a look. More than two

@@ -494,7 +494,7 @@ impl Drop for Home {
 /// Exclusive rows of a buffer; neighbours may be owned by other threads.
 ///
 /// All constructors keep `offset + rows * row_bytes` within the buffer, which no sum or product of these can leave
-/// then: the longest buffer has [`MOST_BYTES`].
+/// then: the longest buffer has `MOST_BYTES`.
 pub struct Rows {
     home: Arc<Home>,
     offset: usize,
