@@ -109,7 +109,7 @@ fn redact(value: &mut Value, path: &str) {
     ];
     const STEADY_BELOW: [&str; 4] = [".config.", ".sizes.", ".first_records.", ".stages.items"];
     // How many there are is another matter each time.
-    const LISTS: [&str; 3] = [".first_batch_parts", ".late_batches", ".late_causes"];
+    const LISTS: [&str; 4] = [".first_batch_parts", ".late_batches", ".late_causes", ".wait_buckets"];
     match value {
         Value::Array(_) if LISTS.contains(&path) => *value = "[list]".into(),
         Value::Object(map) => map.iter_mut().for_each(|(key, value)| redact(value, &format!("{path}.{key}"))),
@@ -330,6 +330,57 @@ fn options_that_cannot_be_exit_with_2() {
     {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
     }
+}
+
+#[test]
+fn log_levels_that_are_not_understood_are_named() {
+    let with = |levels: &str| {
+        let mut command = infeed();
+        command.env("INFEED_LOG", levels).args(["run", &data().cifar10, "--batch-size", "64", "--max-batches", "1"]);
+        command.output().expect("the binary starts")
+    };
+    for (levels, word) in [("debgu", "\"debgu\""), ("warn,infeed::source=loud", "\"infeed::source=loud\"")] {
+        let output = with(levels);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{levels}: {message}");
+        assert!(message.contains("INFEED_LOG") && message.contains(word), "{levels}: {message}");
+    }
+    for levels in ["", "off", "warn,infeed::source=trace", "info"] {
+        let output = with(levels);
+        assert!(output.status.success(), "{levels}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn no_option_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (sheet, shards, config) = (path("sheet.png"), path("shards"), path("infeed.toml"));
+    fs::write(&config, format!("cache = \"{}:1MiB\"\n", path("cache"))).unwrap();
+    let cifar = data().cifar10.as_str();
+    for (args, word) in [
+        (&["inspect", cifar, "--transform", "none"][..], "--sheet"),
+        (&["inspect", cifar, "--seed", "3"], "--sheet"),
+        (&["inspect", cifar, "--count", "3"], "--stats"),
+        (&["inspect", "--devices", "--sheet", &sheet], "<URL>"),
+        (&["inspect", "--devices", "--stats"], "<URL>"),
+        (&["inspect", "--devices", "--records", "3"], "<URL>"),
+        (&["prepare", cifar, &shards, "--restart-markers"], "--quality"),
+        (&["doctor", cifar, "--cache", "ram:1MiB"], "--cache"),
+        (&["doctor", cifar, "--config", &config], "--config"),
+        (&["doctor", cifar, "--autotune", "on"], "--autotune"),
+        (&["doctor", cifar, "--state", &path("state")], "--state"),
+        (&["profile", cifar, "--resume", &path("state")], "--resume"),
+        (&["run", cifar, "--metrics-linger", "1s"], "--metrics"),
+        (&["sweep", cifar, "--settle", "1s"], "--auto"),
+        (&["synth", "cifar10", &path("new"), "--count", "4", "--raw"], "--raw"),
+    ] {
+        let output = run(args);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(message.contains(word), "{args:?}: {message}");
+    }
+    assert!(!Path::new(&sheet).exists() && !Path::new(&shards).exists());
 }
 
 #[test]

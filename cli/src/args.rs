@@ -343,22 +343,22 @@ pub(crate) struct InspectArgs {
     #[arg(long)]
     pub devices: bool,
     /// How many of the first records to show
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "url")]
     pub records: u64,
     /// Mean and deviation of each channel, ready for a transform, over all records or --count of them
-    #[arg(long)]
+    #[arg(long, requires = "url")]
     pub stats: bool,
     /// Records of --stats, evenly spread [default: all]
     #[arg(long, value_name = "N", requires = "stats", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Write a contact sheet of transformed samples
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", requires = "url")]
     pub sheet: Option<PathBuf>,
     /// Transform of the sheet: a name as for run, none, or a JSON file [default: as for run]
-    #[arg(long, value_name = "NAME|FILE.json")]
+    #[arg(long, value_name = "NAME|FILE.json", requires = "sheet")]
     pub transform: Option<String>,
     /// Shuffle and augment the sheet with this seed
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "sheet")]
     pub seed: u64,
     /// Write all figures as JSON; with - to stdout, and the tables to stderr
     #[arg(long, value_name = "PATH|-")]

@@ -39,6 +39,11 @@ struct Report<'a> {
 pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     let mut out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    let encodes = args.quality.is_some() || args.shorter.is_some() || args.resize.is_some();
+    if args.restart_markers && !encodes {
+        let what = "--restart-markers is for JPEGs that are encoded; add --quality, --shorter or --resize";
+        return Err(Failure::Usage(what.into()));
+    }
     let shard = match (args.rank, args.world_size) {
         (Some(rank), Some(world)) => Shard::new(rank, world)?,
         _ => Shard::from_env()?,

@@ -126,15 +126,7 @@ struct Samples {
 
 impl Samples {
     fn new(began: Instant, first: Usage) -> Self {
-        Self {
-            began,
-            first,
-            last: (began, first),
-            samples: 0,
-            line: Vec::new(),
-            every: 1,
-            max: Moment::default(),
-        }
+        Self { began, first, last: (began, first), samples: 0, line: Vec::new(), every: 1, max: Moment::default() }
     }
 
     fn add(&mut self, now: Instant, usage: Usage) {

@@ -48,6 +48,16 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     // Bad samples are a finding, not an end.
     args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::Skip);
     let (config, _) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
+    // What an earlier run left there would make the cold one warm.
+    if config.cache.is_some() {
+        let what =
+            "doctor measures what a run without a cache waits for; leave out --cache, or cache in the --config file";
+        return Err(Failure::Usage(what.into()));
+    }
+    // The runs are to differ in what they leave out, not in what was found on the way.
+    if matches!(args.loader.fixed.autotune, Some(OnOff::On)) {
+        return Err(Failure::Usage("doctor compares runs of the same settings; leave out --autotune on".into()));
+    }
     // A small dataset is read several times; one smaller than a batch makes a smaller batch.
     let records = wanted.saturating_mul(config.batch_size as u64);
     let held = Held::read(&dataset, records).await?;
@@ -57,9 +67,6 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     };
     let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(subject.len()).max(1);
     args.loader.swept.batch_size = usize::try_from(batch).ok();
-    // What an earlier run left there would make the cold one warm.
-    args.loader.fixed.cache = None;
-    // The runs are to differ in what they leave out, not in what was found on the way.
     args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{Page, charts};
 use crate::{
     report::{RunReport, autotune_words, bottleneck_words, cause_words, traffic_words},
-    usage::Moment,
     units,
+    usage::Moment,
 };
 
 /// The page of `infeed run`.

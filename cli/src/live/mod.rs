@@ -31,8 +31,8 @@ use ratatui::{
 use crate::{
     console,
     gpu::LatestGpu,
-    usage::LatestUsage,
     signals::{Keys, Signal},
+    usage::LatestUsage,
 };
 pub(crate) use view::About;
 use view::History;

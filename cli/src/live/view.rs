@@ -10,8 +10,8 @@ use infeed::{LateBatch, Report, Stage};
 use crate::{
     gpu::GpuNow,
     report::{autotune_words, cause_words},
-    usage::Moment,
     units,
+    usage::Moment,
 };
 
 /// What `now` means.

@@ -14,9 +14,9 @@ use crate::{
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
     process::ThreadTime,
-    usage::Sampled,
     signals::Signal,
     units,
+    usage::Sampled,
 };
 
 /// The JSON of `run`; its keys are stable. Times are in seconds.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use infeed::{CacheReport, Cause, CauseReport, LateBatch, Stage, TuneReport, Tuned};
 
-use crate::{gpu::GpuUse, usage::Sampled, units};
+use crate::{gpu::GpuUse, units, usage::Sampled};
 
 /// What settings on `auto` came to, with the reason for the last change. `None`: all of them were given.
 pub(crate) fn autotune_words(tuned: &TuneReport) -> Option<String> {

@@ -2,10 +2,7 @@
 
 mod trainer;
 
-use std::{
-    sync::Arc,
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use infeed::{
     Dataset, Device, Loader, LoaderBuilder,
@@ -28,10 +25,10 @@ use crate::{
     out::{self, JsonTarget, Out},
     process,
     report::{Requests, RunReport, TimeLine},
-    usage::UsageSampler,
     signals::{Signal, Signals},
     state::StateFile,
     units,
+    usage::UsageSampler,
 };
 
 /// Who looks on while a run lasts.
