@@ -40,11 +40,18 @@ def main():
         print(f"{target}: {count[target]} seeds")
 
 
+def jpeg(seed, data):
+    seed("jpeg", data)
+    # What is asked for stands before the file: windows of all, of the middle, of a corner, and of nothing.
+    windows = [[0, 255, 0, 255], [64, 192, 64, 192], [0, 40, 0, 40], [200, 100, 9, 9]]
+    seed("jpeg_windows", bytes(sum((window + [0, 255, 0, 254] for window in windows), [])) + data)
+
+
 def jpegs(seed, folders):
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file() and path.suffix.lower() in (".jpg", ".jpeg", ".jpe", ".jfif"):
-                seed("jpeg", path.read_bytes())
+                jpeg(seed, path.read_bytes())
     try:
         from PIL import Image
     except ImportError:
@@ -58,7 +65,7 @@ def jpegs(seed, folders):
         resized = picture.resize(size).convert(mode)
         restarts = {"restart_marker_blocks": 2} if quality == 20 else {}
         resized.save(out, "JPEG", quality=quality, subsampling=sampling, progressive=progressive, **restarts)
-        seed("jpeg", out.getvalue())
+        jpeg(seed, out.getvalue())
     for mode, compression in itertools.product(
         ["1", "L", "RGB", "RGBA", "I;16", "F"], [None, "tiff_lzw", "tiff_adobe_deflate", "packbits"]
     ):

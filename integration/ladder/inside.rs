@@ -359,21 +359,35 @@ impl Room {
     }
 }
 
+/// Circles inside a room whose files lie in `folder`.
+fn circles_of(name: &str, room: &Room, folder: &str) -> Vec<Offence> {
+    let mut all = Vec::new();
+    for circle in room.circles() {
+        for (from, to) in room.up(&circle) {
+            let (line, spelled) = &room.imports[&(from, to)];
+            let mut circle = vec![room.short(name, from)];
+            circle.extend(room.back(from, to).into_iter().map(|file| room.short(name, file)));
+            let what = format!("a circle inside {name}: {} ({spelled})", circle.join(" → "));
+            all.push(Offence { file: format!("{folder}/{}", room.files[from]), line: *line, what });
+        }
+    }
+    all
+}
+
+/// Circles of a package that is one room: (path below its `src`; text).
+pub(super) fn circles_of_crate(files: &[(String, String)], name: &str) -> Vec<Offence> {
+    let files: Vec<(String, &str)> = files.iter().map(|(file, text)| (file.clone(), text.as_str())).collect();
+    let rooms = rooms_of_crate(&files, |_| name.to_owned());
+    rooms.iter().flat_map(|(name, room)| circles_of(name, room, &format!("{name}/src"))).collect()
+}
+
 /// Circles inside rooms.
 fn offences(files: &[(String, String)], not_yet: &[(&str, usize)]) -> Vec<Offence> {
     let rooms = rooms(files);
     let mut all = Vec::new();
     for (name, room) in &rooms {
         let Some((_, most)) = not_yet.iter().find(|(room, _)| room == name) else {
-            for circle in room.circles() {
-                for (from, to) in room.up(&circle) {
-                    let (line, spelled) = &room.imports[&(from, to)];
-                    let mut circle = vec![room.short(name, from)];
-                    circle.extend(room.back(from, to).into_iter().map(|file| room.short(name, file)));
-                    let what = format!("a circle inside {name}: {} ({spelled})", circle.join(" → "));
-                    all.push(Offence { file: format!("src/{}", room.files[from]), line: *line, what });
-                }
-            }
+            all.extend(circles_of(name, room, "src"));
             continue;
         };
         let up = room.all_up();

@@ -1,10 +1,11 @@
 //! Who may import whom, and where `unsafe`, threads, tasks, channels and printing may stand. Between rooms that is the
-//! ladder below; inside a room it is [`inside`].
+//! ladder below; inside a room it is [`inside`]; the package of the JPEG decoder is looked at in [`jpeg`].
 //!
 //! The sources are read as a stream of words, without comments and texts: enough to see every path, cheap enough to run
 //! with the other tests, and in need of no other crate.
 
 mod inside;
+mod jpeg;
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
 //! The plainest JPEG decoder that there can be, to hold the real one against: a bit at a time, whole images, one value
-//! after the other, as T.81 and libjpeg's sources say. It shares no code and no idea with `codec::jpeg`.
+//! after the other, as T.81 and libjpeg's sources say. It shares no code and no idea with `infeed-jpeg`.
 
 use std::sync::LazyLock;
 

@@ -1,87 +1,17 @@
-//! What one epoch learns of a file for the next: where in its data places of the image begin, and how long blocks are.
+//! What one epoch learns of files for the next, kept in a file between runs.
 
 use std::{
-    collections::HashMap,
-    fmt,
     fs::File,
-    hash::{BuildHasherDefault, Hasher},
-    io::{self, BufReader, BufWriter, Read, Write},
+    io::{self, BufReader, BufWriter},
     path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
-    },
 };
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use infeed_jpeg::Index;
 
 use crate::{
     error::{Error, ErrorKind, Result},
     source::io_kind,
 };
-
-/// Units (8 to 32 pixels wide) from point to point.
-pub(super) const EVERY: usize = 16;
-
-/// First words of a side file; the last digit is the version.
-const MAGIC: &[u8; 16] = b"infeed jpeg ix 2";
-/// What an entry takes beside its points and lengths: its key twice over, pointers, counters, and what the allocator adds.
-const OVERHEAD: u64 = 160;
-
-/// Where in a file's data a unit of the image begins, and the values its blocks build on.
-///
-/// From the top: 28 bits of place (in bits from the scan's first byte, stuffing included), three values of 12 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Point(u64);
-
-impl Point {
-    /// `None` when a number is out of range: in files of more than 32 MiB and in damaged ones.
-    pub(super) fn new(byte: usize, bit: usize, sums: &[i32; 4]) -> Option<Self> {
-        let place = u64::try_from(byte).ok().filter(|byte| *byte < 1 << 25)? << 3 | (bit & 7) as u64;
-        let mut point = place;
-        for &sum in &sums[..3] {
-            if !(-2048..2048).contains(&sum) {
-                return None;
-            }
-            point = point << 12 | (sum & 0xfff) as u64;
-        }
-        Some(Self(point))
-    }
-
-    /// Byte of the scan's data.
-    pub(super) fn byte(self) -> usize {
-        (self.0 >> 39) as usize
-    }
-
-    pub(super) fn bit(self) -> usize {
-        (self.0 >> 36 & 7) as usize
-    }
-
-    pub(super) fn sums(self) -> [i32; 4] {
-        let sum = |n: u32| ((self.0 << (28 + 12 * n)) as i64 >> 52) as i32;
-        [sum(0), sum(1), sum(2), 0]
-    }
-}
-
-/// How many bits each block of a scan takes, in the order of the data without stuffing; 0 while that is not known, and for
-/// longer ones. Threads write into it as they go: what one writes, any other would.
-#[derive(Debug)]
-pub(super) struct Lengths(Box<[AtomicU8]>);
-
-impl Lengths {
-    /// From a block on.
-    pub(super) fn from(&self, block: usize) -> &[AtomicU8] {
-        self.0.get(block..).unwrap_or_default()
-    }
-}
-
-/// What is known of a file.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Entry {
-    /// From the first unit on.
-    pub(super) points: Arc<[Point]>,
-    pub(super) lengths: Option<Arc<Lengths>>,
-}
 
 /// What earlier epochs learned of JPEG files, so that later ones begin to decode where a crop begins.
 ///
@@ -114,50 +44,14 @@ pub(super) struct Entry {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct DecodeIndex(Arc<Shared>);
-
-type Entries = HashMap<u128, Entry, BuildHasherDefault<LowBits>>;
-
-struct Shared {
-    budget: u64,
-    used: AtomicU64,
-    /// By the highest bits of the key. A lock is held for a look or an insertion, once an image: of 64 threads one
-    /// finds it taken about every millionth time.
-    shards: [Mutex<Entries>; 256],
-}
-
-impl fmt::Debug for DecodeIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { budget, .. } = &*self.0;
-        f.debug_struct("DecodeIndex").field("budget", budget).field("bytes", &self.bytes()).finish_non_exhaustive()
-    }
-}
-
-/// Keys are hashes already.
-#[derive(Default)]
-struct LowBits(u64);
-
-impl Hasher for LowBits {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().rev().fold(self.0, |sum, byte| sum << 8 | u64::from(*byte));
-    }
-
-    fn write_u128(&mut self, key: u128) {
-        self.0 = key as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+#[derive(Clone, Debug)]
+pub struct DecodeIndex(Index);
 
 impl DecodeIndex {
     /// An empty index that takes at most `budget` bytes.
     #[must_use]
     pub fn new(budget: u64) -> Self {
-        let shards = std::array::from_fn(|_| Mutex::default());
-        Self(Arc::new(Shared { budget, used: AtomicU64::new(0), shards }))
+        Self(Index::new(budget))
     }
 
     /// The index that was saved at `path`, or an empty one if there is no such file. Entries beyond the budget are left
@@ -166,8 +60,9 @@ impl DecodeIndex {
     /// # Errors
     /// `Corrupt` when the file is none of an index or was damaged, `Io` or `Denied` when it can't be read.
     pub fn open(path: impl AsRef<Path>, budget: u64) -> Result<Self> {
-        let (path, index) = (path.as_ref(), Self::new(budget));
-        match File::open(path).and_then(|file| index.read(&mut BufReader::new(file))) {
+        let path = path.as_ref();
+        let index = Self::new(budget);
+        match File::open(path).and_then(|file| index.0.read(&mut BufReader::new(file))) {
             Ok(()) => Ok(index),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::new(budget)),
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
@@ -190,7 +85,7 @@ impl DecodeIndex {
         beside.push(format!(".{}.part", std::process::id()));
         let write = || {
             let mut to = BufWriter::new(File::create(&beside)?);
-            self.write(&mut to)?;
+            self.0.write(&mut to)?;
             to.into_inner()?.sync_all()?;
             std::fs::rename(&beside, path)
         };
@@ -203,155 +98,24 @@ impl DecodeIndex {
     /// How many files are known.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.0.len()
     }
 
     /// Whether no file is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.is_empty()
     }
 
     /// Bytes in use.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.0.used.load(Ordering::Relaxed)
+        self.0.bytes()
     }
 
-    /// By what a file is known: 10 µs for 100 KB.
-    pub(super) fn key(file: &[u8]) -> u128 {
-        xxh3_128(file)
-    }
-
-    fn shard(&self, key: u128) -> MutexGuard<'_, Entries> {
-        lock(&self.0.shards[(key >> 120) as usize])
-    }
-
-    /// What is known of a file.
-    pub(super) fn find(&self, key: u128) -> Option<Entry> {
-        self.shard(key).get(&key).cloned()
-    }
-
-    /// Points and lengths that mean nothing.
-    #[cfg(test)]
-    pub(super) fn lie(&self, file: &[u8], count: usize, blocks: usize, mut number: impl FnMut() -> u64) {
-        let key = Self::key(file);
-        self.keep(key, &(0..count).map(|_| Point(number())).collect::<Vec<_>>());
-        if let Some(lengths) = self.lengths(key, blocks) {
-            lengths.from(0).iter().for_each(|length| length.store(number() as u8, Ordering::Relaxed));
-        }
-    }
-
-    /// Takes bytes of the budget, up to `most` of it.
-    fn take(&self, bytes: u64, most: u64) -> bool {
-        // Taken first, given back when it was too much: the bound holds whatever other threads add.
-        let taken = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes <= most;
-        if !taken {
-            self.0.used.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    /// Keeps what is known of a file, if it is more than before.
-    pub(super) fn keep(&self, key: u128, points: &[Point]) {
-        let mut shard = self.shard(key);
-        let known = shard.get(&key);
-        let before = known.map_or(0, |known| OVERHEAD + 8 * known.points.len() as u64);
-        let after = OVERHEAD + 8 * points.len() as u64;
-        if after > before && self.take(after - before, self.0.budget) {
-            shard.entry(key).or_default().points = points.into();
-        }
-    }
-
-    /// Where the lengths of a file's blocks are noted: there already, or new if half of the budget has room for them.
-    pub(super) fn lengths(&self, key: u128, blocks: usize) -> Option<Arc<Lengths>> {
-        let mut shard = self.shard(key);
-        let known = shard.get(&key);
-        if let Some(lengths) = known.and_then(|known| known.lengths.clone()) {
-            return Some(lengths).filter(|lengths| lengths.0.len() == blocks);
-        }
-        let overhead = if known.is_some() { 0 } else { OVERHEAD };
-        if !self.take(overhead + blocks as u64, self.0.budget / 2) {
-            return None;
-        }
-        let lengths = Arc::new(Lengths((0..blocks).map(|_| AtomicU8::new(0)).collect()));
-        shard.entry(key).or_default().lengths = Some(Arc::clone(&lengths));
-        Some(lengths)
-    }
-
-    fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut sum = Xxh3::new();
-        let mut put = |bytes: &[u8]| {
-            sum.update(bytes);
-            to.write_all(bytes)
-        };
-        put(MAGIC)?;
-        for shard in &self.0.shards {
-            // Writing takes time: the lock is not held for it.
-            let entries: Vec<_> = lock(shard).iter().map(|(key, entry)| (*key, entry.clone())).collect();
-            for (key, Entry { points, lengths }) in entries {
-                let lengths: Vec<u8> =
-                    lengths.iter().flat_map(|l| l.from(0)).map(|l| l.load(Ordering::Relaxed)).collect();
-                put(&key.to_le_bytes())?;
-                put(&(points.len() as u32).to_le_bytes())?;
-                put(&(lengths.len() as u32).to_le_bytes())?;
-                points.iter().try_for_each(|point| put(&point.0.to_le_bytes()))?;
-                put(&lengths)?;
-            }
-        }
-        // No entry has neither points nor lengths: the end.
-        put(&[0; 24])?;
-        to.write_all(&sum.digest().to_le_bytes())
-    }
-
-    fn read(&self, from: &mut impl Read) -> io::Result<()> {
-        let mut sum = Xxh3::new();
-        let mut take = |bytes: &mut [u8]| {
-            from.read_exact(bytes)?;
-            sum.update(bytes);
-            io::Result::Ok(())
-        };
-        let mut magic = [0; 16];
-        take(&mut magic)?;
-        if magic != *MAGIC {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its first bytes are others"));
-        }
-        let (mut points, mut lengths) = (Vec::new(), Vec::new());
-        loop {
-            let (mut key, mut counts, mut point) = ([0; 16], [[0; 4]; 2], [0; 8]);
-            take(&mut key)?;
-            take(counts.as_flattened_mut())?;
-            let [count, blocks] = counts.map(u32::from_le_bytes);
-            if (count, blocks) == (0, 0) {
-                break;
-            }
-            points.clear();
-            for _ in 0..count {
-                take(&mut point)?;
-                points.push(Point(u64::from_le_bytes(point)));
-            }
-            // In parts: a damaged count does not take memory for what is not there.
-            lengths.clear();
-            while lengths.len() < blocks as usize {
-                let begun = lengths.len();
-                lengths.resize((begun + (1 << 16)).min(blocks as usize), 0);
-                take(&mut lengths[begun..])?;
-            }
-            let key = u128::from_le_bytes(key);
-            if !points.is_empty() {
-                self.keep(key, &points);
-            }
-            let kept = if lengths.is_empty() { None } else { self.lengths(key, lengths.len()) };
-            for (to, length) in kept.iter().flat_map(|kept| kept.from(0)).zip(&lengths) {
-                to.store(*length, Ordering::Relaxed);
-            }
-        }
-        let mut digest = [0; 8];
-        from.read_exact(&mut digest)?;
-        if u64::from_le_bytes(digest) == sum.digest() {
-            return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is another"))
+    /// The decoder's handle of it.
+    pub(super) fn shared(self) -> Index {
+        self.0
     }
 }
 
@@ -359,73 +123,39 @@ fn broken(error: &io::Error, path: &Path) -> Error {
     Error::new(io_kind(error), "the decode index can't be read or written").at_object(path.display().to_string())
 }
 
-fn lock(shard: &Mutex<Entries>) -> MutexGuard<'_, Entries> {
-    // Entries are whole whatever a panicking thread did.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
+    use infeed_jpeg::{Decoder, Header, Scratch, Window};
+    use jpeg_encoder::{ColorType, Encoder};
+
     use super::*;
 
-    fn points(count: usize, seed: i32) -> Vec<Point> {
-        (0..count).map(|n| Point::new(100 * n, n, &[seed, -seed, 2047, 9]).unwrap()).collect()
-    }
-
-    #[test]
-    fn a_point_is_what_was_put_into_it() {
-        for sums in [[0, 0, 0, 0], [-2048, 2047, -1, 0], [5, -6, 7, 0]] {
-            let point = Point::new(33_554_431, 7, &sums).unwrap();
-            assert_eq!((point.byte(), point.bit(), point.sums()), (33_554_431, 7, sums));
+    /// An index that knows some files.
+    fn learned(path: &Path) -> DecodeIndex {
+        let index = DecodeIndex::open(path, 1 << 20).unwrap();
+        assert!(index.is_empty());
+        let decoder = Decoder::new().index(index.clone().shared());
+        for n in 0..9 {
+            let (height, width) = (40 + n, 300 + n);
+            let pixels: Vec<u8> = (0..u64::from(height) * u64::from(width)).map(|i| (i * i % 251) as u8).collect();
+            let mut file = Vec::new();
+            Encoder::new(&mut file, 80).encode(&pixels, width, height, ColorType::Luma).unwrap();
+            let header = Header::parse(&file).unwrap();
+            // A window at an eighth has the lengths of blocks noted, too.
+            let window = Window::of_rows(&header, 0..40).at_scale([1, 8][usize::from(n) % 2]);
+            decoder.planes(&file, &header, &window, &mut Scratch::default(), &mut Vec::new()).unwrap();
         }
-        assert!(Point::new(1 << 25, 0, &[0; 4]).is_none());
-        assert!(Point::new(0, 0, &[0, 2048, 0, 0]).is_none());
-        assert!(Point::new(0, 0, &[0, 0, -2049, 0]).is_none());
+        index
     }
 
     #[test]
-    fn the_budget_is_a_bound_and_more_points_replace_fewer() {
-        let index = DecodeIndex::new(10 * (OVERHEAD + 80));
-        (0..100).for_each(|n| index.keep((n << 120) | n, &points(10, n as i32)));
-        assert_eq!((index.len(), index.bytes()), (10, 10 * (OVERHEAD + 80)));
-        assert_eq!(index.find((3 << 120) | 3).unwrap().points[..], points(10, 3));
-        assert!(index.find((50 << 120) | 50).is_none());
-
-        let index = DecodeIndex::new(1000);
-        [5, 3, 20].iter().for_each(|&count| index.keep(1, &points(count, 1)));
-        assert_eq!((index.find(1).unwrap().points.len(), index.bytes()), (20, OVERHEAD + 160));
-        index.keep(1, &points(1000, 1));
-        assert_eq!((index.find(1).unwrap().points.len(), index.bytes()), (20, OVERHEAD + 160), "more than fits");
-        // Lengths take half of it at most, and are there once.
-        assert!(index.lengths(1, 500).is_none());
-        let lengths = index.lengths(1, 100).unwrap();
-        lengths.from(7)[0].store(9, Ordering::Relaxed);
-        assert_eq!(
-            (index.lengths(1, 100).unwrap().from(7)[0].load(Ordering::Relaxed), index.bytes()),
-            (9, OVERHEAD + 260)
-        );
-        assert!(index.lengths(1, 101).is_none() && index.lengths(2, 100).is_none() && lengths.from(101).is_empty());
-    }
-
-    #[test]
-    fn a_saved_index_is_read_again_and_a_damaged_one_refused() {
+    fn a_saved_index_is_opened_again_and_a_damaged_one_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
-        let index = DecodeIndex::open(&path, 1 << 20).unwrap();
-        assert!(index.is_empty());
-        (0..50).for_each(|n| index.keep((n << 120) | (7 * n), &points(n as usize % 9 + 1, n as i32)));
-        let lengths = [index.lengths((8 << 120) | 56, 70_000).unwrap(), index.lengths(3, 1).unwrap()];
-        lengths
-            .iter()
-            .for_each(|lengths| lengths.from(0).iter().zip(1..).for_each(|(l, n)| l.store(n as u8, Ordering::Relaxed)));
+        let index = learned(&path);
         index.save(&path).unwrap();
         let again = DecodeIndex::open(&path, 1 << 20).unwrap();
-        assert_eq!((again.len(), again.bytes()), (51, index.bytes()));
-        let told = |index: &DecodeIndex, key| format!("{:?}", index.find(key).unwrap());
-        assert_eq!(
-            [(8 << 120) | 56, 3].map(|key| told(&again, key)),
-            [(8 << 120) | 56, 3].map(|key| told(&index, key))
-        );
+        assert_eq!((again.len(), again.bytes()), (9, index.bytes()));
         assert!(DecodeIndex::open(&path, 2000).unwrap().bytes() <= 2000);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no parts are left");
 

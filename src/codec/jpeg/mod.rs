@@ -1,42 +1,22 @@
-//! JPEG: a decoder that looks only at what a crop needs, and [`zune_jpeg`] for what is rare.
+//! JPEG, by the package [`infeed_jpeg`]: its decoder looks only at what a crop needs. Here are the settings, the words of
+//! errors, and the way into a [`PixelBuffer`].
 //!
 //! ```text
-//! file ─ header ─┬─ sequential, gray or colour ─ scan (huffman) ─▶ planes ─┬─▶ kernels::Resampler (window)
-//!                │                                                         └─▶ kernels::Interleaver (decode)
-//!                └─ progressive, ink, odd sampling ─ zune ─▶ pixels
+//! Header ─┬─ sequential, gray or colour ─ window ─▶ planes ─▶ kernels::Resampler
+//!         └─ progressive, ink, odd sampling; masks; turned images ─ decode ─▶ pixels
 //! ```
-//!
-//! Two thirds of a decode is Huffman decoding, whose symbols can't be jumped over; but it ends with the last block that
-//! is needed, and blocks outside the crop are skipped several symbols at a time, without their values. What a newcomer
-//! would get wrong:
-//!
-//! 1. The values are libjpeg's, bit for bit: its integer transform, its interpolation of colour, its conversion.
-//! 2. Colour is told by several markers that contradict each other; libjpeg's rule decides.
-//! 3. Nothing that a file says is believed before it is compared with what is there: damage is an error that names a
-//!    byte, and a file without its end is decoded to its end, so that whether it is good does not depend on the crop.
 
-mod header;
-mod huffman;
 mod index;
-mod scan;
-#[cfg(test)]
-mod tests;
-mod turn;
-mod zune;
 
 use std::ops::Range;
 
-pub(in crate::codec) use self::header::{Colour, Header};
+use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
+
 pub use self::index::DecodeIndex;
-use self::{
-    header::SOI,
-    scan::{How, Kept},
-    turn::Turn,
-};
-use super::{ImageCodec, PixelBuffer, Window};
+use super::{ImageCodec, PixelBuffer, Window, cause, corrupt, unsupported};
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Interleaver, Level, Planes},
+    sys::kernels::{Level, Plane},
     types::ImageInfo,
 };
 
@@ -59,18 +39,14 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Jpeg {
-    index: Option<DecodeIndex>,
+    decoder: Decoder,
     orientation: bool,
-    fill: bool,
-    level: Level,
 }
 
 /// What a thread keeps from image to image.
 #[derive(Debug, Default)]
-struct State {
-    kept: Kept,
-    planes: Vec<u8>,
-    interleaver: Interleaver,
+struct Memory {
+    scratch: Scratch,
     /// An image before it is turned.
     lying: Vec<u8>,
 }
@@ -79,13 +55,13 @@ impl Jpeg {
     /// As the built-in codec is: no index, pixels as they are stored, damage is an error.
     #[must_use]
     pub const fn new() -> Self {
-        Self { index: None, orientation: false, fill: false, level: Level::Best }
+        Self { decoder: Decoder::new(), orientation: false }
     }
 
     /// Learns where rows begin, and uses what is known.
     #[must_use]
     pub fn index(mut self, index: DecodeIndex) -> Self {
-        self.index = Some(index);
+        self.decoder = self.decoder.index(index.shared());
         self
     }
 
@@ -99,49 +75,64 @@ impl Jpeg {
     /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray. Headers and tables
     /// must be whole still.
     #[must_use]
-    pub const fn fill(mut self, fill: bool) -> Self {
-        self.fill = fill;
+    pub fn fill(mut self, fill: bool) -> Self {
+        self.decoder = self.decoder.fill(fill);
         self
     }
 
     /// Uses at most the instructions of `level`, for tests and comparisons: all give the same bits. [`Best`](Level::Best)
     /// by default.
     #[must_use]
-    pub const fn level(mut self, level: Level) -> Self {
-        self.level = level;
+    pub fn level(mut self, level: Level) -> Self {
+        self.decoder = self.decoder.level(match level {
+            Level::Best => infeed_jpeg::Level::Best,
+            Level::Avx2 => infeed_jpeg::Level::Avx2,
+            Level::Portable => infeed_jpeg::Level::Portable,
+        });
         self
     }
 
-    fn parse<'a>(&self, bytes: &'a [u8], info: &ImageInfo) -> Result<(Header<'a>, Turn)> {
-        let header = Header::parse(bytes)?;
-        let turn = if self.orientation { header.turn() } else { Turn::default() };
-        if turn.info(header.info()) != *info {
+    /// What makes the image as it is asked for.
+    fn turn(&self, header: &Header) -> Orientation {
+        if self.orientation { header.orientation() } else { Orientation::default() }
+    }
+
+    fn parse(&self, bytes: &[u8], info: &ImageInfo) -> Result<Header> {
+        let header = Header::parse(bytes).map_err(in_our_words)?;
+        if info_of(&header, self.turn(&header)) != *info {
             return Err(Error::new(ErrorKind::Internal, "the JPEG is not the one that was asked about"));
         }
-        Ok((header, turn))
+        Ok(header)
     }
 
-    /// Rows of the image as it lies in the file, interleaved.
-    fn rows(&self, bytes: &[u8], header: &Header<'_>, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        if header.steps().is_none() {
-            return zune::decode(bytes, header, self.fill, out);
-        }
-        let info = header.info();
-        let mut state = out.take_state::<State>();
-        let State { kept, planes: data, interleaver, .. } = &mut *state;
-        let decoded = scan::decode(bytes, header, &Window::of_rows(&info, rows.clone()), self.how(), kept, data);
-        let decoded = decoded.map(|planes| {
-            let part = ImageInfo { height: rows.len() as u32, ..info };
-            let planes = Planes { info, planes: &planes, ycbcr: header.colour == Colour::YCbCr, data };
-            interleaver.set_level(self.level);
-            interleaver.run(&planes, rows.clone(), out.room(rows, part.len_bytes() as usize));
-        });
-        out.put_state(state);
-        decoded
+    /// Rows of the image as it lies in the file, interleaved; all of them where it can't be had in parts.
+    fn rows(&self, bytes: &[u8], header: &Header, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let rows = if header.has_planes() { rows } else { 0..header.height() };
+        let mut memory = out.take_state::<Memory>();
+        let pixels = out.room(rows.clone(), header.len_bytes(&rows) as usize);
+        let decoded = self.decoder.pixels(bytes, header, rows, &mut memory.scratch, pixels);
+        out.put_state(memory);
+        decoded.map_err(in_our_words)
     }
+}
 
-    const fn how(&self) -> How<'_> {
-        How { index: self.index.as_ref(), fill: self.fill, level: self.level }
+/// The image as it is decoded, and turned.
+fn info_of(header: &Header, turn: Orientation) -> ImageInfo {
+    let [height, width] = turn.size([header.height(), header.width()]);
+    ImageInfo::interleaved_u8(height, width, header.channels() as u8)
+}
+
+/// The decoder's error as ours: the same words, and what to do about it.
+fn in_our_words(error: infeed_jpeg::Error) -> Error {
+    let what = error.to_string();
+    let ours = match error.kind() {
+        infeed_jpeg::ErrorKind::Damaged => corrupt(what),
+        infeed_jpeg::ErrorKind::Unsupported => unsupported(what),
+        _ => Error::new(ErrorKind::Internal, what),
+    };
+    match std::error::Error::source(&error) {
+        Some(words) => ours.with_source(cause(words.to_string())),
+        None => ours,
     }
 }
 
@@ -151,45 +142,106 @@ impl ImageCodec for Jpeg {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        head.starts_with(&[0xff, SOI])
+        head.starts_with(&[0xff, 0xd8])
     }
 
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        let header = Header::parse(bytes)?;
-        Ok(if self.orientation { header.turn().info(header.info()) } else { header.info() })
+        let header = Header::parse(bytes).map_err(in_our_words)?;
+        Ok(info_of(&header, self.turn(&header)))
     }
 
-    fn peak_bytes(&self, bytes: &[u8], _info: &ImageInfo) -> Result<u64> {
-        let header = Header::parse(bytes)?;
-        let turned = if self.orientation && header.turn() != Turn::default() { header.info().len_bytes() } else { 0 };
-        Ok(header.peak_bytes(bytes.len()).saturating_add(turned))
+    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
+        let header = Header::parse(bytes).map_err(in_our_words)?;
+        let turned = if self.turn(&header).is_upright() { 0 } else { info.len_bytes() };
+        Ok(header.peak_bytes().saturating_add(turned))
     }
 
     fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let (header, turn) = self.parse(bytes, info)?;
-        if turn == Turn::default() {
+        let header = self.parse(bytes, info)?;
+        let turn = self.turn(&header);
+        if turn.is_upright() {
             return self.rows(bytes, &header, rows, out);
         }
-        let lying = header.info();
-        self.rows(bytes, &header, 0..lying.height, out)?;
-        let mut state = out.take_state::<State>();
-        std::mem::swap(&mut state.lying, &mut out.data);
-        turn.run(&lying, &state.lying, out.room(0..info.height, info.len_bytes() as usize));
-        out.put_state(state);
+        self.rows(bytes, &header, 0..header.height(), out)?;
+        let mut memory = out.take_state::<Memory>();
+        std::mem::swap(&mut memory.lying, &mut out.data);
+        let upright = out.room(0..info.height, info.len_bytes() as usize);
+        turn.turn([header.height(), header.width()], header.channels(), &memory.lying, upright);
+        out.put_state(memory);
         Ok(())
     }
 
     fn window(&self, bytes: &[u8], info: &ImageInfo, window: &Window, out: &mut PixelBuffer) -> Result<()> {
-        let (header, turn) = self.parse(bytes, info)?;
-        if header.steps().is_none() || !header.frame.is_finest_first() || turn != Turn::default() {
+        let header = self.parse(bytes, info)?;
+        if !header.has_planes() || !header.is_finest_first() || !self.turn(&header).is_upright() {
             return self.decode(bytes, info, window.rows.clone(), out);
         }
-        let mut state = out.take_state::<State>();
+        let Window { rows, cols, within, scale } = window.clone();
+        let asked = infeed_jpeg::Window { rows, cols, within, scale };
+        let mut memory = out.take_state::<Memory>();
         let mut data = std::mem::take(&mut out.data);
-        let decoded = scan::decode(bytes, &header, window, self.how(), &mut state.kept, &mut data);
+        let decoded = self.decoder.planes(bytes, &header, &asked, &mut memory.scratch, &mut data);
         out.data = data;
-        out.put_state(state);
-        out.set_planes(decoded?, header.colour == Colour::YCbCr);
+        out.put_state(memory);
+        let planes = decoded.map_err(in_our_words)?;
+        let plane = |plane: &infeed_jpeg::Plane| {
+            let infeed_jpeg::Plane { at, pitch, step, rows, cols } = plane.clone();
+            Plane { at, pitch, step, rows, cols }
+        };
+        out.set_planes(planes.as_slice().iter().map(plane), planes.is_ycbcr());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jpeg_encoder::{ColorType, Encoder};
+
+    use super::*;
+
+    /// An EXIF segment that says how the camera was held.
+    fn exif(number: u8) -> Vec<u8> {
+        let tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0";
+        [b"Exif\0\0".as_slice(), tiff, &[number, 0, 0, 0]].concat()
+    }
+
+    #[test]
+    fn images_are_turned_only_if_asked() {
+        let pixels: Vec<u8> = (0..21 * 34 * 3).map(|i| (i * 7 % 251) as u8).collect();
+        let mut lying = Vec::new();
+        let mut encoder = Encoder::new(&mut lying, 90);
+        encoder.add_app_segment(1, exif(6)).unwrap();
+        encoder.encode(&pixels, 34, 21, ColorType::Rgb).unwrap();
+        let (as_is, upright) = (Jpeg::new(), Jpeg::new().orientation(true));
+        let stored_info = as_is.info(&lying).unwrap();
+        let mut stored = PixelBuffer::default();
+        as_is.decode(&lying, &stored_info, 0..21, &mut stored).unwrap();
+        let info = upright.info(&lying).unwrap();
+        assert_eq!((info.height, info.width), (34, 21));
+        assert_eq!(stored_info.height, 21);
+        let mut out = PixelBuffer::default();
+        upright.decode(&lying, &info, 3..5, &mut out).unwrap();
+        let at = |data: &[u8], width: usize, y: usize, x: usize| data[3 * (y * width + x)..][..3].to_vec();
+        for (y, x) in (0..34).flat_map(|y| (0..21).map(move |x| (y, x))) {
+            assert_eq!(at(&out.data, 21, y, x), at(&stored.data, 34, 20 - x, y));
+        }
+        upright.window(&lying, &info, &Window::of_rows(&info, 0..34), &mut out).unwrap();
+        assert!(out.planes(&info).is_none() && at(&out.data, 21, 0, 0) == at(&stored.data, 34, 20, 0));
+    }
+
+    #[test]
+    fn errors_keep_their_words_and_say_what_to_do() {
+        let error = Jpeg::new().info(b"\xff\xd8\xff\xd9").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "corrupt: JPEG has no image: its end marker comes before its first scan (FF D9 at byte 2); \
+             fetch the object again or set on_bad_sample(Skip)"
+        );
+        let error = Jpeg::new().info(b"\xff\xd8\xff\xcc\0\x02").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(
+            error.to_string().contains("JPEG with arithmetic coding (FF CC at byte 2); convert the file"),
+            "{error}"
+        );
     }
 }

@@ -25,11 +25,12 @@ use std::{
     thread,
 };
 
+use infeed_jpeg::Header;
+
 use self::route::Routes;
 use super::{
     Class, ClassSet, CudaRaw, Decoder, Finished, Job, Outcome, Split, Wait, Worker,
     cuda_raw::{table_of, tables},
-    jpeg::Header,
 };
 use crate::{
     dataset::Sample,
@@ -41,7 +42,7 @@ use crate::{
         nvjpeg::{self as sys, Coded, Engines, HardwareSize, HybridSize},
     },
     transform::Lowered,
-    types::{DType, Device},
+    types::{DType, Device, ImageInfo},
 };
 
 /// Images in a batch, about: enough to keep every core of the engines busy while the next batch is set up.
@@ -305,7 +306,7 @@ struct Target {
 
 /// A file for nvJPEG, and what becomes of its pixels.
 struct Order<'a> {
-    header: Header<'a>,
+    header: Header,
     coded: Coded<'a>,
     params: ResampleParams,
 }
@@ -330,9 +331,8 @@ impl Target {
         };
         let file = route::file_of(sample)?;
         let header = Header::parse(file).ok()?;
-        let info = header.info();
-        let (height, width, height_at) = (info.height, info.width, header.height_at());
-        let coded = Coded { file, height, width, height_at };
+        let coded = Coded { file, height: header.height(), width: header.width(), height_at: header.height_at() };
+        let info = ImageInfo::interleaved_u8(header.height(), header.width(), header.channels() as u8);
         Some(self.lowered.params(&info, item.rng).map(|params| Order { header, coded, params }))
     }
 }

@@ -10,10 +10,9 @@
 //! Without engines, hybrid takes their place; without either, the CPU. Ordinary images are not offered to hybrid where
 //! there are engines: its Huffman pass costs as much CPU time as the whole decode of the CPU class.
 
-use super::super::{
-    ClassSet, Split,
-    jpeg::{Colour, Header},
-};
+use infeed_jpeg::{Colour, Header};
+
+use super::super::{ClassSet, Split};
 use crate::{
     dataset::{Sample, Value},
     random::mix,
@@ -77,24 +76,20 @@ impl Routes {
 
     fn way(&self, file: &[u8]) -> Way {
         let Ok(header) = Header::parse(file) else { return Way::Cpu };
-        let info = header.info();
         // Every decoder takes other liberties with RGB, which is rare.
-        if header.colour() == Colour::Rgb
-            || header.peak_bytes(file.len()).max(info.len_bytes()) > self.max_image_bytes
-            || !header.is_whole(file)
-        {
+        if header.colour() == Colour::Rgb || header.peak_bytes() > self.max_image_bytes || !header.is_whole(file) {
             return Way::Cpu;
         }
         let ink = matches!(header.colour(), Colour::Cmyk | Colour::Ycck);
         if ink || header.is_progressive() || kind(&header).is_none() {
             return Way::Odd;
         }
-        if u64::from(info.height) * u64::from(info.width) > LARGE { Way::Large } else { Way::Ordinary }
+        if u64::from(header.height()) * u64::from(header.width()) > LARGE { Way::Large } else { Way::Ordinary }
     }
 }
 
 /// The subsampling as a number, for those that engines know.
-pub(super) fn kind(header: &Header<'_>) -> Option<u8> {
+pub(super) fn kind(header: &Header) -> Option<u8> {
     match (header.colour(), header.sampling()?) {
         (Colour::Gray, _) => Some(0),
         (_, (1, 1)) => Some(1),

@@ -4,7 +4,7 @@
 //! give the same bits; without FMA instructions they are a slow library call.
 //!
 //! On aarch64 there is nothing to choose: NEON, with its fused products, is part of the architecture, and so every loop
-//! is compiled for it. What is written by hand (`idct.rs`, `rgb.rs`) has a NEON twin beside the one for AVX2.
+//! is compiled for it.
 
 use super::{
     convert::{Load, Store},

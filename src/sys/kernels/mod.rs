@@ -7,8 +7,7 @@
 //!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
 //! ```
 //!
-//! JPEGs come as planes: `idct.rs` makes them of coefficients, `planes.rs` resamples them without making pixels first, and
-//! `rgb.rs` makes pixels for whoever needs those.
+//! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
 //!
 //! Three things that are easy to get wrong:
 //! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
@@ -19,22 +18,18 @@
 
 mod convert;
 pub mod device;
-mod idct;
 mod lanes;
 mod params;
 mod planes;
 mod resample;
-mod rgb;
 mod row;
 mod stream;
 mod stretch;
 mod taps;
 mod volume;
 
-pub use idct::{Block, Idct};
 pub use lanes::Level;
 pub use params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
-pub use rgb::Interleaver;
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

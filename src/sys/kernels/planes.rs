@@ -53,18 +53,6 @@ pub struct Planes<'a> {
     pub data: &'a [u8],
 }
 
-impl<'a> Planes<'a> {
-    /// Values of row `y` of a plane, from its column 0 on, which is held.
-    ///
-    /// # Panics
-    /// When the row or its first column is not held.
-    pub(super) fn row(&self, plane: usize, y: u32) -> &'a [u8] {
-        let plane = &self.planes[plane];
-        assert!(plane.rows.contains(&y) && plane.cols.start == 0, "row {y} is held from its first column");
-        &self.data[plane.at + (y - plane.rows.start) as usize * plane.pitch..][..plane.cols.len()]
-    }
-}
-
 impl Axis {
     /// The axis of a plane that has a value for `step` pixels (a power of two).
     #[must_use]

@@ -10,6 +10,8 @@
 //! it to the point behind it, as far as points are known; from there on the scan is walked, and more points are noted.
 //! Where few coefficients of a block are wanted, the index also has the lengths of blocks, and the others are stepped over.
 
+#![forbid(unsafe_code)]
+
 use std::{
     ops::Range,
     sync::{
@@ -20,25 +22,24 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{
-    super::{Window, corrupt},
-    header::{
-        DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanParts, Segment, find_ff, next_marker, scan_parts, segment,
-    },
-    huffman::{Bits, First, PADDING, Rest, natural},
-    index::{DecodeIndex, EVERY, Entry, Lengths, Point},
-};
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Block, Idct, Level, Plane},
+    header::{
+        DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanComponent, ScanComponents, Segment, find_ff, next_marker,
+        scan_components, segment,
+    },
+    huffman::{Bits, First, PADDING, Rest, STANDARD, natural},
+    index::{EVERY, Entry, Index, Lengths, Point},
+    planes::{Plane, Window},
+    simd::{Block, Idct, Level},
 };
 
 /// Skipped units for which it pays to prepare.
 const FAR: usize = 600;
 
-/// What a decoder keeps from image to image.
+/// Tables and memory that serve image after image.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(crate) struct Memory {
     tables: Tables,
     /// A scan without stuffing.
     bytes: Vec<u8>,
@@ -58,24 +59,26 @@ struct Tables {
     /// Kept when another image begins: encoders that do not optimise write the same ones into each file.
     first: [Option<Box<First>>; 4],
     rest: [Option<Box<Rest>>; 4],
-    /// Which of the kept ones this image has named: first, rest.
+    /// Which of those at hand this image has named: first, rest.
     named: [[bool; 4]; 2],
     interval: usize,
 }
 
 impl Tables {
     fn begin(&mut self) {
-        (self.quant, self.named, self.interval) = ([None; 4], [[false; 4]; 2], 0);
+        self.quant = [None; 4];
+        self.named = [[false; 4]; 2];
+        self.interval = 0;
     }
 
-    fn read(&mut self, part: &Segment<'_>) -> Result<()> {
-        let Segment { marker, at, bytes } = *part;
+    fn read(&mut self, segment: &Segment<'_>) -> Result<()> {
+        let Segment { marker, at, bytes } = *segment;
         let read = match marker {
             DQT => self.read_quant(&bytes[2..]),
             DHT => self.read_huffman(&bytes[2..]),
             _ => bytes[2..].first_chunk().map(|n| self.interval = u16::from_be_bytes(*n).into()),
         };
-        read.ok_or_else(|| corrupt(format!("JPEG has damaged tables{}", Place { marker, at })))
+        read.ok_or_else(|| Place { marker, at }.damaged("JPEG has damaged tables"))
     }
 
     fn read_quant(&mut self, mut body: &[u8]) -> Option<()> {
@@ -117,9 +120,9 @@ impl Tables {
         self.first[slot].as_deref().filter(|_| self.named[0][slot])
     }
 
-    fn prepare_to_skip(&mut self, parts: &ScanParts) {
-        for part in parts {
-            if let Some(Some(rest)) = self.rest.get_mut(usize::from(part.tables[1])) {
+    fn prepare_to_skip(&mut self, components: &ScanComponents) {
+        for component in components {
+            if let Some(Some(rest)) = self.rest.get_mut(usize::from(component.tables[1])) {
                 rest.prepare_to_skip();
             }
         }
@@ -131,9 +134,9 @@ impl Tables {
     }
 }
 
-/// One component's part of the window.
+/// What of one component the window needs.
 #[derive(Clone, Debug)]
-struct Part {
+struct Needed {
     /// Blocks of a unit.
     down: usize,
     across: usize,
@@ -147,17 +150,17 @@ struct Part {
 /// The whole image in units of the frame (T.81 calls them MCUs), and the ones that the window needs.
 #[derive(Debug)]
 struct Grid {
-    parts: SmallVec<[Part; 3]>,
+    components: SmallVec<[Needed; 3]>,
     y: Range<usize>,
     x: Range<usize>,
     size: [u32; 2],
 }
 
 impl Grid {
-    fn new(header: &Header<'_>, steps: &[[u32; 2]], window: &Window) -> Self {
+    fn new(header: &Header, steps: &[[u32; 2]], window: &Window) -> Self {
         let frame = &header.frame;
         let size = [u32::from(frame.height), u32::from(frame.width)];
-        let mut parts = SmallVec::<[Part; 3]>::new();
+        let mut components = SmallVec::<[Needed; 3]>::new();
         let mut needs = [[usize::MAX, 0]; 2];
         for (component, &step) in frame.components.iter().zip(steps) {
             // Colour comes in fewer values: they are kept until there are as few of them as of brightness.
@@ -174,96 +177,108 @@ impl Grid {
             };
             let rows = needed(&window.rows, &window.within[0], plane.step[0], down);
             let cols = needed(&window.cols, &window.within[1], plane.step[1], across);
-            for ([start, end], part) in needs.iter_mut().zip([rows, cols]) {
-                (*start, *end) = ((*start).min(part.start), (*end).max(part.end));
+            for ([start, end], units) in needs.iter_mut().zip([rows, cols]) {
+                *start = units.start.min(*start);
+                *end = units.end.max(*end);
             }
-            parts.push(Part { down, across, step, side, plane });
+            components.push(Needed { down, across, step, side, plane });
         }
         let [y, x] = needs.map(|[start, end]| start..end);
-        let mut grid = Self { parts, y, x, size };
+        let mut grid = Self { components, y, x, size };
         let units = grid.units();
         grid.y = grid.y.start.min(units[0] - 1)..grid.y.end.clamp(1, units[0]);
         grid.x = grid.x.start.min(units[1] - 1)..grid.x.end.clamp(1, units[1]);
         let mut at = 0;
-        for part in &mut grid.parts {
-            let (rows, cols) = (part.down * part.side, part.across * part.side);
+        for needed in &mut grid.components {
+            let (rows, cols) = (needed.down * needed.side, needed.across * needed.side);
             let held = |units: &Range<usize>, each: usize, size: u32, step: u32| {
                 (units.start * each) as u32..((units.end * each) as u32).min(size.div_ceil(step))
             };
-            part.plane.at = at;
-            part.plane.pitch = grid.x.len() * cols;
-            part.plane.rows = held(&grid.y, rows, size[0], part.plane.step[0]);
-            part.plane.cols = held(&grid.x, cols, size[1], part.plane.step[1]);
-            at += part.plane.pitch * grid.y.len() * rows;
+            let plane = &mut needed.plane;
+            plane.at = at;
+            plane.pitch = grid.x.len() * cols;
+            plane.rows = held(&grid.y, rows, size[0], plane.step[0]);
+            plane.cols = held(&grid.x, cols, size[1], plane.step[1]);
+            at += plane.pitch * grid.y.len() * rows;
         }
         grid
     }
 
     /// Units of the image, down and across.
     fn units(&self) -> [usize; 2] {
-        let most = |of: fn(&Part) -> usize| self.parts.iter().map(of).max().unwrap_or(1);
+        let most = |of: fn(&Needed) -> usize| self.components.iter().map(of).max().unwrap_or(1);
         [
-            (self.size[0] as usize).div_ceil(8 * most(|part| part.down)),
-            (self.size[1] as usize).div_ceil(8 * most(|part| part.across)),
+            (self.size[0] as usize).div_ceil(8 * most(|needed| needed.down)),
+            (self.size[1] as usize).div_ceil(8 * most(|needed| needed.across)),
         ]
     }
 
     fn bytes(&self) -> usize {
-        let bytes = |part: &Part| part.plane.pitch * self.y.len() * part.down * part.side;
-        self.parts.iter().map(bytes).sum()
+        let bytes = |needed: &Needed| needed.plane.pitch * self.y.len() * needed.down * needed.side;
+        self.components.iter().map(bytes).sum()
+    }
+
+    fn into_planes(self) -> SmallVec<[Plane; 3]> {
+        self.components.into_iter().map(|needed| needed.plane).collect()
     }
 }
 
-/// What a decoder was asked to do.
+/// How to decode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How<'a> {
-    pub(super) index: Option<&'a DecodeIndex>,
+pub(crate) struct Options<'a> {
+    pub(crate) index: Option<&'a Index>,
     /// Gray for what is missing or damaged.
-    pub(super) fill: bool,
+    pub(crate) fill: bool,
     /// Instructions that may be used.
-    pub(super) level: Level,
+    pub(crate) level: Level,
 }
 
 /// Decodes the planes of a window into `data`; they are described by what is returned.
-pub(super) fn decode(
+pub(crate) fn decode(
     bytes: &[u8],
-    header: &Header<'_>,
+    header: &Header,
     window: &Window,
-    how: How<'_>,
-    kept: &mut Kept,
+    options: Options<'_>,
+    memory: &mut Memory,
     data: &mut Vec<u8>,
 ) -> Result<SmallVec<[Plane; 3]>> {
-    let steps = header.steps().ok_or_else(|| corrupt("JPEG is of a kind that has no planes"))?;
+    header.check(bytes)?;
+    if !matches!(window.scale, 1 | 2 | 4 | 8) {
+        return Err(Error::misuse(format!("a scale of {}: 1, 2, 4 and 8 are possible", window.scale)));
+    }
+    let steps = header.steps().ok_or_else(|| Error::unsupported("JPEG is of a kind that has no planes"))?;
     let grid = Grid::new(header, &steps, window);
     if data.len() < grid.bytes() {
         data.resize(grid.bytes(), 0);
     }
-    if how.fill {
+    if options.fill {
         data[..grid.bytes()].fill(128);
     }
-    kept.idct = Idct::with_level(how.level);
-    kept.tables.begin();
-    for segment in &header.tables {
-        kept.tables.read(segment)?;
+    memory.idct = Idct::with_level(options.level);
+    memory.tables.begin();
+    for segment in header.tables(bytes) {
+        memory.tables.read(&segment)?;
     }
-    let (mut scan_header, mut start) = (header.scan_header, header.scan);
-    let mut missing: u32 = (1 << grid.parts.len()) - 1;
+    if header.standard_codes {
+        memory.tables.read(&Segment { marker: DHT, at: header.scan(), bytes: &STANDARD })?;
+    }
+    let mut scan_header = header.scan_header(bytes);
+    let mut start = header.scan();
+    let mut missing: u32 = (1 << grid.components.len()) - 1;
     loop {
-        let parts = scan_parts(&header.frame, scan_header, start)?;
-        missing &= !parts.iter().fold(0, |set, part| set | 1 << part.component);
+        let components = scan_components(&header.frame, scan_header, start)?;
+        missing &= !components.iter().fold(0, |set, one| set | 1 << one.component);
         let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
-        let scan = Scan { bytes, place, start, frame: &header.frame, grid: &grid, parts: &parts };
-        let end = match scan.decode(how.index, kept, data) {
+        let scan = Scan { bytes, place, start, frame: &header.frame, grid: &grid, components: &components };
+        let end = match scan.decode(options.index, memory, data) {
             // What was not reached is gray.
-            Err(error) if how.fill && error.kind() == ErrorKind::Corrupt => {
-                return Ok(grid.parts.into_iter().map(|part| part.plane).collect());
-            }
+            Err(error) if options.fill && error.kind() == ErrorKind::Damaged => return Ok(grid.into_planes()),
             end => end?,
         };
         if missing == 0 {
-            return Ok(grid.parts.into_iter().map(|part| part.plane).collect());
+            return Ok(grid.into_planes());
         }
-        (scan_header, start) = next_scan(bytes, end, &mut kept.tables)?;
+        (scan_header, start) = next_scan(bytes, end, &mut memory.tables)?;
     }
 }
 
@@ -271,11 +286,12 @@ pub(super) fn decode(
 fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<(&'a [u8], usize)> {
     loop {
         let Some((found, marker)) = next_marker(bytes, at) else {
-            return Err(corrupt(format!("JPEG ends after {} bytes, before its last scan", bytes.len())));
+            let length = bytes.len();
+            return Err(Error::damaged(format!("JPEG ends after {length} bytes, before its last scan")).at(length));
         };
         at = found + 2;
         match marker {
-            EOI => return Err(corrupt(format!("JPEG lacks a scan{}", Place { marker, at: found }))),
+            EOI => return Err(Place { marker, at: found }.damaged("JPEG lacks a scan")),
             0x01 | 0xd0..=0xd8 => continue,
             _ => {}
         }
@@ -297,13 +313,13 @@ struct Scan<'a> {
     start: usize,
     frame: &'a Frame,
     grid: &'a Grid,
-    parts: &'a ScanParts,
+    components: &'a ScanComponents,
 }
 
 /// One block of a unit.
-struct Piece<'a> {
-    /// Index of the component.
-    part: usize,
+struct UnitBlock<'a> {
+    /// Index in the frame.
+    component: usize,
     first: &'a First,
     rest: &'a Rest,
     quant: &'a [i16; 64],
@@ -334,49 +350,48 @@ struct End {
 
 impl Scan<'_> {
     /// Decodes the blocks that the grid needs; gives the end of the scan's data.
-    fn decode(&self, index: Option<&DecodeIndex>, kept: &mut Kept, data: &mut [u8]) -> Result<usize> {
-        let Kept { tables, bytes, restarts, removed, points, idct } = kept;
-        let alone = self.parts.len() == 1;
+    fn decode(&self, index: Option<&Index>, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
+        let Memory { tables, bytes, restarts, removed, points, idct } = memory;
+        let alone = self.components.len() == 1;
         let grid = self.grid;
         // Blocks of a single component follow each other line by line, and those outside the image are left out.
         let (units, y, x) = if alone {
-            let part = &grid.parts[self.parts[0].component];
-            let blocks = [0, 1].map(|i| grid.size[i].div_ceil(part.step[i]).div_ceil(8) as usize);
+            let needed = &grid.components[self.components[0].component];
+            let blocks = [0, 1].map(|i| grid.size[i].div_ceil(needed.step[i]).div_ceil(8) as usize);
             let range =
                 |range: &Range<usize>, each: usize, most: usize| range.start * each..(range.end * each).min(most);
-            (blocks, range(&grid.y, part.down, blocks[0]), range(&grid.x, part.across, blocks[1]))
+            (blocks, range(&grid.y, needed.down, blocks[0]), range(&grid.x, needed.across, blocks[1]))
         } else {
             (grid.units(), grid.y.clone(), grid.x.clone())
         };
         let extent = Extent { units, y, x };
         // Points tell of all components.
-        let index = index.filter(|_| tables.interval == 0 && self.parts.len() == grid.parts.len());
-        let index = index.map(|index| (index, DecodeIndex::key(self.bytes)));
+        let index = index.filter(|_| tables.interval == 0 && self.components.len() == grid.components.len());
+        let index = index.map(|index| (index, Index::key(self.bytes)));
         let Entry { points: known, lengths } = index.and_then(|(index, key)| index.find(key)).unwrap_or_default();
         // Of each block few values are wanted, of some so few that lengths are worth their bytes.
-        let sides = || self.parts.iter().map(|part| grid.parts[part.component].side);
+        let sides = || self.components.iter().map(|one| grid.components[one.component].side);
         let few = index.is_some() && sides().max() <= Some(4);
         let lengths = lengths.filter(|_| few);
         let wants_lengths = lengths.is_none() && few && sides().min() <= Some(2);
         if extent.skipped(&known) > FAR || few {
-            tables.prepare_to_skip(self.parts);
+            tables.prepare_to_skip(self.components);
         }
-        let mut pieces = SmallVec::<[Piece<'_>; 10]>::new();
-        for scan_part in self.parts {
-            let part = &grid.parts[scan_part.component];
-            let [first, rest] = scan_part.tables;
-            let table = self.frame.components[scan_part.component].table;
+        let mut blocks = SmallVec::<[UnitBlock<'_>; 10]>::new();
+        for &ScanComponent { component, tables: [first, rest] } in self.components {
+            let needed = &grid.components[component];
+            let table = self.frame.components[component].table;
             let lacks =
-                |what: &str, slot: u8| corrupt(format!("JPEG lacks {what} table {slot} of a scan{}", self.place));
+                |what: &str, slot: u8| self.place.damaged(format_args!("JPEG lacks {what} table {slot} of a scan"));
             let first = tables.first(first).ok_or_else(|| lacks("Huffman", first))?;
             let rest = tables.rest(rest).ok_or_else(|| lacks("Huffman", rest))?;
             let quant = tables.quant[usize::from(table)].as_ref().ok_or_else(|| lacks("quantisation", table))?;
-            let (down, across) = if alone { (1, 1) } else { (part.down, part.across) };
+            let (down, across) = if alone { (1, 1) } else { (needed.down, needed.across) };
             for (row, col) in (0..down).flat_map(|row| (0..across).map(move |col| (row, col))) {
-                let (side, pitch) = (part.side, part.plane.pitch);
-                let at = part.plane.at + (row * pitch + col) * side;
+                let (side, pitch) = (needed.side, needed.plane.pitch);
+                let at = needed.plane.at + (row * pitch + col) * side;
                 let units = [down, across];
-                pieces.push(Piece { part: scan_part.component, first, rest, quant, side, pitch, units, at });
+                blocks.push(UnitBlock { component, first, rest, quant, side, pitch, units, at });
             }
         }
         if tables.interval == 0 {
@@ -384,14 +399,14 @@ impl Scan<'_> {
                 Known { index, points: &known, lengths, wants_lengths },
                 &extent,
                 Notes { bytes, removed, points },
-                &pieces,
+                &blocks,
                 *idct,
                 data,
             );
         }
         let intervals = (units[0] * units[1]).div_ceil(tables.interval);
         let end = unstuff(self.bytes, self.start, intervals - 1, bytes, restarts, removed);
-        let mut walk = Walk { restarts, interval: tables.interval, ..Walk::new(bytes, None, &pieces, *idct) };
+        let mut walk = Walk { restarts, interval: tables.interval, ..Walk::new(bytes, None, &blocks, *idct) };
         walk.left = walk.interval;
         let mut row = 0;
         let walked = walk.intervals(&extent, end.marked, data, &mut row);
@@ -404,15 +419,15 @@ impl Scan<'_> {
         known: Known<'_>,
         extent: &Extent,
         notes: Notes<'_>,
-        pieces: &[Piece<'_>],
+        blocks: &[UnitBlock<'_>],
         idct: Idct,
         data: &mut [u8],
     ) -> Result<usize> {
         let Notes { bytes, removed, points } = notes;
         let Known { index, points: mut known, mut lengths, wants_lengths } = known;
-        let blocks = extent.units[0] * extent.units[1] * pieces.len();
-        lengths = lengths.filter(|lengths| lengths.from(0).len() == blocks);
-        let new_lengths = || index.filter(|_| wants_lengths).and_then(|(index, key)| index.lengths(key, blocks));
+        let count = extent.units[0] * extent.units[1] * blocks.len();
+        lengths = lengths.filter(|lengths| lengths.from(0).len() == count);
+        let new_lengths = || index.filter(|_| wants_lengths).and_then(|(index, key)| index.lengths(key, count));
         if !known.is_empty() {
             lengths = lengths.or_else(new_lengths);
         }
@@ -423,9 +438,9 @@ impl Scan<'_> {
             // One byte more: stuffing ends with it.
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
             unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
-            let mut walk = Walk::new(bytes, Some(from), pieces, idct);
+            let mut walk = Walk::new(bytes, Some(from), blocks, idct);
             let column = extent.x.start - extent.x.start % EVERY;
-            walk.lengths = lengths.as_deref().map(|lengths| (lengths, (row * extent.units[1] + column) * pieces.len()));
+            walk.lengths = lengths.as_deref().map(|lengths| (lengths, (row * extent.units[1] + column) * blocks.len()));
             let walked = walk.skip(extent.x.start - column);
             let walked = walked.and_then(|()| walk.decode((row - extent.y.start, 0..extent.x.len()), data));
             let walked = walked.and_then(|()| {
@@ -457,10 +472,10 @@ impl Scan<'_> {
         let begin = (self.start + skipped).min(self.bytes.len());
         let end = unstuff(self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
         points.clear();
-        let mut walk = Walk::new(bytes, point, pieces, idct);
+        let mut walk = Walk::new(bytes, point, blocks, idct);
         // What a file without an end is told to be does not depend on what is known of it.
         let lengths = lengths.or_else(new_lengths).filter(|_| end.marked);
-        walk.lengths = lengths.as_deref().map(|lengths| (lengths, extent.unit(from) * pieces.len()));
+        walk.lengths = lengths.as_deref().map(|lengths| (lengths, extent.unit(from) * blocks.len()));
         let mut trail = Trail { from, wanted: index.map(|_| known.len()), points, removed, gone: 0, skipped };
         let walked = walk.rows(extent, end.marked, &mut trail, data, &mut row);
         walked.map_err(|trouble| self.damaged(trouble, row, extent.units[0], &end, &walk, skipped))?;
@@ -469,7 +484,7 @@ impl Scan<'_> {
             && !points.is_empty()
         {
             points.splice(0..0, known.iter().copied());
-            index.keep(key, points);
+            index.put(key, points);
         }
         Ok(end.at)
     }
@@ -477,25 +492,27 @@ impl Scan<'_> {
     /// `begin` is where in the scan's data the walk's bytes begin.
     fn damaged(&self, trouble: Trouble, row: usize, rows: usize, end: &End, walk: &Walk<'_>, begin: usize) -> Error {
         let height = self.grid.size[0] as usize;
-        let each = if self.parts.len() == 1 { height.div_ceil(rows) } else { 8 * self.most_down() };
+        let each = if self.components.len() == 1 { height.div_ceil(rows) } else { 8 * self.most_down() };
         let found = (row * each).min(height);
         if !end.marked && (matches!(trouble, Trouble::End) || walk.is_over()) {
-            return corrupt(format!("JPEG ends after {found} of {height} rows ({} bytes)", self.bytes.len()));
+            let length = self.bytes.len();
+            return Error::damaged(format!("JPEG ends after {found} of {height} rows ({length} bytes)")).at(length);
         }
-        let damaged = |why: String| corrupt(format!("JPEG is damaged after {found} of {height} rows: {why}"));
+        let damaged =
+            |why: String, at| Error::damaged(format!("JPEG is damaged after {found} of {height} rows: {why}")).at(at);
         if matches!(trouble, Trouble::Code) && !walk.is_over() {
             let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
-            return damaged(format!("no Huffman code at byte {at} (scan FF DA at byte {})", self.place.at));
+            return damaged(format!("no Huffman code at byte {at} (scan FF DA at byte {})", self.place.at), at);
         }
         // The marker behind the interval: a restart, or the end of the scan.
         let restart = walk.restarts.get(walk.begun).map(|&seen| offset(self.bytes, self.start + begin, seen as usize));
         let at = restart.unwrap_or(end.at).min(end.at);
         let marker = self.bytes.get(at + 1).copied().unwrap_or_default();
-        damaged(format!("a marker too early{}", Place { marker, at }))
+        damaged(format!("a marker too early{}", Place { marker, at }), at)
     }
 
     fn most_down(&self) -> usize {
-        self.grid.parts.iter().map(|part| part.down).max().unwrap_or(1)
+        self.grid.components.iter().map(|needed| needed.down).max().unwrap_or(1)
     }
 }
 
@@ -533,9 +550,9 @@ impl Extent {
     }
 }
 
-/// What is known of a file, and where it is kept.
+/// What is known of a file, and where it is noted.
 struct Known<'a> {
-    index: Option<(&'a DecodeIndex, u128)>,
+    index: Option<(&'a Index, u128)>,
     points: &'a [Point],
     lengths: Option<Arc<Lengths>>,
     /// Whether there are none, and they would help.
@@ -582,7 +599,7 @@ impl Trail<'_> {
     }
 }
 
-/// The way through the units of a scan.
+/// Goes through the units of a scan.
 struct Walk<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],
@@ -593,7 +610,7 @@ struct Walk<'a> {
     begun: usize,
     /// First coefficients of the last blocks.
     sums: [i32; 4],
-    pieces: &'a [Piece<'a>],
+    blocks: &'a [UnitBlock<'a>],
     idct: Idct,
     /// Lengths of blocks, and which block is next; with them only planes of at most 4 values a block are decoded.
     lengths: Option<(&'a Lengths, usize)>,
@@ -601,10 +618,10 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Begins at a point, whose byte is the first one, or at the first unit.
-    fn new(bytes: &'a [u8], from: Option<Point>, pieces: &'a [Piece<'a>], idct: Idct) -> Self {
+    fn new(bytes: &'a [u8], from: Option<Point>, blocks: &'a [UnitBlock<'a>], idct: Idct) -> Self {
         let (bit, sums) = from.map_or((0, [0; 4]), |point| (point.bit(), point.sums()));
         let bits = Bits::new(bytes, bit);
-        Self { bits, bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, pieces, idct, lengths: None }
+        Self { bits, bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, blocks, idct, lengths: None }
     }
 
     /// Where it is: its bytes begin at `skipped` of the scan's, and `gone` tells how many were left out up to one of them.
@@ -636,15 +653,15 @@ impl<'a> Walk<'a> {
             let inside = if y.contains(row) { x.clone() } else { units[1]..units[1] };
             while column < units[1] && !(last && column >= x.end) {
                 let to = (column + every - column % every).min(units[1]);
-                let part = inside.start.clamp(column, to)..inside.end.clamp(column, to);
-                self.skip(part.start - column)?;
-                if !part.is_empty() {
-                    self.decode((*row - y.start, part.start - x.start..part.end - x.start), data)?;
+                let wanted = inside.start.clamp(column, to)..inside.end.clamp(column, to);
+                self.skip(wanted.start - column)?;
+                if !wanted.is_empty() {
+                    self.decode((*row - y.start, wanted.start - x.start..wanted.end - x.start), data)?;
                 }
-                if last && trail.wanted.is_none() && part.end == x.end {
+                if last && trail.wanted.is_none() && wanted.end == x.end {
                     break;
                 }
-                self.skip(to - part.end)?;
+                self.skip(to - wanted.end)?;
                 column = to;
                 trail.note(*row * a_row + to.div_ceil(EVERY), self);
             }
@@ -725,8 +742,8 @@ impl<'a> Walk<'a> {
 
     fn skip(&mut self, units: usize) -> Result<(), Trouble> {
         if self.lengths.is_some() {
-            return self.step_over(units, |_, bits, piece, sum, known| {
-                let first = if known { bits.first(piece.first) } else { bits.skip_block(piece.first, piece.rest) };
+            return self.step_over(units, |_, bits, block, sum, known| {
+                let first = if known { bits.first(block.first) } else { bits.skip_block(block.first, block.rest) };
                 first.map(|difference| *sum = sum.wrapping_add(difference))
             });
         }
@@ -734,9 +751,9 @@ impl<'a> Walk<'a> {
             self.count()?;
             // A copy stays in registers.
             let mut bits = self.bits;
-            for piece in self.pieces {
-                let difference = bits.skip_block(piece.first, piece.rest);
-                self.sums[piece.part] = self.sums[piece.part].wrapping_add(difference.ok_or(Trouble::Code)?);
+            for block in self.blocks {
+                let difference = bits.skip_block(block.first, block.rest);
+                self.sums[block.component] = self.sums[block.component].wrapping_add(difference.ok_or(Trouble::Code)?);
             }
             self.bits = bits;
         }
@@ -745,34 +762,34 @@ impl<'a> Walk<'a> {
 
     /// Decodes units of the window: its row, and columns.
     fn decode(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
-        let mut block: Block = [0; 128];
+        let mut coefs: Block = [0; 128];
         if self.lengths.is_some() {
             return self.decode_low((row, columns), data);
         }
         for column in columns {
             self.count()?;
             let mut bits = self.bits;
-            for piece in self.pieces {
-                let Piece { part, first, rest, quant, side, pitch, units: [down, across], at } = *piece;
+            for block in self.blocks {
+                let UnitBlock { component, first, rest, quant, side, pitch, units: [down, across], at } = *block;
                 let at = at + (row * down * pitch + column * across) * side;
                 let out = &mut data[at..];
-                block[..64].fill(0);
+                coefs[..64].fill(0);
                 let (difference, flat) = match side {
-                    8 => bits.block(first, rest, &mut block).ok_or(Trouble::Code)?,
+                    8 => bits.block(first, rest, &mut coefs).ok_or(Trouble::Code)?,
                     1 => (bits.skip_block(first, rest).ok_or(Trouble::Code)?, true),
                     side => {
                         // The last coefficient that is used is the one on the diagonal.
                         let end = if side == 4 { 25 } else { 5 };
-                        (bits.low_block(first, rest, end, &mut block).ok_or(Trouble::Code)?, false)
+                        (bits.low_block(first, rest, end, &mut coefs).ok_or(Trouble::Code)?, false)
                     }
                 };
-                let sum = self.sums[part].wrapping_add(difference);
-                self.sums[part] = sum;
-                block[0] = sum as i16;
+                let sum = self.sums[component].wrapping_add(difference);
+                self.sums[component] = sum;
+                coefs[0] = sum as i16;
                 if flat {
-                    Idct::flat(side, block[0], quant, out, pitch);
+                    Idct::flat(side, coefs[0], quant, out, pitch);
                 } else {
-                    self.idct.run(side, &block, quant, out, pitch);
+                    self.idct.run(side, &coefs, quant, out, pitch);
                 }
             }
             self.bits = bits;
@@ -789,53 +806,55 @@ impl Walk<'_> {
     fn step_over(
         &mut self,
         units: usize,
-        mut read: impl FnMut(usize, &mut Bits<'_>, &Piece<'_>, &mut i32, bool) -> Option<()>,
+        mut read: impl FnMut(usize, &mut Bits<'_>, &UnitBlock<'_>, &mut i32, bool) -> Option<()>,
     ) -> Result<(), Trouble> {
-        let Some((lengths, block)) = self.lengths else { return Ok(()) };
-        let each = self.pieces.len();
-        for (unit, lengths) in lengths.from(block).chunks_exact(each).take(units).enumerate() {
+        let Some((lengths, number)) = self.lengths else { return Ok(()) };
+        let each = self.blocks.len();
+        for (unit, lengths) in lengths.from(number).chunks_exact(each).take(units).enumerate() {
             let mut at = self.bits.position();
-            for (piece, length) in self.pieces.iter().zip(lengths) {
+            for (block, length) in self.blocks.iter().zip(lengths) {
                 // Where a block begins follows from the lengths alone, so that the processor reads several at a time.
                 let mut bits = Bits::new(self.bytes, at);
                 let known = length.load(Ordering::Relaxed);
-                read(unit, &mut bits, piece, &mut self.sums[piece.part], known > 0).ok_or(Trouble::Code)?;
+                read(unit, &mut bits, block, &mut self.sums[block.component], known > 0).ok_or(Trouble::Code)?;
                 at = if known > 0 { at + usize::from(known) } else { note(length, at, bits.position()) };
             }
             self.bits = Bits::new(self.bytes, at);
         }
-        self.lengths = Some((lengths, block + units * each));
+        self.lengths = Some((lengths, number + units * each));
         Ok(())
     }
 
     /// Decodes units to planes of at most 4 values a block.
     fn decode_low(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
-        let (mut block, idct, begin): (Block, _, _) = ([0; 128], self.idct, columns.start);
-        self.step_over(columns.len(), |unit, bits, piece, sum, known| {
-            let Piece { first, rest, quant, side, pitch, units: [down, across], at, .. } = *piece;
+        let mut coefs: Block = [0; 128];
+        let idct = self.idct;
+        let begin = columns.start;
+        self.step_over(columns.len(), |unit, bits, block, sum, known| {
+            let UnitBlock { first, rest, quant, side, pitch, units: [down, across], at, .. } = *block;
             let out = &mut data[at + (row * down * pitch + (begin + unit) * across) * side..];
             // Only the rows that are looked at have to be empty.
             let end = match side {
                 4 => {
-                    block[..32].fill(0);
+                    coefs[..32].fill(0);
                     25
                 }
                 _ => {
-                    block[..16].fill(0);
+                    coefs[..16].fill(0);
                     5
                 }
             };
             let difference = match (side, known) {
                 (1, true) => bits.first(first)?,
                 (1, false) => bits.skip_block(first, rest)?,
-                (_, true) => bits.low(first, rest, end, &mut block)?.0,
-                (_, false) => bits.low_block(first, rest, end, &mut block)?,
+                (_, true) => bits.low(first, rest, end, &mut coefs)?.0,
+                (_, false) => bits.low_block(first, rest, end, &mut coefs)?,
             };
             *sum = sum.wrapping_add(difference);
-            block[0] = *sum as i16;
+            coefs[0] = *sum as i16;
             match side {
-                1 => Idct::flat(side, block[0], quant, out, pitch),
-                _ => idct.run(side, &block, quant, out, pitch),
+                1 => Idct::flat(side, coefs[0], quant, out, pitch),
+                _ => idct.run(side, &coefs, quant, out, pitch),
             }
             Some(())
         })

@@ -6,66 +6,64 @@
 //!    Huffman code behind it, so that running into the end is an error.
 //! 2. Colour is told by several markers that contradict each other; libjpeg's rule decides here, not zune's.
 
+#![forbid(unsafe_code)]
+
+use std::io;
+
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 use zune_jpeg::JpegDecoder;
 
-use super::{
-    super::{PixelBuffer, cause, corrupt, unsupported},
+use crate::{
+    error::{Error, ErrorKind, Result},
     header::{
-        APP14, Colour, DHT, DQT, DRI, EOI, Frame, Header, MOST_SCANS, Place, SOI, SOS, Scan, Segment, next_marker,
-        segment,
+        APP14, Colour, DHT, DQT, DRI, EOI, Frame, Header, Place, SOI, SOS, Segment, end_of_scan, next_marker, segment,
     },
+    huffman::STANDARD,
 };
-use crate::error::{ErrorKind, Result};
 
 /// Bits that no Huffman table can hold: a code of ones only is forbidden (T.81, C.2). Twice what zune reads ahead.
 const NO_CODE: &[u8; 32] =
     b"\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0";
 
-/// Decodes all of a file to interleaved pixels. `fill`: what is missing or damaged is no error.
-pub(super) fn decode(bytes: &[u8], header: &Header<'_>, fill: bool, out: &mut PixelBuffer) -> Result<()> {
-    let mut file = std::mem::take(&mut out.scratch);
+/// Most scans of a file: each costs a pass over all of the image, however few bytes it has. Encoders write about ten.
+const MOST_SCANS: usize = 100;
+
+/// Decodes all of a file to interleaved pixels. `fill`: what is missing or damaged is no error. `file` is memory.
+pub(crate) fn decode(bytes: &[u8], header: &Header, fill: bool, file: &mut Vec<u8>, pixels: &mut [u8]) -> Result<()> {
     file.clear();
-    write(header, &mut file);
-    let scan = Scan::find(bytes, header.scan);
-    let copied = if header.frame.progressive {
-        copy_scans(bytes, header.scan, &mut file)
+    write(bytes, header, file);
+    let end = end_of_scan(bytes, header.scan());
+    if header.is_progressive() {
+        match copy_scans(bytes, header.scan(), file) {
+            Err(error) if !(fill && error.kind() == ErrorKind::Damaged) => return Err(error),
+            _ => {}
+        }
     } else {
-        file.extend_from_slice(&bytes[scan.bytes]);
+        file.extend_from_slice(&bytes[header.scan()..end.unwrap_or(bytes.len())]);
         // Without the end marker: zune would make up whatever lies behind it.
         if !fill {
             file.extend_from_slice(NO_CODE);
         }
-        Ok(())
-    };
-    if let Err(error) = copied
-        && !(fill && error.kind() == ErrorKind::Corrupt)
-    {
-        out.scratch = file;
-        return Err(error);
     }
-    let space = if header.colour == Colour::Gray { ColorSpace::Luma } else { ColorSpace::RGB };
+    let space = if header.colour() == Colour::Gray { ColorSpace::Luma } else { ColorSpace::RGB };
     let options = DecoderOptions::default()
         .set_strict_mode(!fill)
         .set_max_width(u16::MAX.into())
         .set_max_height(u16::MAX.into())
         .jpeg_set_max_scans(MOST_SCANS)
         .jpeg_set_out_colorspace(space);
-    let info = header.info();
-    let pixels = out.room(0..info.height, info.len_bytes() as usize);
     // zune may leave rows of a damaged file as they are: never the pixels of another image.
     pixels.fill(if fill { 128 } else { 0 });
-    let result = JpegDecoder::new_with_options(ZCursor::new(&*file), options).decode_into(pixels);
-    out.scratch = file;
+    let result = JpegDecoder::new_with_options(ZCursor::new(&**file), options).decode_into(pixels);
     result.map_err(|words| {
-        let what = if scan.ended {
+        let damaged = if end.is_some() {
             // zune does not tell where it stopped.
-            let place = Place { marker: SOS, at: header.scan - header.scan_header.len() - 2 };
-            format!("JPEG is damaged in a scan from the first one on{place}")
+            header.scan_place().damaged("JPEG is damaged in a scan from the first one on")
         } else {
-            format!("JPEG ends after {} bytes, before its image is complete", bytes.len())
+            let length = bytes.len();
+            Error::damaged(format!("JPEG ends after {length} bytes, before its image is complete")).at(length)
         };
-        corrupt(what).with_source(cause(words.to_string()))
+        damaged.with_source(io::Error::other(words.to_string().trim().to_owned()))
     })
 }
 
@@ -82,7 +80,8 @@ fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
         }
         let Some((found, marker)) = next else {
             let length = bytes.len();
-            return Err(corrupt(format!("JPEG ends after {length} bytes, before its last scan is complete")));
+            let what = format!("JPEG ends after {length} bytes, before its last scan is complete");
+            return Err(Error::damaged(what).at(length));
         };
         at = found + 2;
         match marker {
@@ -99,8 +98,8 @@ fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
                 in_scan = marker == SOS;
                 scans += usize::from(in_scan);
                 if scans > MOST_SCANS {
-                    let place = Place { marker, at: found };
-                    return Err(unsupported(format!("JPEG with more than {MOST_SCANS} scans{place}")));
+                    let what = format_args!("JPEG with more than {MOST_SCANS} scans");
+                    return Err(Place { marker, at: found }.unsupported(what));
                 }
                 if matches!(marker, SOS | DHT | DQT | DRI) {
                     to.extend([0xff, marker]);
@@ -112,15 +111,19 @@ fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Writes what stands before the first scan's data, as zune shall see it.
-fn write(header: &Header<'_>, to: &mut Vec<u8>) {
+fn write(bytes: &[u8], header: &Header, to: &mut Vec<u8>) {
     let Frame { progressive, height, width, components } = &header.frame;
     to.extend([0xff, SOI]);
     // EXIF, thumbnails, comments stay behind: zune would copy some and stumble over damaged ones.
-    for Segment { marker, bytes, .. } in &header.tables {
-        to.extend([0xff, *marker]);
+    for Segment { marker, bytes, .. } in header.tables(bytes) {
+        to.extend([0xff, marker]);
         to.extend_from_slice(bytes);
     }
-    let transform = match header.colour {
+    if header.standard_codes {
+        to.extend([0xff, DHT]);
+        to.extend_from_slice(&STANDARD);
+    }
+    let transform = match header.colour() {
         Colour::Gray | Colour::YCbCr => None,
         Colour::Rgb | Colour::Cmyk => Some(0),
         Colour::Ycck => Some(2),
@@ -139,5 +142,5 @@ fn write(header: &Header<'_>, to: &mut Vec<u8>) {
         to.extend([component.id, component.across << 4 | component.down, component.table]);
     }
     to.extend([0xff, SOS]);
-    to.extend_from_slice(header.scan_header);
+    to.extend_from_slice(header.scan_header(bytes));
 }

@@ -1,9 +1,11 @@
 //! Huffman tables and the bits they are read from.
 //!
 //! A block is read by a table of 11 bits that gives up to two coefficients at once. Where much is skipped, one of 12 bits
-//! gives the lengths of as many as fit. Longer codes take a second way, a symbol at a time.
+//! gives the lengths of as many as fit. Longer codes are read a symbol at a time.
 
-use crate::sys::kernels::Block;
+#![forbid(unsafe_code)]
+
+use crate::simd::Block;
 
 /// Bits that the tables of coefficients look at.
 const LOOK: u32 = 11;
@@ -38,7 +40,7 @@ static NATURAL: [u8; 256] = {
 /// A segment of the tables that T.81 gives as examples (K.3), which frames of Motion JPEG do without: its length, then
 /// those of first and of other coefficients of brightness, and the same of colour.
 #[rustfmt::skip]
-pub(super) static STANDARD: [u8; 418] = [
+pub(crate) static STANDARD: [u8; 418] = [
     0x01, 0xa2,
     0x00, 0x00, 0x01, 0x05, 0x01, 0x01, 0x01, 0x01, 0x01, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02,
     0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b,
@@ -65,7 +67,7 @@ pub(super) static STANDARD: [u8; 418] = [
 ];
 
 /// The place in natural order of coefficient `at` of the file.
-pub(super) fn natural(at: usize) -> usize {
+pub(crate) fn natural(at: usize) -> usize {
     NATURAL[at & 63].into()
 }
 
@@ -130,7 +132,7 @@ impl Codes {
 
 /// A table of first coefficients.
 #[derive(Debug)]
-pub(super) struct First {
+pub(crate) struct First {
     codes: Codes,
     look: [u32; 1 << FIRST_LOOK],
 }
@@ -143,7 +145,7 @@ impl Default for First {
 
 impl First {
     /// Becomes the table of this definition; `None` when it contradicts itself.
-    pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+    pub(crate) fn read_table(&mut self, text: &[u8]) -> Option<()> {
         if self.codes.text == text {
             return Some(());
         }
@@ -167,7 +169,7 @@ impl First {
 
 /// A table of the other coefficients.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(crate) struct Rest {
     codes: Codes,
     one: [u32; 1 << LOOK],
     /// Up to two coefficients: all bits, step, second step, bits of the first (8 bits each), both values.
@@ -198,7 +200,7 @@ impl Default for Rest {
 
 impl Rest {
     /// Becomes the table of this definition; `None` when it contradicts itself.
-    pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+    pub(crate) fn read_table(&mut self, text: &[u8]) -> Option<()> {
         if self.codes.text == text {
             return Some(());
         }
@@ -211,7 +213,7 @@ impl Rest {
     }
 
     /// Makes skipping twice as fast, which pays when there is much to skip.
-    pub(super) fn prepare_to_skip(&mut self) {
+    pub(crate) fn prepare_to_skip(&mut self) {
         if self.skips {
             return;
         }
@@ -276,7 +278,7 @@ fn extend(bits: u64, code: u32, size: u32) -> i32 {
 
 /// Bytes without stuffing, read by bits. Behind the end there are zeros, for ever.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bits<'a> {
+pub(crate) struct Bits<'a> {
     /// The next bits, from the top.
     held: u64,
     /// How many of them count.
@@ -286,11 +288,11 @@ pub(super) struct Bits<'a> {
 }
 
 /// Zero bytes that must follow the data.
-pub(super) const PADDING: usize = 64;
+pub(crate) const PADDING: usize = 64;
 
 impl<'a> Bits<'a> {
     /// Reads from bit `at` of `bytes`, which end with [`PADDING`] zeros.
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         let mut bits = Self { held: 0, count: 0, at: at / 8, bytes };
         bits.refill();
         bits.eat((at % 8) as u32);
@@ -315,14 +317,14 @@ impl<'a> Bits<'a> {
     }
 
     /// Bits read so far.
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         8 * self.at - self.count as usize
     }
 
     /// Reads a block. The difference of its first coefficient is returned, and whether it has no others; those are put
     /// into `block`, which must be zero.
     #[inline(always)]
-    pub(super) fn block(&mut self, first: &First, rest: &Rest, block: &mut Block) -> Option<(i32, bool)> {
+    pub(crate) fn block(&mut self, first: &First, rest: &Rest, block: &mut Block) -> Option<(i32, bool)> {
         self.refill();
         let difference = first.read(self)?;
         let mut at = 1u32;
@@ -367,7 +369,7 @@ impl<'a> Bits<'a> {
 
     /// Reads the coefficients before place `end` of the file's order, skips the others.
     #[inline(always)]
-    pub(super) fn low_block(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<i32> {
+    pub(crate) fn low_block(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<i32> {
         let (difference, at) = self.low(first, rest, end, block)?;
         if at < 64 {
             self.skip_rest(rest, at)?
@@ -379,7 +381,7 @@ impl<'a> Bits<'a> {
 
     /// Reads the coefficients before place `end`, or one more, and stays there; gives the place that it came to as well.
     #[inline(always)]
-    pub(super) fn low(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<(i32, u32)> {
+    pub(crate) fn low(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<(i32, u32)> {
         self.refill();
         let difference = first.read(self)?;
         let mut at = 1;
@@ -411,13 +413,13 @@ impl<'a> Bits<'a> {
 
     /// Reads the difference of a block's first coefficient and stays behind it.
     #[inline(always)]
-    pub(super) fn first(&mut self, first: &First) -> Option<i32> {
+    pub(crate) fn first(&mut self, first: &First) -> Option<i32> {
         first.read(self)
     }
 
     /// Reads the difference of a block's first coefficient and skips the others.
     #[inline(always)]
-    pub(super) fn skip_block(&mut self, first: &First, rest: &Rest) -> Option<i32> {
+    pub(crate) fn skip_block(&mut self, first: &First, rest: &Rest) -> Option<i32> {
         self.refill();
         let difference = first.read(self)?;
         self.skip_rest(rest, 1)?;

@@ -1,21 +1,21 @@
 //! EXIF orientation: how a camera was held.
 
-use crate::types::ImageInfo;
+#![forbid(unsafe_code)]
 
 /// Tag of the orientation, and the type that its value has: one number of 16 bits.
-const ORIENTATION: [u16; 2] = [0x112, 3];
+const TAG: [u16; 2] = [0x112, 3];
 
 /// What makes an image upright: swapping rows with columns, then mirroring. None of them by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turn {
+pub struct Orientation {
     swap: bool,
     /// Mirror down, across.
     mirror: [bool; 2],
 }
 
-impl Turn {
+impl Orientation {
     /// What the body of an APP1 segment says, as far as it can be understood: none for what is damaged or unknown.
-    pub(super) fn of_exif(body: &[u8]) -> Self {
+    pub(crate) fn of_exif(body: &[u8]) -> Self {
         find(body).map_or(Self::default(), Self::of_number)
     }
 
@@ -34,22 +34,34 @@ impl Turn {
         Self { swap, mirror: [down, across] }
     }
 
-    /// The upright image of one that lies.
-    pub(super) const fn info(self, lying: ImageInfo) -> ImageInfo {
-        let (height, width) = if self.swap { (lying.width, lying.height) } else { (lying.height, lying.width) };
-        ImageInfo { height, width, ..lying }
+    /// Whether pixels are upright as they are stored.
+    #[must_use]
+    pub fn is_upright(self) -> bool {
+        self == Self::default()
     }
 
-    /// Turns interleaved pixels.
-    pub(super) fn run(self, lying: &ImageInfo, from: &[u8], to: &mut [u8]) {
-        let (channels, info) = (usize::from(lying.channels), self.info(*lying));
-        let (height, width) = (info.height as usize, info.width as usize);
+    /// Height and width of the upright image of one that lies.
+    #[must_use]
+    pub const fn size(self, [height, width]: [u32; 2]) -> [u32; 2] {
+        if self.swap { [width, height] } else { [height, width] }
+    }
+
+    /// Turns interleaved pixels of so many channels; `lying` is the height and width of what is stored.
+    ///
+    /// # Panics
+    /// When a slice is shorter than the image.
+    pub fn turn(self, lying: [u32; 2], channels: usize, from: &[u8], to: &mut [u8]) {
+        let [height, width] = self.size(lying).map(|side| side as usize);
+        let to = &mut to[..height * width * channels];
+        if to.is_empty() {
+            return;
+        }
         for (y, row) in to.chunks_exact_mut(width * channels).enumerate() {
             let y = if self.mirror[0] { height - 1 - y } else { y };
             for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
                 let x = if self.mirror[1] { width - 1 - x } else { x };
                 let (y, x) = if self.swap { (x, y) } else { (y, x) };
-                pixel.copy_from_slice(&from[(y * lying.width as usize + x) * channels..][..channels]);
+                pixel.copy_from_slice(&from[(y * lying[1] as usize + x) * channels..][..channels]);
             }
         }
     }
@@ -70,16 +82,16 @@ fn find(body: &[u8]) -> Option<u16> {
     let four = tiff.get(4..)?.first_chunk()?;
     let folder = if big { u32::from_be_bytes(*four) } else { u32::from_le_bytes(*four) } as usize;
     let entries = (0..usize::from(short(folder)?)).map(|n| folder + 2 + 12 * n);
-    let mut found = entries.filter(|&at| [short(at), short(at + 2)] == ORIENTATION.map(Some));
+    let mut found = entries.filter(|&at| [short(at), short(at + 2)] == TAG.map(Some));
     found.next().and_then(|at| short(at + 8))
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// An EXIF segment that says `number` behind another tag.
-    pub(in super::super) fn exif(number: u16, big: bool) -> Vec<u8> {
+    pub(crate) fn exif(number: u16, big: bool) -> Vec<u8> {
         let short = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let long = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let mut body = b"Exif\0\0".to_vec();
@@ -102,8 +114,8 @@ pub(super) mod tests {
             let whole = exif(number, big);
             assert!((0..whole.len() - 3).all(|len| find(&whole[..len]).is_none()));
         }
-        assert_eq!(Turn::of_exif(b"http://ns.adobe.com/xap/1.0/"), Turn::default());
-        assert_eq!(Turn::of_exif(&exif(9, true)), Turn::default());
+        assert_eq!(Orientation::of_exif(b"http://ns.adobe.com/xap/1.0/"), Orientation::default());
+        assert_eq!(Orientation::of_exif(&exif(9, true)), Orientation::default());
     }
 
     #[test]
@@ -121,11 +133,11 @@ pub(super) mod tests {
             &["####", ".#.#", "...#"],
         ];
         for (number, lying) in (1..).zip(lying) {
-            let info = ImageInfo::interleaved_u8(lying.len() as u32, lying[0].len() as u32, 1);
+            let size = [lying.len() as u32, lying[0].len() as u32];
             let mut to = vec![0; 12];
-            let turn = Turn::of_number(number);
-            assert_eq!(turn.info(info), ImageInfo::interleaved_u8(4, 3, 1));
-            turn.run(&info, lying.concat().as_bytes(), &mut to);
+            let orientation = Orientation::of_number(number);
+            assert_eq!(orientation.size(size), [4, 3]);
+            orientation.turn(size, 1, lying.concat().as_bytes(), &mut to);
             assert_eq!(String::from_utf8(to).unwrap(), upright.concat(), "orientation {number}");
         }
     }

@@ -6,12 +6,14 @@
 //!
 //! The reduced ones are transforms of as many points as there are samples, of the lowest coefficients.
 
+use super::level::Level;
+
 /// A block of coefficients in natural order, followed by room for those that damaged data puts behind the last one.
-pub type Block = [i16; 128];
+pub(crate) type Block = [i16; 128];
 
 /// Turns blocks of coefficients into samples, with the best instructions of this machine or those of a level.
 #[derive(Clone, Copy, Debug)]
-pub struct Idct {
+pub(crate) struct Idct {
     whole: Transform,
     half: Transform,
 }
@@ -21,20 +23,20 @@ type Transform = fn(&[i16; 64], &[i16; 64], &mut [u8], usize);
 
 impl Default for Idct {
     fn default() -> Self {
-        Self::with_level(super::Level::Best)
+        Self::with_level(Level::Best)
     }
 }
 
 impl Idct {
     /// Uses at most the instructions of `level`. All give the same bits.
     #[must_use]
-    pub fn with_level(level: super::Level) -> Self {
+    pub(crate) fn with_level(level: Level) -> Self {
         #[cfg(target_arch = "x86_64")]
-        if level != super::Level::Portable && is_x86_feature_detected!("avx2") {
+        if level != Level::Portable && is_x86_feature_detected!("avx2") {
             return Self { whole: avx2::whole, half: avx2::half };
         }
         #[cfg(target_arch = "aarch64")]
-        if level != super::Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
+        if level != Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
             return Self { whole: neon::whole, half };
         }
         let _ = level;
@@ -46,7 +48,7 @@ impl Idct {
     /// # Panics
     /// When `out` ends before the last sample.
     #[inline(always)]
-    pub fn run(&self, side: usize, coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    pub(crate) fn run(&self, side: usize, coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let coefs = coefs.first_chunk().expect("64 of 128");
         match side {
             8 => (self.whole)(coefs, quant, out, pitch),
@@ -58,7 +60,7 @@ impl Idct {
 
     /// The samples of a block whose only coefficient is the first: `side` x `side` times its mean.
     #[inline(always)]
-    pub fn flat(side: usize, first: i16, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+    pub(crate) fn flat(side: usize, first: i16, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let value = mean(first, quant[0]);
         for row in out.chunks_mut(pitch).take(side) {
             row[..side].fill(value);
@@ -417,13 +419,13 @@ mod neon {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Level, *};
-    use crate::random::SampleRng;
+    use super::*;
+    use crate::draws::Draws;
 
     /// Blocks as photographs have them, dense ones, and ones that no encoder makes.
     fn blocks() -> impl Iterator<Item = (Block, [i16; 64])> {
         (0..3000u64).map(|n| {
-            let mut draws = SampleRng::new(4, 0, n).op(0);
+            let mut draws = Draws::new([4, 0, n]);
             let (mut block, mut quant) = ([0; 128], [1i16; 64]);
             let count = [1, 3, 10, 64][n as usize % 4];
             let size = [8, 200, 2000, 1 << 16][n as usize / 4 % 4];

@@ -3,38 +3,48 @@
 //! Colour of half the width or height is interpolated between the nearest two values ("fancy upsampling"), other colour
 //! repeated. Sums are rounded up and down in turn, as libjpeg does, and the conversion has 16 bits of fraction.
 
-use super::{
-    lanes::{Level, at_each_level},
-    planes::{Plane, Planes},
-};
+use std::ops::Range;
+
+use super::level::{Level, at_each_level};
+use crate::planes::Plane;
+
+/// Rows of an image as planes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaneRows<'a> {
+    /// Height and width of the whole image.
+    pub(crate) size: [u32; 2],
+    /// One plane, or three.
+    pub(crate) planes: &'a [Plane],
+    /// Whether the three are Y, Cb and Cr.
+    pub(crate) ycbcr: bool,
+    /// The values of all planes.
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> PlaneRows<'a> {
+    /// Values of row `y` of a plane, from its column 0 on, which is held.
+    fn row(&self, plane: usize, y: u32) -> &'a [u8] {
+        let plane = &self.planes[plane];
+        assert!(plane.cols.start == 0, "rows are held from their first column");
+        plane.row(self.data, y)
+    }
+}
 
 /// Makes interleaved rows of planes. Keeps its memory from image to image.
 #[derive(Debug, Default)]
-pub struct Interleaver {
-    level: Level,
+pub(crate) struct Interleaver {
     /// A row of each plane at full width.
     wide: [Vec<u8>; 3],
 }
 
 impl Interleaver {
-    /// Uses at most the instructions of `level`.
-    #[must_use]
-    pub fn with_level(level: Level) -> Self {
-        Self { level, ..Self::default() }
-    }
-
-    /// From the next image on, uses at most the instructions of `level`.
-    pub fn set_level(&mut self, level: Level) {
-        self.level = level;
-    }
-
-    /// Writes rows of the image, all columns. Planes hold them at full size, with their neighbours where colour comes
-    /// in fewer rows.
+    /// Writes rows of the image, all columns, with at most the instructions of `level`. Planes hold them at full size, with
+    /// their neighbours where colour comes in fewer rows.
     ///
     /// # Panics
     /// When the planes do not hold what is asked for, or `out` is not as long as these rows.
-    pub fn run(&mut self, src: &Planes<'_>, rows: std::ops::Range<u32>, out: &mut [u8]) {
-        let (width, level) = (src.info.width as usize, self.level);
+    pub(crate) fn run(&mut self, level: Level, src: &PlaneRows<'_>, rows: Range<u32>, out: &mut [u8]) {
+        let width = src.size[1] as usize;
         let row = width * src.planes.len();
         assert_eq!(out.len(), row * rows.len(), "a place for each pixel");
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
@@ -60,10 +70,10 @@ impl Interleaver {
     }
 }
 
-/// A row of a plane at full width; `out` has some room behind it.
-fn widen(level: Level, src: &Planes<'_>, n: usize, plane: &Plane, y: u32, out: &mut [u8]) {
+/// A row of a plane at full width; `out` is some bytes longer.
+fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out: &mut [u8]) {
     let [down, across] = plane.step;
-    let [height, width] = [src.info.height.div_ceil(down), src.info.width.div_ceil(across)];
+    let [height, width] = [src.size[0].div_ceil(down), src.size[1].div_ceil(across)];
     let near = y / down;
     let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
     let row = |y: u32| &src.row(n, y)[..width as usize];
@@ -85,13 +95,13 @@ fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
 
 at_each_level! {
     /// `out` = three quarters of `near` and a quarter of `far`.
-    fn between[](near: &[u8], far: &[u8], round: u16, out: &mut [u8]) = between_loop;
+    fn between(near: &[u8], far: &[u8], round: u16, out: &mut [u8]) = between_loop;
     /// Twice as many values: each with a quarter of its neighbour, left and right.
-    fn double[](row: &[u8], out: &mut [u8]) = double_loop;
+    fn double(row: &[u8], out: &mut [u8]) = double_loop;
     /// Both.
-    fn double_between[](near: &[u8], far: &[u8], out: &mut [u8]) = double_between_loop;
+    fn double_between(near: &[u8], far: &[u8], out: &mut [u8]) = double_between_loop;
     /// Colours as they are.
-    fn weave[](a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) = weave_loop;
+    fn weave(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) = weave_loop;
 }
 
 #[inline(always)]
@@ -264,7 +274,7 @@ mod neon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{random::SampleRng, types::ImageInfo};
+    use crate::draws::Draws;
 
     #[test]
     fn each_level_gives_the_same_pixels() {
@@ -281,9 +291,8 @@ mod tests {
     #[test]
     fn planes_of_any_width_make_the_same_rows_at_each_level() {
         for n in 0..400u64 {
-            let mut draws = SampleRng::new(8, 0, n).op(0);
+            let mut draws = Draws::new([8, 0, n]);
             let [height, width] = [1 + draws.below(9) as u32, 1 + draws.below(90) as u32];
-            let info = ImageInfo::interleaved_u8(height, width, 3);
             let step = [[1, 1], [1, 2], [2, 1], [2, 2], [1, 4], [4, 2]][n as usize % 6];
             let (mut planes, mut at) = (Vec::new(), 0);
             // The first plane is not always the finest.
@@ -294,10 +303,10 @@ mod tests {
                 at += (cols.len() + 3) * rows.len();
             }
             let data: Vec<u8> = (0..at).map(|_| draws.bits() as u8).collect();
-            let src = Planes { info, planes: &planes, ycbcr: n % 5 > 0, data: &data };
+            let src = PlaneRows { size: [height, width], planes: &planes, ycbcr: n % 5 > 0, data: &data };
             let rows = [Level::Best, Level::Avx2, Level::Portable].map(|level| {
-                let mut out = vec![0; info.len_bytes() as usize];
-                Interleaver::with_level(level).run(&src, 0..height, &mut out);
+                let mut out = vec![0; (3 * height * width) as usize];
+                Interleaver::default().run(level, &src, 0..height, &mut out);
                 out
             });
             assert!(rows[0] == rows[1] && rows[1] == rows[2], "{planes:?}");

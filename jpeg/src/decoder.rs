@@ -1,0 +1,212 @@
+//! The decoder: a recipe that threads share, and the memory that each keeps.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::{
+    error::{Error, Result},
+    header::{Colour, Header},
+    index::Index,
+    orientation::Orientation,
+    planes::{Planes, Window},
+    scan::{self, Memory, Options},
+    simd::{Interleaver, Level, PlaneRows},
+};
+
+/// Decodes files, or windows of them. Cheap to clone, and shared by threads; each of them has a [`Scratch`].
+///
+/// ```
+/// use infeed_jpeg::{Decoder, Header, Scratch, Window};
+///
+/// # fn f(file: &[u8]) -> infeed_jpeg::Result<()> {
+/// let (decoder, mut scratch) = (Decoder::new(), Scratch::default());
+/// let header = Header::parse(file)?;
+/// // The upper half, as pixels.
+/// let rows = 0..header.height() / 2;
+/// let mut pixels = vec![0; header.len_bytes(&rows) as usize];
+/// decoder.pixels(file, &header, rows, &mut scratch, &mut pixels)?;
+/// // A crop at a quarter of its size, as planes.
+/// let window = Window::new(&header, 100..300, 40..400).at_scale(4);
+/// let mut data = Vec::new();
+/// let planes = decoder.planes(file, &header, &window, &mut scratch, &mut data)?;
+/// let brightness = &planes.as_slice()[0];
+/// assert_eq!(brightness.step, [4, 4]);
+/// let row = brightness.row(&data, 25);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    index: Option<Index>,
+    fill: bool,
+    level: Level,
+}
+
+/// What a thread keeps from image to image: tables and memory. A few hundred KB, and about what the largest image's planes
+/// take.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    memory: Memory,
+    planes: Vec<u8>,
+    interleaver: Interleaver,
+    #[cfg(feature = "zune")]
+    file: Vec<u8>,
+    #[cfg(feature = "zune")]
+    whole: Vec<u8>,
+}
+
+/// Interleaved pixels of a whole image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// Values of a pixel: 1 for gray, 3 for RGB.
+    pub channels: usize,
+    /// Row after row, without gaps.
+    pub data: Vec<u8>,
+}
+
+impl Image {
+    /// Turned and mirrored as [`Header::orientation`] says.
+    #[must_use]
+    pub fn upright(self, orientation: Orientation) -> Self {
+        if orientation.is_upright() {
+            return self;
+        }
+        let lying = [self.height, self.width];
+        let [height, width] = orientation.size(lying);
+        let mut data = vec![0; self.data.len()];
+        orientation.turn(lying, self.channels, &self.data, &mut data);
+        Self { height, width, data, ..self }
+    }
+}
+
+impl Decoder {
+    /// No index, the best instructions of this machine; damage is an error.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { index: None, fill: false, level: Level::Best }
+    }
+
+    /// Learns where rows begin, and uses what is known.
+    #[must_use]
+    pub fn index(mut self, index: Index) -> Self {
+        self.index = Some(index);
+        self
+    }
+
+    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray. Headers and tables
+    /// must be whole still.
+    #[must_use]
+    pub const fn fill(mut self, fill: bool) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// Uses at most the instructions of `level`, for tests and comparisons: all give the same bits.
+    #[must_use]
+    pub const fn level(mut self, level: Level) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// Decodes a whole file to gray or RGB, with memory of its own: for a file now and then.
+    ///
+    /// # Errors
+    /// Those of [`Header::parse`] and [`pixels`](Self::pixels).
+    pub fn decode(&self, file: &[u8]) -> Result<Image> {
+        let header = Header::parse(file)?;
+        let (height, width) = (header.height(), header.width());
+        let mut data = vec![0; header.len_bytes(&(0..height)) as usize];
+        self.pixels(file, &header, 0..height, &mut Scratch::default(), &mut data)?;
+        Ok(Image { height, width, channels: header.channels(), data })
+    }
+
+    /// Decodes rows of a file to interleaved gray or RGB, all columns: libjpeg's pixels, bit for bit. `out` has
+    /// [`Header::len_bytes`] bytes.
+    ///
+    /// Costs what [`planes`](Self::planes) costs, and a conversion. Files [without planes](Header::has_planes) are decoded
+    /// whole, whatever the rows.
+    ///
+    /// # Errors
+    /// `Damaged` where the data of these rows ends early or is none; a file without its end is always an error, whatever
+    /// the rows (but see [`fill`](Self::fill)). `Unsupported` for a file without planes when the feature `zune` is off.
+    /// `Misuse` for rows that the image does not have, and an `out` of another length. `out` then holds anything.
+    pub fn pixels(
+        &self,
+        file: &[u8],
+        header: &Header,
+        rows: Range<u32>,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        header.check(file)?;
+        let len = header.len_bytes(&rows);
+        if rows.end > header.height() || out.len() as u64 != len {
+            let what = format!("{} bytes for rows {rows:?} of {}: {len} are needed", out.len(), header.height());
+            return Err(Error::misuse(what));
+        }
+        if !header.has_planes() {
+            return self.other(file, header, rows, scratch, out);
+        }
+        let Scratch { memory, planes: data, interleaver, .. } = scratch;
+        let window = Window::of_rows(header, rows.clone());
+        let planes = scan::decode(file, header, &window, self.options(), memory, data)?;
+        let size = [header.height(), header.width()];
+        let src = PlaneRows { size, planes: &planes, ycbcr: header.colour() == Colour::YCbCr, data };
+        interleaver.run(self.level, &src, rows, out);
+        Ok(())
+    }
+
+    /// Decodes a window of a file to planes in `data`, which grows as it must and is never cleared.
+    ///
+    /// Costs Huffman decoding up to the window's last block, cheaper where blocks are skipped (with an [`Index`] or
+    /// restart markers they are not looked at), and the transform of the window's blocks alone. At a scale of 8 only the
+    /// mean of each block is made.
+    ///
+    /// # Errors
+    /// As [`pixels`](Self::pixels); `Unsupported` for all files [without planes](Header::has_planes).
+    pub fn planes(
+        &self,
+        file: &[u8],
+        header: &Header,
+        window: &Window,
+        scratch: &mut Scratch,
+        data: &mut Vec<u8>,
+    ) -> Result<Planes> {
+        let list = scan::decode(file, header, window, self.options(), &mut scratch.memory, data)?;
+        Ok(Planes { list, ycbcr: header.colour() == Colour::YCbCr })
+    }
+
+    const fn options(&self) -> Options<'_> {
+        Options { index: self.index.as_ref(), fill: self.fill, level: self.level }
+    }
+
+    /// What this decoder does not read itself.
+    #[cfg(feature = "zune")]
+    fn other(
+        &self,
+        file: &[u8],
+        header: &Header,
+        rows: Range<u32>,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let all = 0..header.height();
+        if rows == all {
+            return crate::zune::decode(file, header, self.fill, &mut scratch.file, out);
+        }
+        let len = |rows: &Range<u32>| header.len_bytes(rows) as usize;
+        scratch.whole.resize(len(&all), 0);
+        crate::zune::decode(file, header, self.fill, &mut scratch.file, &mut scratch.whole)?;
+        out.copy_from_slice(&scratch.whole[len(&(0..rows.start))..][..len(&rows)]);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "zune"))]
+    fn other(&self, _: &[u8], header: &Header, _: Range<u32>, _: &mut Scratch, _: &mut [u8]) -> Result<()> {
+        Err(header.scan_place().unsupported("JPEG of a kind that the feature `zune` reads"))
+    }
+}

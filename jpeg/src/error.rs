@@ -1,0 +1,85 @@
+//! What is wrong with a file, and at which byte.
+
+#![forbid(unsafe_code)]
+
+use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
+
+/// A `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a file can't be decoded. Cheap to clone.
+///
+/// The text names the marker and the byte; the byte is also in [`offset`](Self::offset).
+///
+/// ```
+/// let error = infeed_jpeg::Header::parse(&[0xff, 0xd8, 0xff, 0xd9]).unwrap_err();
+/// assert_eq!(error.to_string(), "JPEG has no image: its end marker comes before its first scan (FF D9 at byte 2)");
+/// assert_eq!((error.kind(), error.offset()), (infeed_jpeg::ErrorKind::Damaged, Some(2)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: Cow<'static, str>,
+    offset: Option<usize>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// One kind for each way a caller may want to react.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The file is cut off or contradicts itself.
+    Damaged,
+    /// A whole file, of a kind that is not read here.
+    Unsupported,
+    /// What was asked for can't be: the header of another file, a scale of 3, a slice of another length.
+    Misuse,
+}
+
+impl Error {
+    pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Damaged, what: what.into(), offset: None, source: None }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Unsupported, ..Self::damaged(what) }
+    }
+
+    pub(crate) fn misuse(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Misuse, ..Self::damaged(what) }
+    }
+
+    /// Names the byte.
+    pub(crate) fn at(self, offset: usize) -> Self {
+        Self { offset: Some(offset), ..self }
+    }
+
+    #[cfg(feature = "zune")]
+    pub(crate) fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
+    }
+
+    /// How to react.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The byte of the file that it was noticed at: that of a marker, or the file's length where it ends too early.
+    #[must_use]
+    pub const fn offset(&self) -> Option<usize> {
+        self.offset
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}

@@ -1,0 +1,552 @@
+//! What stands before and between the scans: sizes, colour, tables, and where the data begins.
+
+#![forbid(unsafe_code)]
+
+use std::{fmt, ops::Range};
+
+use smallvec::SmallVec;
+
+use crate::{
+    error::{Error, Result},
+    orientation::Orientation,
+};
+
+pub(crate) const SOI: u8 = 0xd8;
+pub(crate) const EOI: u8 = 0xd9;
+pub(crate) const SOS: u8 = 0xda;
+pub(crate) const DQT: u8 = 0xdb;
+pub(crate) const DHT: u8 = 0xc4;
+pub(crate) const DRI: u8 = 0xdd;
+const DAC: u8 = 0xcc;
+const APP0: u8 = 0xe0;
+const APP1: u8 = 0xe1;
+pub(crate) const APP14: u8 = 0xee;
+
+/// How the components of a frame make a colour: libjpeg's rule, for markers that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Colour {
+    /// One component.
+    Gray,
+    /// JFIF's, as nearly all files.
+    YCbCr,
+    /// Stored as it is shown.
+    Rgb,
+    /// Ink. Inverted, as Adobe's programs write it; nearly nobody writes the other kind.
+    Cmyk,
+    /// Ink, of which three components are YCbCr.
+    Ycck,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Component {
+    pub(crate) id: u8,
+    /// Sampling factors.
+    pub(crate) across: u8,
+    pub(crate) down: u8,
+    /// Quantisation table.
+    pub(crate) table: u8,
+}
+
+/// What the frame header says.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) progressive: bool,
+    pub(crate) height: u16,
+    pub(crate) width: u16,
+    pub(crate) components: SmallVec<[Component; 4]>,
+}
+
+impl Frame {
+    /// The largest sampling factors, down and across.
+    fn most(&self) -> [u8; 2] {
+        let most = |of: fn(&Component) -> u8| self.components.iter().map(of).max().unwrap_or(1);
+        [most(|c| c.down), most(|c| c.across)]
+    }
+
+    /// Whether no component has more values than the first, in either direction.
+    pub(crate) fn is_finest_first(&self) -> bool {
+        self.components.first().is_some_and(|c| [c.down, c.across] == self.most())
+    }
+}
+
+/// Tables or a restart interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment<'a> {
+    pub(crate) marker: u8,
+    /// Where the marker is in the file.
+    pub(crate) at: usize,
+    /// With the two bytes of its length.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Where a segment stands in the file.
+#[derive(Clone, Copy, Debug)]
+struct SegmentAt {
+    marker: u8,
+    /// Of the marker.
+    at: usize,
+    /// With the two bytes of its length.
+    len: u16,
+}
+
+/// Which components a scan holds, and their Huffman tables.
+pub(crate) type ScanComponents = SmallVec<[ScanComponent; 4]>;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanComponent {
+    /// Index in the frame.
+    pub(crate) component: usize,
+    /// Table of first coefficients, and of the others.
+    pub(crate) tables: [u8; 2],
+}
+
+/// What stands before the first scan's data, read once: sizes, colour, and where tables and data lie.
+///
+/// It borrows nothing, so it can travel with the file to whoever decodes it, on any thread. Costs a microsecond or two.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// Length of the file.
+    len: usize,
+    pub(crate) frame: Frame,
+    colour: Colour,
+    /// Tables and restart interval, in the file's order.
+    tables: SmallVec<[SegmentAt; 8]>,
+    /// Whether the file has no Huffman codes, and the standard ones are meant.
+    pub(crate) standard_codes: bool,
+    restarts: bool,
+    /// Offset of the two bytes that tell the height.
+    height_at: usize,
+    /// The scan header, with its length field.
+    scan_header: Range<usize>,
+    orientation: Orientation,
+}
+
+impl Header {
+    /// Reads the header of a file.
+    ///
+    /// ```
+    /// # fn f(file: &[u8]) -> infeed_jpeg::Result<()> {
+    /// let header = infeed_jpeg::Header::parse(file)?;
+    /// println!("{} x {}, {:?}", header.height(), header.width(), header.colour());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Damaged` when it is no JPEG, ends before its first scan, or contradicts itself; `Unsupported` for lossless and
+    /// hierarchical files, arithmetic coding, more than 8 bits a value, and rare kinds that decoders disagree about.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        if !bytes.starts_with(&[0xff, SOI]) {
+            return Err(Error::damaged("no JPEG: the first two bytes are not FF D8").at(0));
+        }
+        let mut frame: Option<Frame> = None;
+        let mut jfif = false;
+        let mut adobe = None;
+        let mut tables = SmallVec::<[SegmentAt; 8]>::new();
+        let mut restarts = false;
+        let mut orientation = None;
+        let mut height_at = 0;
+        let mut at = 2;
+        loop {
+            // Bytes between segments are forbidden and exist; libjpeg skips them too.
+            let (found, marker) = next_marker(bytes, at).ok_or_else(|| cut_short(bytes, at))?;
+            at = found + 2;
+            let place = Place { marker, at: found };
+            if marker == EOI {
+                return Err(place.damaged("JPEG has no image: its end marker comes before its first scan"));
+            }
+            if matches!(marker, 0x01 | 0xd0..=SOI) {
+                continue;
+            }
+            let segment = segment(bytes, at)?;
+            at += segment.len();
+            let body = &segment[2..];
+            match marker {
+                SOS => {
+                    let frame = frame.ok_or_else(|| place.damaged("JPEG has a scan before its frame header"))?;
+                    // A frame of Motion JPEG.
+                    let standard_codes = !frame.progressive && tables.iter().all(|table| table.marker != DHT);
+                    let header = Self {
+                        len: bytes.len(),
+                        colour: colour(&frame, jfif, adobe),
+                        frame,
+                        tables,
+                        standard_codes,
+                        restarts,
+                        height_at,
+                        scan_header: at - segment.len()..at,
+                        orientation: orientation.unwrap_or_default(),
+                    };
+                    if !header.frame.progressive
+                        && header.steps().is_none()
+                        && body.first().copied() != Some(header.frame.components.len() as u8)
+                    {
+                        // zune decodes most of them to other pixels without a word, all of those in 4:2:0.
+                        return Err(place.unsupported("sequential JPEG of a rare kind with several scans"));
+                    }
+                    if header.steps().is_none() && !header.frame.is_finest_first() {
+                        // zune decodes those whose factors across differ to other pixels, without a word; ink, too. Those that differ
+                        // down alone it gets right, as far as was tried: too rare to be told apart.
+                        return Err(place.unsupported("JPEG of a rare kind whose first component is not its finest"));
+                    }
+                    return Ok(header);
+                }
+                DQT | DHT | DRI => {
+                    if marker == DRI {
+                        restarts = body.iter().any(|b| *b != 0);
+                    }
+                    tables.push(SegmentAt { marker, at: found, len: segment.len() as u16 });
+                }
+                DAC => return Err(place.unsupported("JPEG with arithmetic coding")),
+                0xc0..=0xcf if frame.is_some() => return Err(place.damaged("JPEG has two frame headers")),
+                0xc0..=0xcf => {
+                    frame = Some(parse_frame(place, body)?);
+                    // After the segment's length and the precision.
+                    height_at = at - segment.len() + 3;
+                }
+                APP0 => jfif |= body.starts_with(b"JFIF\0"),
+                // The first segment that may hold one.
+                APP1 if orientation.is_none() && body.starts_with(b"Exif") => {
+                    orientation = Some(Orientation::of_exif(body));
+                }
+                APP14 if body.starts_with(b"Adobe") => adobe = body.get(11).copied(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Refuses bytes that are not those it was read from, as far as a look at their number shows.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() == self.len {
+            return Ok(());
+        }
+        Err(Error::misuse(format!("the header is of a file of {} bytes, this one has {}", self.len, bytes.len())))
+    }
+
+    /// Tables and restart interval, in the file's order. The bytes are those that the header was read from.
+    pub(crate) fn tables<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Segment<'a>> {
+        self.tables.iter().map(|&SegmentAt { marker, at, len }| {
+            let bytes = &bytes[at + 2..][..usize::from(len)];
+            Segment { marker, at, bytes }
+        })
+    }
+
+    /// The first scan's header, with its length field.
+    pub(crate) fn scan_header<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.scan_header.clone()]
+    }
+
+    /// Offset of the first scan's data.
+    pub(crate) const fn scan(&self) -> usize {
+        self.scan_header.end
+    }
+
+    /// Where the first scan begins.
+    pub(crate) const fn scan_place(&self) -> Place {
+        Place { marker: SOS, at: self.scan_header.start - 2 }
+    }
+
+    /// Rows of the image as it is stored.
+    #[must_use]
+    pub const fn height(&self) -> u32 {
+        self.frame.height as u32
+    }
+
+    /// Columns of the image as it is stored.
+    #[must_use]
+    pub const fn width(&self) -> u32 {
+        self.frame.width as u32
+    }
+
+    /// Values of a decoded pixel: 1 for gray, 3 (RGB) for all others.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        if self.colour == Colour::Gray { 1 } else { 3 }
+    }
+
+    /// Bytes of these rows as decoded pixels.
+    #[must_use]
+    pub fn len_bytes(&self, rows: &Range<u32>) -> u64 {
+        rows.len() as u64 * u64::from(self.width()) * self.channels() as u64
+    }
+
+    /// What its components mean.
+    #[must_use]
+    pub const fn colour(&self) -> Colour {
+        self.colour
+    }
+
+    /// What makes the image upright.
+    #[must_use]
+    pub const fn orientation(&self) -> Orientation {
+        self.orientation
+    }
+
+    /// Whether this decoder reads it by itself: windows, scales and planes. Others (progressive files, ink, components
+    /// that are no whole part of the finest) come as pixels of the whole image, from zune-jpeg.
+    #[must_use]
+    pub fn has_planes(&self) -> bool {
+        self.steps().is_some()
+    }
+
+    /// Whether no component has more values than the first, in either direction.
+    #[must_use]
+    pub fn is_finest_first(&self) -> bool {
+        self.frame.is_finest_first()
+    }
+
+    /// Pixels that a value of each component stands for, down and across; `None` for files that are left to zune:
+    /// progressive ones, ink, and components that are no whole part of the finest.
+    pub(crate) fn steps(&self) -> Option<SmallVec<[[u32; 2]; 3]>> {
+        let components = &self.frame.components;
+        if self.frame.progressive || !matches!(components.len(), 1 | 3) {
+            return None;
+        }
+        let [most_down, most_across] = self.frame.most();
+        let step = |most: u8, own: u8| {
+            let whole = most.is_multiple_of(own) && matches!(most / own, 1 | 2 | 4);
+            whole.then_some(u32::from(most / own))
+        };
+        components.iter().map(|c| Some([step(most_down, c.down)?, step(most_across, c.across)?])).collect()
+    }
+
+    /// Most bytes that decoding the whole file to pixels holds at a time, the pixels included.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        let [height, width] = [self.height(), self.width()].map(u64::from);
+        let Frame { progressive, components, .. } = &self.frame;
+        let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
+        let units = width.div_ceil(across) * height.div_ceil(down);
+        let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
+        // Values of all components beside the pixels; zune keeps 16-bit coefficients until the last scan.
+        let values = units * values * if *progressive { 2 } else { 1 };
+        // The scan without stuffing, and where its intervals begin.
+        (height * width * self.channels() as u64).saturating_add(values).saturating_add(3 * self.len as u64)
+    }
+
+    /// For decoders that read whole images: the least height of a cut image whose first `rows` rows equal the whole image's.
+    #[must_use]
+    pub fn enough_rows(&self, rows: u32) -> u16 {
+        let whole = self.frame.height;
+        let components = &self.frame.components;
+        let (across, down) = components.first().map_or((1, 1), |c| (c.across, c.down));
+        let usual = |c: &Component| [(1, 1), (across, down)].contains(&(c.across, c.down));
+        if across > 2 || down > 2 || !components.iter().all(usual) {
+            // Too rare to test that cutting leaves their pixels alone.
+            return whole;
+        }
+        let down = u32::from(down);
+        // Interpolated chroma takes a part of the next chroma row, which covers `down` rows of the image.
+        let margin = if down > 1 { down } else { 0 };
+        let height = (rows.clamp(1, whole.into()) + margin).next_multiple_of(8 * down);
+        u16::try_from(height).map_or(whole, |height| height.min(whole))
+    }
+
+    /// Offset in the file of the two bytes that tell the height.
+    #[must_use]
+    pub const fn height_at(&self) -> usize {
+        self.height_at
+    }
+
+    /// Whether the file comes in several scans, each of which refines the image.
+    #[must_use]
+    pub const fn is_progressive(&self) -> bool {
+        self.frame.progressive
+    }
+
+    /// Whether the data is cut into intervals that can be decoded alone.
+    #[must_use]
+    pub const fn has_restarts(&self) -> bool {
+        self.restarts
+    }
+
+    /// How many values of brightness stand beside and above each other for one of colour, (2, 2) for 4:2:0; `None` when it
+    /// is not that simple. Gray counts as one.
+    #[must_use]
+    pub fn sampling(&self) -> Option<(u8, u8)> {
+        let (first, rest) = self.frame.components.split_first()?;
+        rest.iter().all(|c| (c.across, c.down) == (1, 1)).then_some((first.across, first.down))
+    }
+
+    /// Whether the image data goes on to the end marker, with no other marker in it. Looks at all bytes of the file that the
+    /// header was read from: 13 µs for a photograph of 105 KB.
+    #[must_use]
+    pub fn is_whole(&self, bytes: &[u8]) -> bool {
+        if self.frame.progressive {
+            return end_of_scans(bytes, self.scan()).is_some();
+        }
+        end_of_scan(bytes, self.scan()).is_some_and(|end| bytes.get(end..end + 2) == Some(&[0xff, EOI]))
+    }
+}
+
+/// Where something is wrong, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) marker: u8,
+    /// Offset of the marker in the file.
+    pub(crate) at: usize,
+}
+
+impl Place {
+    /// A damage that was noticed here.
+    pub(crate) fn damaged(self, what: impl fmt::Display) -> Error {
+        Error::damaged(format!("{what}{self}")).at(self.at)
+    }
+
+    /// A kind of file that is known by what stands here.
+    pub(crate) fn unsupported(self, what: impl fmt::Display) -> Error {
+        Error::unsupported(format!("{what}{self}")).at(self.at)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " (FF {:02X} at byte {})", self.marker, self.at)
+    }
+}
+
+/// The segment that begins at `at`, behind its marker, with its two bytes of length.
+pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<&[u8]> {
+    let place = Place { marker: bytes.get(at - 1).copied().unwrap_or_default(), at: at - 2 };
+    let cut = || {
+        let length = bytes.len();
+        Error::damaged(format!("JPEG ends after {length} bytes, inside its header{place}")).at(length)
+    };
+    let rest = bytes.get(at..).unwrap_or_default();
+    let length = rest.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)));
+    let length = length.ok_or_else(cut)?;
+    if length < 2 {
+        return Err(place.damaged(format_args!("JPEG has a segment of {length} bytes")));
+    }
+    rest.get(..length).ok_or_else(cut)
+}
+
+fn parse_frame(place: Place, body: &[u8]) -> Result<Frame> {
+    let wrong = || place.damaged("JPEG frame header contradicts itself");
+    let other = |what: &str| place.unsupported(what);
+    match place.marker {
+        0xc0..=0xc2 => {}
+        0xc3 | 0xc7 | 0xcb | 0xcf => return Err(other("lossless JPEG")),
+        0xc5 | 0xc6 => return Err(other("hierarchical JPEG")),
+        _ => return Err(other("JPEG with arithmetic coding")),
+    }
+    let &[precision, h1, h0, w1, w0, count, ref rest @ ..] = body else {
+        return Err(place.damaged("JPEG frame header is too short"));
+    };
+    if precision != 8 {
+        return Err(other(&format!("JPEG with {precision} bits per value")));
+    }
+    let (height, width) = (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
+    if height == 0 {
+        return Err(other("JPEG that tells its height after the image"));
+    }
+    if width == 0 || rest.len() != 3 * usize::from(count) {
+        return Err(wrong());
+    }
+    if !matches!(count, 1 | 3 | 4) {
+        return Err(other(&format!("JPEG with {count} components")));
+    }
+    let component = |b: &[u8]| Component { id: b[0], across: b[1] >> 4, down: b[1] & 15, table: b[2] };
+    let mut components: SmallVec<[Component; 4]> = rest.chunks_exact(3).map(component).collect();
+    if components.iter().any(|c| !matches!((c.across, c.down), (1..=4, 1..=4)) || c.table > 3) {
+        return Err(wrong());
+    }
+    if let [single] = components.as_mut_slice() {
+        // A scan of one component is never interleaved, so its factors mean nothing.
+        (single.across, single.down) = (1, 1);
+    }
+    Ok(Frame { progressive: place.marker == 0xc2, height, width, components })
+}
+
+/// The rule of libjpeg (jdapimin.c, default_decompress_parms).
+fn colour(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Colour {
+    let ids = || frame.components.iter().map(|c| c.id);
+    match (frame.components.len(), adobe) {
+        (1, _) => Colour::Gray,
+        (3, _) if jfif => Colour::YCbCr,
+        (3, Some(0)) => Colour::Rgb,
+        (3, None) if ids().eq(*b"RGB") => Colour::Rgb,
+        (3, _) => Colour::YCbCr,
+        (_, Some(2)) => Colour::Ycck,
+        // No frame has another number of components.
+        _ => Colour::Cmyk,
+    }
+}
+
+/// No marker is found from `at` on, before the first scan.
+fn cut_short(bytes: &[u8], at: usize) -> Error {
+    let length = bytes.len();
+    Error::damaged(format!("JPEG ends after {length} bytes, inside its header: no marker from byte {at} on")).at(length)
+}
+
+/// Where the first marker after `start` is that is no restart: there the data of a scan ends. `None`: it has no end.
+pub(crate) fn end_of_scan(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let (found, marker) = next_marker(bytes, at)?;
+        if !matches!(marker, 0xd0..=0xd7) {
+            return Some(found);
+        }
+        at = found + 2;
+    }
+}
+
+/// Offset and code of the first marker at or after `at`. Stuffed and fill bytes are none.
+pub(crate) fn next_marker(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
+    loop {
+        at += find_ff(bytes.get(at..)?)?;
+        match bytes.get(at + 1)? {
+            0x00 => at += 2,
+            0xff => at += 1,
+            code => return Some((at, *code)),
+        }
+    }
+}
+
+/// Offset of the first FF byte. Blocks of 32 compile to vector compares: 13 µs for the scan of a photograph of 105 KB,
+/// where a search byte by byte takes 45.
+pub(crate) fn find_ff(bytes: &[u8]) -> Option<usize> {
+    let mut blocks = bytes.chunks_exact(32);
+    let mut at = 0;
+    for block in &mut blocks {
+        if block.iter().fold(0, |any, b| any | u8::from(*b == 0xff)) != 0 {
+            break;
+        }
+        at += 32;
+    }
+    bytes[at..].iter().position(|b| *b == 0xff).map(|n| at + n)
+}
+
+/// Where the end marker of a file with several scans ends; `at` is where the data of the first one begins.
+fn end_of_scans(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        let (found, marker) = next_marker(bytes, at)?;
+        at = found + 2;
+        match marker {
+            EOI => return Some(at),
+            0x01 | 0xd0..=0xd7 => {}
+            _ => at += segment(bytes, at).ok()?.len(),
+        }
+    }
+}
+
+/// The components that a scan header names; its data begins at byte `at`.
+pub(crate) fn scan_components(frame: &Frame, segment: &[u8], at: usize) -> Result<ScanComponents> {
+    let place = Place { marker: SOS, at: at - segment.len() - 2 };
+    let wrong = || place.damaged("JPEG scan header contradicts itself");
+    let (&count, rest) = segment[2..].split_first().ok_or_else(wrong)?;
+    let count = usize::from(count);
+    if !(1..=frame.components.len()).contains(&count) || rest.len() < 2 * count {
+        return Err(wrong());
+    }
+    let mut found = ScanComponents::new();
+    for pair in rest[..2 * count].chunks_exact(2) {
+        let component = frame.components.iter().position(|c| c.id == pair[0]).ok_or_else(wrong)?;
+        let tables = [pair[1] >> 4, pair[1] & 15];
+        if tables.iter().any(|t| *t > 3) || found.iter().any(|part: &ScanComponent| part.component == component) {
+            return Err(wrong());
+        }
+        found.push(ScanComponent { component, tables });
+    }
+    Ok(found)
+}

@@ -1,0 +1,20 @@
+//! The only module with `unsafe`: loops that must be fast, each for several instruction sets and chosen at run time.
+//!
+//! Reads and writes stay inside the slices that they are given, whatever the data; all levels give the same bits.
+//!
+//! | file | what is written by hand, for AVX2 and NEON | the rest |
+//! |---|---|---|
+//! | `idct.rs` | the inverse transform of 8 x 8 (AVX2 also: to 4 x 4) | the reduced transforms |
+//! | `rgb.rs` | YCbCr to RGB | colour brought to the width and height of brightness: plain loops for each level |
+
+#![allow(unsafe_code)]
+
+mod idct;
+mod level;
+mod rgb;
+
+pub use self::level::Level;
+pub(crate) use self::{
+    idct::{Block, Idct},
+    rgb::{Interleaver, PlaneRows},
+};

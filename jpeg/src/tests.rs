@@ -1,0 +1,345 @@
+use std::{ops::Range, sync::atomic::Ordering};
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use crate::{Decoder, ErrorKind, Header, Index, Result, Scratch, Window, draws::Draws, header::SOS};
+
+/// Waves with a little noise.
+fn picture(height: u32, width: u32) -> Vec<u8> {
+    let mut draws = Draws::new([3, 0, 0]);
+    let mut value = |y: u32, x: u32, c: u32| {
+        let at = f64::from(y) * 0.21 + f64::from(x) * 0.13 + f64::from(c * 2);
+        (128.0 + 90.0 * at.sin() + draws.below(1 << 20) as f64 / f64::from(1 << 20) * 12.0) as u8
+    };
+    let mut pixels = Vec::new();
+    for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+        pixels.extend([0, 1, 2].map(|c| value(y, x, c)));
+    }
+    pixels
+}
+
+fn file(
+    height: u32,
+    width: u32,
+    quality: u8,
+    sampling: SamplingFactor,
+    change: impl Fn(&mut Encoder<&mut Vec<u8>>),
+) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, quality);
+    encoder.set_sampling_factor(sampling);
+    change(&mut encoder);
+    encoder.encode(&picture(height, width), width as u16, height as u16, ColorType::Rgb).unwrap();
+    file
+}
+
+/// All pixels of a file, with memory that may have served others.
+fn pixels(decoder: &Decoder, file: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
+    let header = Header::parse(file)?;
+    rows(decoder, file, 0..header.height(), scratch)
+}
+
+fn rows(decoder: &Decoder, file: &[u8], rows: Range<u32>, scratch: &mut Scratch) -> Result<Vec<u8>> {
+    let header = Header::parse(file)?;
+    let mut out = vec![7; header.len_bytes(&rows) as usize];
+    decoder.pixels(file, &header, rows, scratch, &mut out).map(|()| out)
+}
+
+fn ours(file: &[u8]) -> Vec<u8> {
+    Decoder::new().decode(file).unwrap().data
+}
+
+const SAMPLINGS: [SamplingFactor; 4] =
+    [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
+
+#[cfg(feature = "zune")]
+#[test]
+fn pixels_are_those_of_zune() {
+    let (mut theirs, mut memory) = (Vec::new(), Vec::new());
+    let mut sizes: Vec<(u32, u32)> = (1..=40).map(|n| (n, 41 - n)).collect();
+    sizes.extend((1..=40).step_by(3).map(|n| (n, n)));
+    for ((n, (height, width)), sampling) in sizes.into_iter().enumerate().flat_map(|s| SAMPLINGS.map(|f| (s, f))) {
+        let quality = [15, 50, 75, 98][n % 4];
+        let plain = file(height, width, quality, sampling, |encoder| {
+            if n % 5 < 2 {
+                encoder.set_restart_interval(1 + n as u16 % 7);
+            }
+        });
+        let ours = ours(&plain);
+        theirs.resize(ours.len(), 0);
+        crate::zune::decode(&plain, &Header::parse(&plain).unwrap(), false, &mut memory, &mut theirs).unwrap();
+        let apart: Vec<u8> = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).collect();
+        let mean = apart.iter().map(|&d| f64::from(d)).sum::<f64>() / apart.len() as f64;
+        // Other roundings; zune interpolates colour a little differently at edges, which are all of a small image.
+        let most = if width.min(height) < 8 { 8.0 } else { 1.0 };
+        assert!(mean < most, "{height}x{width} {sampling:?} {quality}: {mean:.2}, {:?}", apart.iter().max());
+    }
+}
+
+#[test]
+fn separate_scans_and_tables_of_ones_own_change_nothing() {
+    for (n, sampling) in (1..=40).flat_map(|n| SAMPLINGS.map(|f| (n, f))) {
+        let (height, width, quality) = (n, 41 - n, [15, 50, 75, 98][n as usize % 4]);
+        let plain = file(height, width, quality, sampling, |_| {});
+        // This encoder then writes a scan for each component.
+        let apart = file(height, width, quality, sampling, |encoder| encoder.set_optimized_huffman_tables(true));
+        assert_eq!(apart.windows(2).filter(|pair| pair == &[0xff, SOS]).count(), 3);
+        assert!(ours(&plain) == ours(&apart), "{height}x{width} {sampling:?} {quality}");
+    }
+}
+
+#[test]
+fn memory_that_served_other_images_changes_nothing() {
+    // Tables are kept from image to image: other tables, the same, and other again.
+    let mut scratch = Scratch::default();
+    for round in 0..3 {
+        for (n, sampling) in SAMPLINGS.into_iter().enumerate() {
+            let file = file(37 + n as u32, 50, 40 + 10 * n as u8, sampling, |encoder| {
+                encoder.set_optimized_huffman_tables((n + round) % 2 == 0);
+            });
+            let again = pixels(&Decoder::new(), &file, &mut scratch).unwrap();
+            assert!(again == ours(&file), "round {round}, {sampling:?}");
+        }
+    }
+}
+
+#[test]
+fn a_table_of_the_last_image_is_none_of_this_one() {
+    let good = file(20, 20, 80, SamplingFactor::F_1_1, |_| {});
+    let mut bad = good.clone();
+    let table = bad.windows(2).position(|pair| pair == [0xff, 0xc4]).unwrap();
+    bad[table + 1] = 0xfe;
+    let mut scratch = Scratch::default();
+    pixels(&Decoder::new(), &good, &mut scratch).unwrap();
+    let error = pixels(&Decoder::new(), &bad, &mut scratch).unwrap_err();
+    assert!(error.to_string().contains("JPEG lacks Huffman table "), "{error}");
+    let scan = bad.windows(2).position(|pair| pair == [0xff, SOS]);
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Damaged, scan));
+    pixels(&Decoder::new(), &good, &mut scratch).unwrap();
+}
+
+#[test]
+fn what_can_not_be_asked_for_is_refused_in_words() {
+    let (one, other) =
+        (file(20, 30, 80, SamplingFactor::F_2_2, |_| {}), file(20, 30, 40, SamplingFactor::F_2_2, |_| {}));
+    let header = Header::parse(&one).unwrap();
+    let mut scratch = Scratch::default();
+    let mut ask = |file: &[u8], rows: Range<u32>, len: usize| {
+        Decoder::new().pixels(file, &header, rows, &mut scratch, &mut vec![0; len])
+    };
+    ask(&one, 3..5, 180).unwrap();
+    for (what, refused) in [
+        ("another file", ask(&other, 3..5, 180)),
+        ("a short slice", ask(&one, 3..5, 179)),
+        ("rows behind the last", ask(&one, 19..21, 180)),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Misuse, "{what}");
+    }
+    let mut data = Vec::new();
+    for scale in [0, 3, 16] {
+        let window = Window::of_rows(&header, 0..20).at_scale(scale);
+        let error = Decoder::new().planes(&one, &header, &window, &mut scratch, &mut data).unwrap_err();
+        assert_eq!(error.to_string(), format!("a scale of {scale}: 1, 2, 4 and 8 are possible"));
+    }
+    // Any ranges are a window: what the image does not have is left out.
+    let most = u32::MAX;
+    for [rows, cols] in [[[0, 0]; 2], [[5, 2], [9, 1]], [[0, most]; 2], [[900, 901]; 2], [[7, 8], [4, 4]]] {
+        let [rows, cols] = [rows, cols].map(|[start, end]| start..end);
+        for scale in [1, 2, 4, 8] {
+            let window = Window::new(&header, rows.clone(), cols.clone()).at_scale(scale);
+            let planes = Decoder::new().planes(&one, &header, &window, &mut scratch, &mut data).unwrap();
+            for plane in planes.as_slice() {
+                plane.rows.clone().for_each(|y| assert!(plane.row(&data, y).len() <= 32));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_at_a_scale_looks_like_the_image_shrunk() {
+    for (sampling, scale) in SAMPLINGS.into_iter().flat_map(|s| [2, 4, 8].map(|scale| (s, scale))) {
+        let (height, width) = (96, 128);
+        let smooth: Vec<u8> =
+            (0..height * width).flat_map(|n| [(n % width) as u8, (n / width) as u8 * 2, 90]).collect();
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, 95);
+        encoder.set_sampling_factor(sampling);
+        encoder.encode(&smooth, width as u16, height as u16, ColorType::Rgb).unwrap();
+        let header = Header::parse(&file).unwrap();
+        let window = Window::of_rows(&header, 0..height).at_scale(scale);
+        let mut data = Vec::new();
+        let planes = Decoder::new().planes(&file, &header, &window, &mut Scratch::default(), &mut data).unwrap();
+        let planes = planes.as_slice();
+        assert_eq!(planes[0].step, [scale; 2]);
+        assert!(planes[1..].iter().all(|plane| plane.step[1] == scale), "colour as wide as brightness");
+        let luma = |y: u32, x: u32| {
+            let at = 3 * (y * width + x) as usize;
+            0.299 * f64::from(smooth[at]) + 0.587 * f64::from(smooth[at + 1]) + 0.114 * f64::from(smooth[at + 2])
+        };
+        for (y, x) in (0..height / scale).flat_map(|y| (0..width / scale).map(move |x| (y, x))) {
+            let mut mean = 0.0;
+            for (dy, dx) in (0..scale).flat_map(|dy| (0..scale).map(move |dx| (dy, dx))) {
+                mean += luma(y * scale + dy, x * scale + dx) / f64::from(scale * scale);
+            }
+            let found = planes[0].row(&data, y)[x as usize];
+            assert!((f64::from(found) - mean).abs() < 3.0, "{sampling:?} {scale}: {found} not {mean:.1} at {y}, {x}");
+        }
+    }
+}
+
+/// The planes of a window, without what lies beside them.
+fn planes(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch) -> Result<Vec<Vec<u8>>> {
+    let mut data = Vec::new();
+    let planes = decoder.planes(file, &Header::parse(file)?, window, scratch, &mut data)?;
+    let held = |plane: &crate::Plane| plane.rows.clone().flat_map(|y| plane.row(&data, y)).copied().collect();
+    Ok(planes.as_slice().iter().map(held).collect())
+}
+
+fn windows(header: &Header, seed: u64) -> impl Iterator<Item = Window> + use<> {
+    let mut draws = Draws::new([seed, 0, 0]);
+    let all = Window::of_rows(header, 0..header.height());
+    let mut range = move |size: u32| {
+        let [a, b] = [0; 2].map(|_| draws.below(size.into()) as u32);
+        a.min(b)..a.max(b) + 1
+    };
+    std::iter::from_fn(move || {
+        let (rows, cols) = (range(all.rows.end), range(all.cols.end));
+        let scale = [1, 1, 2, 4, 8][(rows.start % 5) as usize];
+        Some(Window { rows, cols, scale, ..all.clone() })
+    })
+}
+
+#[test]
+fn what_is_known_of_a_file_changes_no_pixel() {
+    let index = Index::new(1 << 20);
+    let indexed = Decoder::new().index(index.clone());
+    let (mut with, mut without) = (Scratch::default(), Scratch::default());
+    for (n, sampling) in SAMPLINGS.into_iter().enumerate() {
+        // Wider than the distance of two points, and not a multiple of it.
+        let (height, width) = (150, 700 + 13 * n as u32);
+        for optimised in [false, true] {
+            let file = file(height, width, 85, sampling, |encoder| encoder.set_optimized_huffman_tables(optimised));
+            for window in windows(&Header::parse(&file).unwrap(), n as u64).take(60) {
+                let expected = planes(&Decoder::new(), &file, &window, &mut without).unwrap();
+                assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
+            }
+        }
+    }
+    assert_eq!(index.len(), 4, "one of each kind: files with separate scans are not in it");
+    assert!(index.bytes() > 4 * 8 * 10, "{index:?}");
+}
+
+#[test]
+fn a_whole_file_is_known_once_its_last_row_was_read() {
+    let index = Index::new(1 << 20);
+    let indexed = Decoder::new().index(index.clone());
+    let file = file(160, 520, 90, SamplingFactor::F_1_1, |_| {});
+    let points = |index: &Index| index.find(Index::key(&file)).map_or(0, |known| known.points.len());
+    let mut out = Scratch::default();
+    rows(&indexed, &file, 0..80, &mut out).unwrap();
+    // 65 units a row: five points. The last of a row is the first of the next.
+    assert_eq!(points(&index), 51);
+    rows(&indexed, &file, 0..80, &mut out).unwrap();
+    rows(&indexed, &file, 8..16, &mut out).unwrap();
+    assert_eq!(points(&index), 51);
+    rows(&indexed, &file, 100..101, &mut out).unwrap();
+    assert_eq!(points(&index), 13 * 5 + 1);
+    rows(&indexed, &file, 0..160, &mut out).unwrap();
+    assert_eq!(points(&index), 101);
+    // Without an end it is not known, and no less an error.
+    let cut = &file[..file.len() - 2];
+    rows(&indexed, cut, 0..160, &mut out).unwrap();
+    assert_eq!(index.len(), 1);
+}
+
+#[test]
+fn an_index_that_lies_is_not_believed() {
+    let file = file(96, 96, 90, SamplingFactor::F_2_2, |_| {});
+    let all = Window::of_rows(&Header::parse(&file).unwrap(), 50..60);
+    let mut out = Scratch::default();
+    let mut draws = Draws::new([1, 0, 0]);
+    for n in 0..400 {
+        let window = Window { cols: 20..40, scale: [1, 4, 8][n % 3], ..all.clone() };
+        let index = Index::new(1 << 20);
+        index.lie(&file, 7, 216 - n % 2, || draws.below(1 << 58));
+        // Any pixels or an error: what is promised is that it ends, within bounds.
+        let _ = planes(&Decoder::new().index(index), &file, &window, &mut out);
+    }
+}
+
+#[test]
+fn lengths_of_blocks_that_are_wrong_change_no_pixel() {
+    let mut draws = Draws::new([2, 0, 0]);
+    let (mut with, mut without) = (Scratch::default(), Scratch::default());
+    for sampling in SAMPLINGS {
+        let file = file(96, 400, 90, sampling, |_| {});
+        let all = Window::of_rows(&Header::parse(&file).unwrap(), 0..96);
+        let [units, blocks] = match sampling {
+            SamplingFactor::F_1_1 => [12 * 50, 3],
+            SamplingFactor::F_2_1 => [12 * 25, 4],
+            SamplingFactor::F_1_2 => [6 * 50, 4],
+            _ => [6 * 25, 6],
+        };
+        for n in 0..30 {
+            let window = Window { cols: 20..340, rows: 30..60 + n as u32, scale: [4, 8][n % 2], ..all.clone() };
+            let index = Index::new(1 << 20);
+            let indexed = Decoder::new().index(index.clone());
+            let expected = planes(&Decoder::new(), &file, &window, &mut without).unwrap();
+            // All points and lengths are known, and then one is another.
+            planes(&indexed, &file, &all.clone().at_scale(8), &mut with).unwrap();
+            assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
+            let lengths = index.lengths(Index::key(&file), units * blocks).expect("they were noted");
+            assert!(lengths.from(0).iter().filter(|l| l.load(Ordering::Relaxed) > 0).count() > units * blocks / 2);
+            let broken = &lengths.from(units / 2 * blocks + draws.below(units as u64 / 4) as usize)[0];
+            broken.store(broken.load(Ordering::Relaxed).wrapping_add(1 + draws.below(254) as u8), Ordering::Relaxed);
+            assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
+        }
+    }
+}
+
+#[test]
+fn images_are_turned_as_their_header_says() {
+    let exif = crate::orientation::tests::exif(6, true);
+    let lying = file(21, 34, 90, SamplingFactor::F_2_2, |encoder| encoder.add_app_segment(1, exif.clone()).unwrap());
+    let orientation = Header::parse(&lying).unwrap().orientation();
+    let stored = Decoder::new().decode(&lying).unwrap();
+    let upright = stored.clone().upright(orientation);
+    assert_eq!((upright.height, upright.width), (34, 21));
+    let at = |data: &[u8], width: usize, y: usize, x: usize| data[3 * (y * width + x)..][..3].to_vec();
+    for (y, x) in (0..34).flat_map(|y| (0..21).map(move |x| (y, x))) {
+        assert_eq!(at(&upright.data, 21, y, x), at(&stored.data, 34, 20 - x, y));
+    }
+    assert_eq!(
+        stored.clone().upright(Header::parse(&file(5, 6, 90, SAMPLINGS[0], |_| {})).unwrap().orientation()),
+        stored
+    );
+}
+
+#[test]
+fn what_is_missing_is_gray_only_if_asked() {
+    let whole = file(64, 64, 90, SamplingFactor::F_1_1, |_| {});
+    let cut = &whole[..whole.len() * 2 / 3];
+    let error = Decoder::new().decode(cut).unwrap_err();
+    assert!(error.to_string().contains("JPEG ends after "), "{error}");
+    assert_eq!(error.offset(), Some(cut.len()));
+    let filled = Decoder::new().fill(true).decode(cut).unwrap().data;
+    let right = ours(&whole);
+    assert!(filled[..3 * 64 * 24] == right[..3 * 64 * 24], "rows before the cut");
+    assert!(filled[3 * 64 * 56..3 * 64 * 64].iter().all(|&value| value == 128), "rows behind it");
+    // Headers are not made up.
+    assert!(Decoder::new().fill(true).decode(&whole[..100]).is_err());
+}
+
+#[cfg(feature = "zune")]
+#[test]
+fn rows_of_a_progressive_file_are_those_of_the_whole() {
+    let file = file(40, 30, 80, SamplingFactor::F_2_2, |encoder| encoder.set_progressive(true));
+    let header = Header::parse(&file).unwrap();
+    assert!(header.is_progressive() && !header.has_planes());
+    let mut scratch = Scratch::default();
+    let some = rows(&Decoder::new(), &file, 7..20, &mut scratch).unwrap();
+    assert!(some == ours(&file)[3 * 30 * 7..3 * 30 * 20]);
+    let window = Window::of_rows(&header, 0..8);
+    let error = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
