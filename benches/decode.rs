@@ -8,7 +8,7 @@ use std::{env, fs, hint::black_box, path::Path, time::Duration};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
     DType, ImageInfo, Layout, Result, SampleRng, Transform,
-    codec::{ImageCodec, Jpeg, PixelBuffer, Png, Window},
+    codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Png, Window},
     dataset::FieldKind,
     sys::kernels::{Pixels, Resampler},
     transform::Lowered,
@@ -50,12 +50,12 @@ struct Way<'a> {
 
 impl Way<'_> {
     /// All pixels, interleaved.
-    fn full(&mut self, file: &[u8], info: &ImageInfo) -> Result<()> {
+    fn full(&mut self, file: &[u8], info: &ImageHeader) -> Result<()> {
         self.codec.decode(black_box(file), info, 0..info.height, &mut self.pixels)
     }
 
     /// A finished row, as a CPU worker makes it.
-    fn row(&mut self, file: &[u8], info: &ImageInfo, lowered: &Lowered, rng: SampleRng) -> Result<()> {
+    fn row(&mut self, file: &[u8], info: &ImageHeader, lowered: &Lowered, rng: SampleRng) -> Result<()> {
         let (spec, params) = (lowered.row(), lowered.params(info, rng)?);
         self.row.resize(spec.len_bytes(), 0);
         let table = lowered.table(info.dtype);
@@ -64,14 +64,14 @@ impl Way<'_> {
             return self.resampler.run_planes(&planes, &params, table, spec, &mut self.row);
         }
         let rows = self.pixels.rows.clone();
-        let held = ImageInfo { height: rows.len() as u32, ..*info }.len_bytes() as usize;
-        let source = Pixels { info: *info, rows, data: &self.pixels.data[..held] };
+        let held = ImageInfo { height: rows.len() as u32, ..info.info }.len_bytes() as usize;
+        let source = Pixels { info: info.info, rows, data: &self.pixels.data[..held] };
         self.resampler.run(&source, &params, table, spec, &mut self.row)
     }
 }
 
 fn bench(c: &mut Criterion, codec: &dyn ImageCodec, name: &str, files: &[Vec<u8>]) {
-    let infos: Vec<ImageInfo> = files.iter().map(|file| codec.info(file).expect("a good file")).collect();
+    let infos: Vec<ImageHeader> = files.iter().map(|file| codec.header(file).expect("a good file")).collect();
     let field = FieldKind::Image { channels: 3, size: None, dtype: None };
     let mut way = Way { codec, pixels: PixelBuffer::default(), resampler: Resampler::new(), row: Vec::new() };
     let mut group = c.benchmark_group(format!("decode/{name}"));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use infeed::{
     Error, ImageInfo, Loader, Result,
-    codec::{ImageCodec, PixelBuffer, codec_contract},
+    codec::{ImageCodec, ImageHeader, PixelBuffer, codec_contract},
     dataset::MemoryDataset,
     transform::Transform,
 };
@@ -19,7 +19,7 @@ use infeed::{
 struct Ppm;
 
 /// `P6`, width, height and 255, apart by white space; pixels begin after the byte that follows.
-fn header(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
+fn parse(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
     let damaged = |what: &'static str| Error::corrupt(what).hint("write it as P6 with a maximum of 255");
     let (mut at, mut numbers) = (bytes.len().min(2), [0u32; 3]);
     for number in &mut numbers {
@@ -43,18 +43,20 @@ impl ImageCodec for Ppm {
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(b"P6") && head.get(2).is_some_and(u8::is_ascii_whitespace)
     }
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        header(bytes).map(|(info, _)| info)
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        // Where the pixels begin, too: nobody reads the header again.
+        let (info, start) = parse(bytes)?;
+        Ok(ImageHeader::from(info).with_own(start))
     }
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let (_, start) = header(bytes)?;
-        let pitch = info.width as usize * 3;
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let start: usize = *header.own()?;
+        let pitch = header.width as usize * 3;
         // Only the rows that the crop needs: for raw pixels that is a matter of where to begin.
         let (from, to) = (start + rows.start as usize * pitch, start + rows.end as usize * pitch);
         let pixels = bytes.get(from..to).ok_or_else(|| {
             Error::corrupt(format!("PPM ends after {} of {to} bytes", bytes.len())).hint("write the file again")
         })?;
-        out.room(rows, pixels.len()).copy_from_slice(pixels);
+        out.hold(rows, pixels.len()).copy_from_slice(pixels);
         Ok(())
     }
 }

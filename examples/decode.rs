@@ -28,9 +28,9 @@ fn main() -> Result<()> {
     // Its memory, and the tables in it, serve all images.
     let mut pixels = PixelBuffer::default();
     let mut decode = |file: &[u8]| -> Result<u64> {
-        let info = codec.info(file)?;
-        codec.decode(file, &info, 0..info.height, &mut pixels)?;
-        Ok(pixels.data[..info.len_bytes() as usize].iter().map(|&value| u64::from(value)).sum())
+        let header = codec.header(file)?;
+        codec.decode(file, &header, 0..header.height, &mut pixels)?;
+        Ok(pixels.data[..header.len_bytes() as usize].iter().map(|&value| u64::from(value)).sum())
     };
     let start = Instant::now();
     let first = files.first().map(|file| decode(file)).transpose()?;
@@ -44,9 +44,9 @@ fn main() -> Result<()> {
     let mut bytes = 0;
     for _ in 0..epochs {
         for file in &files {
-            let info = codec.info(file)?;
-            codec.decode(file, &info, 0..info.height, &mut pixels)?;
-            bytes += info.len_bytes();
+            let header = codec.header(file)?;
+            codec.decode(file, &header, 0..header.height, &mut pixels)?;
+            bytes += header.len_bytes();
         }
     }
     let seconds = start.elapsed().as_secs_f64();

@@ -244,8 +244,10 @@ fn files_of_endless_scans_are_refused() {
     let last = file.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
     let scan = &file[last..file.len() - 2];
     let with = |more: usize| [&file[..file.len() - 2], &scan.repeat(more), &[0xff, 0xd9]].concat();
-    let info = Jpeg::new().info(&file).unwrap();
-    let decode = |file: &[u8], fill| Jpeg::new().fill(fill).decode(file, &info, 0..64, &mut PixelBuffer::default());
+    let decode = |file: &[u8], fill| {
+        let header = Jpeg::new().header(file).unwrap();
+        Jpeg::new().fill(fill).decode(file, &header, 0..64, &mut PixelBuffer::default())
+    };
     let error = decode(&with(100), false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("JPEG with more than 100 scans (FF DA at byte "), "{error}");
@@ -319,7 +321,7 @@ fn refusals_name_the_marker_and_where_it_is() {
     ];
     let mut out = PixelBuffer::default();
     for (name, file, kind, words) in cases {
-        let info = Jpeg::new().info(&file);
+        let info = Jpeg::new().header(&file);
         let error = info.and_then(|info| Jpeg::new().decode(&file, &info, 0..info.height, &mut out)).expect_err(name);
         assert!(error.to_string().contains(&words), "{name}: {error}, not {words}");
         assert_eq!(error.kind(), kind, "{name}: {error}");

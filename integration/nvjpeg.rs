@@ -4,18 +4,20 @@
 use std::{
     num::NonZeroUsize,
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use infeed::{
-    DType, Device, ErrorKind, ImageInfo, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng,
-    Transform,
+    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
     codec::{
-        Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, Job, Jpeg, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
-        PixelBuffer, Split, Wait, Worker, codecs,
+        Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Jpeg, NvJpeg, NvJpegOptions,
+        NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
     },
-    dataset::{Dataset, FieldKind, MemoryDataset, Sample},
+    dataset::{Dataset, FieldKind, MemoryDataset},
     sys::{
         cuda::{Context, Kernels},
         nvjpeg::{Coded, Hardware, HardwareSize, Staged},
@@ -130,10 +132,23 @@ struct Watching {
 
 impl Watched {
     pub(crate) fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
+        Self::make(threads, options, only, codecs())
+    }
+
+    fn with_codecs(codecs: Vec<Arc<dyn ImageCodec>>, only: Option<&'static str>) -> Arc<Self> {
+        Self::make(2, options(), only, codecs)
+    }
+
+    fn make(
+        threads: usize,
+        options: NvJpegOptions,
+        only: Option<&'static str>,
+        codecs: Vec<Arc<dyn ImageCodec>>,
+    ) -> Arc<Self> {
         let context = Context::open(0).unwrap();
         let kernels = Kernels::load(&context).unwrap();
         let threads = NonZeroUsize::new(threads).unwrap();
-        let raw = CudaRaw::new(threads, codecs(), 64 << 20, &kernels, 1 << 20);
+        let raw = CudaRaw::new(threads, codecs, 64 << 20, &kernels, 1 << 20);
         let inner = NvJpeg::new(raw, NvJpegPlan::find(&context, options));
         Arc::new(Self { inner, only, seen: Arc::default() })
     }
@@ -162,10 +177,11 @@ impl Decoder for Watched {
     fn classes(&self) -> &[Class] {
         self.inner.classes()
     }
-    fn route(&self, record: u64, sample: &Sample) -> ClassSet {
+    fn route(&self, item: &mut Item) -> ClassSet {
+        let routed = self.inner.route(item);
         match self.only {
             Some(only) => ClassSet::only(self.names().iter().position(|name| *name == only).unwrap()),
-            None => self.inner.route(record, sample),
+            None => routed,
         }
     }
     fn scratch_bytes(&self, class: usize) -> u64 {
@@ -237,15 +253,57 @@ impl ImageCodec for JpegPixels {
     fn recognises(&self, head: &[u8]) -> bool {
         Jpeg::new().recognises(head)
     }
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        Jpeg::new().info(bytes)
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        Jpeg::new().header(bytes)
     }
-    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
-        Jpeg::new().peak_bytes(bytes, info)
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        Jpeg::new().decode(bytes, header, rows, out)
     }
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        Jpeg::new().decode(bytes, info, rows, out)
+}
+
+/// [`Jpeg`] that counts how often it reads a header. Nobody else reads any: what decodes takes them from here.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+impl ImageCodec for Counting {
+    fn name(&self) -> &'static str {
+        "jpeg"
     }
+    fn recognises(&self, head: &[u8]) -> bool {
+        Jpeg::new().recognises(head)
+    }
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Jpeg::new().header(bytes)
+    }
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        Jpeg::new().decode(bytes, header, rows, out)
+    }
+}
+
+#[test]
+fn a_header_is_read_once_on_the_cpu() {
+    let counting = Arc::new(Counting::default());
+    let files = [ordinary(40), odd()].concat();
+    let codec = Arc::clone(&counting) as Arc<dyn ImageCodec>;
+    let loader = loader(&files).device(Device::Cpu).codec(codec).workers(2).build_blocking().unwrap();
+    assert_eq!(rows(&loader).unwrap().len(), files.len());
+    assert_eq!(counting.0.load(Ordering::Relaxed), files.len());
+}
+
+#[test]
+fn a_header_is_read_once_whoever_decodes_the_image() {
+    on_mock("nvjpeg::a_header_is_read_once_whoever_decodes_the_image", &[], |mock| {
+        begin(mock);
+        let files = mixture();
+        // Engines that are offered what they can't do give it away: the header goes with it.
+        for only in [None, Some(CPU), Some(HARDWARE), Some(HYBRID)] {
+            let counting = Arc::new(Counting::default());
+            let decoder = Watched::with_codecs(vec![Arc::clone(&counting) as Arc<dyn ImageCodec>], only);
+            assert_eq!(on_gpu(loader(&files), &decoder).unwrap().len(), files.len());
+            assert_eq!(counting.0.load(Ordering::Relaxed), files.len(), "{only:?}");
+        }
+    });
 }
 
 fn on_cpu(loader: LoaderBuilder) -> Vec<Vec<u8>> {

@@ -493,7 +493,7 @@ fn flat(n: u32, width: u32, height: u32) -> (Vec<u8>, [u8; 3]) {
     let mut file = Vec::new();
     Encoder::new(&mut file, 95).encode(&pixels, width as u16, height as u16, ColorType::Rgb).unwrap();
     let mut pixels = PixelBuffer::default();
-    let info = Jpeg::new().info(&file).unwrap();
+    let info = Jpeg::new().header(&file).unwrap();
     Jpeg::new().decode(&file, &info, 0..1, &mut pixels).unwrap();
     let colour = [pixels.data[0], pixels.data[1], pixels.data[2]];
     (file, colour)

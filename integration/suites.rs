@@ -204,7 +204,11 @@ fn crop(file: &[u8], info: &ImageInfo, reference: &[u8], n: u64) -> Result<[f64;
         let mut rows = Vec::new();
         for level in LEVELS {
             let (mut out, mut made) = (PixelBuffer::default(), vec![0; row.len_bytes()]);
-            Jpeg::new().level(level).window(file, info, &window, &mut out).map_err(|e| format!("{window:?}: {e}"))?;
+            let header = Jpeg::new().header(file).map_err(|e| e.to_string())?;
+            Jpeg::new()
+                .level(level)
+                .window(file, &header, &window, &mut out)
+                .map_err(|e| format!("{window:?}: {e}"))?;
             let planes = out.planes(info).ok_or("no planes")?;
             Resampler::with_level(level)
                 .run_planes(&planes, &params, &table, &row, &mut made)

@@ -206,14 +206,14 @@ fn pixels(value: &Value, codecs: &[Arc<dyn ImageCodec>]) -> Result<Option<(Image
     if let Some((info, at)) = codec.in_place(file)? {
         return Ok(Some((info, file.slice(at))));
     }
-    let info = codec.info(file)?;
-    if codec.peak_bytes(file, &info)? > MOST_BYTES {
+    let header = codec.header(file)?;
+    if header.peak_bytes > MOST_BYTES {
         return Err(Error::corrupt("the image is too large to be measured alone"));
     }
     let mut out = PixelBuffer::default();
-    codec.decode(file, &info, 0..info.height, &mut out)?;
-    out.data.truncate(info.len_bytes() as usize);
-    Ok(Some((info, out.data.into())))
+    codec.decode(file, &header, 0..header.height, &mut out)?;
+    out.data.truncate(header.len_bytes() as usize);
+    Ok(Some((header.info, out.data.into())))
 }
 
 impl Dataset for Alone {

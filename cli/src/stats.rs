@@ -139,15 +139,15 @@ fn decode(file: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Result<(ImageInfo, Vec
     if let Some((info, at)) = codec.in_place(file)? {
         return Ok((info, file[at].to_vec()));
     }
-    let info = codec.info(file)?;
-    let peak = codec.peak_bytes(file, &info)?;
+    let header = codec.header(file)?;
+    let peak = header.peak_bytes;
     if peak > 4 << 30 {
         return Err(Error::new(ErrorKind::OutOfMemory, format!("the image takes {peak} bytes to decode")));
     }
     let mut out = PixelBuffer::default();
-    codec.decode(file, &info, 0..info.height, &mut out)?;
-    out.data.truncate(info.len_bytes() as usize);
-    Ok((info, out.data))
+    codec.decode(file, &header, 0..header.height, &mut out)?;
+    out.data.truncate(header.len_bytes() as usize);
+    Ok((header.info, out.data))
 }
 
 /// Sums of each of the field's channels in one image.

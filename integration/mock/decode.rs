@@ -123,7 +123,7 @@ fn photo(seed: usize) -> Vec<u8> {
 /// What the CPU makes of it, as interleaved RGB.
 fn pixels(file: &[u8]) -> Vec<u8> {
     let mut buffer = PixelBuffer::default();
-    let info = Jpeg::new().info(file).expect("a JPEG");
+    let info = Jpeg::new().header(file).expect("a JPEG");
     Jpeg::new().decode(file, &info, 0..info.height, &mut buffer).expect("a good JPEG");
     let gray = info.channels == 1;
     let data = &buffer.data[..info.len_bytes() as usize];

@@ -470,7 +470,7 @@ unsafe extern "C" fn decode(
     // SAFETY: and room for all pixels, which nobody else looks at.
     let rgb = unsafe { slice::from_raw_parts_mut(rgb, capacity) };
     let mut pixels = PixelBuffer::default();
-    let Ok(info) = Jpeg::new().info(data) else { return 1 };
+    let Ok(info) = Jpeg::new().header(data) else { return 1 };
     if (info.width, info.height) != (width, height) || Jpeg::new().decode(data, &info, 0..height, &mut pixels).is_err()
     {
         return 1;

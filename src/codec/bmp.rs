@@ -4,8 +4,8 @@ use std::{io::Cursor, ops::Range};
 
 use image::codecs::bmp::BmpDecoder;
 
-use super::{ImageCodec, PixelBuffer, still};
-use crate::{error::Result, types::ImageInfo};
+use super::{ImageCodec, ImageHeader, PixelBuffer, still};
+use crate::error::Result;
 
 /// BMP: 1 to 32 bits, palettes, run lengths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,13 +20,13 @@ impl ImageCodec for Bmp {
         head.starts_with(b"BM")
     }
 
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("BMP", bytes, found))?;
-        still::info(&decoder)
+        still::info(&decoder).map(Into::into)
     }
 
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("BMP", bytes, found))?;
-        still::decode("BMP", decoder, info, bytes, out)
+        still::decode("BMP", decoder, header, bytes, out)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{ImageCodec, PixelBuffer, Window};
+use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::{
     error::Result,
     random::SampleRng,
@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Checks a codec with good files (name and bytes) of its kind.
 ///
 /// - it recognises the files by at most 64 bytes, and nothing empty;
-/// - `decode` gives the pixels that `info` and the asked rows announce;
+/// - `decode` gives the pixels that the header and the asked rows announce;
 /// - pixels that it finds [in place](ImageCodec::in_place) are those that it decodes;
 /// - any window of rows equals those rows of the whole image, also in a buffer that held another image;
 /// - a window with columns, at any scale, covers what was asked for, and planes hold the values of the whole image's;
@@ -30,17 +30,18 @@ const MOST_BYTES: u64 = 64 << 20;
 pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
     let kind = codec.name();
     assert!(!codec.recognises(b""), "{kind}: recognises an empty file");
-    assert!(codec.info(b"").is_err(), "{kind}: knows the size of an empty file");
+    assert!(codec.header(b"").is_err(), "{kind}: knows the size of an empty file");
     let mut used = PixelBuffer::default();
     for (name, file) in files {
         assert!(codec.recognises(&file[..file.len().min(64)]), "{kind}: does not recognise {name}");
-        let info = codec.info(file).unwrap_or_else(|e| panic!("{kind}: no info of {name}: {e:#}"));
+        let info = codec.header(file).unwrap_or_else(|e| panic!("{kind}: no header of {name}: {e:#}"));
+        assert!(codec.info(file).is_ok_and(|found| found == info.info), "{kind}: two sizes of {name}");
         let whole = decode(codec, file, &info, 0..info.height, &mut PixelBuffer::default());
         let whole = whole.unwrap_or_else(|e| panic!("{kind}: does not decode {name}: {e:#}"));
 
         let in_place = codec.in_place(file).unwrap_or_else(|e| panic!("{kind}: in_place of {name}: {e:#}"));
         if let Some((found, at)) = in_place {
-            assert!(found == info, "{kind}: {name} is {found:?} in place, {info:?} decoded");
+            assert!(found == info.info, "{kind}: {name} is {found:?} in place, {:?} decoded", info.info);
             let same = file.get(at).is_some_and(|pixels| pixels == &whole[..]);
             assert!(same, "{kind}: pixels of {name} in place differ from the decoded ones");
         }
@@ -63,7 +64,7 @@ fn check_windows(
     codec: &dyn ImageCodec,
     name: &str,
     file: &[u8],
-    info: &ImageInfo,
+    info: &ImageHeader,
     pixels: &[u8],
     used: &mut PixelBuffer,
 ) {
@@ -87,7 +88,7 @@ fn check_windows(
                             held.start <= rows.start && rows.end <= held.end,
                             "{kind}: {window:?} of {name}: {held:?}"
                         );
-                        let held_info = ImageInfo { height: held.len() as u32, ..*info };
+                        let held_info = ImageInfo { height: held.len() as u32, ..info.info };
                         let same = used.data[..held_info.len_bytes() as usize] == *part(pixels, info, &held);
                         assert!(same, "{kind}: {window:?} of {name} has other pixels");
                         continue;
@@ -140,7 +141,7 @@ fn check_cut(codec: &dyn ImageCodec, name: &str, file: &[u8], whole: &[u8], used
                 "{kind}: {name} cut after {cut} bytes, in place"
             );
         }
-        let Ok(info) = codec.info(file) else { continue };
+        let Ok(info) = codec.header(file) else { continue };
         // A window in the upper half: that a file is bad must not depend on where it is looked at.
         for rows in [0..info.height.div_ceil(2), 0..info.height] {
             if let Ok(pixels) = decode(codec, file, &info, rows.clone(), used) {
@@ -169,8 +170,8 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
             if let Ok(Some((info, at))) = codec.in_place(&file) {
                 assert!(file.get(at).is_some_and(|pixels| pixels.len() as u64 == info.len_bytes()));
             }
-            let info = codec.info(&file).ok()?;
-            let fits = codec.peak_bytes(&file, &info).ok()? <= MOST_BYTES;
+            let info = codec.header(&file).ok()?;
+            let fits = info.peak_bytes <= MOST_BYTES;
             fits.then(|| {
                 let whole = decode(codec, &file, &info, 0..info.height, used).map(drop);
                 let window = Window { scale: 1 << (n % 4), ..Window::of_rows(&info, info.height / 2..info.height) };
@@ -193,7 +194,7 @@ fn windows(height: u32) -> Vec<Range<u32>> {
 fn decode(
     codec: &dyn ImageCodec,
     file: &[u8],
-    info: &ImageInfo,
+    info: &ImageHeader,
     rows: Range<u32>,
     out: &mut PixelBuffer,
 ) -> Result<Vec<u8>> {
@@ -201,7 +202,7 @@ fn decode(
     let held = out.rows.clone();
     assert!(held.start <= rows.start && rows.end <= held.end, "{}: gives rows {held:?}, not {rows:?}", codec.name());
     assert!(held.end <= info.height, "{}: gives rows {held:?} of {}", codec.name(), info.height);
-    let held = ImageInfo { height: held.end - held.start, ..*info };
+    let held = ImageInfo { height: held.end - held.start, ..info.info };
     let pixels = out.data.get(..held.len_bytes() as usize);
     let pixels = pixels.unwrap_or_else(|| panic!("{}: gives fewer bytes than it says", codec.name()));
     let rows = rows.start - out.rows.start..rows.end - out.rows.start;

@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    cpu::{Reader, fits_mask},
+    reader::{Reader, fits_mask},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -65,7 +65,7 @@ impl CudaRaw {
     ) -> Self {
         let device = Device::Cuda(kernels.context().index());
         let class = Class { batch: NonZeroUsize::MIN.saturating_add(PAGES - 1), ..Class::new("cpu", device, workers) };
-        // Some room beside a row, so that a page takes a row whatever else a upload writes there.
+        // Some bytes beside a row, so that a page takes a row whatever else an upload writes there.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
         Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes }
@@ -75,6 +75,12 @@ impl CudaRaw {
     #[must_use]
     pub fn kernels(&self) -> &Arc<Kernels> {
         &self.kernels
+    }
+
+    /// Who decodes which file.
+    #[cfg(feature = "jpeg")]
+    pub(super) const fn codecs(&self) -> &Arc<[Arc<dyn ImageCodec>]> {
+        &self.codecs
     }
 
     /// What decoding an image on the CPU may take.
@@ -187,7 +193,7 @@ pub(super) const NAP: Duration = Duration::from_micros(50);
 pub(super) const NAPS: usize = 4;
 
 impl RawWorker {
-    /// Waits for the oldest job; only shortly when there is room for another, which may come at any time.
+    /// Waits for the oldest job; only shortly when another can be taken, which may come at any time.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
         if self.flights.len() >= self.depth {
@@ -211,7 +217,7 @@ impl RawWorker {
         let mut size = None;
         for (field, (value, rows)) in sample.values.iter().zip(rows).enumerate() {
             let Some(lowered) = &self.programs[field] else { continue };
-            let (pixels, params) = self.reader.pixels(value, lowered, item.rng, decode)?;
+            let (pixels, params) = self.reader.pixels(value, item.header.as_ref(), lowered, item.rng, decode)?;
             fits_mask(lowered, &pixels.info, &mut size)?;
             let spec = lowered.row();
             let cols = params.x.reads(spec.width);

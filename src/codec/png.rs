@@ -4,8 +4,8 @@ use std::{io::Cursor, ops::Range};
 
 use image::{Limits, codecs::png::PngDecoder};
 
-use super::{ImageCodec, PixelBuffer, still};
-use crate::{error::Result, types::ImageInfo};
+use super::{ImageCodec, ImageHeader, PixelBuffer, still};
+use crate::error::Result;
 
 /// PNG: gray, palette, RGB, alpha, 1 to 16 bits, interlaced. Sixteen bits give `u16` pixels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,15 +20,15 @@ impl ImageCodec for Png {
         head.starts_with(b"\x89PNG\r\n\x1a\n")
     }
 
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(0))
             .map_err(|found| still::error("PNG", bytes, found))?;
-        still::info(&decoder)
+        still::info(&decoder).map(Into::into)
     }
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(info.len_bytes()))
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(header.len_bytes()))
             .map_err(|found| still::error("PNG", bytes, found))?;
-        still::decode("PNG", decoder, info, bytes, out)
+        still::decode("PNG", decoder, header, bytes, out)
     }
 }
 

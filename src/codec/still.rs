@@ -46,7 +46,7 @@ pub(super) fn decode(
     let len = usize::try_from(decoder.total_bytes()).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine addresses"))
     })?;
-    let pixels = out.room(0..expected.height, len);
+    let pixels = out.hold(0..expected.height, len);
     // A decoder that leaves pixels of a damaged file as they are shall not show those of another image.
     pixels.fill(0);
     decoder.read_image(pixels).map_err(|found| error(name, file, found))?;

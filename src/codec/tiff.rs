@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{ImageCodec, PixelBuffer, cause, corrupt};
+use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 use crate::{
     dataset::tiff::{Compression, Page, Predictor, Tiff as Layout, is_tiff, parse_tiff},
     error::{Error, ErrorKind, Result},
@@ -29,14 +29,12 @@ impl ImageCodec for Tiff {
         is_tiff(head)
     }
 
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        Ok(parse_tiff(bytes)?.info)
-    }
-
-    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
-        // Whole chunks of rows, and one chunk unpacked beside them.
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let layout = parse_tiff(bytes)?;
-        Ok(info.len_bytes().saturating_add(layout.chunk_bytes().saturating_mul(2)))
+        let info = layout.info;
+        // Whole chunks of rows, and one chunk unpacked beside them.
+        let peak_bytes = info.len_bytes().saturating_add(layout.chunk_bytes().saturating_mul(2));
+        Ok(ImageHeader::from(info).with_peak_bytes(peak_bytes).with_own(layout))
     }
 
     fn in_place(&self, bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {
@@ -44,14 +42,14 @@ impl ImageCodec for Tiff {
         Ok(layout.in_place(bytes).map(|pixels| (layout.info, pixels)))
     }
 
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let layout = parse_tiff(bytes)?;
-        if layout.info != *info || rows.start > rows.end || rows.end > info.height {
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let layout: &Layout = header.own()?;
+        if layout.info != header.info || rows.start > rows.end || rows.end > header.height {
             return Err(Error::new(ErrorKind::Internal, "the TIFF is not the one that was asked about"));
         }
         let scratch = std::mem::take(&mut out.scratch);
         let mut unpacker = Unpacker { chunk: scratch, lzw: None, inflate: None };
-        let done = decode(bytes, &layout, rows, &mut unpacker, out);
+        let done = decode(bytes, layout, rows, &mut unpacker, out);
         out.scratch = unpacker.chunk;
         done
     }
@@ -68,7 +66,7 @@ fn decode(
     let info = &layout.info;
     let (pixel, held) = (layout.pixel_bytes(), rows.len());
     let pitch = info.width as usize * pixel;
-    let pixels = out.room(rows.clone(), held * pitch * layout.planes());
+    let pixels = out.hold(rows.clone(), held * pitch * layout.planes());
     if held == 0 {
         return Ok(());
     }
@@ -162,8 +160,8 @@ impl Unpacker {
 fn unpack_bits(mut packed: &[u8], out: &mut [u8]) -> usize {
     let mut filled = 0;
     while let [head, rest @ ..] = packed {
-        let room = out.len() - filled;
-        if room == 0 {
+        let free = out.len() - filled;
+        if free == 0 {
             break;
         }
         match *head as i8 {
@@ -171,13 +169,13 @@ fn unpack_bits(mut packed: &[u8], out: &mut [u8]) -> usize {
             -128 => packed = rest,
             n @ 0.. => {
                 let len = (n as usize + 1).min(rest.len());
-                let take = len.min(room);
+                let take = len.min(free);
                 out[filled..filled + take].copy_from_slice(&rest[..take]);
                 (filled, packed) = (filled + take, &rest[len..]);
             }
             n => {
                 let Some((byte, rest)) = rest.split_first() else { break };
-                let take = (1 - isize::from(n)).unsigned_abs().min(room);
+                let take = (1 - isize::from(n)).unsigned_abs().min(free);
                 out[filled..filled + take].fill(*byte);
                 (filled, packed) = (filled + take, rest);
             }
@@ -244,7 +242,7 @@ mod tests {
         let mut expected = vec![0xaa, 0xaa, 0xaa, 0x80, 0x00, 0x2a, 0xaa, 0xaa, 0xaa, 0xaa, 0x80, 0x00, 0x2a, 0x22];
         expected.extend([0xaa; 10]);
         assert_eq!(out[..], expected[..]);
-        // No room, no data.
+        // Nothing to fill, no data.
         assert_eq!(unpack_bits(&packed, &mut [0; 5]), 5);
         assert_eq!(unpack_bits(&[0x7f, 1], &mut out), 1);
         assert_eq!(unpack_bits(&[0x80, 0x80, 0x81], &mut out), 0);

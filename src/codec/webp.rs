@@ -4,8 +4,8 @@ use std::{io::Cursor, ops::Range};
 
 use image::codecs::webp::WebPDecoder;
 
-use super::{ImageCodec, PixelBuffer, still};
-use crate::{error::Result, types::ImageInfo};
+use super::{ImageCodec, ImageHeader, PixelBuffer, still};
+use crate::error::Result;
 
 /// WebP: lossy, lossless, alpha; the first picture of an animation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,18 +20,16 @@ impl ImageCodec for Webp {
         head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")
     }
 
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
-        still::info(&decoder)
-    }
-    fn peak_bytes(&self, _bytes: &[u8], info: &ImageInfo) -> Result<u64> {
+        let info = still::info(&decoder)?;
         // Planes of lossy files, or RGBA that a lossless file without alpha is decoded to first.
-        let pixels = u64::from(info.height) * u64::from(info.width);
-        Ok(info.len_bytes().saturating_add(pixels.saturating_mul(4)))
+        let beside = u64::from(info.height).saturating_mul(u64::from(info.width)).saturating_mul(4);
+        Ok(ImageHeader::from(info).with_peak_bytes(info.len_bytes().saturating_add(beside)))
     }
 
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
-        still::decode("WebP", decoder, info, bytes, out)
+        still::decode("WebP", decoder, header, bytes, out)
     }
 }

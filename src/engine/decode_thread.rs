@@ -245,7 +245,7 @@ impl DecodeThread {
                 mark = Instant::now();
             }
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
-            items.push(Item { record, rng, sample: sample.map_err(named) });
+            items.push(Item::new(record, rng, sample.map_err(named)));
         }
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
@@ -263,13 +263,10 @@ impl DecodeThread {
         let Job { items, mut rows, .. } = job;
         let mut tasks: Vec<Task> = Vec::new();
         let mut last: Option<ClassSet> = None;
-        for (i, item) in items.into_iter().enumerate() {
+        for (i, mut item) in items.into_iter().enumerate() {
             let own = ClassSet::only(self.class);
-            let allowed = match &item.sample {
-                Ok(sample) => self.decoder.route(item.record, sample),
-                // A worker passes it on as the outcome.
-                Err(_) => own,
-            };
+            // A worker passes a failed read on as the outcome.
+            let allowed = if item.sample.is_ok() { self.decoder.route(&mut item) } else { own };
             let known = (0..self.decoder.classes().len()).any(|class| allowed.contains(class));
             // A set that names nobody would wait for ever.
             let allowed = if known { allowed } else { own };

@@ -266,7 +266,8 @@ impl Packer {
     }
 
     fn image<'v>(&mut self, name: &str, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
-        let info = self.renderer.info(value)?;
+        let header = self.renderer.header(value)?;
+        let info = header.info;
         let resized = match self.recipe.size {
             Size::Keep => None,
             Size::Exact(height, width) => Some((height, width)),
@@ -311,7 +312,7 @@ impl Packer {
             self.pixels.resize(len, 0);
         }
         let pixels = &mut self.pixels[..len];
-        self.renderer.render(value, &lowered, pixels)?;
+        self.renderer.render(value, &header, &lowered, pixels)?;
         let Some(quality) = quality else {
             let shape = [height as usize, width as usize, 3];
             let content = [&npy_header(DType::U8, &shape)[..], pixels].concat();

@@ -118,11 +118,11 @@ impl Alone {
             let photo = &files[self.next % files.len()];
             self.next += 1;
             let rows = if cut {
-                let params = self.lowered.params(&photo.info, SampleRng::new(1, 0, self.next as u64))?;
+                let params = self.lowered.params(&photo.header.info, SampleRng::new(1, 0, self.next as u64))?;
                 // Whole blocks, and one more for chroma that is interpolated.
                 params.y.reads(self.lowered.row().height).end.next_multiple_of(16) + 16
             } else {
-                photo.info.height
+                photo.header.info.height
             };
             match self.hardware.stage(&photo.coded(), rows, 0).map_err(of_failure)? {
                 Staged::Taken(_) => {}
@@ -206,7 +206,7 @@ fn hybrid_rates(
         done.run(|| {
             let photo = &files[next % files.len()];
             next += 1;
-            let params = lowered.params(&photo.info, SampleRng::new(1, 0, 0))?;
+            let params = lowered.params(&photo.header.info, SampleRng::new(1, 0, 0))?;
             let ticket = decoder.decode(&photo.coded(), on_gpu, &params, 0, &row, &out, 0).map_err(of_failure)?;
             // All but the last two are done: the decoder waits for its pages.
             last = Some(ticket);
@@ -247,13 +247,14 @@ fn cpu_rates(files: &[Photo], threads: usize, resample: bool, time: Duration, ru
         done.run(|| {
             let photo = &files[next as usize % files.len()];
             next += 1;
-            let params = lowered.params(&photo.info, SampleRng::new(1, 0, next))?;
+            let params = lowered.params(&photo.header.info, SampleRng::new(1, 0, next))?;
             let rows = params.y.reads(lowered.row().height);
-            Jpeg::new().decode(&photo.file, &photo.info, rows, &mut pixels)?;
+            Jpeg::new().decode(&photo.file, &photo.header, rows, &mut pixels)?;
             if resample {
-                let len = photo.info.width as usize * usize::from(photo.info.channels) * pixels.rows.len();
+                let len =
+                    photo.header.info.width as usize * usize::from(photo.header.info.channels) * pixels.rows.len();
                 let data = &pixels.data[..len];
-                let source = Pixels { info: photo.info, rows: pixels.rows.clone(), data };
+                let source = Pixels { info: photo.header.info, rows: pixels.rows.clone(), data };
                 resampler.run(&source, &params, lowered.table(DType::U8), lowered.row(), &mut row)?;
             }
             Ok(())

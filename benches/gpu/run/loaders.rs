@@ -14,10 +14,10 @@ use std::{
 use infeed::{
     DType, Dataset, Device, Error, ErrorKind, Loader, LoaderBuilder, Result, Transform,
     codec::{
-        Class, ClassSet, CudaRaw, Decoder, Finished, Job, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, Split, Wait,
-        Worker, codecs,
+        Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, Split,
+        Wait, Worker, codecs,
     },
-    dataset::{MemoryDataset, Sample},
+    dataset::MemoryDataset,
     sys::cuda::{Context, Kernels},
     transform::Lowered,
 };
@@ -111,9 +111,11 @@ impl<D: Decoder> Decoder for Counted<D> {
     fn classes(&self) -> &[Class] {
         self.inner.classes()
     }
-    fn route(&self, record: u64, sample: &Sample) -> ClassSet {
+    fn route(&self, item: &mut Item) -> ClassSet {
         let only = self.only.and_then(|only| self.classes().iter().position(|class| class.name == only));
-        only.map_or_else(|| self.inner.route(record, sample), ClassSet::only)
+        // Asked in any case: it reads the header.
+        let routed = self.inner.route(item);
+        only.map_or(routed, ClassSet::only)
     }
     fn scratch_bytes(&self, class: usize) -> u64 {
         self.inner.scratch_bytes(class)

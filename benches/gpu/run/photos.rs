@@ -8,7 +8,7 @@ use std::{
 
 use infeed::{
     Error, ErrorKind, ImageInfo, Result,
-    codec::{ImageCodec, Jpeg},
+    codec::{ImageCodec, ImageHeader, Jpeg},
     sys::nvjpeg::Coded,
 };
 
@@ -25,7 +25,7 @@ pub(super) struct Photos {
 /// A JPEG in memory.
 pub(super) struct Photo {
     pub(super) file: Vec<u8>,
-    pub(super) info: ImageInfo,
+    pub(super) header: ImageHeader,
     height_at: usize,
 }
 
@@ -77,12 +77,12 @@ impl Photos {
 impl Photo {
     fn new(file: Vec<u8>) -> Option<Self> {
         let height_at = height_at(&file)?;
-        let info = Jpeg::new().info(&file).ok()?;
-        Some(Self { file, info, height_at })
+        let header = Jpeg::new().header(&file).ok()?;
+        Some(Self { file, header, height_at })
     }
 
     pub(super) fn coded(&self) -> Coded<'_> {
-        let ImageInfo { height, width, .. } = self.info;
+        let ImageInfo { height, width, .. } = self.header.info;
         Coded { file: &self.file, height, width, height_at: self.height_at }
     }
 }

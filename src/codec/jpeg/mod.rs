@@ -1,5 +1,5 @@
 //! JPEG, by the package [`infeed_jpeg`]: its decoder looks only at what a crop needs. Here are the settings, the words of
-//! errors, and the way into a [`PixelBuffer`].
+//! errors, and how pixels come into a [`PixelBuffer`].
 //!
 //! ```text
 //! Header ─┬─ sequential, gray or colour ─ window ─▶ planes ─▶ kernels::Resampler
@@ -13,7 +13,7 @@ use std::ops::Range;
 use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 
 pub use self::index::DecodeIndex;
-use super::{ImageCodec, PixelBuffer, Window, cause, corrupt, unsupported};
+use super::{ImageCodec, ImageHeader, PixelBuffer, Window, cause, corrupt, unsupported};
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::kernels::{Level, Plane},
@@ -49,6 +49,38 @@ struct Memory {
     scratch: Scratch,
     /// An image before it is turned.
     lying: Vec<u8>,
+}
+
+/// What is read of a file before it is decoded.
+#[derive(Debug)]
+pub(super) struct JpegHeader {
+    pub(super) file: Header,
+    /// What makes the image as it is asked for.
+    pub(super) turn: Orientation,
+}
+
+impl JpegHeader {
+    /// The only place that reads a header: all others take it from here.
+    fn parse(bytes: &[u8], orientation: bool) -> Result<Self> {
+        let file = Header::parse(bytes).map_err(in_our_words)?;
+        let turn = if orientation { file.orientation() } else { Orientation::default() };
+        Ok(Self { file, turn })
+    }
+
+    /// The image as it is decoded, and turned.
+    fn info(&self) -> ImageInfo {
+        let [height, width] = self.turn.size([self.file.height(), self.file.width()]);
+        ImageInfo::interleaved_u8(height, width, self.file.channels() as u8)
+    }
+
+    /// The one that was read when the file was asked about.
+    fn of(header: &ImageHeader) -> Result<&Self> {
+        let own: &Self = header.own()?;
+        if own.info() != header.info {
+            return Err(Error::new(ErrorKind::Internal, "the JPEG is not the one that was asked about"));
+        }
+        Ok(own)
+    }
 }
 
 impl Jpeg {
@@ -92,34 +124,15 @@ impl Jpeg {
         self
     }
 
-    /// What makes the image as it is asked for.
-    fn turn(&self, header: &Header) -> Orientation {
-        if self.orientation { header.orientation() } else { Orientation::default() }
-    }
-
-    fn parse(&self, bytes: &[u8], info: &ImageInfo) -> Result<Header> {
-        let header = Header::parse(bytes).map_err(in_our_words)?;
-        if info_of(&header, self.turn(&header)) != *info {
-            return Err(Error::new(ErrorKind::Internal, "the JPEG is not the one that was asked about"));
-        }
-        Ok(header)
-    }
-
     /// Rows of the image as it lies in the file, interleaved; all of them where it can't be had in parts.
     fn rows(&self, bytes: &[u8], header: &Header, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let rows = if header.has_planes() { rows } else { 0..header.height() };
         let mut memory = out.take_state::<Memory>();
-        let pixels = out.room(rows.clone(), header.len_bytes(&rows) as usize);
+        let pixels = out.hold(rows.clone(), header.len_bytes(&rows) as usize);
         let decoded = self.decoder.pixels(bytes, header, rows, &mut memory.scratch, pixels);
         out.put_state(memory);
         decoded.map_err(in_our_words)
     }
-}
-
-/// The image as it is decoded, and turned.
-fn info_of(header: &Header, turn: Orientation) -> ImageInfo {
-    let [height, width] = turn.size([header.height(), header.width()]);
-    ImageInfo::interleaved_u8(height, width, header.channels() as u8)
 }
 
 /// The decoder's error as ours: the same words, and what to do about it.
@@ -145,42 +158,38 @@ impl ImageCodec for Jpeg {
         head.starts_with(&[0xff, 0xd8])
     }
 
-    fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
-        let header = Header::parse(bytes).map_err(in_our_words)?;
-        Ok(info_of(&header, self.turn(&header)))
+    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        let own = JpegHeader::parse(bytes, self.orientation)?;
+        let info = own.info();
+        let turned = if own.turn.is_upright() { 0 } else { info.len_bytes() };
+        let peak_bytes = own.file.peak_bytes().saturating_add(turned);
+        Ok(ImageHeader::from(info).with_peak_bytes(peak_bytes).with_own(own))
     }
 
-    fn peak_bytes(&self, bytes: &[u8], info: &ImageInfo) -> Result<u64> {
-        let header = Header::parse(bytes).map_err(in_our_words)?;
-        let turned = if self.turn(&header).is_upright() { 0 } else { info.len_bytes() };
-        Ok(header.peak_bytes().saturating_add(turned))
-    }
-
-    fn decode(&self, bytes: &[u8], info: &ImageInfo, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let header = self.parse(bytes, info)?;
-        let turn = self.turn(&header);
+    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+        let JpegHeader { file, turn } = JpegHeader::of(header)?;
         if turn.is_upright() {
-            return self.rows(bytes, &header, rows, out);
+            return self.rows(bytes, file, rows, out);
         }
-        self.rows(bytes, &header, 0..header.height(), out)?;
+        self.rows(bytes, file, 0..file.height(), out)?;
         let mut memory = out.take_state::<Memory>();
         std::mem::swap(&mut memory.lying, &mut out.data);
-        let upright = out.room(0..info.height, info.len_bytes() as usize);
-        turn.turn([header.height(), header.width()], header.channels(), &memory.lying, upright);
+        let upright = out.hold(0..header.height, header.len_bytes() as usize);
+        turn.turn([file.height(), file.width()], file.channels(), &memory.lying, upright);
         out.put_state(memory);
         Ok(())
     }
 
-    fn window(&self, bytes: &[u8], info: &ImageInfo, window: &Window, out: &mut PixelBuffer) -> Result<()> {
-        let header = self.parse(bytes, info)?;
-        if !header.has_planes() || !header.is_finest_first() || !self.turn(&header).is_upright() {
-            return self.decode(bytes, info, window.rows.clone(), out);
+    fn window(&self, bytes: &[u8], header: &ImageHeader, window: &Window, out: &mut PixelBuffer) -> Result<()> {
+        let JpegHeader { file, turn } = JpegHeader::of(header)?;
+        if !file.has_planes() || !file.is_finest_first() || !turn.is_upright() {
+            return self.decode(bytes, header, window.rows.clone(), out);
         }
         let Window { rows, cols, within, scale } = window.clone();
         let asked = infeed_jpeg::Window { rows, cols, within, scale };
         let mut memory = out.take_state::<Memory>();
         let mut data = std::mem::take(&mut out.data);
-        let decoded = self.decoder.planes(bytes, &header, &asked, &mut memory.scratch, &mut data);
+        let decoded = self.decoder.planes(bytes, file, &asked, &mut memory.scratch, &mut data);
         out.data = data;
         out.put_state(memory);
         let planes = decoded.map_err(in_our_words)?;
@@ -213,10 +222,10 @@ mod tests {
         encoder.add_app_segment(1, exif(6)).unwrap();
         encoder.encode(&pixels, 34, 21, ColorType::Rgb).unwrap();
         let (as_is, upright) = (Jpeg::new(), Jpeg::new().orientation(true));
-        let stored_info = as_is.info(&lying).unwrap();
+        let stored_info = as_is.header(&lying).unwrap();
         let mut stored = PixelBuffer::default();
         as_is.decode(&lying, &stored_info, 0..21, &mut stored).unwrap();
-        let info = upright.info(&lying).unwrap();
+        let info = upright.header(&lying).unwrap();
         assert_eq!((info.height, info.width), (34, 21));
         assert_eq!(stored_info.height, 21);
         let mut out = PixelBuffer::default();
@@ -227,6 +236,21 @@ mod tests {
         }
         upright.window(&lying, &info, &Window::of_rows(&info, 0..34), &mut out).unwrap();
         assert!(out.planes(&info).is_none() && at(&out.data, 21, 0, 0) == at(&stored.data, 34, 20, 0));
+    }
+
+    #[test]
+    fn a_header_of_another_codec_or_file_is_refused() {
+        let pixels = [9; 3 * 40 * 30];
+        let mut file = Vec::new();
+        Encoder::new(&mut file, 90).encode(&pixels, 40, 30, ColorType::Rgb).unwrap();
+        let mut out = PixelBuffer::default();
+        let foreign = ImageHeader::from(Jpeg::new().info(&file).unwrap());
+        let error = Jpeg::new().decode(&file, &foreign, 0..30, &mut out).unwrap_err();
+        assert_eq!(error.to_string(), "internal: the header of an image comes from another codec");
+        let mut own = Jpeg::new().header(&file).unwrap();
+        own.info.height = 29;
+        let error = Jpeg::new().decode(&file, &own, 0..29, &mut out).unwrap_err();
+        assert_eq!(error.to_string(), "internal: the JPEG is not the one that was asked about");
     }
 
     #[test]

@@ -13,12 +13,15 @@ use std::{
 };
 
 use super::{
-    super::cuda_raw::{NAP, NAPS, of_device},
-    ClassSet, FLIGHTS, Finished, Job, Outcome, Retire, Target, Wait, Worker,
+    order::{Retire, Target, with_outcome},
+    plan::FLIGHTS,
     route::kind,
-    tables, with_outcome,
 };
 use crate::{
+    codec::{
+        ClassSet, Finished, Job, Outcome, Wait, Worker,
+        cuda_raw::{NAP, NAPS, of_device, tables},
+    },
     error::{Error, Result},
     report::Stage,
     sys::{
@@ -56,7 +59,7 @@ pub(super) fn open(
         flights: VecDeque::new(),
         finished: Vec::new(),
         failures: 0,
-        state: State::Works,
+        health: Health::Good,
     })))
 }
 
@@ -75,12 +78,12 @@ struct HardwareWorker {
     finished: Vec<Finished>,
     /// Batches that failed since the last good one.
     failures: u32,
-    state: State,
+    health: Health,
 }
 
 #[derive(Debug)]
-enum State {
-    Works,
+enum Health {
+    Good,
     /// The engines fail whatever they get.
     GaveUp,
     /// Nothing on the GPU works.
@@ -106,13 +109,13 @@ struct Flight {
 
 impl Worker for HardwareWorker {
     fn submit(&mut self, job: Job) {
-        match &self.state {
-            State::Works => {
+        match &self.health {
+            Health::Good => {
                 self.waiting.push_back(job);
                 self.work(false);
             }
-            State::GaveUp => self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.elsewhere))),
-            State::Lost(error) => self.finished.push(with_outcome(job, &Outcome::Failed(error.clone()))),
+            Health::GaveUp => self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.elsewhere))),
+            Health::Lost(error) => self.finished.push(with_outcome(job, &Outcome::Failed(error.clone()))),
         }
     }
 
@@ -158,7 +161,7 @@ impl HardwareWorker {
                 } else {
                     order.header.enough_rows(needed.end).into()
                 };
-                let kind = kind(&order.header).unwrap_or(u8::MAX);
+                let kind = kind(order.header).unwrap_or(u8::MAX);
                 (self.engines.stage(&order.coded, rows, kind), order.params)
             });
             match staged {
@@ -230,7 +233,7 @@ impl HardwareWorker {
                 if self.failures >= MOST_FAILURES {
                     let batches = self.failures;
                     tracing::warn!(batches, error = words, "the JPEG engines fail again and again; going on without");
-                    self.state = State::GaveUp;
+                    self.health = Health::GaveUp;
                     self.retire.now();
                     while let Some(job) = self.waiting.pop_front() {
                         self.give_away(job);
@@ -246,7 +249,7 @@ impl HardwareWorker {
         let flights = self.flights.drain(..).flat_map(|flight| flight.jobs).map(|finished| finished.job);
         let all = flights.chain(jobs).chain(self.waiting.drain(..));
         self.finished.extend(all.map(|job| with_outcome(job, &Outcome::Failed(error.clone()))));
-        self.state = State::Lost(error);
+        self.health = Health::Lost(error);
     }
 
     fn give_away(&mut self, job: Job) {
@@ -270,7 +273,7 @@ impl HardwareWorker {
         }
     }
 
-    /// Waits for the oldest flight; only shortly when there is room for more jobs, which may come at any time.
+    /// Waits for the oldest flight; only shortly when more jobs can be taken, which may come at any time.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.ticket) else { return };
         let in_hand = self.waiting.len() + self.batch.len();

@@ -3,12 +3,15 @@
 use std::{collections::VecDeque, sync::Arc, thread, time::Instant};
 
 use super::{
-    super::cuda_raw::{NAP, NAPS, of_device},
-    ClassSet, Finished, HYBRID_JOBS, Job, Outcome, Target, Wait, Worker,
+    order::{Target, with_outcome},
+    plan::HYBRID_JOBS,
     route::LARGE,
-    tables, with_outcome,
 };
 use crate::{
+    codec::{
+        ClassSet, Finished, Job, Outcome, Wait, Worker,
+        cuda_raw::{NAP, NAPS, of_device, tables},
+    },
     error::{Error, Result},
     report::Stage,
     sys::{
@@ -112,7 +115,7 @@ impl HybridWorker {
         }
     }
 
-    /// Waits for the oldest job; only shortly when there is room for another.
+    /// Waits for the oldest job; only shortly when another can be taken.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
         if self.flights.len() >= HYBRID_JOBS {

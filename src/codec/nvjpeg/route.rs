@@ -5,15 +5,17 @@
 //! | sequential, 4:4:4, 4:2:2, 4:2:0, 4:4:0 or gray | engines, CPU | engines or CPU, by record |
 //! | the same with more than a million pixels | engines, hybrid, CPU | hybrid |
 //! | progressive; other subsampling; CMYK, YCCK | hybrid, CPU | hybrid |
-//! | stored as RGB; cut short; another marker in the image; above `max_image_bytes`; no JPEG | CPU | CPU |
+//! | stored as RGB; cut short; another marker in the image; above `max_image_bytes`; turned; no JPEG | CPU | CPU |
 //!
 //! Without engines, hybrid takes their place; without either, the CPU. Ordinary images are not offered to hybrid where
 //! there are engines: its Huffman pass costs as much CPU time as the whole decode of the CPU class.
 
+use std::sync::Arc;
+
 use infeed_jpeg::{Colour, Header};
 
-use super::super::{ClassSet, Split};
 use crate::{
+    codec::{ClassSet, ImageCodec, ImageHeader, Item, Split, jpeg::JpegHeader, reader::header_of},
     dataset::{Sample, Value},
     random::mix,
 };
@@ -25,11 +27,13 @@ pub(super) const LARGE: u64 = 1_000_000;
 const THREADS_OF_AN_ENGINE: f64 = 1.35;
 
 /// The classes of a decoder that there are, by index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Routes {
     pub(super) cpu: usize,
     pub(super) hardware: Option<usize>,
     pub(super) hybrid: Option<usize>,
+    /// Who decodes a file on the CPU, and reads its header for all.
+    pub(super) codecs: Arc<[Arc<dyn ImageCodec>]>,
     pub(super) split: Split,
     /// What part of ordinary images the engines get when the split is fixed, of 2^32.
     pub(super) share: u64,
@@ -38,9 +42,9 @@ pub(super) struct Routes {
     pub(super) max_image_bytes: u64,
 }
 
-/// What kind of way a file takes.
+/// What a file is to those who could decode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Kind {
     Cpu,
     Ordinary,
     Large,
@@ -54,37 +58,47 @@ pub(super) fn share(engines: u32, threads: usize) -> u64 {
 }
 
 impl Routes {
-    /// `usable`: classes that have not given up.
-    pub(super) fn route(&self, record: u64, sample: &Sample, usable: ClassSet) -> ClassSet {
-        let way = file_of(sample).map_or(Way::Cpu, |file| self.way(file));
+    /// `usable`: classes that have not given up. Leaves the file's header in the item.
+    pub(super) fn route(&self, item: &mut Item, usable: ClassSet) -> ClassSet {
+        let record = item.record;
+        let file = item.sample.as_ref().ok().and_then(file_of).filter(|file| file.starts_with(&[0xff, 0xd8]));
+        // An error is found again by the CPU's class, which tells it.
+        let header = file.and_then(|file| header_of(&self.codecs, file).ok());
+        let kind = file.zip(header.as_ref()).map_or(Kind::Cpu, |(file, header)| self.kind(file, header));
+        item.header = header;
         let [hardware, hybrid] =
             [self.hardware, self.hybrid].map(|class| class.filter(|class| usable.contains(*class)));
         let cpu = ClassSet::only(self.cpu);
         let with = |set: ClassSet, class: Option<usize>| class.map_or(set, |class| ClassSet(set.0 | 1 << class));
         let one = |class: Option<usize>| class.map_or(cpu, ClassSet::only);
-        match (way, self.split) {
-            (Way::Cpu, _) => cpu,
-            (Way::Ordinary, Split::Adaptive) => with(cpu, hardware.or(hybrid)),
-            (Way::Large, Split::Adaptive) => with(with(cpu, hardware), hybrid),
-            (Way::Odd, Split::Adaptive) => with(cpu, hybrid),
-            (Way::Large | Way::Odd, Split::Fixed) => one(hybrid),
+        match (kind, self.split) {
+            (Kind::Cpu, _) => cpu,
+            (Kind::Ordinary, Split::Adaptive) => with(cpu, hardware.or(hybrid)),
+            (Kind::Large, Split::Adaptive) => with(with(cpu, hardware), hybrid),
+            (Kind::Odd, Split::Adaptive) => with(cpu, hybrid),
+            (Kind::Large | Kind::Odd, Split::Fixed) => one(hybrid),
             // Not the record's own bits: neighbours in a dataset may be alike.
-            (Way::Ordinary, Split::Fixed) if mix(record) >> 32 < self.share => one(hardware),
-            (Way::Ordinary, Split::Fixed) => cpu,
+            (Kind::Ordinary, Split::Fixed) if mix(record) >> 32 < self.share => one(hardware),
+            (Kind::Ordinary, Split::Fixed) => cpu,
         }
     }
 
-    fn way(&self, file: &[u8]) -> Way {
-        let Ok(header) = Header::parse(file) else { return Way::Cpu };
+    fn kind(&self, file: &[u8], header: &ImageHeader) -> Kind {
+        // A codec of the user's reads JPEGs as it likes.
+        let Ok(JpegHeader { file: header, turn }) = header.own() else { return Kind::Cpu };
         // Every decoder takes other liberties with RGB, which is rare.
-        if header.colour() == Colour::Rgb || header.peak_bytes() > self.max_image_bytes || !header.is_whole(file) {
-            return Way::Cpu;
+        if header.colour() == Colour::Rgb
+            || !turn.is_upright()
+            || header.peak_bytes() > self.max_image_bytes
+            || !header.is_whole(file)
+        {
+            return Kind::Cpu;
         }
         let ink = matches!(header.colour(), Colour::Cmyk | Colour::Ycck);
-        if ink || header.is_progressive() || kind(&header).is_none() {
-            return Way::Odd;
+        if ink || header.is_progressive() || kind(header).is_none() {
+            return Kind::Odd;
         }
-        if u64::from(header.height()) * u64::from(header.width()) > LARGE { Way::Large } else { Way::Ordinary }
+        if u64::from(header.height()) * u64::from(header.width()) > LARGE { Kind::Large } else { Kind::Ordinary }
     }
 }
 
@@ -114,7 +128,14 @@ pub(super) fn file_of(sample: &Sample) -> Option<&[u8]> {
 mod tests {
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
+    use std::ops::Range;
+
     use super::*;
+    use crate::{
+        codec::{Jpeg, PixelBuffer},
+        error::Result,
+        random::SampleRng,
+    };
 
     const CPU: u32 = 1;
     const HARDWARE: u32 = 2;
@@ -122,11 +143,13 @@ mod tests {
 
     fn routes(split: Split) -> Routes {
         let (hardware, hybrid) = (Some(1), Some(2));
-        Routes { cpu: 0, hardware, hybrid, split, share: share(7, 16), max_image_bytes: 64 << 20 }
+        let codecs: Arc<[Arc<dyn ImageCodec>]> = vec![Arc::new(Jpeg::new()) as Arc<dyn ImageCodec>].into();
+        Routes { cpu: 0, hardware, hybrid, codecs, split, share: share(7, 16), max_image_bytes: 64 << 20 }
     }
 
-    fn sample(file: &[u8]) -> Sample {
-        Sample { values: [Value::Label(1), Value::Encoded(file.to_vec().into())].into_iter().collect() }
+    fn item(record: u64, file: &[u8]) -> Item {
+        let values = [Value::Label(1), Value::Encoded(file.to_vec().into())];
+        Item::new(record, SampleRng::new(0, 0, record), Ok(Sample { values: values.into_iter().collect() }))
     }
 
     struct Made {
@@ -157,7 +180,7 @@ mod tests {
     }
 
     fn route(routes: &Routes, record: u64, file: &[u8]) -> u32 {
-        routes.route(record, &sample(file), ClassSet::ALL).0
+        routes.route(&mut item(record, file), ClassSet::ALL).0
     }
 
     #[test]
@@ -225,7 +248,49 @@ mod tests {
         let small = Routes { max_image_bytes: 1000, ..routes(Split::Adaptive) };
         assert_eq!(route(&small, 1, &file), CPU, "too large for max_image_bytes");
         let two = Sample { values: std::iter::repeat_n(Value::Encoded(file.clone().into()), 2).collect() };
-        assert_eq!(routes(Split::Adaptive).route(1, &two, ClassSet::ALL).0, CPU, "two images");
+        let mut two = Item { sample: Ok(two), ..item(1, &file) };
+        assert_eq!(routes(Split::Adaptive).route(&mut two, ClassSet::ALL).0, CPU, "two images");
+        assert!(two.header.is_none(), "of which image?");
+    }
+
+    #[test]
+    fn images_that_are_turned_or_read_by_a_codec_of_ones_own_stay_on_the_cpu() {
+        /// Reads JPEGs, and keeps its own counsel.
+        #[derive(Debug)]
+        struct Own;
+        impl ImageCodec for Own {
+            fn name(&self) -> &'static str {
+                "own"
+            }
+            fn recognises(&self, head: &[u8]) -> bool {
+                Jpeg::new().recognises(head)
+            }
+            fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+                Jpeg::new().info(bytes).map(Into::into)
+            }
+            fn decode(&self, _: &[u8], _: &ImageHeader, _: Range<u32>, _: &mut PixelBuffer) -> Result<()> {
+                Ok(())
+            }
+        }
+        let mut turned = encode(&PLAIN);
+        // An EXIF segment: the camera stood on its head.
+        let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0";
+        turned.splice(2..2, exif.iter().copied());
+        let with = |codec: Arc<dyn ImageCodec>| Routes { codecs: vec![codec].into(), ..routes(Split::Adaptive) };
+        assert_eq!(route(&with(Arc::new(Jpeg::new())), 1, &turned), CPU | HARDWARE);
+        assert_eq!(route(&with(Arc::new(Jpeg::new().orientation(true))), 1, &turned), CPU);
+        assert_eq!(route(&with(Arc::new(Own)), 1, &turned), CPU);
+    }
+
+    #[test]
+    fn the_header_that_was_read_travels_with_the_item() {
+        for file in [encode(&PLAIN), encode(&Made { progressive: true, ..PLAIN })] {
+            let mut item = item(3, &file);
+            routes(Split::Adaptive).route(&mut item, ClassSet::ALL);
+            let header = item.header.expect("it is a JPEG");
+            assert_eq!((header.width, header.height), (40, 30));
+            assert!(header.own::<JpegHeader>().is_ok());
+        }
     }
 
     #[test]
@@ -236,7 +301,7 @@ mod tests {
         let hybrid = Routes { hardware: None, hybrid: Some(1), ..routes(Split::Adaptive) };
         assert_eq!((route(&hybrid, 1, &file), route(&hybrid, 1, &odd)), (CPU | 2, CPU | 2));
         for split in [Split::Adaptive, Split::Fixed] {
-            let route = |file| routes(split).route(1, &sample(file), ClassSet::ALL.without(1).without(2)).0;
+            let route = |file| routes(split).route(&mut item(1, file), ClassSet::ALL.without(1).without(2)).0;
             assert_eq!((route(&file), route(&odd)), (CPU, CPU));
         }
     }

@@ -1,0 +1,21 @@
+//! The errors of codecs: what happened, and what to do about it.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, ErrorKind};
+
+/// An error for damaged data.
+pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("fetch the object again or set on_bad_sample(Skip)")
+}
+
+/// An error for valid data that no codec here reads.
+pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, what).hint("convert the file or set on_bad_sample(Skip)")
+}
+
+/// The words of a library about a file.
+#[cfg(any(feature = "bmp", feature = "jpeg", feature = "png", feature = "tiff", feature = "webp"))]
+pub(super) fn cause(words: impl AsRef<str>) -> std::io::Error {
+    std::io::Error::other(words.as_ref().trim().to_owned())
+}

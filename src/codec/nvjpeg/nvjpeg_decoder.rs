@@ -1,0 +1,162 @@
+//! The decoder: its classes, and who works for each.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use super::{
+    hardware, hybrid,
+    order::{Retire, Target, with_outcome},
+    plan::{FLIGHTS, HYBRID_JOBS, NvJpegPlan},
+    route::{self, Routes},
+};
+use crate::{
+    codec::{Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    error::{Error, ErrorKind, Result},
+    transform::Lowered,
+    types::Device,
+};
+
+/// Decodes JPEGs with nvJPEG and on CPU threads, everything else on CPU threads, and resamples on a GPU.
+///
+/// Classes: `cpu`, the threads of [`CudaRaw`], which read; `nvjpeg-hardware`, one thread that gives batches to the JPEG
+/// engines; `nvjpeg-hybrid`, a thread for each stream. Classes that the GPU or the library lacks are left out. Only
+/// samples with one image, an encoded JPEG, for rows of three channels without custom steps leave the CPU threads.
+///
+/// # Memory
+/// `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread 80 MB and
+/// 60 MB, nvJPEG's own buffers estimated; less device memory with [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes).
+///
+/// # What is not deterministic
+/// With [`Split::Adaptive`] whoever is idle decodes the next image, and decoders differ in the last bits of some pixels
+/// (up to a few levels where nvJPEG is older than 12.1.1 and repeats chroma). Shapes, order, crops and flips never
+/// differ. With [`Split::Fixed`] header and record alone choose, so runs with the same GPU, library and number of
+/// threads repeat to the byte. Exceptions, for both: an image that fails on the engines takes its batch with it, which
+/// is then decoded image by image elsewhere; engines that fail three batches in a row are left alone from then on, with
+/// a warning; and files that are damaged where no header shows it may be an error on the CPU and pixels on the GPU.
+#[derive(Debug)]
+pub struct NvJpeg {
+    raw: CudaRaw,
+    classes: Vec<Class>,
+    plan: NvJpegPlan,
+    routes: Routes,
+    /// Classes that gave up, or have nothing to do with this transform.
+    retired: Arc<AtomicU32>,
+}
+
+impl NvJpeg {
+    /// A decoder beside the threads of `raw`, on its GPU. `plan` was made for the same GPU.
+    #[must_use]
+    pub fn new(raw: CudaRaw, plan: NvJpegPlan) -> Self {
+        let mut classes = raw.classes().to_vec();
+        let device = Device::Cuda(raw.kernels().context().index());
+        let threads = classes.iter().map(|class| class.workers.get()).sum();
+        let mut add = |name, workers, batch: usize| {
+            let batch = NonZeroUsize::new(batch).unwrap_or(NonZeroUsize::MIN);
+            classes.push(Class { batch, reads: false, ..Class::new(name, device, workers) });
+            classes.len() - 1
+        };
+        // In hand: a batch that is filled, and two that are decoded.
+        let hardware =
+            plan.hardware.map(|(_, size)| add("nvjpeg-hardware", NonZeroUsize::MIN, size.images * (FLIGHTS + 1)));
+        let hybrid = plan.hybrid.map(|(streams, _)| add("nvjpeg-hybrid", streams, HYBRID_JOBS));
+        let share = plan.hardware.map_or(0, |(engines, _)| route::share(engines.engines, threads));
+        let (split, max_image_bytes) = (plan.split, raw.max_image_bytes());
+        let codecs = Arc::clone(raw.codecs());
+        let routes = Routes { cpu: 0, hardware, hybrid, codecs, split, share, max_image_bytes };
+        Self { raw, classes, plan, routes, retired: Arc::default() }
+    }
+
+    /// Where images go that this class does not decode: to exactly one class when the split is fixed.
+    fn elsewhere(&self, class: usize) -> ClassSet {
+        let cpu = ClassSet::only(self.routes.cpu);
+        let from_hardware = Some(class) == self.routes.hardware;
+        match (self.routes.hybrid.filter(|_| from_hardware), self.plan.split) {
+            (None, _) => cpu,
+            (Some(hybrid), Split::Fixed) => ClassSet::only(hybrid),
+            (Some(hybrid), Split::Adaptive) => ClassSet(cpu.0 | ClassSet::only(hybrid).0),
+        }
+    }
+}
+
+impl Decoder for NvJpeg {
+    fn name(&self) -> &'static str {
+        "nvjpeg"
+    }
+
+    fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    fn route(&self, item: &mut Item) -> ClassSet {
+        self.routes.route(item, ClassSet(!self.retired.load(Ordering::Relaxed)))
+    }
+
+    fn scratch_bytes(&self, class: usize) -> u64 {
+        match (self.plan.hardware, self.plan.hybrid) {
+            (Some((_, size)), _) if Some(class) == self.routes.hardware => size.host_bytes(),
+            (_, Some((_, size))) if Some(class) == self.routes.hybrid => size.host_bytes(),
+            _ => self.raw.scratch_bytes(class),
+        }
+    }
+
+    fn device_bytes(&self, class: usize) -> u64 {
+        match (self.plan.hardware, self.plan.hybrid) {
+            (Some((_, size)), _) if Some(class) == self.routes.hardware => size.device_bytes(),
+            (_, Some((_, size))) if Some(class) == self.routes.hybrid => size.device_bytes(),
+            _ => self.raw.device_bytes(class),
+        }
+    }
+
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        let name = self.classes.get(class).map_or("unknown", |class| class.name);
+        if class == self.routes.cpu {
+            return self.raw.worker(class, n, programs);
+        }
+        let retire = Retire { class, retired: Arc::clone(&self.retired) };
+        let elsewhere = self.elsewhere(class);
+        let kernels = self.raw.kernels();
+        let made: Result<Result<Box<dyn Worker>, String>> = match (Target::find(programs), &self.plan) {
+            (None, _) => Ok(Err("the transform is not one for nvJPEG".into())),
+            (Some(target), NvJpegPlan { hardware: Some((_, size)), .. }) if Some(class) == self.routes.hardware => {
+                hardware::open(kernels, *size, programs, target, elsewhere, retire.clone())
+            }
+            (Some(target), NvJpegPlan { hybrid: Some((_, size)), .. }) if Some(class) == self.routes.hybrid => {
+                hybrid::open(kernels, *size, programs, target, elsewhere)
+            }
+            _ => return Err(Error::new(ErrorKind::Internal, format!("decoder nvjpeg has no class {class}"))),
+        };
+        match made {
+            Ok(Ok(worker)) => return Ok(worker),
+            Ok(Err(reason)) => tracing::info!(class = name, reason, "a class of the decoder has nothing to do"),
+            // Less memory than was planned with, or a library that refuses: the CPU class can do all the work. A GPU
+            // that is lost fails there too.
+            Err(error) => {
+                tracing::warn!(class = name, error = %format!("{error:#}"), "going on without a class of the decoder");
+            }
+        }
+        retire.now();
+        Ok(Box::new(Idle { elsewhere, finished: Vec::new() }))
+    }
+}
+
+/// Gives everything away.
+#[derive(Debug)]
+struct Idle {
+    elsewhere: ClassSet,
+    finished: Vec<Finished>,
+}
+
+impl Worker for Idle {
+    fn submit(&mut self, job: Job) {
+        self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.elsewhere)));
+    }
+
+    fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
+        std::mem::take(&mut self.finished)
+    }
+}

@@ -1,0 +1,127 @@
+//! What of nvJPEG is used, and how much memory it gets.
+
+use std::{num::NonZeroUsize, thread};
+
+use crate::{
+    codec::Split,
+    sys::{
+        cuda::Context,
+        nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
+    },
+};
+
+/// Images in a batch, about: enough to keep every core of the engines busy while the next batch is set up.
+const BATCH: usize = 32;
+/// Pixels of a batch: 32 photographs of 500x375 take 18 MB, larger ones fit too (up to 4 million pixels each).
+const ARENA_BYTES: usize = 48 << 20;
+/// Files of a batch: 32 photographs of 110 KB take 3.5 MB.
+const PINNED_BYTES: usize = 8 << 20;
+/// Below this a batch holds too few images to be worth its memory.
+const LEAST_ARENA_BYTES: usize = 2 << 20;
+/// Images of up to 4 million pixels; the rest is the CPU's.
+const HYBRID_SIZE: HybridSize = HybridSize { image_bytes: 12 << 20, file_bytes: 4 << 20 };
+/// Below this ordinary photographs would not fit.
+const LEAST_IMAGE_BYTES: usize = 1 << 20;
+/// A hybrid thread decodes one image while the GPU works on another.
+pub(super) const HYBRID_JOBS: usize = 2;
+
+/// Flights under way at a time: one is decoded, one waits for its turn.
+pub(super) const FLIGHTS: usize = 2;
+
+/// Settings of [`NvJpeg`](super::NvJpeg).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NvJpegOptions {
+    /// Threads for images that engines do not take, each with a CUDA stream; 0 for none. `None`: one for each four
+    /// cores, at most four.
+    pub streams: Option<usize>,
+    /// Who takes which image.
+    pub split: Split,
+    /// Device memory that both classes may use together; `None`: about 250 MB for the engines and 60 MB for each stream.
+    pub device_bytes: Option<u64>,
+}
+
+impl NvJpegOptions {
+    /// Sets [`streams`](Self::streams).
+    #[must_use]
+    pub const fn with_streams(mut self, streams: usize) -> Self {
+        self.streams = Some(streams);
+        self
+    }
+
+    /// Sets [`split`](Self::split).
+    #[must_use]
+    pub const fn with_split(mut self, split: Split) -> Self {
+        self.split = split;
+        self
+    }
+
+    /// Sets [`device_bytes`](Self::device_bytes).
+    #[must_use]
+    pub const fn with_device_bytes(mut self, bytes: u64) -> Self {
+        self.device_bytes = Some(bytes);
+        self
+    }
+}
+
+/// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to copy; making it asks the library, which may
+/// take a second.
+#[derive(Clone, Copy, Debug)]
+pub struct NvJpegPlan {
+    pub(super) hardware: Option<(Engines, HardwareSize)>,
+    pub(super) hybrid: Option<(NonZeroUsize, HybridSize)>,
+    pub(super) split: Split,
+}
+
+impl NvJpegPlan {
+    /// Looks for nvJPEG and its engines on the GPU of `context`. What is missing is left out, with a line in the log at
+    /// level `info`: the CPU class does its work.
+    #[must_use]
+    pub fn find(context: &Context, options: NvJpegOptions) -> Self {
+        let NvJpegOptions { streams, split, device_bytes } = options;
+        let nothing = Self { hardware: None, hybrid: None, split };
+        let index = context.index();
+        if let Err(error) = sys::usable(context) {
+            let reason = format!("{error:#}");
+            tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
+            return nothing;
+        }
+        let engines = match sys::engines(context) {
+            Ok(engines) => engines,
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let streams = streams.unwrap_or_else(|| {
+            let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            (cores / 4).clamp(1, 4)
+        });
+        let mut left = device_bytes.unwrap_or(u64::MAX);
+        let hardware = engines.and_then(|engines| {
+            let cores = engines.cores();
+            // All cores do the same number of images.
+            let images = BATCH.div_ceil(cores).saturating_mul(cores).min(4 * BATCH);
+            let size = HardwareSize { images, arena_bytes: ARENA_BYTES, pinned_bytes: PINNED_BYTES };
+            // Half of what there is, unless nobody else wants it.
+            let most = if streams > 0 { left / 2 } else { left };
+            let size = size.within(most, LEAST_ARENA_BYTES);
+            size.map(|size| (engines, size)).ok_or_else(|| format!("{most} bytes of device memory are too few"))
+        });
+        let hardware = match hardware {
+            Ok(hardware) => {
+                left -= hardware.1.device_bytes();
+                Some(hardware)
+            }
+            Err(reason) => {
+                tracing::info!(cuda = index, reason, "the JPEG engines are not used");
+                None
+            }
+        };
+        let hybrid = NonZeroUsize::new(streams).and_then(|streams| {
+            let size = HYBRID_SIZE.within(left / streams.get() as u64, LEAST_IMAGE_BYTES);
+            if size.is_none() {
+                tracing::info!(cuda = index, left, "too little device memory for nvJPEG's hybrid decoder");
+            }
+            size.map(|size| (streams, size))
+        });
+        Self { hardware, hybrid, split }
+    }
+}

@@ -1,0 +1,483 @@
+//! From what a dataset gives for an image field to what the resampler takes: pixels, or planes.
+//!
+//! ```text
+//! Value::Encoded ─ first bytes ─▶ ImageCodec ─┬─ in_place ───────────────────────────────────────▶ the file's own bytes
+//!                                             └─ header (unless somebody read it) ─▶ window, decode ─▶ PixelBuffer
+//! Value::Channels ─ the same, file after file ─▶ planes of one image
+//! Value::Pixels ───────────────────────────────────────────────────────────────────▶ as they are
+//! ```
+
+use std::{
+    any::Any,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
+use crate::{
+    dataset::Value,
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+    sys::kernels::{Pixels, Planes, ResampleParams, Resampler, RowSpec},
+    transform::Lowered,
+    types::{DType, ImageInfo},
+};
+
+/// A mask has the size of the images before it: else the same draws would fall on other places.
+pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {
+    let here = [info.width, info.height];
+    match size.replace(here) {
+        Some([w, h]) if lowered.is_mask() && here != [w, h] => {
+            let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
+            Err(corrupt(what).hint("make them the same size, or set on_bad_sample(Skip)"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds the codec for a file and fills the buffer.
+#[derive(Debug)]
+pub(super) struct Reader {
+    codecs: Arc<[Arc<dyn ImageCodec>]>,
+    max_image_bytes: u64,
+    buffer: PixelBuffer,
+    /// Planes of an image whose channels are files.
+    stack: Vec<u8>,
+}
+
+impl Reader {
+    pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        // More is no length of a buffer; below it every product of an image's sizes is one.
+        let max_image_bytes = max_image_bytes.min(isize::MAX as u64);
+        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
+    }
+
+    #[cfg(feature = "prepare")]
+    pub(super) fn codecs(&self) -> &[Arc<dyn ImageCodec>] {
+        &self.codecs
+    }
+
+    /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
+    /// time of decoding to `decode`. `header` is the file's, if somebody has read it.
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub(super) fn pixels<'a>(
+        &'a mut self,
+        value: &'a Value,
+        header: Option<&ImageHeader>,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+    ) -> Result<(Pixels<'a>, ResampleParams)> {
+        match self.read(value, header, lowered, rng, decode, false)? {
+            (_, Image::Pixels(pixels), params) => Ok((pixels, params)),
+            (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
+        }
+    }
+
+    /// The same, as whatever its codec likes best to give, and what the whole image is.
+    pub(super) fn image<'a>(
+        &'a mut self,
+        value: &'a Value,
+        header: Option<&ImageHeader>,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
+        self.read(value, header, lowered, rng, decode, true)
+    }
+
+    fn read<'a>(
+        &'a mut self,
+        value: &'a Value,
+        header: Option<&ImageHeader>,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+        planes: bool,
+    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
+        match value {
+            Value::Encoded(file) => {
+                let start = Instant::now();
+                let read = self.decode(file, header, lowered.row(), planes, |info| lowered.params(info, rng));
+                *decode += start.elapsed();
+                let (info, params, in_place) = read?;
+                let image = match in_place {
+                    Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
+                    None => self.held(info),
+                };
+                Ok((info, image, params))
+            }
+            Value::Channels(files) => {
+                let start = Instant::now();
+                let read = self.read_channels(files, lowered.row(), |info| lowered.params(info, rng));
+                *decode += start.elapsed();
+                let (info, rows, params) = read?;
+                Ok((info, Image::Pixels(Pixels { info, rows, data: &self.stack }), params))
+            }
+            Value::Pixels { info, data } => {
+                if info.len_bytes() != data.len() as u64 {
+                    return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
+                }
+                let params = lowered.params(info, rng)?;
+                Ok((*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params))
+            }
+            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        }
+    }
+
+    /// What the buffer holds.
+    fn held(&self, info: ImageInfo) -> Image<'_> {
+        let PixelBuffer { rows, data, .. } = &self.buffer;
+        let pixels = || Pixels { info, rows: rows.clone(), data: &data[..held_bytes(&info, rows)] };
+        self.buffer.planes(&info).map_or_else(|| Image::Pixels(pixels()), Image::Planes)
+    }
+
+    /// Decodes what the parameters read, unless the file's own bytes will do: then tells where they lie.
+    fn decode(
+        &mut self,
+        file: &[u8],
+        header: Option<&ImageHeader>,
+        row: &RowSpec,
+        planes: bool,
+        params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
+    ) -> Result<(ImageInfo, ResampleParams, Option<Range<usize>>)> {
+        if file.is_empty() {
+            return Err(corrupt("file is empty"));
+        }
+        let codec = codec_of(&self.codecs, file)?;
+        if let Some((info, at)) = guard(codec, || codec.in_place(file))? {
+            if file.get(at.clone()).is_none_or(|pixels| pixels.len() as u64 != info.len_bytes()) {
+                let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
+                return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+            }
+            return Ok((info, params(&info)?, Some(at)));
+        }
+        let read;
+        let header = match header {
+            Some(header) => header,
+            None => {
+                read = guard(codec, || codec.header(file))?;
+                &read
+            }
+        };
+        let info = header.info;
+        let peak = header.peak_bytes.max(info.len_bytes());
+        if peak > self.max_image_bytes {
+            let (name, shape, most) = (codec.name(), shape_of(&info), self.max_image_bytes);
+            let what = format!("{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}");
+            return Err(Error::new(ErrorKind::OutOfMemory, what)
+                .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
+        }
+        let params = params(&info)?;
+        let needed = params.y.reads(row.height);
+        // Masks take single pixels, not what colours and their neighbours have in common.
+        if planes && params.nearest == 0 {
+            let window = Window::of_params(&params, row);
+            guard(codec, || codec.window(file, header, &window, &mut self.buffer))?;
+        } else {
+            guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?;
+        }
+        if self.buffer.planes(&info).is_some() {
+            // The kernel looks whether they are enough.
+            return Ok((info, params, None));
+        }
+        let PixelBuffer { rows: held, data, .. } = &self.buffer;
+        if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
+            let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
+            return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+        }
+        Ok((info, params, None))
+    }
+}
+
+impl Reader {
+    /// Decodes the rows that the parameters read, of one file after another, into planes of one image.
+    fn read_channels(
+        &mut self,
+        files: &[Bytes],
+        row: &RowSpec,
+        params: impl Fn(&ImageInfo) -> Result<ResampleParams>,
+    ) -> Result<(ImageInfo, Range<u32>, ResampleParams)> {
+        let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
+        let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        let mut first: Option<(ImageInfo, Range<u32>, ResampleParams)> = None;
+        for (n, file) in files.iter().enumerate() {
+            let most = self.max_image_bytes;
+            let (one, params, in_place) = self.decode(file, None, row, false, |one| {
+                if one.channels != 1 {
+                    let what = format!("{} channels in the file of channel {n}", one.channels);
+                    return Err(unsupported(what).hint("a file for each channel holds one"));
+                }
+                let all = ImageInfo { channels, planar: true, ..*one };
+                if all.len_bytes() > most {
+                    let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
+                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
+                }
+                params(&all)
+            })?;
+            let all = ImageInfo { channels, planar: true, ..one };
+            let needed = params.y.reads(row.height);
+            match &first {
+                Some((first, ..)) if *first != all => {
+                    let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
+                    return Err(corrupt(format!("channel {n} is of {this}, channel 0 of {that}")));
+                }
+                Some(_) => {}
+                None => first = Some((all, needed.clone(), params)),
+            }
+            let (held, data) = match &in_place {
+                Some(at) => (0..one.height, &file[at.clone()]),
+                None => (self.buffer.rows.clone(), &self.buffer.data[..]),
+            };
+            let line = held_bytes(&one, &(0..1));
+            let from = (needed.start - held.start) as usize * line;
+            stack.extend_from_slice(&data[from..from + needed.len() * line]);
+        }
+        self.stack = stack;
+        first.ok_or_else(|| Error::new(ErrorKind::Internal, "an image of no files"))
+    }
+}
+
+/// A decoded image, or the part of it that is needed.
+#[derive(Debug)]
+pub(super) enum Image<'a> {
+    Pixels(Pixels<'a>),
+    Planes(Planes<'a>),
+}
+
+impl Image<'_> {
+    pub(super) fn resample(
+        &self,
+        resampler: &mut Resampler,
+        params: &ResampleParams,
+        lowered: &Lowered,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self {
+            Self::Pixels(src) => resampler.run(src, params, lowered.table(src.info.dtype), lowered.row(), out),
+            Self::Planes(src) => resampler.run_planes(src, params, lowered.table(DType::U8), lowered.row(), out),
+        }
+    }
+}
+
+/// The codec that reads the file.
+pub(super) fn codec_of<'a>(codecs: &'a [Arc<dyn ImageCodec>], file: &[u8]) -> Result<&'a dyn ImageCodec> {
+    let head = &file[..file.len().min(64)];
+    let codec = codecs.iter().find(|codec| codec.recognises(head));
+    codec.map(|codec| &**codec).ok_or_else(|| unrecognised(head, codecs))
+}
+
+/// Reads the header of a file, by the codec that will decode it.
+pub(super) fn header_of(codecs: &[Arc<dyn ImageCodec>], file: &[u8]) -> Result<ImageHeader> {
+    let codec = codec_of(codecs, file)?;
+    guard(codec, || codec.header(file))
+}
+
+/// Calls a codec. One that panics on bad data costs a sample, not the run.
+fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    // What a panic leaves in the buffer is pixels without meaning, as any error does.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let what = format!("the {} codec panicked: {}", codec.name(), words(&*panic));
+        Err(Error::corrupt(what).hint("report it with the file, or set on_bad_sample(Skip)"))
+    })
+}
+
+/// Bytes of these rows of an image.
+fn held_bytes(info: &ImageInfo, rows: &Range<u32>) -> usize {
+    let height = rows.end.saturating_sub(rows.start);
+    (ImageInfo { height, ..*info }).len_bytes() as usize
+}
+
+fn shape_of(info: &ImageInfo) -> String {
+    format!("{}x{} pixels ({} channels of {})", info.width, info.height, info.channels, info.dtype)
+}
+
+fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
+    let head: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let names: Vec<&str> = codecs.iter().map(|codec| codec.name()).collect();
+    let what = format!("no image that a codec reads: it begins with {}", head.join(" "));
+    let hint = format!("codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)", names.join(", "));
+    unsupported(what).hint(hint)
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{
+        codec::codecs,
+        report::Stage,
+        sys::kernels::Axis,
+        types::{DType, Layout},
+    };
+
+    fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
+        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
+    }
+
+    /// Copies `rows` of the image, all columns.
+    fn copy(info: &ImageInfo, rows: Range<u32>) -> ResampleParams {
+        let axis = |from: u32, to: u32, high| Axis {
+            start: from as f32,
+            step: 1.0,
+            low: 0,
+            high,
+            from: 0,
+            to: to - from,
+            flip: 0,
+        };
+        ResampleParams {
+            y: axis(rows.start, rows.end, info.height),
+            x: axis(0, info.width, info.width),
+            cutout: [0; 4],
+            nearest: 0,
+        }
+    }
+
+    /// A row as large as any image here.
+    const WHOLE: RowSpec =
+        RowSpec { height: u32::MAX, width: u32::MAX, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
+
+    fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
+        reader.decode(file, None, &WHOLE, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
+    }
+
+    fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
+        let error = read(reader, file).expect_err("a bad file").at_stage(Stage::Decode).at_record(7);
+        assert_eq!(error.is_sample(), error.kind() != ErrorKind::Internal);
+        (error.kind(), error.to_string())
+    }
+
+    /// Two bytes, height and width, then gray pixels; told what it was asked for.
+    #[derive(Debug, Default)]
+    struct Tiny {
+        asked: Mutex<Vec<Range<u32>>>,
+        gives: Option<Range<u32>>,
+    }
+
+    impl ImageCodec for Tiny {
+        fn name(&self) -> &'static str {
+            "tiny"
+        }
+        fn recognises(&self, head: &[u8]) -> bool {
+            head[0] < 16
+        }
+        fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+            Ok(ImageInfo::interleaved_u8(bytes[0].into(), bytes[1].into(), 1).into())
+        }
+        fn decode(&self, bytes: &[u8], info: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+            self.asked.lock().unwrap().push(rows.clone());
+            let rows = self.gives.clone().unwrap_or(rows);
+            let held = held_bytes(info, &rows);
+            let start = 2 + (rows.start * info.width) as usize;
+            out.hold(rows, held).copy_from_slice(&bytes[start..start + held]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_codec_is_told_by_the_first_bytes_and_decodes_the_needed_rows() {
+        let tiny = Arc::new(Tiny::default());
+        let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
+        let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
+        let (info, params, _) =
+            reader.decode(&file, None, &RowSpec { height: 2, ..WHOLE }, false, |info| Ok(copy(info, 1..3))).unwrap();
+        // The filter's window may reach one row further than its weights.
+        assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
+
+        let mut row = vec![0; 6];
+        let table =
+            crate::sys::kernels::ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
+        let spec =
+            crate::sys::kernels::RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
+        let pixels = Pixels { info, rows: reader.buffer.rows.clone(), data: &reader.buffer.data };
+        Resampler::new().run(&pixels, &params, &table, &spec, &mut row).unwrap();
+        assert_eq!(row, [3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_codec_that_panics_or_lies_is_an_error() {
+        let mut panics = reader(vec![Arc::new(Tiny::default())], 100);
+        let (kind, text) = message(&mut panics, &[4, 3, 1]);
+        assert_eq!(kind, ErrorKind::Corrupt);
+        assert!(text.starts_with("decode: the tiny codec panicked: range end index 14 out of range"), "{text}");
+        assert!(text.ends_with("(record 7); report it with the file, or set on_bad_sample(Skip)"), "{text}");
+
+        let mut lies = reader(vec![Arc::new(Tiny { gives: Some(0..1), ..Tiny::default() })], 100);
+        let (kind, text) = message(&mut lies, &[2, 1, 0, 0]);
+        assert_eq!(kind, ErrorKind::Internal);
+        assert!(text.contains("the tiny codec gave rows 0..1, asked for 0..2"), "{text}");
+    }
+
+    #[test]
+    fn what_no_codec_reads_is_told_by_its_first_bytes() {
+        let mut reader = reader(vec![Arc::new(Tiny::default())], 100);
+        let (kind, text) = message(&mut reader, b"");
+        assert_eq!(
+            (kind, &*text),
+            (ErrorKind::Corrupt, "decode: file is empty (record 7); fetch the object again or set on_bad_sample(Skip)")
+        );
+        let (kind, text) = message(&mut reader, b"GIF89a, say");
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert_eq!(
+            text,
+            "decode: no image that a codec reads: it begins with 47 49 46 38 39 61 2c 20 (record 7); \
+             codecs are tiny; add one with LoaderBuilder::codec or set on_bad_sample(Skip)"
+        );
+    }
+
+    #[cfg(all(feature = "jpeg", feature = "png", feature = "bmp"))]
+    #[test]
+    fn a_giant_is_refused_before_memory_is_taken() {
+        let mut jpeg = Vec::new();
+        jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[9; 3], 1, 1, jpeg_encoder::ColorType::Rgb).unwrap();
+        let mut all = reader(codecs(), 256 << 20);
+        assert_eq!(read(&mut all, &jpeg).unwrap(), ImageInfo::interleaved_u8(1, 1, 3));
+
+        let mut all = reader(codecs(), 256 << 20);
+        let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+        jpeg[frame + 5..frame + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
+        let (kind, text) = message(&mut all, &jpeg);
+        assert_eq!(kind, ErrorKind::OutOfMemory);
+        // Planes beside the pixels, and the scan without stuffing.
+        let bytes = 2 * 1_200_000_000 + 3 * jpeg.len();
+        assert_eq!(
+            text,
+            format!(
+                "decode: jpeg of 20000x20000 pixels (3 channels of u8) takes {bytes} bytes to decode, \
+                 max_image_bytes is 268435456 (record 7); \
+                 raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"
+            )
+        );
+        assert_eq!(all.buffer.data.capacity() + all.buffer.scratch.capacity(), 0);
+
+        let mut bmp = std::io::Cursor::new(Vec::new());
+        image::RgbImage::new(1, 1).write_to(&mut bmp, image::ImageFormat::Bmp).unwrap();
+        let mut bmp = bmp.into_inner();
+        bmp[18..26].copy_from_slice(&[0x20, 0x4e, 0, 0, 0x20, 0x4e, 0, 0]);
+        assert_eq!(message(&mut all, &bmp).0, ErrorKind::OutOfMemory);
+        assert_eq!(all.buffer.data.capacity(), 0);
+    }
+
+    #[cfg(all(feature = "jpeg", feature = "png"))]
+    #[test]
+    fn a_png_called_jpeg_is_a_png() {
+        // Names never come this far: only bytes do.
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::RgbImage::new(5, 3).write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let mut all = reader(codecs(), 1 << 20);
+        assert_eq!(read(&mut all, png.get_ref()).unwrap(), ImageInfo::interleaved_u8(3, 5, 3));
+    }
+}

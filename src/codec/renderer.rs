@@ -1,0 +1,57 @@
+//! Pixels of one image at a time, for a room above.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    ImageCodec, ImageHeader, corrupt,
+    reader::{Reader, codec_of, header_of},
+};
+use crate::{
+    dataset::Value,
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+    sys::kernels::Resampler,
+    transform::Lowered,
+};
+
+/// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    reader: Reader,
+    resampler: Resampler,
+}
+
+impl Renderer {
+    pub(crate) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        Self { reader: Reader::new(codecs, max_image_bytes), resampler: Resampler::new() }
+    }
+
+    /// What is known of an image before it is decoded.
+    pub(crate) fn header(&self, value: &Value) -> Result<ImageHeader> {
+        match value {
+            Value::Pixels { info, .. } => Ok((*info).into()),
+            Value::Encoded(file) if file.is_empty() => Err(corrupt("file is empty")),
+            Value::Encoded(file) => header_of(self.reader.codecs(), file),
+            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        }
+    }
+
+    /// Name of the codec that reads the file.
+    pub(crate) fn kind(&self, file: &[u8]) -> Result<&'static str> {
+        codec_of(self.reader.codecs(), file).map(ImageCodec::name)
+    }
+
+    /// Decodes and resamples an image into `out`, one row of `lowered`. `header` is what was said of it.
+    pub(crate) fn render(
+        &mut self,
+        value: &Value,
+        header: &ImageHeader,
+        lowered: &Lowered,
+        out: &mut [u8],
+    ) -> Result<()> {
+        // What is prepared is the same in every epoch.
+        let rng = SampleRng::new(0, 0, 0);
+        let (_, image, params) = self.reader.image(value, Some(header), lowered, rng, &mut Duration::default())?;
+        image.resample(&mut self.resampler, &params, lowered, out)
+    }
+}
