@@ -12,6 +12,8 @@
 //! The slot belongs to one future ([`with_answer`]): requests that run beside each other never read each other's answers. A
 //! request that is repeated inside keeps its last answer, which is the one that its error tells of.
 
+#![cfg_attr(not(feature = "s3"), allow(dead_code, reason = "what only buckets ask for, and only HTTP stores note"))]
+
 use std::{cell::RefCell, error::Error as StdError, fmt, pin::pin};
 
 use object_store::Error as StoreError;
