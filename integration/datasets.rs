@@ -8,7 +8,8 @@ use futures::executor::block_on;
 use infeed::{
     Error, ErrorKind, Result, SampleRng, Source,
     dataset::{
-        Cifar, Dataset, Open, OpenOptions, Records, Value, concat, dataset_contract, open, open_source, split, subset,
+        Cifar, Dataset, Open, OpenOption, OpenOptions, Records, Value, concat, dataset_contract, formats, open,
+        open_source, split, subset,
     },
 };
 use object_store::ObjectStoreExt;
@@ -361,6 +362,80 @@ fn a_synthetic_url_opens_and_takes_no_options() {
     let dataset = sound(open("synthetic://?count=30&height=5&width=4&classes=3"));
     assert_eq!((dataset.format(), dataset.len()), ("synthetic", 30));
     fails(open("synthetic://").labels("x.csv"), ErrorKind::Config, &["no other options"]);
+}
+
+/// The same with one option, whatever it says.
+fn told_one(open: Open, option: OpenOption) -> Open {
+    match option {
+        OpenOption::Labels => open.labels("labels.csv"),
+        OpenOption::Classes => open.classes(["a".to_owned()]),
+        OpenOption::Split => open.split("train"),
+        OpenOption::Channels => open.channels("{name}_{channel}.tif"),
+        OpenOption::Pattern => open.pattern("{patient}_{field}.nrrd"),
+        OpenOption::SamplesPerPatient => open.samples_per_patient(2),
+        OpenOption::Field => open.field("image", ["ct", "pet"]),
+        OpenOption::Columns => open.columns(["image"]),
+        other => panic!("how is {other:?} told?"),
+    }
+}
+
+#[test]
+fn every_format_refuses_by_name_what_it_does_not_take() {
+    for format in formats() {
+        // Names that are recognised; what is in them nobody asks before the options are looked at.
+        let files: &[&str] = match format.name() {
+            "cifar10" => &["data_batch_1.bin"],
+            "cifar100" => &["train.bin"],
+            "volumes" => &["p1/ct.nrrd"],
+            "mds" => &["index.json", "shard.00000.mds"],
+            "folder" => &["a/1.jpg"],
+            "arrays" => &["a/1.npy", "a/2.npy"],
+            "tar" => &["train-000.tar"],
+            "tfrecord" => &["x.tfrecord"],
+            "parquet" => &["x.parquet"],
+            other => panic!("how are files of {other} called?"),
+        };
+        for option in OpenOption::ALL {
+            let tracker = Tracker::holding(files.iter().map(|name| (*name, "nothing sound")));
+            let opened = opened(told_one(open_source(tracker.source()), option));
+            let what = format!("datasets of the format {} take no {}", format.name(), option.name());
+            if format.options().contains(&option) {
+                let text = opened.map_or_else(|error| error.to_string(), |_| String::new());
+                assert!(!text.contains(" take no "), "{option:?}: {text}");
+                continue;
+            }
+            let error = opened.unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Config, "{text}");
+            assert!(text.contains(&what), "{text}");
+            assert!(text.contains("tracked://store") && text.contains("leave it out"), "{text}");
+            let taken = format.options().iter().map(|option| option.name());
+            assert!(taken.into_iter().all(|name| text.contains(name)), "{text}");
+            assert_eq!(tracker.requests(), 0, "{:?}", tracker.log_of_requests());
+        }
+    }
+}
+
+#[test]
+fn options_are_refused_by_what_is_opened_without_a_format_too() {
+    for option in OpenOption::ALL {
+        let what = format!("synthetic data take no {}, and no other options", option.name());
+        fails(told_one(open("synthetic://?count=3"), option), ErrorKind::Config, &[&what, "synthetic://?count=3"]);
+        let what = format!("arrays in one file take no {}", option.name());
+        let dir = folder(&["x.npy"]);
+        let whole = format!("datasets of the format arrays take no {}", option.name());
+        let what = if option == OpenOption::Classes { what } else { whole };
+        fails(told_one(at(&dir), option), ErrorKind::Config, &[&what, "leave it out"]);
+        // Each of several places.
+        let many = open(format!("{}/{{x}}.npy", dir.path().display()));
+        fails(told_one(many, option), ErrorKind::Config, &[&what]);
+        // One that the format of somebody's own does not name.
+        write(dir.path(), "a.lines", b"one\n");
+        let what = format!("datasets of the format lines take no {}, and no other options", option.name());
+        fails(told_one(at(&dir).add_format(Lines), option), ErrorKind::Config, &[&what]);
+    }
+    fails(open("synthetic://").format("folder"), ErrorKind::Config, &["synthetic data take no format"]);
+    fails(open("synthetic://").manifests("x"), ErrorKind::Config, &["synthetic data take no manifests"]);
 }
 
 /// One record for each line of a text file.

@@ -220,7 +220,7 @@ fn columns_are_for_shards() {
     write(dir.path(), "a.png", &picture(1));
     let error = opened(at(&dir).columns(["image"])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("this is folder"), "{error}");
+    assert!(error.to_string().contains("datasets of the format folder take no columns"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use half::f16;
 use infeed::{
-    Batch, DType, Dataset, ErrorKind, Loader, LoaderBuilder, OnBadSample, VoxelType,
+    Batch, DType, Dataset, ErrorKind, Loader, LoaderBuilder, OnBadSample,
     dataset::{dataset_contract, open_source},
     sampler::{LastBatch, Order},
     source::Source,
@@ -17,42 +17,43 @@ use proptest::prelude::*;
 
 use crate::support::{Plain, builder, cases, drain, plain, store::Tracker};
 
-const TYPES: [VoxelType; 10] = [
-    VoxelType::I8,
-    VoxelType::U8,
-    VoxelType::I16,
-    VoxelType::U16,
-    VoxelType::I32,
-    VoxelType::U32,
-    VoxelType::I64,
-    VoxelType::U64,
-    VoxelType::F32,
-    VoxelType::F64,
+const TYPES: [DType; 10] = [
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I32,
+    DType::U32,
+    DType::I64,
+    DType::U64,
+    DType::F32,
+    DType::F64,
 ];
 
-fn number(dtype: VoxelType, bytes: &[u8]) -> f64 {
+fn number(dtype: DType, bytes: &[u8]) -> f64 {
     macro_rules! read {
         ($rust:ty) => {
             <$rust>::from_ne_bytes(bytes.try_into().unwrap()) as f64
         };
     }
     match dtype {
-        VoxelType::I8 => read!(i8),
-        VoxelType::U8 => read!(u8),
-        VoxelType::I16 => read!(i16),
-        VoxelType::U16 => read!(u16),
-        VoxelType::I32 => read!(i32),
-        VoxelType::U32 => read!(u32),
-        VoxelType::I64 => read!(i64),
-        VoxelType::U64 => read!(u64),
-        VoxelType::F32 => f64::from(f32::from_ne_bytes(bytes.try_into().unwrap())),
-        VoxelType::F64 => f64::from_ne_bytes(bytes.try_into().unwrap()),
+        DType::I8 => read!(i8),
+        DType::U8 => read!(u8),
+        DType::I16 => read!(i16),
+        DType::U16 => read!(u16),
+        DType::I32 => read!(i32),
+        DType::U32 => read!(u32),
+        DType::I64 => read!(i64),
+        DType::U64 => read!(u64),
+        DType::F32 => f64::from(f32::from_ne_bytes(bytes.try_into().unwrap())),
+        DType::F64 => f64::from_ne_bytes(bytes.try_into().unwrap()),
+        other => panic!("no file holds voxels of {other}"),
     }
 }
 
 /// Voxels of numbers up to a few thousand, of a box of `shape`, cut into pieces that begin off their alignment.
 fn voxels(
-    dtype: VoxelType,
+    dtype: DType,
     shape: [usize; 3],
     cut: usize,
     skip: usize,
@@ -64,15 +65,16 @@ fn voxels(
         let v = bits();
         let small = (v % 4096) as i64 - 1024;
         match dtype {
-            VoxelType::F32 => all.extend((small as f32 / 8.0).to_ne_bytes()),
-            VoxelType::F64 => all.extend((small as f64 / 16.0).to_ne_bytes()),
-            VoxelType::I8 | VoxelType::U8 => all.push(v as u8),
-            VoxelType::I16 => all.extend((small as i16).to_ne_bytes()),
-            VoxelType::U16 => all.extend((v as u16).to_ne_bytes()),
-            VoxelType::I32 => all.extend((small as i32).to_ne_bytes()),
-            VoxelType::U32 => all.extend((v as u32 >> 8).to_ne_bytes()),
-            VoxelType::I64 => all.extend(small.to_ne_bytes()),
-            VoxelType::U64 => all.extend((v >> 40).to_ne_bytes()),
+            DType::F32 => all.extend((small as f32 / 8.0).to_ne_bytes()),
+            DType::F64 => all.extend((small as f64 / 16.0).to_ne_bytes()),
+            DType::I8 | DType::U8 => all.push(v as u8),
+            DType::I16 => all.extend((small as i16).to_ne_bytes()),
+            DType::U16 => all.extend((v as u16).to_ne_bytes()),
+            DType::I32 => all.extend((small as i32).to_ne_bytes()),
+            DType::U32 => all.extend((v as u32 >> 8).to_ne_bytes()),
+            DType::I64 => all.extend(small.to_ne_bytes()),
+            DType::U64 => all.extend((v >> 40).to_ne_bytes()),
+            other => panic!("no file holds voxels of {other}"),
         }
     }
     let each = all.len() / shape[..cut].iter().product::<usize>();
@@ -140,14 +142,8 @@ proptest! {
 #[test]
 fn a_kernel_refuses_what_does_not_fit() {
     let pieces = [Bytes::from(vec![0; 24])];
-    let voxels = Voxels {
-        dtype: VoxelType::U8,
-        begin: [1, 1, 1],
-        shape: [2, 3, 4],
-        pieces: &pieces,
-        pitch: [12, 4, 1],
-        skip: 0,
-    };
+    let voxels =
+        Voxels { dtype: DType::U8, begin: [1, 1, 1], shape: [2, 3, 4], pieces: &pieces, pitch: [12, 4, 1], skip: 0 };
     let whole = [0, 1, 2].map(|from| VolumeAxis { low: 1, start: 1, ..VolumeAxis::whole(from, [2, 3, 4][from]) });
     let whole = whole.map(|axis| VolumeAxis { high: axis.len as i64 + 1, ..axis });
     let run = |voxels: &Voxels<'_>, axes: [VolumeAxis; 3], len: usize| {

@@ -100,7 +100,7 @@ pub use sys::dlpack::{Dlpack, DlpackAbi};
 pub use sys::nvjpeg::NvJpeg;
 pub use tensor::{DevicePtr, Element, Tensor};
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
-pub use types::{DType, Device, ImageInfo, Layout, VoxelType};
+pub use types::{DType, Device, ImageInfo, Layout};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

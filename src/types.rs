@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Element type of a tensor or of decoded pixels. Multi-byte values are in the machine's byte order.
+/// Element type of a tensor, of decoded pixels, or of the voxels of a file. Multi-byte values are in the machine's byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -75,6 +75,19 @@ impl DType {
         (bytes <= isize::MAX as usize).then_some(len)
     }
 
+    /// The smallest type of labels in a row that holds every value of this integer type (`u64`: up to 2^63); `None` for
+    /// fractions and for `bool`.
+    #[must_use]
+    pub const fn whole(self) -> Option<Self> {
+        match self {
+            Self::U8 => Some(Self::U8),
+            Self::U16 => Some(Self::U16),
+            Self::I8 | Self::I16 => Some(Self::I16),
+            Self::I32 | Self::U32 | Self::I64 | Self::U64 => Some(Self::I64),
+            Self::F16 | Self::Bf16 | Self::F32 | Self::F64 | Self::Bool => None,
+        }
+    }
+
     /// The name used by the command line and in JSON: `u8`, `bf16`, `i64`, `bool`, ….
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -99,65 +112,6 @@ impl DType {
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Type of the voxels of a volume as they lie in a file. Finished rows have a [`DType`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum VoxelType {
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    I64,
-    U64,
-    F32,
-    F64,
-}
-
-impl VoxelType {
-    /// Bytes of one voxel.
-    #[must_use]
-    pub const fn size(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-        }
-    }
-
-    /// The smallest type of a row that holds every value of this integer type (`u64`: up to 2^63); `None` for
-    /// fractions.
-    #[must_use]
-    pub const fn whole(self) -> Option<DType> {
-        match self {
-            Self::U8 => Some(DType::U8),
-            Self::U16 => Some(DType::U16),
-            Self::I8 | Self::I16 => Some(DType::I16),
-            Self::I32 | Self::U32 | Self::I64 | Self::U64 => Some(DType::I64),
-            Self::F32 | Self::F64 => None,
-        }
-    }
-}
-
-impl fmt::Display for VoxelType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::I16 => "i16",
-            Self::U16 => "u16",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-        })
     }
 }
 

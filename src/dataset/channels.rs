@@ -22,7 +22,9 @@ impl Pattern {
                 "write one {name} and one {channel}, such as {name}_{channel}.tif or {name}/{channel:dapi,gfp}.tif",
             ))
         };
-        let (mut parts, mut texts, mut rest) = (Vec::new(), Vec::new(), text);
+        let mut parts = Vec::new();
+        let mut texts = Vec::new();
+        let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let Some((inside, after)) = after.split_once('}') else { return wrong("has a `{` without a `}`") };
             texts.push(before.to_owned());
@@ -201,7 +203,8 @@ const MASKS: &str = "masks/";
 
 /// Whether all names lie in `images` or `masks`, and some in each: pairs by name.
 pub(super) fn are_pairs<'a>(names: impl Iterator<Item = &'a str>) -> bool {
-    let (mut images, mut masks) = (false, false);
+    let mut images = false;
+    let mut masks = false;
     for name in names {
         match (name.starts_with(IMAGES), name.starts_with(MASKS)) {
             (true, _) => images = true,
@@ -232,12 +235,6 @@ pub(super) fn group<'a>(names: impl Iterator<Item = &'a str> + Clone, pattern: O
         None => Groups::single(&images),
     };
     if pairs { groups.with_masks(&below(MASKS)).map(Some) } else { Ok(Some(groups)) }
-}
-
-/// Masks by their names: `mask`, `mask2`, `label`, `labels`, `seg`, `segmentation`, …
-pub(super) fn looks_like_mask(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["mask", "label", "seg"].iter().any(|word| name.starts_with(word))
 }
 
 #[cfg(test)]

@@ -11,11 +11,15 @@ use futures::{
     FutureExt,
     future::{BoxFuture, try_join_all},
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::{
-    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value, no_such_record,
-    open::nothing_to_read,
+    format::{Format, OpenOption, OpenOptions},
+    names::{base, parent},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, Value, no_such_record},
+    schema::{Field, FieldKind, Schema},
+    table::{ShardTable, Stored},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -75,13 +79,9 @@ pub fn parse_record(layout: Cifar, bytes: &[u8]) -> Result<CifarRecord<'_>> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum Split {
     Train,
     Test,
-}
-
-fn base(name: &str) -> &str {
-    name.rsplit('/').next().unwrap_or(name)
 }
 
 impl Cifar {
@@ -114,11 +114,11 @@ impl Cifar {
         }
     }
 
-    fn part(self, name: &str) -> Option<Part> {
+    fn split(self, name: &str) -> Option<Split> {
         match (self, base(name)) {
-            (Self::Ten, "test_batch.bin") | (Self::Hundred, "test.bin") => Some(Part::Test),
-            (Self::Hundred, "train.bin") => Some(Part::Train),
-            (Self::Ten, base) if base.starts_with("data_batch_") && base.ends_with(".bin") => Some(Part::Train),
+            (Self::Ten, "test_batch.bin") | (Self::Hundred, "test.bin") => Some(Split::Test),
+            (Self::Hundred, "train.bin") => Some(Split::Train),
+            (Self::Ten, base) if base.starts_with("data_batch_") && base.ends_with(".bin") => Some(Split::Train),
             _ => None,
         }
     }
@@ -127,13 +127,13 @@ impl Cifar {
     fn choose<'a>(self, source: &Source, objects: &'a [Object], options: &OpenOptions) -> Result<Vec<&'a Object>> {
         let split = match options.split.as_deref() {
             None => None,
-            Some("train") => Some(Part::Train),
-            Some("test") => Some(Part::Test),
+            Some("train") => Some(Split::Train),
+            Some("test") => Some(Split::Test),
             Some(other) => {
                 return Err(Error::config(format!("{} has no split `{other}`", self.name())).hint("use train or test"));
             }
         };
-        let known: Vec<(&Object, Part)> = objects.iter().filter_map(|o| Some((o, self.part(&o.name)?))).collect();
+        let known: Vec<(&Object, Split)> = objects.iter().filter_map(|o| Some((o, self.split(&o.name)?))).collect();
         if known.is_empty() && split.is_none() {
             // The user named the format: then any name will do.
             let chosen: Vec<_> = objects.iter().filter(|o| o.name.to_ascii_lowercase().ends_with(".bin")).collect();
@@ -143,14 +143,13 @@ impl Cifar {
             };
         }
         // Two copies side by side would otherwise be read as one larger dataset.
-        let folder = |o: &Object| o.name.len() - base(&o.name).len();
-        if let Some(pair) = known.windows(2).find(|p| p[0].0.name[..folder(p[0].0)] != p[1].0.name[..folder(p[1].0)]) {
+        if let Some(pair) = known.windows(2).find(|pair| parent(&pair[0].0.name) != parent(&pair[1].0.name)) {
             let what = format!("CIFAR files in two folders, such as `{}` and `{}`", pair[0].0.name, pair[1].0.name);
             return Err(Error::config(what).at_object(source.url()).hint("open one of the folders"));
         }
-        let has_train = known.iter().any(|(_, part)| *part == Part::Train);
-        let wanted = split.unwrap_or(if has_train { Part::Train } else { Part::Test });
-        let chosen: Vec<_> = known.iter().filter(|(_, part)| *part == wanted).map(|(o, _)| *o).collect();
+        let has_train = known.iter().any(|(_, split)| *split == Split::Train);
+        let wanted = split.unwrap_or(if has_train { Split::Train } else { Split::Test });
+        let chosen: Vec<_> = known.iter().filter(|(_, split)| *split == wanted).map(|(o, _)| *o).collect();
         if chosen.is_empty() {
             let what = format!("no files of the split `{}`", options.split.as_deref().unwrap_or_default());
             let have = known.first().map_or("none", |(o, _)| base(&o.name));
@@ -198,9 +197,6 @@ impl Cifar {
     }
 
     async fn load(self, source: &Source, objects: &[Object], options: &OpenOptions) -> Result<CifarDataset> {
-        if options.labels.is_some() {
-            return Err(Error::config(format!("{} holds its labels itself", self.name())).hint("leave out labels"));
-        }
         let chosen = self.choose(source, objects, options)?;
         let size = self.record_bytes() as u64;
         for object in &chosen {
@@ -222,15 +218,9 @@ impl Cifar {
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
         let files = try_join_all(chosen.iter().map(|o| async { o.extent(source).read().await })).await?;
-        let mut print = Fingerprint::of(self.name()).number(files.len() as u64);
-        for object in &chosen {
-            print = print.text(base(&object.name)).number(object.size);
-        }
-        let mut end = 0;
-        let files = chosen.iter().zip(files).map(|(object, data)| {
-            end += object.size / size;
-            File { name: source.display_name(&object.name), data, end }
-        });
+        let files = chosen.iter().zip(files).map(|(object, data)| Stored::new(object, object.size / size, data));
+        let files = ShardTable::new(source, files);
+        let print = files.print(self.name(), |print, file| print.text(base(&file.name)).number(file.size));
         let pixels = FieldKind::Image { channels: 3, size: Some((32, 32)), dtype: Some(DType::U8) };
         let mut fields = vec![Field::new("image", pixels)];
         if self == Self::Hundred {
@@ -239,7 +229,7 @@ impl Cifar {
         fields.push(Field::label());
         Ok(CifarDataset {
             layout: self,
-            files: files.collect(),
+            files,
             schema: Schema::new(fields).with_classes(classes),
             fingerprint: print.finish(),
         })
@@ -255,7 +245,11 @@ impl Format for Cifar {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|o| self.part(&o.name).is_some())
+        objects.iter().any(|o| self.split(&o.name).is_some())
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Classes]
     }
 
     fn open<'a>(
@@ -272,39 +266,24 @@ impl Format for Cifar {
 #[derive(Debug)]
 struct CifarDataset {
     layout: Cifar,
-    files: SmallVec<[File; 5]>,
+    /// Each with its bytes.
+    files: ShardTable<Bytes>,
     schema: Schema,
     fingerprint: Fingerprint,
 }
 
-struct File {
-    name: String,
-    data: Bytes,
-    /// Records in this file and those before.
-    end: u64,
-}
-
-impl std::fmt::Debug for File {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "File({}, records to {})", self.name, self.end)
-    }
-}
-
 impl CifarDataset {
     /// The file that holds the record, and where.
-    fn find(&self, record: u64) -> Option<(&File, Range<usize>)> {
-        let at = self.files.partition_point(|f| f.end <= record);
-        let file = self.files.get(at)?;
-        let start = at.checked_sub(1).map_or(0, |before| self.files[before].end);
+    fn find(&self, record: u64) -> Result<(&Stored<Bytes>, Range<usize>)> {
+        let (file, i) = self.files.find(record)?;
         let size = self.layout.record_bytes();
-        let offset = usize::try_from(record - start).ok()? * size;
-        Some((file, offset..offset + size))
+        Ok((file, i * size..(i + 1) * size))
     }
 }
 
 impl Dataset for CifarDataset {
     fn len(&self) -> u64 {
-        self.files.last().map_or(0, |f| f.end)
+        self.files.len()
     }
 
     fn schema(&self) -> &Schema {
@@ -323,11 +302,11 @@ impl Dataset for CifarDataset {
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
-        let (file, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
-        let bytes = file.data.slice(range.clone());
+        let (file, range) = self.find(record)?;
+        let bytes = file.of.slice(range.clone());
         let cut = parse_record(self.layout, &bytes).map_err(|e| {
             let at = range.start as u64..range.end as u64;
-            e.at_stage(Stage::Parse).at_record(record).at_object(file.name.clone()).at_range(at)
+            e.at_stage(Stage::Parse).at_record(record).at_object(self.files.name_of(file)).at_range(at)
         })?;
         let mut values = smallvec![Value::Pixels { info: IMAGE, data: bytes.slice(self.layout.label_bytes()..) }];
         values.extend(cut.coarse_label.map(|label| Value::Label(label.into())));
@@ -336,7 +315,7 @@ impl Dataset for CifarDataset {
     }
 
     fn object(&self, record: u64) -> String {
-        self.find(record).map_or_else(|| self.layout.name().to_owned(), |(file, _)| file.name.clone())
+        self.files.object(record, self.layout.name())
     }
 
     fn needs_fetch(&self) -> bool {
@@ -348,7 +327,7 @@ impl Dataset for CifarDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.files.iter().map(|f| f.data.len() as u64).sum()
+        self.files.shards().iter().map(|file| file.of.len() as u64).sum()
     }
 
     fn fingerprint(&self) -> Fingerprint {

@@ -4,7 +4,12 @@ use std::{fmt::Write, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Dataset, FieldKind, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
+use super::{
+    record::{Dataset, ReadPlan, Sample, SharedBytes},
+    schema::{FieldKind, Schema},
+    table::Starts,
+    volume::Narrow,
+};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -34,14 +39,11 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
             }
         }
     }
-    let mut ends = Vec::with_capacity(parts.len());
-    for part in &parts {
-        let end = ends.last().copied().unwrap_or(0u64).checked_add(part.len());
-        ends.push(end.ok_or_else(|| Error::config("more than 2^64 records"))?);
-    }
+    let starts = Starts::of(parts.iter().map(|part| part.len()));
+    let starts = starts.ok_or_else(|| Error::config("more than 2^64 records"))?;
     // The parts count their own patients.
     schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));
-    Ok(Arc::new(Concat { parts, ends, schema }))
+    Ok(Arc::new(Concat { parts, starts, schema }))
 }
 
 /// What differs, in words.
@@ -76,23 +78,21 @@ fn difference(a: &Schema, b: &Schema) -> Option<String> {
 #[derive(Debug)]
 struct Concat {
     parts: Vec<Arc<dyn Dataset>>,
-    /// Records in each part and those before.
-    ends: Vec<u64>,
+    starts: Starts,
     schema: Schema,
 }
 
 impl Concat {
-    fn child(&self, record: u64) -> Result<(&dyn Dataset, u64)> {
-        let at = self.ends.partition_point(|end| *end <= record);
-        let part = self.parts.get(at).ok_or_else(|| no_such_record(record, self.len()))?;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Ok((&**part, record - start))
+    /// Which part, the part, and the record in it.
+    fn child(&self, record: u64) -> Result<(usize, &dyn Dataset, u64)> {
+        let (at, record) = self.starts.find(record)?;
+        Ok((at, &*self.parts[at], record))
     }
 }
 
 impl Dataset for Concat {
     fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.starts.len()
     }
 
     fn schema(&self) -> &Schema {
@@ -105,18 +105,17 @@ impl Dataset for Concat {
     }
 
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
-        let (part, child) = self.child(record)?;
+        let (at, part, child) = self.child(record)?;
         let mut plan = part.plan(child, rng).map_err(|e| e.rename_record(record))?;
-        let at = self.ends.partition_point(|end| *end <= record) as u64;
         // Each part numbers its shared ones from 0.
         for shared in &mut plan.shared {
-            shared.key = shared.key * self.parts.len() as u64 + at;
+            shared.key = shared.key * self.parts.len() as u64 + at as u64;
         }
         Ok(plan)
     }
 
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let (part, child) = self.child(record)?;
+        let (_, part, child) = self.child(record)?;
         part.parse(child, plan, bytes).map_err(|e| e.rename_record(record))
     }
 
@@ -136,11 +135,11 @@ impl Dataset for Concat {
     fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
         let narrow = |part: &Arc<dyn Dataset>| part.narrowed(to).unwrap_or_else(|| Arc::clone(part));
         let parts = self.parts.iter().map(narrow).collect();
-        Some(Arc::new(Self { parts, ends: self.ends.clone(), schema: self.schema.clone() }))
+        Some(Arc::new(Self { parts, starts: self.starts.clone(), schema: self.schema.clone() }))
     }
 
     fn object(&self, record: u64) -> String {
-        self.child(record).map_or_else(|_| "concat".to_owned(), |(part, child)| part.object(child))
+        self.child(record).map_or_else(|_| "concat".to_owned(), |(_, part, child)| part.object(child))
     }
 
     fn needs_fetch(&self) -> bool {
@@ -163,7 +162,7 @@ impl Dataset for Concat {
         }
         let mut starts = Vec::new();
         for (i, groups) in groups.iter().enumerate().filter(|(i, _)| !self.parts[*i].is_empty()) {
-            let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let start = self.starts.start_of(i);
             starts.extend(groups.as_deref().unwrap_or(&[0]).iter().map(|g| start + g));
         }
         Some(starts.into())

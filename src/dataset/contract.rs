@@ -7,7 +7,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Dataset, Field, FieldKind, ReadPlan, Sample, Value};
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::{Field, FieldKind},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},

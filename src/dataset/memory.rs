@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytemuck::NoUninit;
 use bytes::Bytes;
 
-use super::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, index};
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value, index},
+    schema::{Field, FieldKind, Schema},
+};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -180,7 +183,8 @@ impl MemoryBuilder {
 
     /// Adds numbers of a fixed shape. `data` holds all records, one after another, in the machine's byte order.
     pub fn array(self, name: impl Into<String>, dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Self {
-        let (name, data) = (name.into(), data.into());
+        let name = name.into();
+        let data = data.into();
         let each = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
         let column = match each {
             Some(each) if each > 0 && data.len() % each == 0 => Ok(Column::Array { each, data }),

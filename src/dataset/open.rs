@@ -1,18 +1,20 @@
 //! From a url to a dataset.
 
-use std::{
-    collections::BTreeMap,
-    future::IntoFuture,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{future::IntoFuture, path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 
-use super::{Dataset, Format, SyntheticDataset, concat, formats, pattern};
+use super::{
+    concat::concat,
+    format::{Format, OpenOptions},
+    formats::formats,
+    objects::{list, named, nothing_to_read},
+    pattern,
+    record::Dataset,
+    synthetic::SyntheticDataset,
+};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     report::Stage,
     source::{Object, Source},
 };
@@ -81,32 +83,6 @@ pub fn open_source(source: Source) -> Open {
     Open { from: From::Source(source), options: OpenOptions::default(), extra: Vec::new() }
 }
 
-/// What [`open`] may be told. A [`Format`] reads from it what concerns it.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct OpenOptions {
-    /// Name of the format, when names do not tell.
-    pub format: Option<String>,
-    /// Object of the source, or path or url, of a CSV or JSON file with labels.
-    pub labels: Option<String>,
-    /// Class names in the order of their indices.
-    pub classes: Option<Arc<[String]>>,
-    /// `train`, `test`, …, when a source holds several.
-    pub split: Option<String>,
-    /// How the files of an image's channels are named.
-    pub channels: Option<String>,
-    /// Folder of the manifests of buckets.
-    pub manifests: Option<PathBuf>,
-    /// Which file of volumes is which field of which patient: `{patient}/{field}.nrrd`.
-    pub pattern: Option<String>,
-    /// Records of each patient.
-    pub samples: Option<u64>,
-    /// Fields of volumes, each with the files that are its channels.
-    pub fields: Vec<(String, Vec<String>)>,
-    /// The fields to read, of records that have others too.
-    pub columns: Option<Vec<String>>,
-}
-
 /// A dataset about to be opened; `.await` opens it. See [`open`].
 #[derive(Clone, Debug)]
 #[must_use = "a dataset is opened by awaiting this"]
@@ -147,7 +123,7 @@ impl Open {
         self
     }
 
-    /// Chooses a part: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
+    /// Chooses a part of the dataset: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
     /// `train`, `val`, … that hold the class folders.
     pub fn split(mut self, name: impl Into<String>) -> Self {
         self.options.split = Some(name.into());
@@ -198,7 +174,8 @@ impl Open {
     /// warning when anything differs.
     ///
     /// Else the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), else it is `infeed` in
-    /// `$XDG_CACHE_HOME` or `~/.cache`.
+    /// `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, when they can't lie beside the shards.
+    /// It says where, not that something has to be kept: a folder of this machine is listed anew each time.
     pub fn manifests(mut self, dir: impl Into<PathBuf>) -> Self {
         self.options.manifests = Some(dir.into());
         self
@@ -222,11 +199,14 @@ impl Open {
         let Self { from, options, extra } = self;
         let source = match from {
             From::Url(url) if url.starts_with("synthetic:") => {
-                let plain = OpenOptions { manifests: options.manifests.clone(), ..OpenOptions::default() };
-                if options == plain {
-                    return Ok(Arc::new(SyntheticDataset::parse(&url)?));
-                }
-                return Err(Error::config("synthetic data take no other options").hint("say it in the url"));
+                let at = |e: Error| e.at_object(url.clone());
+                options.only("synthetic data", &[]).map_err(at)?;
+                let no = |name: &str| format!("synthetic data take no {name}, and no other options");
+                return match (&options.format, &options.manifests) {
+                    (Some(_), _) => Err(at(Error::config(no("format")).hint("leave it out: the url says it"))),
+                    (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
+                    (None, None) => Ok(Arc::new(SyntheticDataset::parse(&url)?)),
+                };
             }
             From::Url(url) if pattern::names_many(&url) => {
                 let mut parts = Vec::new();
@@ -266,11 +246,8 @@ async fn open_objects(
         })?,
     };
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
-    if options.columns.is_some() && ["cifar10", "cifar100", "volumes", "folder", "arrays"].contains(&format.name()) {
-        return Err(Error::config(format!("columns are chosen of shards, and this is {}", format.name()))
-            .at_object(source.url())
-            .hint("leave columns out"));
-    }
+    let what = format!("datasets of the format {}", format.name());
+    options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
     format.open(source, objects, options).await
 }
 
@@ -280,70 +257,5 @@ impl IntoFuture for Open {
 
     fn into_future(self) -> Self::IntoFuture {
         self.run().map(|opened| opened.map_err(|e| e.at_stage(Stage::Open))).boxed()
-    }
-}
-
-/// Everything below `source` in the order of names, or the one object that it names.
-async fn list(source: Source, manifests: Option<&Path>) -> Result<(Source, Vec<Object>)> {
-    let objects = source.objects(manifests).await?;
-    if objects.is_empty()
-        && let Some(source) = source.as_object().await?
-    {
-        let objects = source.objects(None).await?;
-        return Ok((source, objects));
-    }
-    Ok((source, objects))
-}
-
-/// The objects with these names, and what tells of them.
-async fn named(source: &Source, names: Vec<String>, manifests: Option<&Path>) -> Result<Vec<Object>> {
-    let mut objects = source.objects(manifests).await?;
-    let count = names.len();
-    let mut missing: BTreeMap<String, ()> = names.into_iter().map(|name| (name, ())).collect();
-    if missing.len() < count {
-        return Err(Error::config("the pattern names an object twice").at_object(source.url()));
-    }
-    let tells = |name: &str| !name.contains('/') && (name.ends_with(".infeed") || name.ends_with(".idx"));
-    objects.retain(|object| missing.remove(&object.name).is_some() || tells(&object.name));
-    if let Some((first, ())) = missing.first_key_value() {
-        let what = format!("{} of the {count} objects that are named do not exist", missing.len());
-        return Err(Error::new(ErrorKind::NotFound, what)
-            .at_object(source.display_name(first))
-            .hint("check both ends of the range in the url"));
-    }
-    Ok(objects)
-}
-
-/// Says what was looked for and what there is instead.
-pub(super) fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Error {
-    let mut kinds = BTreeMap::<&str, usize>::new();
-    for object in objects {
-        let base = object.name.rsplit('/').next().unwrap_or_default();
-        let kind = base.rfind('.').map_or("without extension", |dot| &base[dot..]);
-        *kinds.entry(kind).or_default() += 1;
-    }
-    let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let listed: Vec<_> = kinds.iter().take(3).map(|(kind, count)| format!("{count} {kind}")).collect();
-    let found = match kinds.len() {
-        0 => "there are no files".to_owned(),
-        1..=3 => format!("there are only {}", listed.join(", ")),
-        _ => format!("there are only {}, and others", listed.join(", ")),
-    };
-    Error::new(ErrorKind::NotFound, format!("no {wanted}: {found}"))
-        .at_stage(Stage::Open)
-        .at_object(source.url())
-        .hint(format!("images end with {}; or name the format", super::folder::EXTENSIONS.join(", ")))
-}
-
-/// Reads all of one object of the dataset, or else of a path or url. Returns how messages call it, and its bytes.
-pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
-    if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
-        return Ok((source.display_name(name), objects[at].extent(source).read().await?));
-    }
-    let (source, objects) = list(Source::parse(name)?, None).await?;
-    match (source.only(), &objects[..]) {
-        (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
-        _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
             .at_object(url)
             .hint("write train-{000000..000146}.tar, {cats,dogs}.tar, or several with :: between them")
     };
-    let (mut folders, mut count) = (Vec::<(String, Vec<String>)>::new(), 0);
+    let mut folders = Vec::<(String, Vec<String>)>::new();
+    let mut count = 0;
     for part in url.split("::") {
         let first = folders.len();
         for name in braces(part).map_err(bad)? {

@@ -4,7 +4,11 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Dataset, Narrow, ReadPlan, Sample, Schema, SharedBytes, no_such_record};
+use super::{
+    record::{Dataset, ReadPlan, Sample, SharedBytes, no_such_record},
+    schema::Schema,
+    volume::Narrow,
+};
 use crate::{
     error::{Error, Result},
     fingerprint::Fingerprint,
@@ -169,7 +173,8 @@ impl Dataset for Subset {
     }
 
     fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
-        let (inner, records) = (self.inner.narrowed(to)?, self.records.clone());
+        let inner = self.inner.narrowed(to)?;
+        let records = self.records.clone();
         Some(Arc::new(Self { inner, records, groups: self.groups.clone(), fingerprint: self.fingerprint }))
     }
 

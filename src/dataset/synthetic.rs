@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use smallvec::smallvec;
 
-use super::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, no_such_record};
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value, no_such_record},
+    schema::{Field, FieldKind, Schema},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -51,7 +54,12 @@ impl SyntheticDataset {
             rest => rest.strip_prefix('?'),
         });
         let query = query.ok_or_else(|| bad("not a synthetic url".to_owned()))?;
-        let (mut count, mut height, mut width, mut channels, mut classes, mut seed) = (1000, 32, 32, 3, 10, 0);
+        let mut count = 1000;
+        let mut height = 32;
+        let mut width = 32;
+        let mut channels = 3;
+        let mut classes = 10;
+        let mut seed = 0;
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             let number = |most: u64| match value.replace('_', "").parse::<u64>() {
                 Ok(number) if number <= most => Ok(number),

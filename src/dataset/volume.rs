@@ -5,7 +5,7 @@ use std::{fmt::Debug, ops::Range};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{error::Result, random::SampleRng, sys::kernels::Voxels, types::VoxelType};
+use crate::{error::Result, random::SampleRng, sys::kernels::Voxels, types::DType};
 
 /// A volume, or a box of one, of one or several channels.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Volume {
 #[derive(Clone, Debug)]
 pub struct VolumeChannel {
     /// Type of the voxels, in the machine's byte order; they need not be aligned.
-    pub dtype: VoxelType,
+    pub dtype: DType,
     /// A voxel means `voxel * slope + intercept`. Masks do without.
     pub slope: f64,
     /// See `slope`.

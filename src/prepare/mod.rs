@@ -47,7 +47,7 @@ use crate::{
     codec,
     dataset::{
         Dataset, Field, FieldKind,
-        tar::{self, BLOCK, MANIFEST, Manifest},
+        tar::{self, BLOCK, INDEX, Index},
     },
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -493,7 +493,7 @@ impl<'a> Prepare<'a> {
         all.iter_mut().for_each(|shard| shard.etag = None);
         let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
         // Several ranks may find that they were the last: they write the same.
-        out.put(MANIFEST, Manifest { classes, shards: all }.encode().into()).await?;
+        out.put(INDEX, Index { classes, shards: all }.encode().into()).await?;
         Ok(true)
     }
 }
@@ -505,7 +505,7 @@ fn lost() -> Error {
 /// What a sidecar or the manifest tells; nothing when it is damaged, for then its shard is made again.
 async fn read_index(out: &Source, object: Object) -> Result<(Object, Vec<tar::Shard>)> {
     let bytes = object.extent(out).read().await?;
-    let shards = Manifest::parse(&bytes).map_or_else(|_| Vec::new(), |manifest| manifest.shards);
+    let shards = Index::parse(&bytes).map_or_else(|_| Vec::new(), |index| index.shards);
     Ok((object, shards))
 }
 
@@ -567,7 +567,7 @@ impl Tar {
         let classes = classes.unwrap_or_default().to_vec();
         // One hidden name for each, so that what a kill leaves is written over.
         let mut writer = out.writer(&sidecar)?;
-        writer.write(Manifest { classes, shards: vec![shard] }.encode()).await?;
+        writer.write(Index { classes, shards: vec![shard] }.encode()).await?;
         writer.finish().await?;
         self.writer.finish().await?;
         Ok(size)

@@ -87,7 +87,6 @@ impl Vars {
     }
 
     /// `None` for an empty value too: launchers write `AWS_PROFILE=` to mean nothing.
-    #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).map(str::trim).filter(|value| !value.is_empty())
     }

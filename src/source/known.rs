@@ -1,16 +1,13 @@
 //! Listing with a manifest: load, compare with the store, or list and keep.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     Object, Source,
-    connect::{Remote, Vars},
-    manifest::{Manifest, WORTH},
+    connect::Remote,
+    listing::{self, WORTH},
     read,
 };
 use crate::error::Result;
@@ -18,51 +15,26 @@ use crate::error::Result;
 /// Places compared, a page each: about as many requests as one can wait for at once.
 const LOOKS: usize = 16;
 
-/// Where manifests are kept; `None` for nowhere.
-fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
-    if let Some(dir) = chosen {
-        return Some(dir.to_owned());
-    }
-    match vars.get("INFEED_MANIFEST_DIR") {
-        Some("off") => None,
-        Some(dir) => Some(PathBuf::from(dir)),
-        None => {
-            let home = || vars.get("HOME").map(|home| Path::new(home).join(".cache"));
-            vars.get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|cache| cache.join("infeed"))
-        }
-    }
-}
-
 /// All objects of `source`, in the order of names.
-pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&Path>) -> Result<Vec<Object>> {
+pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {
     remote.connect().await?;
-    let endpoint = remote.connection().map(|connection| connection.endpoint).unwrap_or_default();
-    let manifest = folder(remote.vars(), chosen).map(|dir| Manifest::new(&dir, &endpoint, source.url()));
-    if let Some(manifest) = &manifest {
-        let file = manifest.file().display();
-        let wrong = match manifest.load() {
-            Ok(None) => None,
-            Err(wrong) => Some(wrong),
-            Ok(Some(objects)) => match differs(source, remote, &objects).await? {
-                None => {
-                    tracing::info!(objects = objects.len(), %file, "taken from the manifest");
-                    return Ok(objects);
-                }
-                wrong => wrong,
-            },
-        };
-        if let Some(wrong) = wrong {
-            tracing::warn!(%file, url = source.url(), "the manifest is not used and made anew: {wrong}");
-            manifest.forget();
+    let (place, manifest) = (source.place(), source.manifest("manifest", chosen));
+    if let Some(manifest) = &manifest
+        && let Some(objects) = manifest.load(|file| listing::decode(file, place))
+    {
+        match differs(source, remote, &objects).await? {
+            None => {
+                let file = manifest.file().display();
+                tracing::info!(objects = objects.len(), %file, "taken from the manifest");
+                return Ok(objects);
+            }
+            Some(wrong) => manifest.forget(&wrong),
         }
     }
     let mut objects: Vec<Object> = source.list().try_collect().await?;
     objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    if let Some(manifest) = manifest.filter(|_| objects.len() >= WORTH)
-        && let Err(error) = manifest.store(&objects)
-    {
-        let file = manifest.file().display();
-        tracing::warn!(%file, %error, "the manifest cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+    if let Some(manifest) = manifest.filter(|_| objects.len() >= WORTH) {
+        manifest.store(&listing::encode(&objects, place));
     }
     Ok(objects)
 }

@@ -1,21 +1,20 @@
-//! What a listing found, kept for the next time.
-//!
-//! A million objects take a thousand requests to list, one after another within a folder; a manifest takes a look at
-//! 16 of those thousand pages. It is kept for buckets alone, from [`WORTH`] objects on, below `INFEED_MANIFEST_DIR`,
-//! else `$XDG_CACHE_HOME/infeed`, else `~/.cache/infeed`; `INFEED_MANIFEST_DIR=off` keeps none.
+//! What was found out about a place, kept for the next time: one policy for all that is kept.
 //!
 //! ```text
-//! "infeed manifest 1\n"
-//! u64 objects, u64 bytes of the body, u128 xxh3 of the body                  little-endian
-//! body: u128 identity of the place (endpoint, bucket, prefix), then each object in the order of names:
-//!   varint bytes shared with the name before, varint more bytes, those; varint size;
-//!   etag: 0 none | 1 and 16 bytes of "32 hex digits" in quotes | 2, varint length, text
+//! Open::manifests, else INFEED_MANIFEST_DIR (`off`: nowhere), else $XDG_CACHE_HOME/infeed, else ~/.cache/infeed
+//!   └ PLACE.KIND    a place is a folder of this machine, or endpoint, bucket and prefix
+//!       └ "infeed … N\n", u64 bytes of the body, u128 xxh3 of the body, the body             little-endian
 //! ```
 //!
-//! It is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. A damaged one is
-//! rebuilt with a warning. A sound one is compared with the store at both ends and at places that change from open
-//! to open; any difference rebuilds it, with a warning. A few changed objects among a million may stay unnoticed here;
-//! reading them finds out, since they have another length or ETag then.
+//! | kind | tells | is kept | is believed |
+//! |---|---|---|---|
+//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`known.rs`): one difference, and the bucket is listed again |
+//! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
+//!
+//! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
+//! another version or that cannot be read is removed and made anew, with a warning; so is one that was found wrong. One
+//! that cannot be written is a warning, no error. A store that the caller made has no name that another process would
+//! know, and memory ends with its process: of these nothing is kept but in a folder that was named for it.
 
 use std::{
     fs, io,
@@ -25,105 +24,120 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Object;
+use super::connect::Vars;
 use crate::fingerprint::Fingerprint;
 
-const MAGIC: &[u8] = b"infeed manifest 1\n";
-const HEAD: usize = MAGIC.len() + 8 + 8 + 16;
-/// With fewer, a look at the pages is the listing itself.
-pub(super) const WORTH: usize = 20_000;
-
-/// Where the manifest of a place is kept.
+/// The file that keeps something about a place.
 #[derive(Clone, Debug)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     file: PathBuf,
-    place: Fingerprint,
 }
 
 impl Manifest {
-    /// `dir` exists or will be made. Two stores may have buckets of the same name: `endpoint` tells them apart.
-    pub(super) fn new(dir: &Path, endpoint: &str, url: &str) -> Self {
-        let place = Fingerprint::of("place").text(endpoint).text(url).finish();
-        Self { file: dir.join(format!("{place}.manifest")), place }
+    /// The folder of all manifests: `chosen`, or what the variables say; `None` for none.
+    pub(super) fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
+        if let Some(dir) = chosen {
+            return Some(dir.to_owned());
+        }
+        match vars.get("INFEED_MANIFEST_DIR") {
+            Some("off") => None,
+            Some(dir) => Some(PathBuf::from(dir)),
+            None => {
+                let home = || vars.get("HOME").map(|home| Path::new(home).join(".cache"));
+                vars.get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|cache| cache.join("infeed"))
+            }
+        }
     }
 
+    /// The one of this kind about `place`. `dir` exists or will be made.
+    pub(super) fn new(dir: &Path, place: Fingerprint, kind: &str) -> Self {
+        Self { file: dir.join(format!("{place}.{kind}")) }
+    }
+
+    #[cfg(any(test, feature = "s3"))]
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The objects in the order of names; `None` when there is no manifest.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words for a warning.
-    pub(super) fn load(&self) -> Result<Option<Vec<Object>>, String> {
-        match fs::read(&self.file) {
-            Ok(bytes) => decode(&bytes, self.place).map(Some),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("it cannot be read: {e}")),
+    /// What it tells; `None` when there is none, or a wrong one. `parse` says what is wrong in words for a warning.
+    pub(crate) fn load<T>(&self, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
+        let wrong = match fs::read(&self.file) {
+            Ok(bytes) => match parse(&bytes) {
+                Ok(found) => return Some(found),
+                Err(wrong) => wrong,
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+            Err(e) => format!("it cannot be read: {e}"),
+        };
+        self.forget(&wrong);
+        None
+    }
+
+    /// Removes one that was found wrong, and says so.
+    pub(crate) fn forget(&self, wrong: &str) {
+        tracing::warn!(file = %self.file.display(), "what was kept is not used and made anew: {wrong}");
+        let _ = fs::remove_file(&self.file);
+    }
+
+    /// Keeps these bytes in place of those before, or says why they cannot be kept.
+    pub(crate) fn store(&self, bytes: &[u8]) {
+        if let Err(error) = self.write(bytes) {
+            let file = self.file.display();
+            tracing::warn!(%file, %error, "what was found cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
         }
     }
 
-    /// `objects` are in the order of names.
-    pub(super) fn store(&self, objects: &[Object]) -> io::Result<()> {
-        let dir = self.file.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(dir)?;
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
         let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
-        let written = fs::write(&aside, encode(objects, self.place)).and_then(|()| fs::rename(&aside, &self.file));
+        let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, &self.file));
         if written.is_err() {
             let _ = fs::remove_file(&aside);
         }
         written
     }
+}
 
-    /// Removes one that was found wrong.
-    pub(super) fn forget(&self) {
-        let _ = fs::remove_file(&self.file);
+/// Bytes behind the magic words and before the body: its length and its hash.
+const HEAD: usize = 8 + 16;
+
+/// Begins a file that [`seal`] will end: the body is to be put behind these bytes.
+pub(crate) fn unsealed(magic: &[u8], body: usize) -> Vec<u8> {
+    let mut file = Vec::with_capacity(magic.len() + HEAD + body);
+    file.extend_from_slice(magic);
+    file.resize(magic.len() + HEAD, 0);
+    file
+}
+
+/// Writes length and hash of the body before it.
+pub(crate) fn seal(magic: &[u8], mut file: Vec<u8>) -> Vec<u8> {
+    let start = magic.len() + HEAD;
+    let body = &file[start..];
+    let head = [&(body.len() as u64).to_le_bytes()[..], &xxh3_128(body).to_le_bytes()].concat();
+    file[magic.len()..start].copy_from_slice(&head);
+    file
+}
+
+/// The body of a sealed file, if it is whole.
+///
+/// # Errors
+/// What is wrong with it, in words for a warning.
+pub(crate) fn body<'a>(magic: &[u8], file: &'a [u8]) -> Result<&'a [u8], String> {
+    let Some((head, body)) = file.split_at_checked(magic.len() + HEAD) else { return Err("it is cut off".into()) };
+    let Some(head) = head.strip_prefix(magic) else { return Err("it is of another version".into()) };
+    let (length, sum) = head.split_at(8);
+    if length != (body.len() as u64).to_le_bytes() {
+        return Err(format!("it has {} bytes of another length", body.len()));
+    }
+    match sum == xxh3_128(body).to_le_bytes() {
+        true => Ok(body),
+        false => Err("its checksum is wrong".into()),
     }
 }
 
-fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + 16 + objects.len() * 40);
-    out.resize(HEAD, 0);
-    out.extend_from_slice(&place.0.to_le_bytes());
-    let mut before: &[u8] = &[];
-    for object in objects {
-        let name = object.name.as_bytes();
-        let shared = name.iter().zip(before).take_while(|(a, b)| a == b).count();
-        number(&mut out, shared as u64);
-        number(&mut out, (name.len() - shared) as u64);
-        out.extend_from_slice(&name[shared..]);
-        number(&mut out, object.size);
-        match object.etag.as_deref().map(|etag| (etag, digits(etag))) {
-            None => out.push(0),
-            Some((_, Some(value))) => {
-                out.push(1);
-                out.extend_from_slice(&value.to_be_bytes());
-            }
-            Some((etag, None)) => {
-                out.push(2);
-                number(&mut out, etag.len() as u64);
-                out.extend_from_slice(etag.as_bytes());
-            }
-        }
-        before = name;
-    }
-    let body = &out[HEAD..];
-    let (length, sum) = (body.len() as u64, xxh3_128(body));
-    out[..MAGIC.len()].copy_from_slice(MAGIC);
-    let head = [&(objects.len() as u64).to_le_bytes()[..], &length.to_le_bytes(), &sum.to_le_bytes()].concat();
-    out[MAGIC.len()..HEAD].copy_from_slice(&head);
-    out
-}
-
-/// The value of an ETag of the usual form: 32 lower-case hex digits in quotes.
-fn digits(etag: &str) -> Option<u128> {
-    let hex = etag.strip_prefix('"')?.strip_suffix('"')?;
-    let plain = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    plain.then(|| u128::from_str_radix(hex, 16).ok())?
-}
-
-fn number(out: &mut Vec<u8>, mut value: u64) {
+/// Adds a number: seven bits a byte, the lowest first.
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -131,148 +145,115 @@ fn number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Any bytes give objects or words.
-fn decode(bytes: &[u8], place: Fingerprint) -> Result<Vec<Object>, String> {
-    let Some((head, body)) = bytes.split_at_checked(HEAD) else { return Err("it is cut off".into()) };
-    let Some(head) = head.strip_prefix(MAGIC) else { return Err("it is of another version".into()) };
-    let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-    let (count, length) = (word(0), word(8));
-    let sum = u128::from_le_bytes(head[16..32].try_into().expect("sixteen bytes"));
-    if body.len() as u64 != length {
-        return Err(format!("it has {} of {length} bytes", body.len()));
-    }
-    if xxh3_128(body) != sum {
-        return Err("its checksum is wrong".into());
-    }
-    objects(body, count, place).ok_or_else(|| "it makes no sense".into())
+/// Adds a text, with its length before it.
+pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
 }
 
-fn objects(body: &[u8], count: u64, place: Fingerprint) -> Option<Vec<Object>> {
-    let mut rest = body;
-    if take(&mut rest, 16)? != place.0.to_le_bytes() {
-        return None;
+/// What is still to be parsed of a body. Nothing in it is trusted with memory.
+pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Rest<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, more) = self.0.split_at_checked(count)?;
+        self.0 = more;
+        Some(taken)
     }
-    // Each takes four bytes at least; the count is not trusted with memory before.
-    let count = usize::try_from(count).ok().filter(|count| *count <= rest.len() / 4)?;
-    let mut objects = Vec::with_capacity(count);
-    let mut name = Vec::new();
-    for _ in 0..count {
-        let shared = usize::try_from(varint(&mut rest)?).ok().filter(|n| *n <= name.len())?;
-        let more = usize::try_from(varint(&mut rest)?).ok()?;
-        name.truncate(shared);
-        name.extend_from_slice(take(&mut rest, more)?);
-        let size = varint(&mut rest)?;
-        let etag = match take(&mut rest, 1)? {
-            [0] => None,
-            [1] => {
-                let value = u128::from_be_bytes(take(&mut rest, 16)?.try_into().ok()?);
-                Some(format!("\"{value:032x}\""))
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte < 0x80 {
+                return Some(value);
             }
-            [2] => {
-                let length = usize::try_from(varint(&mut rest)?).ok()?;
-                Some(str::from_utf8(take(&mut rest, length)?).ok()?.to_owned())
-            }
-            _ => return None,
-        };
-        objects.push(Object { name: str::from_utf8(&name).ok()?.to_owned(), size, etag });
-    }
-    rest.is_empty().then_some(objects)
-}
-
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, more) = rest.split_at_checked(count)?;
-    *rest = more;
-    Some(taken)
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = take(rest, 1)?[0];
-        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(value);
         }
+        None
     }
-    None
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let length = usize::try_from(self.number()?).ok()?;
+        str::from_utf8(self.take(length)?).ok()
+    }
+
+    /// A count of things that take `least` bytes each.
+    pub(crate) fn count(&mut self, least: usize) -> Option<usize> {
+        let count = usize::try_from(self.number()?).ok()?;
+        (count <= self.0.len() / least).then_some(count)
+    }
+
+    pub(crate) fn list<T>(&mut self, least: usize, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.count(least)?;
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            all.push(one(self)?);
+        }
+        Some(all)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use crate::source::Source;
 
-    fn some(count: usize) -> Vec<Object> {
-        let mut objects: Vec<_> = (0..count)
-            .map(|i| Object {
-                name: format!("train/n{:08}/n{:08}_{i}.JPEG", i % 1000, i % 1000),
-                size: 100_000 + (i as u64 * 7919) % 20_000,
-                etag: Some(format!("\"{:032x}\"", xxh3_128(&i.to_le_bytes()))),
-            })
-            .collect();
-        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        objects
+    fn vars(of: &[(&str, &str)]) -> Vars {
+        of.iter().copied().collect()
     }
 
     #[test]
-    fn what_is_stored_is_loaded() {
+    fn the_folder_is_the_chosen_one_or_what_the_variables_say() {
+        let home = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("INFEED_MANIFEST_DIR", "/i")];
+        let folder = |count, chosen: Option<&str>| Manifest::folder(&vars(&home[..count]), chosen.map(Path::new));
+        assert_eq!(folder(3, Some("/c")), Some("/c".into()));
+        assert_eq!(folder(3, None), Some("/i".into()));
+        assert_eq!(folder(2, None), Some("/x/infeed".into()));
+        assert_eq!(folder(1, None), Some("/h/.cache/infeed".into()));
+        assert_eq!(folder(0, None), None);
+        let off = vars(&[("HOME", "/h"), ("INFEED_MANIFEST_DIR", "off")]);
+        assert_eq!(Manifest::folder(&off, None), None);
+        assert_eq!(Manifest::folder(&off, Some(Path::new("/c"))), Some("/c".into()));
+    }
+
+    #[test]
+    fn places_that_no_other_process_knows_keep_nothing_but_where_they_are_told_to() {
         let dir = tempfile::tempdir().unwrap();
-        let manifest = Manifest::new(&dir.path().join("new"), "https://x", "s3://b/p");
-        assert_eq!(manifest.load(), Ok(None));
-        let mut objects = some(500);
-        objects.push(Object { name: "ä/ö".into(), size: u64::MAX, etag: None });
-        objects.push(Object { name: "ä/ü".into(), size: 0, etag: Some("W/\"x-2\"".into()) });
-        objects.push(Object { name: "ä/üx".into(), size: 0, etag: Some(format!("\"{}\"", "F".repeat(32))) });
-        manifest.store(&objects).unwrap();
-        assert_eq!(manifest.load().unwrap().unwrap(), objects);
-        assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
-        // Of another store, or another place of this one.
-        for (endpoint, url) in [("https://y", "s3://b/p"), ("https://x", "s3://b/q")] {
-            assert_ne!(Manifest::new(dir.path(), endpoint, url).file, manifest.file);
+        let own = object_store::memory::InMemory::new();
+        let own = Source::from_store(std::sync::Arc::new(own), object_store::path::Path::default(), "own://x");
+        let _store = Source::memory("manifest-of-memory");
+        let memory = Source::parse("memory://manifest-of-memory/x").unwrap();
+        for source in [own, memory] {
+            assert!(source.manifest("shards", None).is_none(), "{source:?}");
+            assert!(source.manifest("shards", Some(dir.path())).is_some(), "{source:?}");
         }
-        manifest.forget();
-        assert_eq!(manifest.load(), Ok(None));
+        let folder = Source::parse(dir.path().to_str().unwrap()).unwrap();
+        let file = |kind| folder.manifest(kind, Some(dir.path())).unwrap().file().to_owned();
+        assert_eq!(file("a").file_stem(), file("b").file_stem());
+        assert_ne!(file("a"), file("b"));
     }
 
     #[test]
-    fn damage_is_found_wherever_it_is() {
-        let place = Fingerprint(7);
-        let bytes = encode(&some(20), place);
-        assert!(decode(&bytes, place).is_ok());
-        assert!(decode(&bytes, Fingerprint(8)).is_err());
-        for at in 0..bytes.len() {
-            assert!(decode(&bytes[..at], place).is_err(), "cut at {at}");
-            let mut other = bytes.clone();
-            other[at] ^= 0x10;
-            assert!(decode(&other, place).is_err(), "byte {at}");
-        }
-    }
-
-    proptest! {
-        /// With a checksum that is right, as somebody's own writer would make it.
-        #[test]
-        fn any_body_gives_objects_or_nothing(body in prop::collection::vec(any::<u8>(), 0..200), count in 0_u64..50) {
-            let body = [&Fingerprint(1).0.to_le_bytes()[..], &body].concat();
-            let _ = objects(&body, count, Fingerprint(1));
-        }
-    }
-
-    /// `cargo test --release --lib a_million -- --ignored --nocapture`
-    #[test]
-    #[ignore = "a measurement that checks no promise: README, Development, says how to run it"]
-    fn a_million_objects() {
-        let objects = some(1_000_000);
+    fn what_is_kept_is_loaded_and_what_is_wrong_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let manifest = Manifest::new(dir.path(), "https://x", "s3://b/p");
-        let start = std::time::Instant::now();
-        manifest.store(&objects).unwrap();
-        let stored = start.elapsed();
-        let start = std::time::Instant::now();
-        assert_eq!(manifest.load().unwrap().unwrap().len(), 1_000_000);
-        let size = fs::metadata(manifest.file()).unwrap().len();
-        use std::io::Write as _;
-        let loaded = start.elapsed();
-        writeln!(std::io::stderr(), "{size} bytes, stored in {stored:?}, loaded in {loaded:?}").unwrap();
+        let manifest = Manifest::new(&dir.path().join("new"), Fingerprint(7), "kind");
+        let load = || manifest.load(|file| body(b"x 1\n", file).map(<[u8]>::to_vec));
+        assert_eq!(load(), None);
+        let keep = |magic: &[u8], content: &[u8]| {
+            let mut file = unsealed(magic, content.len());
+            file.extend_from_slice(content);
+            manifest.store(&seal(magic, file));
+        };
+        for content in [&b"one"[..], b"", b"another"] {
+            keep(b"x 1\n", content);
+            assert_eq!(load().as_deref(), Some(content));
+            assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
+        }
+        keep(b"x 2\n", b"of another version");
+        assert_eq!((load(), manifest.file().exists()), (None, false));
+        fs::create_dir(manifest.file()).unwrap();
+        assert_eq!(load(), None, "what cannot be read is no error");
+        keep(b"x 1\n", b"nor is what cannot be written");
     }
 }

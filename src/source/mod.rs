@@ -26,6 +26,7 @@ mod extent;
 #[cfg(feature = "s3")]
 mod known;
 #[cfg(feature = "s3")]
+mod listing;
 mod manifest;
 mod parse;
 mod read;
@@ -47,6 +48,7 @@ pub use connect::Connection;
 pub use connect::Connector;
 pub use extent::Extent;
 pub(crate) use extent::{Merged, merge};
+pub(crate) use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use read::InlineRead;
 #[cfg(feature = "jpeg")]
 pub(crate) use read::io_kind;
@@ -55,7 +57,7 @@ pub(crate) use requests::Reader;
 pub(crate) use write::Writer as ObjectWriter;
 
 use self::requests::Requests;
-use crate::error::Result;
+use crate::{error::Result, fingerprint::Fingerprint};
 
 /// A place that holds objects: a folder, a RAM disk, an in-memory store, a bucket and a prefix. Cloning gives another
 /// handle.
@@ -358,6 +360,32 @@ impl Source {
         Ok(objects)
     }
 
+    /// This place, as every process calls it: a folder, or the endpoint that was found, bucket and prefix.
+    fn place(&self) -> Fingerprint {
+        if let Some(folder) = self.folder() {
+            return Fingerprint::of("folder").bytes(folder.as_os_str().as_encoded_bytes()).finish();
+        }
+        // A profile may name another endpoint than the variables do.
+        let endpoint = self.connection().map(|connection| connection.endpoint);
+        Fingerprint::of("place").text(endpoint.as_deref().unwrap_or(self.store())).text(self.url()).finish()
+    }
+
+    /// Where what is found out about this place is kept, in `chosen` or where the variables say; `None` for nowhere.
+    /// `manifest.rs` says what is kept, and when it is believed.
+    pub(crate) fn manifest(&self, kind: &str, chosen: Option<&std::path::Path>) -> Option<Manifest> {
+        // No other process could know them again.
+        let passes = self.folder().is_none() && (self.store().is_empty() || self.store().starts_with("memory "));
+        if passes && chosen.is_none() {
+            return None;
+        }
+        #[cfg(feature = "s3")]
+        let own = self.0.remote.as_ref().map(|remote| remote.vars().clone());
+        #[cfg(not(feature = "s3"))]
+        let own = None;
+        let vars = own.unwrap_or_else(connect::Vars::process);
+        Manifest::folder(&vars, chosen).map(|dir| Manifest::new(&dir, self.place(), kind))
+    }
+
     /// What a listing shows of an object of the store, if it does.
     fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
         let location = meta.location.as_ref();
@@ -386,40 +414,6 @@ impl Source {
     pub fn open_inline(&self, name: &str, range: Range<u64>) -> Result<InlineRead> {
         self.begin_inline(name, range, None)
     }
-}
-
-/// Where what was found out about a place is kept: in `chosen`, or where the variables say; `None` for nowhere, which is
-/// so for stores of the caller too, as nobody can tell them apart.
-pub(crate) fn manifest_file(source: &Source, chosen: Option<&std::path::Path>, kind: &str) -> Option<PathBuf> {
-    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let dir = match (chosen, var("INFEED_MANIFEST_DIR")) {
-        (Some(chosen), _) => chosen.to_owned(),
-        (None, _) if source.store().is_empty() && source.folder().is_none() => return None,
-        (None, Some(dir)) if dir == "off" => return None,
-        (None, Some(dir)) => dir.into(),
-        (None, None) => {
-            let home = || var("HOME").map(|home| PathBuf::from(home).join(".cache"));
-            var("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("infeed")
-        }
-    };
-    let place = crate::fingerprint::Fingerprint::of("place").text(source.store()).text(source.url());
-    let place = source.folder().map_or(place.finish(), |folder| {
-        crate::fingerprint::Fingerprint::of("folder").bytes(folder.as_os_str().as_encoded_bytes()).finish()
-    });
-    Some(dir.join(format!("{place}.{kind}")))
-}
-
-/// Writes a file aside and renames it, so that a crash leaves the old one and two jobs do not mix.
-pub(crate) fn keep_file(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::fs;
-    fs::create_dir_all(file.parent().unwrap_or(std::path::Path::new(".")))?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
-    let aside = file.with_extension(format!("{}-{now}.tmp", std::process::id()));
-    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, file));
-    if written.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    written
 }
 
 impl fmt::Debug for Source {

@@ -3,16 +3,14 @@
 use std::ops::Range;
 
 use super::{
-    damaged,
-    decode::Physical,
-    thrift::{unzigzag, varint},
+    chunk::Physical,
+    wire::{RLE, damaged, unzigzag, varint},
 };
 use crate::error::{Error, ErrorKind, Result};
 
 /// Encodings by their numbers in the format.
 pub(super) const PLAIN: u32 = 0;
 pub(super) const PLAIN_DICTIONARY: u32 = 2;
-pub(super) const RLE: u32 = 3;
 const DELTA_BINARY_PACKED: u32 = 5;
 const DELTA_LENGTH: u32 = 6;
 const RLE_DICTIONARY: u32 = 8;
@@ -160,7 +158,8 @@ pub(super) fn name_of(encoding: u32) -> &'static str {
 /// Number of `width` bits (64 at most) at some place among packed ones.
 fn packed(bytes: &[u8], width: u32, index: usize) -> Option<u64> {
     let bit = index.checked_mul(width as usize)?;
-    let (mut value, mut have) = (0u128, 0);
+    let mut value = 0u128;
+    let mut have = 0;
     let mut at = bit / 8;
     while have < width + (bit % 8) as u32 {
         value |= u128::from(*bytes.get(at)?) << have;

@@ -12,10 +12,10 @@ use ::parquet::{
 };
 
 use super::{
-    damaged,
-    decode::{Chunk, Physical},
+    chunk::{Chunk, Physical},
     thrift::check_schema,
     unpack::Codec,
+    wire::damaged,
 };
 use crate::{
     error::{Error, ErrorKind, Result},

@@ -1,5 +1,6 @@
 //! As much of Thrift's compact protocol as page headers and the shape of a schema take.
 
+use super::wire::{RLE, damaged, unzigzag, varint};
 use crate::error::{Error, Result};
 
 /// Structs within structs.
@@ -133,22 +134,6 @@ impl<'a> Thrift<'a> {
     }
 }
 
-/// The number that the bytes begin with, and how many it takes.
-pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (i, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * i);
-        if *byte < 0x80 {
-            return Some((value, i + 1));
-        }
-    }
-    None
-}
-
-pub(super) const fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
@@ -180,9 +165,15 @@ pub(super) struct PageHeader {
 /// The header that the bytes begin with, and how long it is. `None`: the bytes end before it, or are no header.
 pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     let mut thrift = Thrift::new(bytes);
-    let (mut kind, mut packed, mut unpacked) = (None, None, None);
-    let (mut values, mut encoding, mut levels) = (None, None, None);
-    let (mut definition, mut repetition, mut compressed) = (0, 0, true);
+    let mut kind = None;
+    let mut packed = None;
+    let mut unpacked = None;
+    let mut values = None;
+    let mut encoding = None;
+    let mut levels = None;
+    let mut definition = 0;
+    let mut repetition = 0;
+    let mut compressed = true;
     let number = |thrift: &mut Thrift<'_>| thrift.int().and_then(|value| u32::try_from(value).ok());
     thrift.fields(DEEPEST, |thrift, field, wire| {
         match (field, wire) {
@@ -220,14 +211,15 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, usize)> {
         _ => PageKind::Other,
     };
     let (values, encoding) = if kind == PageKind::Other { (0, 0) } else { (values?, encoding?) };
-    let levels = levels.unwrap_or(super::encodings::RLE);
+    let levels = levels.unwrap_or(RLE);
     Some((PageHeader { kind, packed: packed?, unpacked: unpacked?, values, encoding, levels }, thrift.at))
 }
 
 /// Refuses a footer whose schema is deeper or larger than any of a dataset, before it is built.
 pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
     let mut thrift = Thrift::new(footer);
-    let (mut too_deep, mut found) = (false, false);
+    let mut too_deep = false;
+    let mut found = false;
     let walked = thrift.fields(DEEPEST, |thrift, field, _| {
         // The first counts.
         if field != 2 || found {
@@ -268,8 +260,8 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
             let what = format!("its schema has more than {SCHEMA_MOST} columns, or is deeper than {SCHEMA_DEEPEST}");
             Err(Error::corrupt(what).hint("the file is damaged, or no dataset"))
         }
-        (None, _) => Err(super::damaged("the footer is no Thrift of Parquet")),
-        (Some(()), _) if !found => Err(super::damaged("the footer has no schema")),
+        (None, _) => Err(damaged("the footer is no Thrift of Parquet")),
+        (Some(()), _) if !found => Err(damaged("the footer has no schema")),
         _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::damaged;
+use super::wire::damaged;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How much pages are unpacked at most: gzip's limit.

@@ -81,9 +81,11 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
 
 async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Result<()> {
     let cut = |what: String| Error::corrupt(what).hint("the tar is cut; fetch it again");
-    let (mut at, mut count) = (0u64, 0u64);
+    let mut at = 0u64;
+    let mut count = 0u64;
     // What a header before said of the next member.
-    let (mut long_name, mut long_size): (Option<Vec<u8>>, Option<u64>) = (None, None);
+    let mut long_name: Option<Vec<u8>> = None;
+    let mut long_size: Option<u64> = None;
     while at < size {
         if size - at < BLOCK {
             let what = format!("{} bytes where a header of 512 belongs", size - at);

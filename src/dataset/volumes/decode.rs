@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::header::{Coding, DataFiles, VolumeHeader};
 use crate::{
     error::{Error, Result},
-    types::VoxelType,
+    types::DType,
 };
 
 /// The voxels of a volume, `header.len_bytes()` bytes, out of its data files. Raw voxels of the machine's own order are
@@ -131,11 +131,13 @@ fn text(header: &VolumeHeader, data: &[u8], len: usize, out: &mut Vec<u8>) -> Re
     if count < len { Err(ends(count, len)) } else { Ok(()) }
 }
 
-fn number(word: &str, dtype: VoxelType, out: &mut Vec<u8>) -> Option<()> {
+fn number(word: &str, dtype: DType, out: &mut Vec<u8>) -> Option<()> {
     macro_rules! parse {
         ($($voxel:ident $rust:ty,)*) => {
             match dtype {
-                $(VoxelType::$voxel => out.extend_from_slice(&word.parse::<$rust>().ok()?.to_ne_bytes()),)*
+                $(DType::$voxel => out.extend_from_slice(&word.parse::<$rust>().ok()?.to_ne_bytes()),)*
+                // No header says these.
+                DType::F16 | DType::Bf16 | DType::Bool => return None,
             }
         };
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{
     error::{Error, Result},
-    types::VoxelType,
+    types::DType,
 };
 
 /// How the voxels of a file are written.
@@ -36,7 +36,7 @@ pub enum DataFiles {
 #[non_exhaustive]
 pub struct VolumeHeader {
     /// Type of the voxels.
-    pub dtype: VoxelType,
+    pub dtype: DType,
     /// Whether the high byte comes first.
     pub big_endian: bool,
     /// How they are written.

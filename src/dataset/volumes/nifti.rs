@@ -4,7 +4,7 @@
 use super::header::{Coding, DataFiles, VolumeHeader};
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::VoxelType,
+    types::DType,
 };
 
 /// Bytes of the longer header.
@@ -53,16 +53,16 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         n => Err(Error::corrupt(format!("the header says a size of {n}"))),
     };
     let dtype = match raw.i16(if two { 12 } else { 70 }) {
-        2 => VoxelType::U8,
-        4 => VoxelType::I16,
-        8 => VoxelType::I32,
-        16 => VoxelType::F32,
-        64 => VoxelType::F64,
-        256 => VoxelType::I8,
-        512 => VoxelType::U16,
-        768 => VoxelType::U32,
-        1024 => VoxelType::I64,
-        1280 => VoxelType::U64,
+        2 => DType::U8,
+        4 => DType::I16,
+        8 => DType::I32,
+        16 => DType::F32,
+        64 => DType::F64,
+        256 => DType::I8,
+        512 => DType::U16,
+        768 => DType::U32,
+        1024 => DType::I64,
+        1280 => DType::U64,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("voxels of NIfTI's type {other}"))
                 .hint("convert them to whole numbers of 8 to 64 bits, float or double"));
@@ -155,7 +155,7 @@ pub(super) mod tests {
     #[test]
     fn a_header_of_each_version_is_read() {
         let header = parse_nifti(&one(&[5, 4, 3], 4, 2.0, -1.0), Coding::Raw).unwrap();
-        assert_eq!((header.shape, header.channels, header.dtype), ([3, 4, 5], 1, VoxelType::I16));
+        assert_eq!((header.shape, header.channels, header.dtype), ([3, 4, 5], 1, DType::I16));
         assert_eq!((header.spacing, header.origin), ([3.0, 2.0, 0.5], [9.0, 8.0, 7.0]));
         assert_eq!((header.slope, header.intercept, header.byte_skip), (2.0, -1.0, Some(352)));
         let header = parse_nifti(&one(&[5, 4, 3, 2, 1], 16, 0.0, 9.0), Coding::Gzip).unwrap();
@@ -172,7 +172,7 @@ pub(super) mod tests {
         two[348..352].copy_from_slice(&1i32.to_be_bytes());
         two[400 + 24..][..8].copy_from_slice(&6.5f64.to_be_bytes());
         let header = parse_nifti(&two, Coding::Raw).unwrap();
-        assert_eq!((header.shape, header.dtype, header.big_endian), ([3, 4, 5], VoxelType::U16, true));
+        assert_eq!((header.shape, header.dtype, header.big_endian), ([3, 4, 5], DType::U16, true));
         assert_eq!(header.origin[2], 6.5);
     }
 

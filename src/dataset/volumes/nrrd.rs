@@ -7,7 +7,7 @@
 use super::header::{Coding, DataFiles, VolumeHeader};
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::VoxelType,
+    types::DType,
 };
 
 /// Headers are a few hundred bytes; key/value pairs of scanners may be long.
@@ -64,7 +64,7 @@ pub fn parse_nrrd(bytes: &[u8], whole: bool) -> Result<Option<VolumeHeader>> {
 
 #[derive(Debug, Default)]
 struct Fields {
-    dtype: Option<VoxelType>,
+    dtype: Option<DType>,
     dimension: Option<usize>,
     sizes: Vec<u64>,
     coding: Option<Coding>,
@@ -271,7 +271,9 @@ impl Fields {
             _ => None,
         };
         let spatial: Vec<usize> = (0..dimension).filter(|axis| Some(*axis) != channel_axis).collect();
-        let (mut shape, mut spacing, mut origin) = ([1; 3], [f32::NAN; 3], [f32::NAN; 3]);
+        let mut shape = [1; 3];
+        let mut spacing = [f32::NAN; 3];
+        let mut origin = [f32::NAN; 3];
         let fits = |n: u64| usize::try_from(n).map_err(|_| Error::corrupt(format!("the header says a size of {n}")));
         for (place, axis) in spatial.iter().enumerate() {
             shape[2 - place] = fits(self.sizes[*axis])?;
@@ -301,25 +303,25 @@ impl Fields {
     }
 }
 
-fn voxel_type(name: &str) -> Result<VoxelType> {
+fn voxel_type(name: &str) -> Result<DType> {
     let words: Vec<String> = name.split_whitespace().map(str::to_ascii_lowercase).collect();
     Ok(match &*words.join(" ") {
-        "signed char" | "int8" | "int8_t" => VoxelType::I8,
-        "uchar" | "unsigned char" | "uint8" | "uint8_t" => VoxelType::U8,
-        "short" | "short int" | "signed short" | "signed short int" | "int16" | "int16_t" => VoxelType::I16,
-        "ushort" | "unsigned short" | "unsigned short int" | "uint16" | "uint16_t" => VoxelType::U16,
-        "int" | "signed int" | "int32" | "int32_t" => VoxelType::I32,
-        "uint" | "unsigned int" | "uint32" | "uint32_t" => VoxelType::U32,
+        "signed char" | "int8" | "int8_t" => DType::I8,
+        "uchar" | "unsigned char" | "uint8" | "uint8_t" => DType::U8,
+        "short" | "short int" | "signed short" | "signed short int" | "int16" | "int16_t" => DType::I16,
+        "ushort" | "unsigned short" | "unsigned short int" | "uint16" | "uint16_t" => DType::U16,
+        "int" | "signed int" | "int32" | "int32_t" => DType::I32,
+        "uint" | "unsigned int" | "uint32" | "uint32_t" => DType::U32,
         "longlong"
         | "long long"
         | "long long int"
         | "signed long long"
         | "signed long long int"
         | "int64"
-        | "int64_t" => VoxelType::I64,
-        "ulonglong" | "unsigned long long" | "unsigned long long int" | "uint64" | "uint64_t" => VoxelType::U64,
-        "float" => VoxelType::F32,
-        "double" => VoxelType::F64,
+        | "int64_t" => DType::I64,
+        "ulonglong" | "unsigned long long" | "unsigned long long int" | "uint64" | "uint64_t" => DType::U64,
+        "float" => DType::F32,
+        "double" => DType::F64,
         "block" => {
             return Err(Error::new(ErrorKind::Unsupported, "voxels of type `block`").hint("write them as numbers"));
         }
@@ -365,7 +367,7 @@ mod tests {
     #[test]
     fn axes_are_turned_round_and_metadata_with_them() {
         let header = parse(CT).unwrap();
-        assert_eq!((header.dtype, header.shape, header.channels), (VoxelType::I16, [3, 4, 5], 1));
+        assert_eq!((header.dtype, header.shape, header.channels), (DType::I16, [3, 4, 5], 1));
         assert_eq!((header.spacing, header.origin), ([2.0, 5.0, 0.5], [-3.5, -2.0, -1.0]));
         assert_eq!(header.data, DataFiles::Attached(CT.len() as u64 - 4));
         assert_eq!(parse_nrrd(&CT.as_bytes()[..60], false).unwrap(), None, "the header goes on");

@@ -1,8 +1,19 @@
 use futures::{FutureExt, executor::block_on};
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
-use super::*;
-use crate::dataset::{concat, dataset_contract, open_source, subset};
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    header::{Cover, cover},
+    nifti, nrrd,
+};
+use crate::{
+    dataset::{FieldKind, Narrow, concat, dataset_contract, open_source, subset},
+    error::Result,
+    random::SampleRng,
+    source::Source,
+    types::DType,
+};
 
 fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());
@@ -104,8 +115,6 @@ fn a_box_of_a_raw_file_reads_little_more_than_itself() {
     let nothing = [0..0, 0..5, 0..5];
     assert_eq!(cover(&wide, 0, &nothing, true).ranges, []);
 }
-
-use super::header::Cover;
 
 #[test]
 fn a_missing_partner_names_patient_and_file() {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::{DType, VoxelType},
+    types::DType,
 };
 
 /// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
@@ -112,7 +112,7 @@ impl Intensity {
 #[derive(Clone, Copy, Debug)]
 pub struct Voxels<'a> {
     /// Their type, in the machine's byte order, aligned or not.
-    pub dtype: VoxelType,
+    pub dtype: DType,
     /// The voxel of the volume that the box begins with.
     pub begin: [usize; 3],
     /// Depth, height, width of the box.
@@ -383,26 +383,28 @@ impl Store for I16 {
     }
 }
 
-fn converter(src: VoxelType, dtype: DType, mask: bool, intensity: &Intensity, level: Level) -> Option<Convert> {
-    use VoxelType as V;
+fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity, level: Level) -> Option<Convert> {
     if mask {
         return match (src, dtype) {
-            (V::U8, DType::U8) | (V::U16, DType::U16) | (V::I16, DType::I16) | (V::I64 | V::U64, DType::I64) => {
-                Some(copy_of(src.size()))
-            }
-            (V::U8, DType::U16) => Some(widen::<u8, u16>),
-            (V::U8, DType::I16) => Some(widen::<u8, i16>),
-            (V::U8, DType::I64) => Some(widen::<u8, i64>),
-            (V::I8, DType::I16) => Some(widen::<i8, i16>),
-            (V::I8, DType::I64) => Some(widen::<i8, i64>),
-            (V::U16, DType::I64) => Some(widen::<u16, i64>),
-            (V::I16, DType::I64) => Some(widen::<i16, i64>),
-            (V::I32, DType::I64) => Some(widen::<i32, i64>),
-            (V::U32, DType::I64) => Some(widen::<u32, i64>),
+            (DType::U8, DType::U8)
+            | (DType::U16, DType::U16)
+            | (DType::I16, DType::I16)
+            | (DType::I64 | DType::U64, DType::I64) => Some(copy_of(src.size())),
+            (DType::U8, DType::U16) => Some(widen::<u8, u16>),
+            (DType::U8, DType::I16) => Some(widen::<u8, i16>),
+            (DType::U8, DType::I64) => Some(widen::<u8, i64>),
+            (DType::I8, DType::I16) => Some(widen::<i8, i16>),
+            (DType::I8, DType::I64) => Some(widen::<i8, i64>),
+            (DType::U16, DType::I64) => Some(widen::<u16, i64>),
+            (DType::I16, DType::I64) => Some(widen::<i16, i64>),
+            (DType::I32, DType::I64) => Some(widen::<i32, i64>),
+            (DType::U32, DType::I64) => Some(widen::<u32, i64>),
             _ => None,
         };
     }
-    if intensity.is_none() && matches!((src, dtype), (V::U8, DType::U8) | (V::I16, DType::I16) | (V::F32, DType::F32)) {
+    if intensity.is_none()
+        && matches!((src, dtype), (DType::U8, DType::U8) | (DType::I16, DType::I16) | (DType::F32, DType::F32))
+    {
         return Some(copy_of(src.size()));
     }
     macro_rules! stored {
@@ -418,16 +420,18 @@ fn converter(src: VoxelType, dtype: DType, mask: bool, intensity: &Intensity, le
         };
     }
     match src {
-        V::I8 => stored!(I8),
-        V::U8 => stored!(U8),
-        V::I16 => stored!(I16),
-        V::U16 => stored!(U16),
-        V::I32 => stored!(I32),
-        V::U32 => stored!(U32),
-        V::I64 => stored!(I64),
-        V::U64 => stored!(U64),
-        V::F32 => stored!(F32),
-        V::F64 => stored!(F64),
+        DType::I8 => stored!(I8),
+        DType::U8 => stored!(U8),
+        DType::I16 => stored!(I16),
+        DType::U16 => stored!(U16),
+        DType::I32 => stored!(I32),
+        DType::U32 => stored!(U32),
+        DType::I64 => stored!(I64),
+        DType::U64 => stored!(U64),
+        DType::F32 => stored!(F32),
+        DType::F64 => stored!(F64),
+        // No file holds voxels of these.
+        DType::F16 | DType::Bf16 | DType::Bool => None,
     }
 }
 

@@ -13,159 +13,36 @@
 //!
 //! Other columns are left out. Compressed shards are refused: nothing within them can be read alone.
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+mod layout;
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-use serde::Deserialize;
 
+use self::layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_offsets, parse_sample};
 use super::{
-    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value, no_such_record,
-    open::nothing_to_read,
+    format::{Format, OpenOption, OpenOptions},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::{Field, FieldKind, Schema},
+    table::{ShardTable, Stored},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Extent, Object, Source},
-    types::DType,
+    source::{Object, Source},
 };
 
 const INDEX: &str = "index.json";
 /// Shards whose offsets are read at a time.
 const AT_A_TIME: usize = 16;
-
-/// `index.json`, as far as it counts here.
-#[derive(Debug, Deserialize)]
-struct Index {
-    shards: Vec<Listed>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Listed {
-    #[serde(default)]
-    format: String,
-    column_names: Vec<String>,
-    column_encodings: Vec<String>,
-    column_sizes: Vec<Option<u32>>,
-    raw_data: File,
-    samples: u32,
-    compression: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct File {
-    basename: String,
-    bytes: u64,
-}
-
-fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the shard is cut or damaged; fetch it again")
-}
-
-/// What a column is.
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    Image,
-    Label,
-    Bytes,
-    Numbers(DType, Vec<usize>),
-}
-
-/// A column of each sample.
-#[derive(Clone, Debug, PartialEq)]
-struct Column {
-    name: String,
-    /// Bytes, when they are the same in each sample.
-    size: Option<u32>,
-    /// Nothing for what is not read.
-    kind: Option<Kind>,
-}
-
-/// What a column of this encoding is; nothing for what is not read here.
-fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
-    let dtype = |name: &str| {
-        Some(match name {
-            "uint8" => DType::U8,
-            "uint16" => DType::U16,
-            "uint32" => DType::U32,
-            "uint64" => DType::U64,
-            "int8" => DType::I8,
-            "int16" => DType::I16,
-            "int32" => DType::I32,
-            "int" | "int64" => DType::I64,
-            "float16" => DType::F16,
-            "float32" => DType::F32,
-            "float64" => DType::F64,
-            _ => return None,
-        })
-    };
-    match encoding {
-        "jpeg" | "png" => Some(Kind::Image),
-        "str" | "json" | "bytes" => Some(Kind::Bytes),
-        "int" | "int64" if ["label", "class", "cls", "target", "y"].contains(&name) => Some(Kind::Label),
-        _ => match encoding.strip_prefix("ndarray:") {
-            Some(rest) => {
-                let (name, shape) = rest.split_once(':')?;
-                let shape: Option<Vec<usize>> = shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-                Some(Kind::Numbers(dtype(name)?, shape?))
-            }
-            None => Some(Kind::Numbers(dtype(encoding)?, vec![])),
-        },
-    }
-}
-
-/// Labels are called that, other columns as they are.
-fn field_name<'a>(name: &'a str, kind: Option<&Kind>) -> &'a str {
-    if matches!(kind, Some(Kind::Label)) { "label" } else { name }
-}
-
-/// Offsets of the samples of a shard of `size` bytes from its first bytes, `u32 samples` and so many offsets and one.
-fn parse_offsets(bytes: &[u8], samples: u32, size: u64) -> Result<Vec<u32>> {
-    let (words, rest) = bytes.as_chunks::<4>();
-    let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
-    let found = words.next().ok_or_else(|| bad("the shard is cut in its first bytes"))?;
-    if found != samples {
-        return Err(bad(format!("the shard holds {found} samples, index.json says {samples}")));
-    }
-    let offsets: Vec<u32> = words.collect();
-    if !rest.is_empty() || offsets.len() as u64 != u64::from(samples) + 1 {
-        return Err(bad("the shard is cut in its offsets"));
-    }
-    let least = bytes.len() as u64;
-    let ascend = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
-    let within = offsets.first().is_some_and(|first| u64::from(*first) >= least)
-        && offsets.last().is_some_and(|last| u64::from(*last) <= size);
-    match ascend && within {
-        true => Ok(offsets),
-        false => Err(bad("the offsets of samples do not ascend within the shard")),
-    }
-}
-
-/// Where each column lies in a sample.
-fn parse_sample(bytes: &[u8], sizes: impl Iterator<Item = Option<u32>> + Clone) -> Result<Vec<Range<usize>>> {
-    let cut = || bad("a sample is shorter than its columns");
-    let (mut words, mut at) = (0, 4 * sizes.clone().filter(Option::is_none).count());
-    let places = sizes.map(|size| {
-        let size = match size {
-            Some(size) => size,
-            None => {
-                let word = bytes.get(words..words + 4).and_then(|w| w.first_chunk()).ok_or_else(cut)?;
-                words += 4;
-                u32::from_le_bytes(*word)
-            }
-        };
-        let place = at..at.checked_add(size as usize).ok_or_else(cut)?;
-        at = place.end;
-        (place.end <= bytes.len()).then_some(place).ok_or_else(cut)
-    });
-    let places = places.collect::<Result<Vec<_>>>()?;
-    match at == bytes.len() {
-        true => Ok(places),
-        false => Err(bad(format!("a sample of {} bytes has columns of {at}", bytes.len()))),
-    }
-}
 
 /// The format.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +58,10 @@ impl Format for Mds {
         objects.iter().any(shard) && objects.iter().any(|o| o.name == INDEX || o.name.ends_with("/index.json"))
     }
 
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
+    }
+
     fn open<'a>(
         &'a self,
         source: &'a Source,
@@ -188,9 +69,6 @@ impl Format for Mds {
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
-            if options.labels.is_some() {
-                return Err(Error::config("MDS shards hold their labels themselves").hint("leave out labels"));
-            }
             let folder = options.split.as_ref().map_or(String::new(), |split| format!("{split}/"));
             let index = format!("{folder}{INDEX}");
             let by_name =
@@ -290,15 +168,8 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     }
 }
 
-/// A shard among the others.
-#[derive(Debug)]
-struct Shard {
-    object: Object,
-    name: Arc<str>,
-    offsets: Vec<u32>,
-    /// Records of this shard and those before.
-    end: u64,
-}
+/// Where the samples of a shard lie: the offset of each, and where one more would begin.
+type Shard = Stored<Vec<u32>>;
 
 async fn read_shard(source: &Source, object: &Object, samples: u32) -> Result<Shard> {
     let mut extent = object.extent(source);
@@ -310,14 +181,13 @@ async fn read_shard(source: &Source, object: &Object, samples: u32) -> Result<Sh
     let bytes = extent.read().await?;
     let offsets = parse_offsets(&bytes, samples, object.size);
     let offsets = offsets.map_err(|e| e.at_object(source.display_name(&object.name)).at_range(extent.range))?;
-    Ok(Shard { object: object.clone(), name: object.name.as_str().into(), offsets, end: 0 })
+    Ok(Stored::new(object, samples.into(), offsets))
 }
 
 /// See [`Mds`].
 #[derive(Debug)]
 struct MdsDataset {
-    source: Source,
-    shards: Vec<Shard>,
+    shards: ShardTable<Vec<u32>>,
     columns: Vec<Column>,
     schema: Schema,
     largest: u64,
@@ -325,18 +195,15 @@ struct MdsDataset {
 }
 
 impl MdsDataset {
-    fn new(source: &Source, mut shards: Vec<Shard>, columns: Vec<Column>, options: &OpenOptions) -> Result<Self> {
-        let (mut end, mut largest) = (0, 0);
-        let mut print = Fingerprint::of("mds").number(shards.len() as u64);
-        for shard in &mut shards {
-            end += shard.offsets.len() as u64 - 1;
-            shard.end = end;
-            largest = shard.offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0).max(largest);
-            print = print.text(&shard.name).number(shard.object.size).number(end);
-        }
-        if end == 0 {
+    fn new(source: &Source, shards: Vec<Shard>, columns: Vec<Column>, options: &OpenOptions) -> Result<Self> {
+        let shards = ShardTable::new(source, shards);
+        if shards.len() == 0 {
             return Err(Error::new(ErrorKind::NotFound, "the shards hold no samples").at_object(source.url()));
         }
+        let sizes = shards.shards().iter().flat_map(|shard| shard.of.windows(2).map(|pair| pair[1] - pair[0]));
+        let largest = sizes.max().unwrap_or(0);
+        let print =
+            shards.print("mds", |print, shard| print.text(&shard.name).number(shard.size).number(shard.records.end));
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
                 Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
@@ -347,7 +214,7 @@ impl MdsDataset {
             Some(Field::new(field_name(&column.name, column.kind.as_ref()), kind))
         };
         let fields: Vec<Field> = columns.iter().filter_map(field).collect();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name.clone())) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are the field `{}`", twice.name))
                 .at_object(source.url())
@@ -355,15 +222,13 @@ impl MdsDataset {
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();
-        Ok(Self { source: source.clone(), shards, columns, schema, largest: largest.into(), fingerprint })
+        Ok(Self { shards, columns, schema, largest: largest.into(), fingerprint })
     }
 
     /// Shard and range.
-    fn find(&self, record: u64) -> Option<(&Shard, Range<u64>)> {
-        let shard = self.shards.get(self.shards.partition_point(|shard| shard.end <= record))?;
-        let before = shard.end - (shard.offsets.len() as u64 - 1);
-        let i = usize::try_from(record - before).ok()?;
-        Some((shard, shard.offsets[i].into()..shard.offsets[i + 1].into()))
+    fn find(&self, record: u64) -> Result<(&Shard, Range<u64>)> {
+        let (shard, i) = self.shards.find(record)?;
+        Ok((shard, shard.of[i].into()..shard.of[i + 1].into()))
     }
 
     fn value(&self, kind: &Kind, data: Bytes) -> Result<Value> {
@@ -373,12 +238,7 @@ impl MdsDataset {
             Kind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
                 let label = label.map_err(|_| bad(format!("a label of {} bytes, 8 belong there", data.len())))?;
-                let count = self.schema.classes.as_ref().map(|classes| classes.len());
-                let known = count.is_none_or(|count| usize::try_from(label).is_ok_and(|label| label < count));
-                match known {
-                    true => Value::Label(label),
-                    false => return Err(Error::corrupt(format!("label {label} is not among the classes"))),
-                }
+                Value::Label(self.schema.label(label)?)
             }
             Kind::Numbers(dtype, shape) => {
                 let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
@@ -393,7 +253,7 @@ impl MdsDataset {
 
 impl Dataset for MdsDataset {
     fn len(&self) -> u64 {
-        self.shards.last().map_or(0, |shard| shard.end)
+        self.shards.len()
     }
 
     fn schema(&self) -> &Schema {
@@ -405,16 +265,13 @@ impl Dataset for MdsDataset {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let (shard, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
-        let whole = Extent::whole(&self.source, Arc::clone(&shard.name), shard.object.size);
-        Ok(ReadPlan::one(Extent { range, ..whole.with_etag(shard.object.etag.as_deref()) }))
+        let (shard, range) = self.find(record)?;
+        Ok(ReadPlan::one(self.shards.extent(shard, range)))
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let (shard, range) = self.find(record).ok_or_else(|| no_such_record(record, self.len()))?;
-        let at = |e: Error| {
-            e.at_stage(Stage::Parse).at_object(self.source.display_name(&shard.name)).at_range(range.clone())
-        };
+        let (shard, range) = self.find(record)?;
+        let at = |e: Error| e.at_stage(Stage::Parse).at_object(self.shards.name_of(shard)).at_range(range.clone());
         let bytes = bytes.first().ok_or_else(|| at(bad("the sample is cut")))?;
         let places = parse_sample(bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
         let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));
@@ -426,11 +283,11 @@ impl Dataset for MdsDataset {
     }
 
     fn object(&self, record: u64) -> String {
-        self.find(record).map_or_else(|| "mds".to_owned(), |(shard, _)| self.source.display_name(&shard.name))
+        self.shards.object(record, "mds")
     }
 
     fn needs_fetch(&self) -> bool {
-        !self.source.reads_inline()
+        self.shards.needs_fetch()
     }
 
     fn largest_read(&self) -> u64 {
@@ -438,11 +295,11 @@ impl Dataset for MdsDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.offsets.len() as u64 * 4).sum()
+        self.shards.shards().iter().map(|shard| shard.of.len() as u64 * 4).sum()
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {
-        Some(self.shards.iter().map(|shard| shard.end - (shard.offsets.len() as u64 - 1)).collect())
+        Some(self.shards.groups())
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -514,6 +371,10 @@ mod tests {
         let dataset = block_on(open(&[(shard(0..3), 3), (shard(3..8), 5)], |_| ()).into_future()).unwrap();
         block_on(dataset_contract(&*dataset)).unwrap();
         assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "mds", &[0, 3][..]));
+        // The identity that states of old runs hold.
+        let sizes = [shard(0..3), shard(3..8)].map(|shard| shard.len() as u64);
+        let print = Fingerprint::of("mds").number(2).text("shard.00000.mds").number(sizes[0]).number(3);
+        assert_eq!(dataset.fingerprint(), print.text("shard.00001.mds").number(sizes[1]).number(8).finish());
         let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["box", "label", "image", "text"]);
         let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();

@@ -5,47 +5,45 @@
 //! many .npy      ─ each file is a record, with one field `array`; class folders give labels
 //! ```
 //!
-//! Headers are read at opening, here and nowhere else: names, types, shapes, and where the numbers lie.
+//! Headers are read at opening, and nowhere else: names, types, shapes, and where the numbers lie.
 
 mod header;
+mod read;
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use smallvec::smallvec;
 
+use self::{
+    header::Array,
+    read::{in_order, npz, safetensors},
+};
 use super::{
-    Dataset, Field, FieldKind, Format, OpenOptions, ReadPlan, Sample, Schema, Value, folder::classes_of, index,
-    open::nothing_to_read,
+    format::{Format, OpenOption, OpenOptions},
+    labels::classes_of,
+    names::{base, ends_with, is_image},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, Value, index},
+    schema::{Field, FieldKind, Schema},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     source::{Extent, Object, Source},
-    types::DType,
 };
 #[cfg(feature = "prepare")]
 pub(crate) use header::npy_header;
-pub(crate) use header::{Array, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
-
-/// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
-const HEAD: u64 = 4 << 10;
-/// The most that a header may take: safetensors' own bound.
-const LONGEST: u64 = 100 << 20;
+pub(super) use read::{npy_at, npy_of};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrays;
 
-fn has_end(name: &str, end: &str) -> bool {
-    let start = name.len().checked_sub(end.len());
-    start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(end))
-}
-
 fn is_array(name: &str) -> bool {
-    [".npy", ".npz", ".safetensors"].into_iter().any(|end| has_end(name, end))
+    [".npy", ".npz", ".safetensors"].into_iter().any(|end| ends_with(name, end))
 }
 
 impl Format for Arrays {
@@ -54,7 +52,12 @@ impl Format for Arrays {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| super::folder::is_image(&o.name))
+        objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
+    }
+
+    /// Of several files, which may lie in class folders; see [`Self::open`].
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Classes]
     }
 
     fn open<'a>(
@@ -67,8 +70,12 @@ impl Format for Arrays {
             let files: Vec<Object> = objects.iter().filter(|o| is_array(&o.name)).cloned().collect();
             match &files[..] {
                 [] => Err(nothing_to_read(source, &objects, "arrays")),
-                [only] => Ok(Arc::new(Columns::open(source, only).await?) as Arc<dyn Dataset>),
-                many => match many.iter().find(|o| !has_end(&o.name, ".npy")) {
+                [only] => {
+                    let at = |e: Error| e.at_object(source.display_name(&only.name));
+                    options.only("arrays in one file", &[]).map_err(at)?;
+                    Ok(Arc::new(Columns::open(source, only).await?) as Arc<dyn Dataset>)
+                }
+                many => match many.iter().find(|o| !ends_with(&o.name, ".npy")) {
                     None => {
                         Ok(Arc::new(Files::open(source, files, options.classes.clone()).await?) as Arc<dyn Dataset>)
                     }
@@ -105,92 +112,16 @@ struct Column {
     swap: Option<usize>,
 }
 
-async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
-    let part = Extent { range, ..object.extent(source) };
-    part.read().await
-}
-
-/// An npy header that begins at `at`, with its data's range in the object.
-pub(super) async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Result<Array> {
-    let mut len = HEAD;
-    loop {
-        let head = read(source, object, at..at.saturating_add(len).min(end)).await?;
-        match parse_npy(&head) {
-            // The header says how long it is.
-            Ok(Err(needed)) if needed > head.len() as u64 && needed <= LONGEST && at.saturating_add(needed) <= end => {
-                len = needed;
-            }
-            Ok(Ok(mut array)) => {
-                array.data = array.data.start + at..array.data.end.saturating_add(at);
-                if array.data.end > end {
-                    let (want, have) = (array.data.end - array.data.start, end.saturating_sub(array.data.start));
-                    return Err(Error::corrupt(format!("{have} bytes of numbers where the header says {want}"))
-                        .hint("the file is cut: fetch it again"));
-                }
-                return Ok(array);
-            }
-            Ok(Err(_)) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Names and arrays of a zip file, which numpy stores without packing them.
-async fn npz(source: &Source, object: &Object) -> Result<Vec<(String, Array)>> {
-    let size = object.size;
-    // The end record, with the longest comment, and the one for large files before it.
-    let tail_start = size.saturating_sub(64 * 1024 + 22 + 20 + 56);
-    let tail = read(source, object, tail_start..size).await?;
-    let directory = parse_end(&tail, tail_start, size)?;
-    if directory.end - directory.start > LONGEST {
-        return Err(Error::corrupt("a directory of more than 100 MiB").hint("fetch the file again"));
-    }
-    let entries = parse_directory(&read(source, object, directory.clone()).await?)?;
-    let mut arrays = Vec::new();
-    for entry in entries {
-        let Some(name) = entry.name.strip_suffix(".npy").filter(|name| !name.is_empty()) else { continue };
-        let named = |e: Error| e.at_object(format!("{}[{name}]", source.display_name(&object.name)));
-        if entry.packed {
-            let what = format!("the array `{name}` is compressed: records can't be read out of it");
-            return Err(named(
-                Error::new(ErrorKind::Unsupported, what).hint("save it with numpy.savez instead of savez_compressed"),
-            ));
-        }
-        let local = read(source, object, entry.at..entry.at.saturating_add(30).min(directory.start)).await?;
-        let start = entry.at + parse_local(&local).map_err(named)?;
-        let end = start.checked_add(entry.size).filter(|end| *end <= directory.start);
-        let end = end.ok_or_else(|| named(Error::corrupt("the array reaches beyond its file")))?;
-        arrays.push((name.to_owned(), npy_at(source, object, start, end).await.map_err(named)?));
-    }
-    Ok(arrays)
-}
-
-async fn safetensors(source: &Source, object: &Object) -> Result<Vec<(String, Array)>> {
-    let head = read(source, object, 0..object.size.min(8)).await?;
-    let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("no safetensors file: it has no header"))?;
-    let len = u64::from_le_bytes(bytes);
-    if len > LONGEST || len > object.size.saturating_sub(8) {
-        let what = format!("a header of {len} bytes in a file of {}", object.size);
-        return Err(Error::corrupt(what).hint("it is no safetensors file, or cut: fetch it again"));
-    }
-    let header = read(source, object, 8..8 + len).await?;
-    let mut arrays = parse_safetensors(&header, object.size - 8 - len)?;
-    for (_, array) in &mut arrays {
-        array.data = array.data.start + 8 + len..array.data.end + 8 + len;
-    }
-    Ok(arrays)
-}
-
 fn stem(name: &str) -> &str {
-    let base = name.rsplit('/').next().unwrap_or(name);
+    let base = base(name);
     base.rfind('.').map_or(base, |dot| &base[..dot])
 }
 
 impl Columns {
     async fn open(source: &Source, object: &Object) -> Result<Self> {
-        let arrays = if has_end(&object.name, ".npz") {
+        let arrays = if ends_with(&object.name, ".npz") {
             npz(source, object).await
-        } else if has_end(&object.name, ".safetensors") {
+        } else if ends_with(&object.name, ".safetensors") {
             safetensors(source, object).await
         } else {
             let name = match stem(&object.name) {
@@ -208,7 +139,8 @@ impl Columns {
             return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
         };
         let mut print = Fingerprint::of("arrays").text(&object.name).number(object.size);
-        let (mut columns, mut fields) = (Vec::new(), Vec::new());
+        let mut columns = Vec::new();
+        let mut fields = Vec::new();
         for (name, array) in &arrays {
             let Some((n, row)) = array.shape.split_first() else {
                 return Err(Error::config(format!("`{name}` is one number: it has no axis of records")));
@@ -232,34 +164,10 @@ impl Columns {
             fields.push(Field::new(name, FieldKind::Array { dtype: array.dtype, shape: row.to_vec() }));
         }
         let len = len.unwrap_or(0) as u64;
-        let (source, object) = (source.clone(), object.clone());
+        let source = source.clone();
+        let object = object.clone();
         let fingerprint = print.number(len).finish();
         Ok(Self { source, object, columns, len, schema: Schema::new(fields), fingerprint })
-    }
-}
-
-/// Type, shape and numbers of a whole `.npy` file: a slice of it, turned round where this machine's order is another.
-pub(super) fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
-    let cut = |needed: u64| {
-        Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
-            .hint("fetch the file again, or save it again")
-    };
-    let Array { dtype, shape, data, swapped } = parse_npy(file)?.map_err(cut)?;
-    let range = usize::try_from(data.start).ok().zip(usize::try_from(data.end).ok());
-    let range = range.filter(|(start, end)| start <= end && *end <= file.len());
-    let (start, end) = range.ok_or_else(|| cut(data.end))?;
-    Ok((dtype, shape, in_order(&file.slice(start..end), swapped.then_some(dtype.size()))))
-}
-
-/// The same numbers in the machine's order.
-fn in_order(bytes: &Bytes, swap: Option<usize>) -> Bytes {
-    match swap {
-        None => bytes.clone(),
-        Some(size) => {
-            let mut turned = bytes.to_vec();
-            turned.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-            turned.into()
-        }
     }
 }
 
@@ -339,7 +247,8 @@ impl Files {
         fields.extend(labels.is_some().then(Field::label));
         let print = Fingerprint::of("arrays").number(objects.len() as u64);
         let print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
-        let (source, schema) = (source.clone(), Schema::new(fields).with_classes(classes));
+        let source = source.clone();
+        let schema = Schema::new(fields).with_classes(classes);
         Ok(Self { source, objects, labels, first, schema, fingerprint: print.finish() })
     }
 }

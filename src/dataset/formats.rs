@@ -1,0 +1,33 @@
+//! The formats of this crate: a new one is its own file, and its word here.
+
+#[cfg(feature = "parquet")]
+use super::parquet;
+#[cfg(feature = "volumes")]
+use super::volumes::Volumes;
+use super::{arrays, cifar::Cifar, folder, format::Format, mds, tar, tfrecord};
+
+macro_rules! formats {
+    ($($(#[$when:meta])? $format:path),+ $(,)?) => {
+        /// The formats that [`open()`](super::open()) tries, in this order.
+        #[must_use]
+        pub fn formats() -> &'static [&'static dyn Format] {
+            &[$($(#[$when])? &$format),+]
+        }
+    };
+}
+
+// The narrower names first: a folder of CIFAR files may hold a picture as well.
+formats! {
+    Cifar::Ten,
+    Cifar::Hundred,
+    #[cfg(feature = "volumes")]
+    Volumes,
+    mds::Mds,
+    folder::Folder,
+    arrays::Arrays,
+    tar::Tar,
+    tfrecord::TfRecord,
+    // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
+    #[cfg(feature = "parquet")]
+    parquet::Parquet,
+}

@@ -1,0 +1,198 @@
+//! Which columns of a file are read, and what they become, as the first file tells.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{
+    chunk::Physical,
+    decode,
+    footer::{Footer, Leaf},
+    thrift,
+    wire::damaged,
+};
+use crate::{
+    dataset::format::OpenOptions,
+    error::{Error, ErrorKind, Result},
+    source::{Object, Source},
+    types::DType,
+};
+
+/// The longest first page that is looked into for what a column holds.
+const PROBE: u64 = 256 << 20;
+/// Integers that are class indices, beside those that the file's metadata call so.
+const LABELS: [&str; 2] = ["label", "cls"];
+
+/// What a column becomes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Image,
+    Label,
+    Numbers(DType),
+    Bytes,
+}
+
+/// A column that may be read, and whether it is when none are named.
+#[derive(Debug)]
+struct Candidate {
+    leaf: usize,
+    name: String,
+    usual: bool,
+}
+
+/// A column that is read.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) leaf: usize,
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+/// The columns of a file, as fields are called.
+fn candidates(leaves: &[Leaf]) -> Vec<Candidate> {
+    let beside = |leaf: &Leaf, other: &str| {
+        leaves.iter().any(|l| l.path.len() == 2 && l.path[0] == leaf.path[0] && l.path[1] == other)
+    };
+    let candidate = |(at, leaf): (usize, &Leaf)| {
+        // A picture or sound of `datasets`: `struct<bytes, path>`.
+        let of_struct = leaf.path.len() == 2 && leaf.path[1] == "bytes" && beside(leaf, "path");
+        let name = if of_struct { leaf.path[0].clone() } else { leaf.path.join(".") };
+        Candidate { leaf: at, name, usual: (of_struct || leaf.path.len() == 1) && leaf.physical.is_ok() }
+    };
+    leaves.iter().enumerate().map(candidate).collect()
+}
+
+/// What is read of each file, as the first one tells.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    leaves: Vec<Leaf>,
+    pub(super) columns: Vec<Column>,
+    /// Names of classes of fields.
+    pub(super) names: Vec<(String, Arc<[String]>)>,
+}
+
+impl Chosen {
+    pub(super) async fn new(source: &Source, file: &Object, footer: &Footer, options: &OpenOptions) -> Result<Self> {
+        let all = candidates(&footer.leaves);
+        let listed = || all.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
+        let mut wanted: Vec<&Candidate> = Vec::new();
+        match &options.columns {
+            None => wanted.extend(all.iter().filter(|candidate| candidate.usual)),
+            Some(names) => {
+                for name in names {
+                    let found = all.iter().find(|candidate| candidate.name == *name).ok_or_else(|| {
+                        Error::new(ErrorKind::NotFound, format!("no column `{name}`"))
+                            .hint(format!("there are {}", listed()))
+                    })?;
+                    if let Err(why) = footer.leaves[found.leaf].physical {
+                        let what = format!("column `{name}` is {why}, which is not read");
+                        return Err(Error::new(ErrorKind::Unsupported, what).hint("leave it out"));
+                    }
+                    wanted.push(found);
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Err(Error::new(ErrorKind::Unsupported, format!("no columns that are read among {}", listed()))
+                .hint("images, bytes, texts, integers and floats are, one in each row"));
+        }
+        let mut seen = HashSet::new();
+        if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
+            return Err(Error::new(ErrorKind::Unsupported, format!("two columns are called `{}`", twice.name))
+                .hint("name each column to read once, with columns(…)"));
+        }
+        let mut columns = Vec::new();
+        let mut names = Vec::new();
+        for candidate in wanted {
+            let told = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
+            let feature = told.and_then(|told| told["_type"].as_str());
+            let leaf = &footer.leaves[candidate.leaf];
+            let kind = match leaf.physical {
+                Ok(Physical::Bytes) if feature == Some("Image") => Kind::Image,
+                Ok(Physical::Bytes) if leaf.text || feature == Some("Audio") => Kind::Bytes,
+                Ok(Physical::Bytes) => {
+                    let holds = holds_images(source, file, footer, candidate.leaf).await.map_err(|e| {
+                        e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name))
+                    })?;
+                    if holds { Kind::Image } else { Kind::Bytes }
+                }
+                Ok(Physical::I32 | Physical::I64)
+                    if feature == Some("ClassLabel") || LABELS.contains(&&*candidate.name) =>
+                {
+                    Kind::Label
+                }
+                Ok(Physical::I32) => Kind::Numbers(DType::I32),
+                Ok(Physical::I64) => Kind::Numbers(DType::I64),
+                Ok(Physical::F32) => Kind::Numbers(DType::F32),
+                Ok(Physical::F64) => Kind::Numbers(DType::F64),
+                Ok(Physical::Bool) | Err(_) => Kind::Numbers(DType::Bool),
+            };
+            let classes = told.filter(|_| kind == Kind::Label).and_then(|told| told["names"].as_array());
+            let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
+            names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
+            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind });
+        }
+        // Images first, as everywhere.
+        columns.sort_by_key(|column| (column.kind != Kind::Image, column.kind != Kind::Label, column.leaf));
+        Ok(Self { leaves: footer.leaves.clone(), columns, names })
+    }
+
+    /// The columns that are read must be where they are in the first file, and of the same type.
+    pub(super) fn check(&self, footer: &Footer) -> Result<()> {
+        let same = |a: &Leaf, b: &Leaf| a.path == b.path && a.physical == b.physical;
+        let other = self
+            .columns
+            .iter()
+            .find(|column| !footer.leaves.get(column.leaf).is_some_and(|leaf| same(leaf, &self.leaves[column.leaf])));
+        match other {
+            None => Ok(()),
+            Some(column) => {
+                let what = format!("column `{}` is not where it is in the first file, or of another type", column.name);
+                Err(Error::new(ErrorKind::Unsupported, what).hint("open the kinds of files apart"))
+            }
+        }
+    }
+}
+
+/// Whether a codec knows the first value of a column, which takes reading its first page.
+async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<bool> {
+    let first = footer.groups.iter().find(|group| group.rows > 0);
+    let Some(Ok((chunk, range))) = first.map(|group| &group.chunks[leaf]) else { return Ok(false) };
+    let read = |length: u64| {
+        let mut extent = file.extent(source);
+        extent.range = range.start..range.start + length.min(range.end - range.start);
+        async move { extent.read().await }
+    };
+    let near = |e: Error| e.at_range(range.clone());
+    // Statistics in the header may hold two whole values.
+    let mut head = read(64 << 10).await?;
+    let header = loop {
+        match thrift::page_header(&head) {
+            Some(header) => break header,
+            None if (head.len() as u64) < (range.end - range.start).min(PROBE) => {
+                head = read(head.len() as u64 * 8).await?
+            }
+            None => return Err(near(damaged("a column without a page header"))),
+        }
+    };
+    let (header, length) = header;
+    let end = length as u64 + u64::from(header.packed);
+    if end.max(header.unpacked.into()) > PROBE {
+        let what = format!("a page of {end} bytes, {PROBE} are read to see what a column holds");
+        return Err(near(Error::new(ErrorKind::Unsupported, what))
+            .hint("write the file with smaller pages, or leave the column out with columns(…)"));
+    }
+    if (head.len() as u64) < end {
+        head = read(end).await?;
+    }
+    let body = head.get(length..end as usize).ok_or_else(|| near(damaged("the first page of a column is cut")))?;
+    let value = decode::first_value(chunk, &header, body).map_err(near)?;
+    let Some(value) = value else { return Ok(false) };
+    let head = &value[..value.len().min(64)];
+    Ok(is_image(head))
+}
+
+/// Whether a value begins as files of images do, of the formats that folders may hold.
+fn is_image(head: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*"];
+    let webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
+    webp || BEGINNINGS.iter().any(|beginning| head.starts_with(beginning))
+}

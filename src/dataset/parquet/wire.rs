@@ -1,0 +1,26 @@
+//! What all layers of the format share: its numbers, and how damage is told.
+
+use crate::error::Error;
+
+/// The encoding of levels, and of places in a dictionary.
+pub(super) const RLE: u32 = 3;
+
+pub(super) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("the file is cut or damaged; fetch it again or set on_bad_sample(Skip)")
+}
+
+/// The number that the bytes begin with, and how many it takes.
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for (i, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if *byte < 0x80 {
+            return Some((value, i + 1));
+        }
+    }
+    None
+}
+
+pub(super) const fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}

@@ -1,0 +1,191 @@
+//! What a record is: which bytes hold it, and the values that are cut out of them.
+
+use std::{fmt::Debug, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{
+    schema::Schema,
+    volume::{Narrow, Volume},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    source::Extent,
+    types::ImageInfo,
+};
+
+/// Records that can be read in any order.
+///
+/// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread.
+pub trait Dataset: Debug + Send + Sync + 'static {
+    /// Number of records.
+    fn len(&self) -> u64;
+    /// Whether there are no records.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The fields of each record.
+    fn schema(&self) -> &Schema;
+    /// Name of the format, as `inspect` prints it.
+    fn format(&self) -> &str;
+    /// Which bytes hold `record`. Empty for records that the dataset holds in memory.
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan>;
+    /// Cuts the bytes of the plan's extents (same order), and behind them those of its shared parts, decoded, into
+    /// fields, in the schema's order. Slices, no copies.
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
+    /// Decodes a shared part out of the bytes of its extents: done once for all records that use it, as long as the
+    /// loader's memory holds it. At most [`SharedRead::bytes`] long.
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let _ = bytes;
+        Err(Error::new(ErrorKind::Internal, format!("the dataset shares no part {key}")))
+    }
+    /// What shared parts take.
+    fn shared_bytes(&self) -> SharedBytes {
+        SharedBytes::default()
+    }
+    /// The same records for a loader that uses only a box of each volume: its plans may read less. `None`: no less.
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let _ = to;
+        None
+    }
+    /// Name of the object that holds `record`, for messages.
+    fn object(&self, record: u64) -> String;
+    /// The most bytes that one record's plan reads.
+    fn largest_read(&self) -> u64;
+    /// Whether some records are read over a network, by tasks ahead of the decoding threads
+    /// ([`Source::reads_inline`](crate::source::Source::reads_inline) says no), rather than by these threads themselves
+    /// or not at all.
+    fn needs_fetch(&self) -> bool {
+        true
+    }
+    /// Bytes the dataset itself keeps in memory for its records.
+    fn resident_bytes(&self) -> u64 {
+        0
+    }
+    /// First records of groups that should be read together (a shard, a patient), ascending, starting with 0.
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        None
+    }
+    /// Identity of format, relative names, sizes and record count.
+    fn fingerprint(&self) -> Fingerprint;
+}
+
+/// Which bytes hold a record.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ReadPlan {
+    /// Reads, in the order in which `parse` wants their bytes.
+    pub extents: SmallVec<[Extent; 1]>,
+    /// Parts that other records use too.
+    pub shared: Vec<SharedRead>,
+    /// The box of the volume that is read, when it is not all of it.
+    pub window: Option<[Range<usize>; 3]>,
+}
+
+/// A part that is read and decoded once for several records, such as a compressed volume.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SharedRead {
+    /// The same for the same part, in all plans of the dataset.
+    pub key: u64,
+    /// Reads, in the order in which [`Dataset::decode_shared`] wants their bytes.
+    pub extents: SmallVec<[Extent; 1]>,
+    /// Bytes of the part when it is decoded, at most.
+    pub bytes: u64,
+}
+
+impl SharedRead {
+    /// A part of at most `bytes` when decoded.
+    #[must_use]
+    pub fn new(key: u64, extents: impl IntoIterator<Item = Extent>, bytes: u64) -> Self {
+        Self { key, extents: extents.into_iter().collect(), bytes }
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub fn encoded(&self) -> u64 {
+        self.extents.iter().map(Extent::len).sum()
+    }
+}
+
+/// What the shared parts of a dataset take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedBytes {
+    /// Those of one record at most, encoded and decoded: the loader's least.
+    pub one: u64,
+    /// All, decoded: more is of no use.
+    pub all: u64,
+}
+
+impl ReadPlan {
+    /// A plan that reads these extents, in the order in which `parse` wants their bytes.
+    #[must_use]
+    pub fn new(extents: impl IntoIterator<Item = Extent>) -> Self {
+        Self { extents: extents.into_iter().collect(), ..Self::default() }
+    }
+
+    /// A plan that reads one extent.
+    #[must_use]
+    pub fn one(extent: Extent) -> Self {
+        Self { extents: SmallVec::from_buf([extent]), ..Self::default() }
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.extents.iter().map(Extent::len).sum()
+    }
+}
+
+/// One record, cut into fields in the schema's order.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// One value for each field.
+    pub values: SmallVec<[Value; 2]>,
+}
+
+impl Sample {
+    /// Values in the schema's order.
+    #[must_use]
+    pub fn new(values: impl IntoIterator<Item = Value>) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
+}
+
+/// One field of one record.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// An image file; its kind is told by its first bytes.
+    Encoded(Bytes),
+    /// An image file of one channel for each channel of the image, all of one size and type.
+    Channels(Arc<[Bytes]>),
+    /// Pixels, ready to resample.
+    Pixels {
+        /// Their shape.
+        info: ImageInfo,
+        /// `info.len_bytes()` bytes in the machine's order.
+        data: Bytes,
+    },
+    /// A volume or the box of it that is needed.
+    Volume(Box<Volume>),
+    /// A class index.
+    Label(i64),
+    /// Numbers of the field's type and shape.
+    Array(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
+}
+
+/// What every dataset says to a record that it does not have.
+pub(super) fn no_such_record(record: u64, len: u64) -> Error {
+    Error::new(ErrorKind::Internal, format!("record {record} is beyond the dataset's {len} records")).at_record(record)
+}
+
+/// The place of a record in tables; an error for a record beyond them.
+pub(super) fn index(record: u64, len: usize) -> Result<usize> {
+    usize::try_from(record).ok().filter(|i| *i < len).ok_or_else(|| no_such_record(record, len as u64))
+}

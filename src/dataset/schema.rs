@@ -1,0 +1,136 @@
+//! What a record's fields are called and hold.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{Error, Result},
+    types::DType,
+};
+
+/// The fields of a record and the names of classes.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Schema {
+    /// In the order in which [`Sample`](super::Sample) holds them.
+    pub fields: Vec<Field>,
+    /// Class names; a label is an index into them.
+    pub classes: Option<Arc<[String]>>,
+    /// Names that other index fields count, such as those of patients.
+    pub names: Vec<(String, Arc<[String]>)>,
+}
+
+impl Schema {
+    /// A schema without class names.
+    #[must_use]
+    pub const fn new(fields: Vec<Field>) -> Self {
+        Self { fields, classes: None, names: Vec::new() }
+    }
+
+    /// What the values of an index field are called: `names_of("patient")`.
+    #[must_use]
+    pub fn names_of(&self, field: &str) -> Option<&[String]> {
+        self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
+    }
+
+    /// A label that was read: when there are class names, one of them.
+    pub(super) fn label(&self, label: i64) -> Result<i64> {
+        let known = |classes: &Arc<[String]>| usize::try_from(label).is_ok_and(|label| label < classes.len());
+        match &self.classes {
+            Some(classes) if !known(classes) => {
+                Err(Error::corrupt(format!("label {label} is not among the {} classes", classes.len())))
+            }
+            _ => Ok(label),
+        }
+    }
+
+    /// The same with class names, if there are any.
+    #[must_use]
+    pub fn with_classes(mut self, classes: Option<Arc<[String]>>) -> Self {
+        self.classes = classes;
+        self
+    }
+}
+
+/// One named value of each record.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Field {
+    /// The key in a batch: `image`, `label`, `coarse_label`, …
+    pub name: String,
+    /// What it holds.
+    pub kind: FieldKind,
+    /// Whether it is an image of labels: it takes the geometry of the transform, with the draws of the record's other
+    /// images, but each value stays as it is, for nothing is blended, scaled or blanked.
+    pub mask: bool,
+}
+
+impl Field {
+    /// A field of any kind.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { name: name.into(), kind, mask: false }
+    }
+
+    /// An image of labels.
+    #[must_use]
+    pub fn mask(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { mask: true, ..Self::new(name, kind) }
+    }
+
+    /// Encoded images of any size, decoded to RGB, named `image`.
+    #[must_use]
+    pub fn image() -> Self {
+        Self::new("image", FieldKind::Image { channels: 3, size: None, dtype: None })
+    }
+
+    /// Class indices, named `label`.
+    #[must_use]
+    pub fn label() -> Self {
+        Self::new("label", FieldKind::Label)
+    }
+
+    /// Text, JSON or other bytes, up to `most` in a record.
+    #[must_use]
+    pub fn bytes(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Bytes { most })
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FieldKind {
+    /// An image, encoded or as pixels. Decoded to this many channels (gray is repeated, alpha dropped).
+    Image {
+        /// Channels of the tensor before the transform.
+        channels: u8,
+        /// Height and width where all records share them.
+        size: Option<(u32, u32)>,
+        /// Element type of the pixels where it is known ahead.
+        dtype: Option<DType>,
+    },
+    /// A volume: `[channels, depth, height, width]`, made on the host.
+    Volume {
+        /// Channels of the tensor.
+        channels: u32,
+        /// Depth, height and width where all records share them.
+        size: Option<[u32; 3]>,
+        /// Labels, kept as they are in this type; `None`: intensities.
+        mask: Option<DType>,
+    },
+    /// A class index, `i64`.
+    Label,
+    /// Fixed-shape numbers, copied as they are.
+    Array {
+        /// Element type.
+        dtype: DType,
+        /// Shape of one record.
+        shape: Vec<usize>,
+    },
+    /// Bytes of another length in each record: text, JSON, keys. No tensor: [`Batch::bytes`](crate::Batch::bytes) gives
+    /// them.
+    Bytes {
+        /// The most in one record. The memory budget counts so much for each row of a batch.
+        most: usize,
+    },
+}

@@ -1,0 +1,96 @@
+//! How records lie in a file: `u64 length, u32 crc of it, content, u32 crc of it`, little-endian.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use bytes::Bytes;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    source::{Object, Source},
+};
+
+/// Bytes before a record's content: its length and the length's crc.
+const HEAD: u64 = 12;
+/// Bytes after it.
+const TAIL: u64 = 4;
+/// How much of a remote file is read at a time.
+const RANGE: u64 = 8 << 20;
+
+pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("the file is cut or damaged; fetch it again")
+}
+
+/// CRC-32C as TFRecord stores it.
+pub(super) fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// The content of a record of these bytes, checked.
+pub(super) fn content_of(bytes: &Bytes) -> Result<Bytes> {
+    let length = parse_length(bytes)?;
+    let fits = length.checked_add(HEAD + TAIL) == Some(bytes.len() as u64);
+    let content = fits.then(|| bytes.slice(HEAD as usize..bytes.len() - TAIL as usize));
+    let content = content.ok_or_else(|| cut("the record is cut"))?;
+    if masked_crc(&content).to_le_bytes() != bytes[bytes.len() - TAIL as usize..] {
+        return Err(
+            Error::corrupt("the record's crc32c is wrong").hint("fetch the file again or set on_bad_sample(Skip)")
+        );
+    }
+    Ok(content)
+}
+
+/// Length of the record whose first bytes these are.
+pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
+    let Some((length, crc)) = head.get(..HEAD as usize).and_then(|head| head.split_first_chunk::<8>()) else {
+        return Err(cut(format!("{} bytes where a length and its crc belong", head.len())));
+    };
+    if masked_crc(length).to_le_bytes() != crc {
+        return Err(cut("the crc of a record's length is wrong"));
+    }
+    Ok(u64::from_le_bytes(*length))
+}
+
+/// Where the records of a file begin, and where one more would: one pass over their lengths.
+pub(super) async fn index(source: &Source, object: &Object) -> Result<Vec<u64>> {
+    let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
+    let mut local = source.open_file(&object.name).transpose()?;
+    let mut window = Bytes::new();
+    let mut window_start = 0;
+    let mut position = 0;
+    let mut starts = Vec::new();
+    while position < object.size {
+        let end = (position + HEAD).min(object.size);
+        let mut head = [0; HEAD as usize];
+        let head = &mut head[..(end - position) as usize];
+        if let Some(file) = &mut local {
+            let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_exact(head));
+            read.map_err(|e| at(Error::new(ErrorKind::Io, "reading broke off").with_source(e), position..end))?;
+        } else {
+            if position < window_start || end > window_start + window.len() as u64 {
+                let mut extent = object.extent(source);
+                extent.range = position..(position + RANGE).min(object.size);
+                (window_start, window) = (position, extent.read().await?);
+            }
+            let from = (position - window_start) as usize;
+            head.copy_from_slice(&window[from..from + head.len()]);
+        }
+        if position == 0
+            && (head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x78]))
+            && parse_length(head).is_err()
+        {
+            let what = "a compressed TFRecord file can't be read at any place";
+            return Err(at(Error::new(ErrorKind::Unsupported, what), position..end)
+                .hint("take the compression off (gunzip), or write it without"));
+        }
+        let length = parse_length(head).map_err(|e| at(e, position..end))?;
+        let next = position.checked_add(HEAD + TAIL).and_then(|n| n.checked_add(length)).filter(|n| *n <= object.size);
+        starts.push(position);
+        position = next.ok_or_else(|| {
+            let what = format!("a record of {length} bytes ends after {}", object.size - position);
+            at(cut(what), position..object.size)
+        })?;
+    }
+    starts.push(position);
+    Ok(starts)
+}

@@ -1,0 +1,332 @@
+//! Volumes of patients as records: what is read whole, what in boxes, and what that becomes.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use super::{
+    decode,
+    header::{VolumeHeader, cover},
+};
+use crate::{
+    dataset::{
+        record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
+        schema::Schema,
+        volume::{Narrow, Volume, VolumeChannel},
+    },
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    source::Extent,
+};
+
+/// One volume file whose header was read.
+#[derive(Debug)]
+pub(super) struct File {
+    /// As messages call it.
+    pub(super) name: String,
+    pub(super) header: VolumeHeader,
+    /// All of each data file.
+    pub(super) data: SmallVec<[Extent; 1]>,
+    /// Where raw voxels begin in the only one.
+    pub(super) raw_at: Option<u64>,
+}
+
+/// Files of one patient that make a field.
+#[derive(Clone, Debug)]
+pub(super) struct FieldOf {
+    /// Of the patient's files.
+    pub(super) files: Range<usize>,
+    pub(super) mask: bool,
+}
+
+/// The files of all patients, and what they are.
+#[derive(Debug)]
+pub(super) struct Patients {
+    pub(super) inline: bool,
+    pub(super) names: Arc<[String]>,
+    /// Those of the first patient, then of the next.
+    pub(super) files: Vec<File>,
+    pub(super) fields: Vec<FieldOf>,
+    /// Files of each patient.
+    pub(super) each: usize,
+    /// Records of each patient.
+    pub(super) samples: u64,
+    pub(super) schema: Schema,
+    pub(super) fingerprint: Fingerprint,
+}
+
+/// See [`Volumes`](super::Volumes).
+#[derive(Clone, Debug)]
+pub(super) struct VolumesDataset {
+    pub(super) all: Arc<Patients>,
+    pub(super) narrow: Option<Arc<dyn Narrow>>,
+}
+
+impl Patients {
+    fn patient(&self, record: u64) -> Result<usize> {
+        let patient = record / self.samples;
+        usize::try_from(patient)
+            .ok()
+            .filter(|p| *p < self.names.len())
+            .ok_or_else(|| no_such_record(record, self.len()))
+    }
+
+    fn len(&self) -> u64 {
+        (self.names.len() as u64).saturating_mul(self.samples)
+    }
+
+    fn files_of(&self, patient: usize) -> &[File] {
+        &self.files[patient * self.each..(patient + 1) * self.each]
+    }
+
+    /// The file whose foreground patches are centred on, of a patient's.
+    fn foreground_file(&self) -> Option<usize> {
+        self.fields.iter().find(|field| field.mask).map(|field| field.files.start)
+    }
+
+    /// Bytes behind the voxels of a file, for the foreground.
+    fn spare(&self, index: usize) -> u64 {
+        if self.foreground_file() == Some(index) { 4097 * 8 } else { 0 }
+    }
+
+    /// Whether a box is worth reading alone: what is larger is better kept whole, for the patient's other samples.
+    fn reads_box(file: &File, window: &[Range<usize>; 3]) -> Option<u64> {
+        let voxels: usize = window.iter().map(Range::len).product();
+        let all: usize = file.header.shape.iter().product();
+        file.raw_at.filter(|_| !file.header.interleaved && voxels <= all / 2)
+    }
+}
+
+impl VolumesDataset {
+    fn narrow_to_boxes(&self) -> Option<&Arc<dyn Narrow>> {
+        self.narrow.as_ref().filter(|narrow| !narrow.wants_foreground() || self.all.foreground_file().is_none())
+    }
+
+    /// The ranges of a box of a file, those of one channel after another, and how voxels lie in each.
+    fn cover(&self, file: &File, at: u64, window: &[Range<usize>; 3]) -> (Vec<Range<u64>>, [usize; 3]) {
+        let mut ranges = Vec::new();
+        let mut pitch = [0; 3];
+        let (_, channel) = file.header.pitch();
+        for c in 0..file.header.channels {
+            let cover = cover(&file.header, at + (c * channel) as u64, window, !self.all.inline);
+            ranges.extend(cover.ranges);
+            pitch = cover.pitch;
+        }
+        (ranges, pitch)
+    }
+
+    fn key(&self, patient: usize, file: usize) -> u64 {
+        (patient * self.all.each + file) as u64
+    }
+}
+
+impl Dataset for VolumesDataset {
+    fn len(&self) -> u64 {
+        self.all.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.all.schema
+    }
+
+    fn format(&self) -> &str {
+        "volumes"
+    }
+
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        let all = &*self.all;
+        let patient = all.patient(record)?;
+        let files = all.files_of(patient);
+        let window = match self.narrow_to_boxes() {
+            Some(narrow) if files.iter().any(|file| file.raw_at.is_some()) => {
+                Some(narrow.reads(files[0].header.shape, rng).map_err(|e| e.at_record(record))?)
+            }
+            _ => None,
+        };
+        let mut plan = ReadPlan::default();
+        for (index, file) in files.iter().enumerate() {
+            match window.as_ref().and_then(|window| Some((Patients::reads_box(file, window)?, window))) {
+                Some((at, window)) => {
+                    let (ranges, _) = self.cover(file, at, window);
+                    plan.extents.extend(ranges.into_iter().map(|range| Extent { range, ..file.data[0].clone() }));
+                }
+                None => {
+                    // With the foreground behind the voxels.
+                    let bytes = file.header.len_bytes() as u64 + all.spare(index);
+                    plan.shared.push(SharedRead::new(self.key(patient, index), file.data.iter().cloned(), bytes));
+                }
+            }
+        }
+        plan.window = window;
+        Ok(plan)
+    }
+
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let all = &*self.all;
+        let patient = all.patient(record)?;
+        let files = all.files_of(patient);
+        let short = |file: &File| {
+            Error::corrupt("there are fewer voxels than the header says")
+                .at_stage(Stage::Parse)
+                .at_object(file.name.clone())
+                .at_record(record)
+        };
+        let mut ranges = bytes.iter().take(plan.extents.len());
+        let mut shared = bytes.iter().skip(plan.extents.len());
+        let mut channels: Vec<SmallVec<[VolumeChannel; 2]>> = Vec::with_capacity(files.len());
+        let mut foreground = Bytes::new();
+        for (index, file) in files.iter().enumerate() {
+            let header = &file.header;
+            let (pitch, channel) = header.pitch();
+            let base = VolumeChannel {
+                dtype: header.dtype,
+                slope: header.slope,
+                intercept: header.intercept,
+                begin: [0; 3],
+                shape: header.shape,
+                pieces: SmallVec::new(),
+                pitch,
+                skip: 0,
+            };
+            let window = plan.window.as_ref().and_then(|window| Some((Patients::reads_box(file, window)?, window)));
+            let of_file: SmallVec<[VolumeChannel; 2]> = if let Some((at, window)) = window {
+                let (wanted, pitch) = self.cover(file, at, window);
+                let each = wanted.len() / header.channels;
+                let piece = |range: Range<u64>| {
+                    let piece = ranges.next().filter(|piece| piece.len() as u64 == range.end - range.start);
+                    piece.cloned().ok_or_else(|| short(file))
+                };
+                let pieces = wanted.into_iter().map(piece).collect::<Result<Vec<_>>>()?;
+                let turned = |piece: &Bytes| match header.is_foreign() {
+                    true => {
+                        let mut own = piece.to_vec();
+                        decode::turn(&mut own, header.dtype.size());
+                        own.into()
+                    }
+                    false => piece.clone(),
+                };
+                let one = |c: usize| VolumeChannel {
+                    begin: [0, 1, 2].map(|axis: usize| window[axis].start),
+                    shape: [0, 1, 2].map(|axis: usize| window[axis].len()),
+                    pieces: pieces[c * each..(c + 1) * each].iter().map(turned).collect(),
+                    pitch,
+                    ..base.clone()
+                };
+                (0..header.channels).map(one).collect()
+            } else {
+                let voxels =
+                    shared.next().filter(|voxels| voxels.len() >= header.len_bytes()).ok_or_else(|| short(file))?;
+                if all.foreground_file() == Some(index) {
+                    foreground = voxels.slice(header.len_bytes()..);
+                }
+                let voxels = voxels.slice(..header.len_bytes());
+                let one = |c: usize| VolumeChannel {
+                    pieces: SmallVec::from_iter([voxels.clone()]),
+                    skip: c * channel,
+                    ..base.clone()
+                };
+                (0..header.channels).map(one).collect()
+            };
+            channels.push(of_file);
+        }
+        let shape = files[0].header.shape;
+        let mut sample = Sample::new([]);
+        for field in &all.fields {
+            let channels = channels[field.files.clone()].iter().flatten().cloned().collect();
+            sample.values.push(Value::Volume(Box::new(Volume { shape, channels, foreground: foreground.clone() })));
+        }
+        for numbers in [files[0].header.spacing, files[0].header.origin] {
+            sample.values.push(Value::Array(Bytes::copy_from_slice(bytemuck::bytes_of(&numbers))));
+        }
+        sample.values.push(Value::Label(patient as i64));
+        Ok(sample)
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let all = &*self.all;
+        let file = usize::try_from(key)
+            .ok()
+            .and_then(|key| all.files.get(key))
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no file {key}")))?;
+        let named = |e: Error| e.at_stage(Stage::Decode).at_object(file.name.clone());
+        let voxels = decode::decode_volume(&file.header, bytes).map_err(named)?;
+        let index = key as usize % all.each;
+        if all.spare(index) == 0 || !self.narrow.as_ref().is_some_and(|narrow| narrow.wants_foreground()) {
+            return Ok(voxels);
+        }
+        let points = decode::foreground(&file.header, &voxels);
+        // A raw file's voxels are a slice of it: copied, or the points would have no place.
+        let mut both = voxels.try_into_mut().unwrap_or_else(|voxels| BytesMut::from(&voxels[..]));
+        both.extend_from_slice(&points);
+        Ok(both.freeze())
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        let all = &*self.all;
+        // Boxes are of one size but for the ends of volumes: a draw tells which files are read so.
+        let reads_box = |file: &File| {
+            let narrow = self.narrow_to_boxes()?;
+            let voxels: usize = file.header.shape.iter().product();
+            file.raw_at.filter(|_| !file.header.interleaved && narrow.most() <= voxels as u64 / 2)
+        };
+        let mut sum = SharedBytes::default();
+        for files in all.files.chunks(all.each) {
+            let whole = files.iter().enumerate().filter(|(_, file)| reads_box(file).is_none());
+            let mut one = 0;
+            for (index, file) in whole {
+                let decoded = file.header.len_bytes() as u64 + all.spare(index);
+                one += decoded + file.data.iter().map(Extent::len).sum::<u64>();
+                sum.all += decoded;
+            }
+            sum.one = sum.one.max(one);
+        }
+        sum
+    }
+
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        Some(Arc::new(Self { all: Arc::clone(&self.all), narrow: Some(Arc::clone(to)) }))
+    }
+
+    fn object(&self, record: u64) -> String {
+        match self.all.patient(record) {
+            Ok(patient) => format!("patient {}", self.all.names[patient]),
+            Err(_) => "volumes".to_owned(),
+        }
+    }
+
+    fn largest_read(&self) -> u64 {
+        let Some(narrow) = self.narrow_to_boxes() else { return 0 };
+        let patient = |files: &[File]| -> u64 {
+            let raw = files.iter().filter(|file| file.raw_at.is_some());
+            let most = |file: &File| {
+                let all = file.header.len_bytes() as u64;
+                let each = (file.header.dtype.size() * file.header.channels) as u64;
+                // What lies between is read too: all of it where one range serves.
+                if self.all.inline { all.min((narrow.most() * each * 8).div_ceil(5)) } else { all }
+            };
+            raw.map(most).sum()
+        };
+        self.all.files.chunks(self.all.each).map(patient).max().unwrap_or(0)
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.all.inline
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let names: usize = self.all.files.iter().map(|file| file.name.len()).sum();
+        (names + self.all.files.len() * size_of::<File>()) as u64
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        let all = &*self.all;
+        Some((0..all.names.len() as u64).map(|patient| patient * all.samples).collect())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.all.fingerprint
+    }
+}

@@ -1,0 +1,249 @@
+//! From the names of files to patients: which files belong together, and what their headers say.
+
+use std::{collections::BTreeMap, io::Read, sync::Arc};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use smallvec::SmallVec;
+
+use super::{
+    dataset::{FieldOf, File, Patients, VolumesDataset},
+    header::{Coding, DataFiles},
+    names::{self, FieldFiles},
+    nifti, nrrd,
+};
+use crate::{
+    dataset::{
+        format::OpenOptions,
+        names::looks_like_mask,
+        objects::nothing_to_read,
+        schema::{Field, FieldKind, Schema},
+    },
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    report::Stage,
+    source::{Extent, Object, Source},
+    types::DType,
+};
+
+/// Small reads: enough to hide a store's latency.
+const HEADERS_AT_A_TIME: usize = 64;
+
+pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<VolumesDataset> {
+    let samples = options.samples.unwrap_or(1);
+    if samples == 0 {
+        return Err(Error::config("0 samples of each patient").hint("use 1 or more"));
+    }
+    let found = names::group(objects.iter().map(|object| &*object.name), options.pattern.as_deref())?;
+    if found.is_empty() {
+        return Err(nothing_to_read(source, objects, "volumes of patients")
+            .hint("files are PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or as the pattern says"));
+    }
+    let fields = choose_fields(&found, options)?;
+    let mut chosen = Vec::new();
+    for (patient, files) in &found {
+        for file in fields.iter().flat_map(|field| &field.files) {
+            let index = files.get(&**file).ok_or_else(|| {
+                let have: Vec<_> = files.keys().copied().collect();
+                let what = format!("patient `{patient}` has no `{file}`: there are only {}", have.join(", "));
+                Error::new(ErrorKind::NotFound, what)
+                    .at_object(source.display_name(patient))
+                    .hint("add the file, or name the fields that every patient has")
+            })?;
+            chosen.push(&objects[*index]);
+        }
+    }
+    let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
+    let reads: Vec<_> = chosen.iter().map(|object| read_file(source, &by_name, object).boxed()).collect();
+    let files: Vec<File> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
+
+    let each = fields.iter().map(|field| field.files.len()).sum();
+    let patients: Arc<[String]> = found.keys().map(|patient| (*patient).to_owned()).collect();
+    check_partners(&files, each, &patients)?;
+    let mut of_patient = Vec::new();
+    let mut schema_fields = Vec::new();
+    let mut at = 0;
+    for field in &fields {
+        let range = at..at + field.files.len();
+        at = range.end;
+        let of_all = || files.chunks(each).flat_map(|patient| &patient[range.clone()]);
+        let channels: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
+        for (patient, files) in files.chunks(each).enumerate() {
+            let own: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
+            if own != channels {
+                let what = format!(
+                    "patient `{}` has {own} channels of `{}`, others {channels}",
+                    patients[patient], field.name
+                );
+                return Err(Error::new(ErrorKind::Unsupported, what).at_object(files[range.start].name.clone()));
+            }
+        }
+        let mask = if field.mask { Some(mask_type(of_all())?) } else { None };
+        let first = files[0].header.shape;
+        let same = files.iter().all(|file| file.header.shape == first);
+        let side = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let kind = FieldKind::Volume { channels: side(channels), size: same.then(|| first.map(side)), mask };
+        schema_fields.push(Field::new(field.name.clone(), kind));
+        of_patient.push(FieldOf { files: range, mask: field.mask });
+    }
+    for name in ["spacing", "origin"] {
+        schema_fields.push(Field::new(name, FieldKind::Array { dtype: DType::F32, shape: vec![3] }));
+    }
+    schema_fields.push(Field::new("patient", FieldKind::Label));
+    let mut schema = Schema::new(schema_fields);
+    schema.names.push(("patient".to_owned(), Arc::clone(&patients)));
+
+    let mut print = Fingerprint::of("volumes").number(samples).number(each as u64);
+    for field in &fields {
+        print = print.text(&field.name).number(u64::from(field.mask));
+    }
+    for object in &chosen {
+        print = print.text(&object.name).number(object.size);
+    }
+    let all = Patients {
+        inline: source.reads_inline(),
+        names: patients,
+        files,
+        fields: of_patient,
+        each,
+        samples,
+        schema,
+        fingerprint: print.finish(),
+    };
+    Ok(VolumesDataset { all: Arc::new(all), narrow: None })
+}
+
+/// The fields that were asked for; else each file of the patients is a field.
+fn choose_fields(found: &BTreeMap<&str, BTreeMap<&str, usize>>, options: &OpenOptions) -> Result<Vec<FieldFiles>> {
+    let fields: Vec<FieldFiles> = if options.fields.is_empty() {
+        let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        // Images first, as everywhere.
+        names.sort_by_key(|name| looks_like_mask(name));
+        let own = |name: &str| FieldFiles { name: name.into(), files: vec![name.into()], mask: looks_like_mask(name) };
+        names.into_iter().map(own).collect()
+    } else {
+        let chosen = |(name, files): &(String, Vec<String>)| {
+            let masks = files.iter().filter(|file| looks_like_mask(file)).count();
+            if masks > 0 && masks < files.len() {
+                return Err(Error::config(format!("field `{name}` would hold images and masks: {}", files.join(", "))));
+            }
+            let mask = looks_like_mask(name) || masks > 0;
+            Ok(FieldFiles { name: name.clone(), files: files.clone(), mask })
+        };
+        options.fields.iter().map(chosen).collect::<Result<_>>()?
+    };
+    for (i, field) in fields.iter().enumerate() {
+        let reserved = ["spacing", "origin", "patient"].contains(&&*field.name);
+        if field.name.is_empty() || reserved || fields[..i].iter().any(|other| other.name == field.name) {
+            return Err(Error::config(format!("a field can't be called `{}`", field.name))
+                .hint("use a name once, and none of spacing, origin, patient"));
+        }
+        if field.files.is_empty() {
+            return Err(Error::config(format!("field `{}` has no files", field.name)));
+        }
+    }
+    Ok(fields)
+}
+
+/// The type that holds the labels of all files.
+fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
+    let mut all: Option<DType> = None;
+    for file in files {
+        let own = file.header.dtype.whole().filter(|_| file.header.slope == 1.0 && file.header.intercept == 0.0);
+        let own = own.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("a mask of {}: labels are whole numbers", file.header.dtype))
+                .at_object(file.name.clone())
+                .hint("convert it, or name it so that it is an image")
+        })?;
+        all = Some(match all {
+            None => own,
+            Some(all) if all == own => own,
+            Some(DType::U8) => own,
+            Some(all) if own == DType::U8 => all,
+            Some(_) => DType::I64,
+        });
+    }
+    Ok(all.unwrap_or(DType::U8))
+}
+
+/// Files of one patient show one body: the same voxels.
+fn check_partners(files: &[File], each: usize, patients: &[String]) -> Result<()> {
+    for (files, patient) in files.chunks(each).zip(patients) {
+        let first = &files[0];
+        if let Some(other) = files.iter().find(|file| file.header.shape != first.header.shape) {
+            let (a, b) = (first.header.shape, other.header.shape);
+            let what = format!("patient `{patient}` has files of {a:?} and {b:?} voxels");
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .at_object(other.name.clone())
+                .hint("resample them to one grid ahead of time"));
+        }
+    }
+    Ok(())
+}
+
+async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &Object) -> Result<File> {
+    let name = source.display_name(&object.name);
+    let named = |e: Error| e.at_stage(Stage::Open).at_object(name.clone());
+    let lower = object.name.to_ascii_lowercase();
+    // Enough for all but long key/value pairs; compressed, more than enough.
+    let mut len = object.size.min(16 << 10);
+    let header = loop {
+        let head = Extent { range: 0..len, ..object.extent(source) };
+        let bytes = head.read().await.map_err(named)?;
+        let found = if lower.ends_with(".nii.gz") {
+            let mut header = Vec::new();
+            let read =
+                flate2::bufread::MultiGzDecoder::new(&bytes[..]).take(nifti::LEN as u64).read_to_end(&mut header);
+            let read = read.map_err(|e| Error::corrupt("damaged gzip").with_source(e));
+            // What was unpacked before the piece ended will do.
+            let parsed = nifti::parse_nifti(&header, Coding::Gzip);
+            Some(if header.len() < 348 { read.and(parsed) } else { parsed }).transpose()
+        } else if lower.ends_with(".nii") {
+            nifti::parse_nifti(&bytes, Coding::Raw).map(Some)
+        } else {
+            nrrd::parse_nrrd(&bytes, len == object.size)
+        };
+        match found.map_err(named)? {
+            Some(header) => break header,
+            None if len >= nrrd::LONGEST => {
+                return Err(named(Error::corrupt(format!("the header does not end within {len} bytes"))));
+            }
+            None => len = (len * 8).min(object.size).min(nrrd::LONGEST),
+        }
+    };
+    let data: SmallVec<[Extent; 1]> = match &header.data {
+        DataFiles::Attached(_) => SmallVec::from_iter([object.extent(source)]),
+        DataFiles::Detached(files) => {
+            let folder = object.name.rfind('/').map_or("", |at| &object.name[..=at]);
+            let find = |file: &String| {
+                let path = beside(folder, file);
+                let there = path.as_deref().and_then(|path| objects.get(path)).ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("its data file `{file}` is not there"))
+                        .hint("names are relative to the header's folder, inside the dataset")
+                })?;
+                if names::stem(&there.name).is_some() {
+                    return Err(Error::corrupt(format!("its data file `{file}` is a header itself")));
+                }
+                Ok(there.extent(source))
+            };
+            files.iter().map(find).collect::<Result<_>>().map_err(named)?
+        }
+    };
+    header.check_against(data.iter().map(Extent::len).sum()).map_err(named)?;
+    let raw_at = header.raw_at(data[0].len());
+    Ok(File { name, header, data, raw_at })
+}
+
+/// A name relative to a folder, without `.` and `..`.
+fn beside(folder: &str, name: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    (!name.starts_with('/')).then(|| parts.join("/"))
+}

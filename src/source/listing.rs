@@ -1,0 +1,158 @@
+//! The listing of a bucket, as a [`Manifest`](super::manifest::Manifest) keeps it.
+//!
+//! A million objects take a thousand requests to list, one after another within a folder; a manifest takes a look at
+//! 16 of those thousand pages.
+//!
+//! ```text
+//! "infeed manifest 2\n", length and hash
+//! body: u128 identity of the place (endpoint, bucket, prefix), varint objects, then each in the order of names:
+//!   varint bytes shared with the name before, varint more bytes, those; varint size;
+//!   etag: 0 none | 1 and 16 bytes of "32 hex digits" in quotes | 2, varint length, text
+//! ```
+
+use super::{
+    Object,
+    manifest::{Rest, body, number, seal, text, unsealed},
+};
+use crate::fingerprint::Fingerprint;
+
+const MAGIC: &[u8] = b"infeed manifest 2\n";
+/// With fewer, a look at the pages is the listing itself.
+pub(super) const WORTH: usize = 20_000;
+
+/// `objects` are in the order of names.
+pub(super) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
+    let mut out = unsealed(MAGIC, 32 + objects.len() * 40);
+    out.extend_from_slice(&place.0.to_le_bytes());
+    number(&mut out, objects.len() as u64);
+    let mut before: &[u8] = &[];
+    for object in objects {
+        let name = object.name.as_bytes();
+        let shared = name.iter().zip(before).take_while(|(a, b)| a == b).count();
+        number(&mut out, shared as u64);
+        number(&mut out, (name.len() - shared) as u64);
+        out.extend_from_slice(&name[shared..]);
+        number(&mut out, object.size);
+        match object.etag.as_deref().map(|etag| (etag, digits(etag))) {
+            None => out.push(0),
+            Some((_, Some(value))) => {
+                out.push(1);
+                out.extend_from_slice(&value.to_be_bytes());
+            }
+            Some((etag, None)) => {
+                out.push(2);
+                text(&mut out, etag);
+            }
+        }
+        before = name;
+    }
+    seal(MAGIC, out)
+}
+
+/// The value of an ETag of the usual form: 32 lower-case hex digits in quotes.
+fn digits(etag: &str) -> Option<u128> {
+    let hex = etag.strip_prefix('"')?.strip_suffix('"')?;
+    let plain = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    plain.then(|| u128::from_str_radix(hex, 16).ok())?
+}
+
+/// Any bytes give objects, in the order of names, or what is wrong in words for a warning.
+pub(super) fn decode(bytes: &[u8], place: Fingerprint) -> Result<Vec<Object>, String> {
+    objects(body(MAGIC, bytes)?, place).ok_or_else(|| "it makes no sense".into())
+}
+
+fn objects(body: &[u8], place: Fingerprint) -> Option<Vec<Object>> {
+    let mut rest = Rest(body);
+    if rest.take(16)? != place.0.to_le_bytes() {
+        return None;
+    }
+    let mut name = Vec::new();
+    let objects = rest.list(4, |rest| {
+        let shared = usize::try_from(rest.number()?).ok().filter(|n| *n <= name.len())?;
+        let more = usize::try_from(rest.number()?).ok()?;
+        name.truncate(shared);
+        name.extend_from_slice(rest.take(more)?);
+        let size = rest.number()?;
+        let etag = match rest.take(1)? {
+            [0] => None,
+            [1] => {
+                let value = u128::from_be_bytes(rest.take(16)?.try_into().ok()?);
+                Some(format!("\"{value:032x}\""))
+            }
+            [2] => Some(rest.text()?.to_owned()),
+            _ => return None,
+        };
+        Some(Object { name: str::from_utf8(&name).ok()?.to_owned(), size, etag })
+    });
+    objects.filter(|_| rest.0.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use xxhash_rust::xxh3::xxh3_128;
+
+    use super::*;
+
+    fn some(count: usize) -> Vec<Object> {
+        let mut objects: Vec<_> = (0..count)
+            .map(|i| Object {
+                name: format!("train/n{:08}/n{:08}_{i}.JPEG", i % 1000, i % 1000),
+                size: 100_000 + (i as u64 * 7919) % 20_000,
+                etag: Some(format!("\"{:032x}\"", xxh3_128(&i.to_le_bytes()))),
+            })
+            .collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        objects
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded() {
+        let mut objects = some(500);
+        objects.push(Object { name: "ä/ö".into(), size: u64::MAX, etag: None });
+        objects.push(Object { name: "ä/ü".into(), size: 0, etag: Some("W/\"x-2\"".into()) });
+        objects.push(Object { name: "ä/üx".into(), size: 0, etag: Some(format!("\"{}\"", "F".repeat(32))) });
+        let place = Fingerprint(7);
+        assert_eq!(decode(&encode(&objects, place), place), Ok(objects));
+        assert_eq!(decode(&encode(&[], place), place), Ok(vec![]));
+    }
+
+    #[test]
+    fn damage_is_found_wherever_it_is() {
+        let place = Fingerprint(7);
+        let bytes = encode(&some(20), place);
+        assert!(decode(&bytes, place).is_ok());
+        assert!(decode(&bytes, Fingerprint(8)).is_err());
+        for at in 0..bytes.len() {
+            assert!(decode(&bytes[..at], place).is_err(), "cut at {at}");
+            let mut other = bytes.clone();
+            other[at] ^= 0x10;
+            assert!(decode(&other, place).is_err(), "byte {at}");
+        }
+    }
+
+    proptest! {
+        /// With a checksum that is right, as somebody's own writer would make it.
+        #[test]
+        fn any_body_gives_objects_or_nothing(body in prop::collection::vec(any::<u8>(), 0..200), count in 0_u8..50) {
+            let body = [&Fingerprint(1).0.to_le_bytes()[..], &[count], &body].concat();
+            let _ = objects(&body, Fingerprint(1));
+        }
+    }
+
+    /// `cargo test --release --lib a_million -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement that checks no promise: README, Development, says how to run it"]
+    fn a_million_objects() {
+        let objects = some(1_000_000);
+        let start = std::time::Instant::now();
+        let bytes = encode(&objects, Fingerprint(7));
+        let encoded = start.elapsed();
+        let start = std::time::Instant::now();
+        assert_eq!(decode(&bytes, Fingerprint(7)).unwrap().len(), 1_000_000);
+        use std::io::Write as _;
+        let decoded = start.elapsed();
+        let size = bytes.len();
+        writeln!(std::io::stderr(), "{size} bytes, encoded in {encoded:?}, decoded in {decoded:?}").unwrap();
+    }
+}
