@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     // Three processes, batches of 50, one worker each, go on from the file.
     for rank in 0..3 {
         let state = LoaderState::from_json(&saved)?;
-        let mut rest = loader(rank, 3, 50, 1).await?.resume(&state)?;
+        let mut rest = loader(rank, 3, 50, 1).await?.resume_epoch(&state)?;
         while let Some(batch) = rest.next().await {
             for record in batch?.records() {
                 assert!(seen.insert(*record), "record {record} came twice");

@@ -12,6 +12,7 @@ use infeed::{
 fn shared<T: Send + Sync + 'static>() {}
 fn movable<T: Send + Unpin + 'static>() {}
 fn debug<T: std::fmt::Debug>() {}
+fn fused<T: futures::stream::FusedStream>() {}
 
 #[test]
 fn public_types_cross_threads_and_tasks() {
@@ -28,6 +29,7 @@ fn public_types_cross_threads_and_tasks() {
     movable::<BatchStream>();
     movable::<LoaderBuilder>();
     debug::<BatchStream>();
+    fused::<BatchStream>();
     debug::<LoaderBuilder>();
 }
 
@@ -52,6 +54,20 @@ fn futures_can_be_spawned() {
         let _ = futures::StreamExt::next(&mut batches).await;
         infeed::Result::<()>::Ok(())
     });
+}
+
+#[test]
+fn policies_for_bad_samples_are_written_as_they_were_and_read_back() {
+    use infeed::OnBadSample;
+    for (policy, text) in [
+        (OnBadSample::Stop, r#""stop""#),
+        (OnBadSample::Skip { at_most: 3 }, r#"{"skip":{"at_most":3}}"#),
+        (OnBadSample::SkipPadded { at_most: 3 }, r#"{"skip-padded":{"at_most":3}}"#),
+        (OnBadSample::Substitute, r#""substitute""#),
+    ] {
+        assert_eq!(serde_json::to_string(&policy).unwrap(), text);
+        assert_eq!(serde_json::from_str::<OnBadSample>(text).unwrap(), policy);
+    }
 }
 
 #[test]

@@ -444,7 +444,7 @@ fn bad_samples_are_left_out_told_and_counted() {
     let url = dir.path().to_str().unwrap();
     let base = ["--batch-size", "4", "--transform", "imagenet-val", "--json", "-"];
 
-    for (policy, samples) in [("skip", 11), ("substitute", 12)] {
+    for (policy, samples) in [("skip", 11), ("skip-padded", 11), ("substitute", 12)] {
         let output = run(&[&["run", url, "--on-bad-sample", policy], &base[..]].concat());
         let (json, words) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{policy}: {words}");
@@ -457,6 +457,39 @@ fn bad_samples_are_left_out_told_and_counted() {
         assert!(words.contains("warning: ") && words.contains(file), "{policy}: {words}");
     }
     assert_eq!(run(&[&["run", url], &base[..]].concat()).status.code(), Some(1));
+}
+
+#[test]
+fn no_command_succeeds_with_an_epoch_of_no_batches() {
+    for command in ["run", "profile", "sweep"] {
+        let output = run(&[command, "synthetic://?count=250&height=8&width=8", "--device", "cpu"]);
+        let words = text(&output.stderr) + &text(&output.stdout);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{command}: {words}");
+        assert!(
+            words.contains("250 records do not fill one batch of 256; lower batch_size to 250"),
+            "{command}: {words}"
+        );
+    }
+    // It takes a smaller batch by itself.
+    ok(&["doctor", "synthetic://?count=250&height=8&width=8", "--device", "cpu", "--max-batches", "5"]);
+}
+
+#[test]
+fn a_resume_of_a_run_that_is_done_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state").display().to_string();
+    let base = ["run", &data().cifar10, "--batch-size", "30"];
+    ok(&[&base[..], &["--state", &file]].concat());
+    let output = run(&[&base[..], &["--resume", &file]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("nothing is left of 1 epochs after position 0 of epoch 1"),
+        "{}",
+        text(&output.stderr)
+    );
+    let more: Value =
+        serde_json::from_str(&ok(&[&base[..], &["--resume", &file, "--epochs", "3", "--json", "-"]].concat())).unwrap();
+    assert_eq!(more["batches"], 2 * 6);
 }
 
 #[test]

@@ -461,9 +461,17 @@ fn bad_samples_follow_the_policy_on_a_gpu_too() {
         let url = folder.path().to_str().unwrap().to_owned();
         let dataset = futures::executor::block_on(infeed::open(url).into_future()).unwrap();
         let transform = || Transform::new().resize_exact(16, 16).to_float();
-        for policy in [OnBadSample::Skip { at_most: 100 }, OnBadSample::Substitute] {
+        let skips = [OnBadSample::Skip { at_most: 100 }, OnBadSample::SkipPadded { at_most: 100 }];
+        for policy in [skips[0], skips[1], OnBadSample::Substitute] {
             agree(&dataset, |b| b.batch_size(5).transform(transform()).on_bad_sample(policy));
         }
+        let skips = loader(&dataset, GPU, |b| b.batch_size(5).transform(transform()).on_bad_sample(skips[0]));
+        let batches: Vec<Batch> = skips.epoch(0).blocking().map(Result::unwrap).collect();
+        for batch in &batches {
+            assert_eq!((batch.len(), batch["image"].shape()[0]), (5 - batch.bad_samples().len(), batch.len()));
+            assert_eq!((batch.valid(), batch["label"].shape()), (batch.len(), &[batch.len()][..]));
+        }
+        assert_eq!(batches.iter().map(Batch::len).sum::<usize>(), 17, "records 3, 9 and 15 are bad");
         let stops = loader(&dataset, GPU, |b| b.batch_size(5).transform(transform()));
         let error = stops.epoch(0).blocking().find_map(Result::err).unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use infeed::{
-    Batch, ErrorKind, Fingerprint, Loader, LoaderBuilder, OnBadSample, Sampler, dataset::Dataset, sampler::Shard,
+    Batch, ErrorKind, Fingerprint, LastBatch, Loader, LoaderBuilder, OnBadSample, Sampler, dataset::Dataset,
+    sampler::Shard,
 };
 
 use crate::support::{
-    builder, drain,
+    builder, drain, plain,
     records::{LEN, Obedient, Records, Told, name, record_of},
     store::Fault,
 };
@@ -51,8 +52,57 @@ fn substitute_takes_the_nearest_good_row_of_the_batch() {
 }
 
 #[test]
-fn skip_keeps_the_shape_and_counts_the_real_rows() {
+fn skip_yields_samples_alone() {
     let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 4 }));
+    let mut batches = loader.epoch(0).blocking();
+    let all: Vec<Batch> = batches.by_ref().map(Result::unwrap).collect();
+    assert_eq!(all.iter().map(Batch::len).collect::<Vec<_>>(), [10, 7, 10, 10, 9]);
+    for batch in &all {
+        let labels: Vec<i64> = batch.records().iter().map(|record| *record as i64).collect();
+        assert_eq!((batch.valid(), batch.positions().len()), (batch.len(), batch.len()));
+        assert_eq!((batch["bytes"].shape(), batch["label"].shape()), (&[batch.len(), LEN][..], &[batch.len()][..]));
+        assert_eq!((rows(batch), batch["label"].to_vec::<i64>()), (batch.records().to_vec(), Some(labels)));
+    }
+    assert_eq!(all[1].records(), [19, 11, 12, 13, 14, 18, 17]);
+    assert_eq!((all[1].bad_samples().len(), all[4].state().bad_samples), (3, 4));
+    let report = batches.report();
+    assert_eq!((report.samples, report.bad_sample_count), (46, 4));
+}
+
+#[test]
+fn skip_leaves_copies_that_pad_a_batch_behind_the_samples() {
+    // 50 records by 16: the last batch has 48, 49, and copies of 0 to 13.
+    let settings = |b: LoaderBuilder| b.batch_size(16).last_batch(LastBatch::Pad);
+    let loader = failing(&[3, 48], |b| settings(b).on_bad_sample(OnBadSample::Skip { at_most: 9 }));
+    let last = drain(loader.epoch(0)).unwrap().pop().unwrap();
+    assert_eq!((last.len(), last.valid()), (14, 1));
+    assert_eq!(last.records(), [49, 13, 0, 1, 2, 12, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!(rows(&last), last.records());
+    let loader = failing(&[3, 48], |b| settings(b).on_bad_sample(OnBadSample::SkipPadded { at_most: 9 }));
+    let last = drain(loader.epoch(0)).unwrap().pop().unwrap();
+    assert_eq!((last.len(), last.valid(), last.records()), (16, 1, &[49][..]));
+    assert_eq!(rows(&last)[1..], [0; 15]);
+}
+
+#[test]
+fn a_resume_behind_skipped_samples_gives_what_was_left() {
+    for policy in [OnBadSample::Skip { at_most: 10 }, OnBadSample::SkipPadded { at_most: 10 }] {
+        let loader = failing(&[10, 15, 16, 33, 49], |b| b.shuffle(3).on_bad_sample(policy));
+        let whole = drain(loader.epochs(0..2)).unwrap();
+        for (at, batch) in whole.iter().enumerate() {
+            let rest = drain(loader.resume_epochs(batch.state(), ..2).unwrap()).unwrap();
+            assert_eq!(
+                rest.iter().map(plain).collect::<Vec<_>>(),
+                whole[at + 1..].iter().map(plain).collect::<Vec<_>>()
+            );
+            assert!(rest.last().is_none_or(|last| last.state() == whole[9].state()));
+        }
+    }
+}
+
+#[test]
+fn skip_padded_keeps_the_shape_and_counts_the_real_rows() {
+    let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::SkipPadded { at_most: 4 }));
     let mut batches = loader.epoch(0).blocking();
     let all: Vec<Batch> = batches.by_ref().map(Result::unwrap).collect();
     let second = &all[1];
@@ -67,11 +117,13 @@ fn skip_keeps_the_shape_and_counts_the_real_rows() {
 
 #[test]
 fn skip_ends_the_run_when_there_are_too_many() {
-    let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 2 }));
-    let results: Vec<_> = loader.epoch(0).blocking().collect();
-    assert_eq!(results.len(), 2);
-    let error = results[1].as_ref().unwrap_err().to_string();
-    assert!(error.contains("3 bad samples, at most 2") && error.contains("record 16"), "{error}");
+    for policy in [OnBadSample::Skip { at_most: 2 }, OnBadSample::SkipPadded { at_most: 2 }] {
+        let loader = failing(&[10, 15, 16, 49], |b| b.on_bad_sample(policy));
+        let results: Vec<_> = loader.epoch(0).blocking().collect();
+        assert_eq!(results.len(), 2);
+        let error = results[1].as_ref().unwrap_err().to_string();
+        assert!(error.contains("3 bad samples, at most 2") && error.contains("record 16"), "{error}");
+    }
 }
 
 #[test]
@@ -79,16 +131,25 @@ fn the_count_of_bad_samples_goes_on_after_a_resume() {
     let skip = |at_most| failing(&[3, 13, 23], |b| b.on_bad_sample(OnBadSample::Skip { at_most }));
     let first = skip(2).epoch(0).blocking().nth(1).unwrap().unwrap();
     assert_eq!(first.state().bad_samples, 2);
-    let mut rest = skip(2).resume(first.state()).unwrap().blocking();
+    let mut rest = skip(2).resume_epoch(first.state()).unwrap().blocking();
     assert!(rest.next().unwrap().is_err(), "the third bad sample is one too many, resumed or not");
-    assert_eq!(skip(3).resume(first.state()).unwrap().blocking().filter_map(Result::ok).count(), 3);
+    assert_eq!(skip(3).resume_epoch(first.state()).unwrap().blocking().filter_map(Result::ok).count(), 3);
 }
 
 #[test]
-fn a_batch_without_a_good_row_cannot_be_substituted() {
+fn a_batch_without_a_good_row_is_an_error_unless_it_may_be_padded() {
     let loader = failing(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], |b| b.on_bad_sample(OnBadSample::Substitute));
     assert!(loader.epoch(0).blocking().next().unwrap().is_err());
     let loader = failing(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], |b| b.on_bad_sample(OnBadSample::Skip { at_most: 10 }));
+    let mut batches = loader.epoch(0).blocking();
+    let error = batches.next().unwrap().unwrap_err();
+    assert_eq!(
+        format!("{error:#}"),
+        "corrupt: all 10 samples of a batch are bad (record 0, 000000.bin); mend the data, take a larger batch_size, or \
+         set on_bad_sample(SkipPadded), which hands over rows of zeros: decode: told to fail (record 0, 000000.bin)"
+    );
+    assert!(batches.next().is_none());
+    let loader = failing(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], |b| b.on_bad_sample(OnBadSample::SkipPadded { at_most: 10 }));
     let batch = loader.epoch(0).blocking().next().unwrap().unwrap();
     assert_eq!((batch.valid(), batch.len(), batch.records().len()), (0, 10, 0));
 }
@@ -156,7 +217,7 @@ fn a_row_that_no_class_takes_is_a_bad_sample() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_by_name() {
-    let dataset: Arc<dyn Dataset> = Records::resident(50);
+    let dataset: Arc<dyn Dataset> = Records::resident(500);
     let refused = |settings: fn(LoaderBuilder) -> LoaderBuilder| {
         let error = settings(builder(Arc::clone(&dataset))).build_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -170,7 +231,8 @@ fn settings_that_cannot_be_are_refused_by_name() {
     assert!(refused(|b| b.dtype(infeed::DType::I64)).contains("i64"));
     assert!(refused(|b| b.memory_budget(100)).contains("memory_budget"));
     assert!(refused(|b| b.batch_size(usize::MAX)).contains("batch_size"));
-    assert!(refused(|b| b.batch_size(usize::MAX).memory_budget(1 << 40)).contains("memory_budget"));
+    let huge = refused(|b| b.batch_size(usize::MAX).last_batch(LastBatch::Partial).memory_budget(1 << 40));
+    assert!(huge.contains("memory_budget"), "{huge}");
     assert_eq!(Shard::new(2, 2).unwrap_err().kind(), ErrorKind::Config);
 }
 
@@ -189,11 +251,34 @@ fn an_empty_dataset_is_refused() {
 }
 
 #[test]
-fn an_epoch_smaller_than_a_batch_ends_at_once() {
-    let loader = builder(Records::resident(5)).batch_size(10).build_blocking().unwrap();
-    assert_eq!(loader.batches_per_epoch(), 0);
-    assert!(drain(loader.epoch(0)).unwrap().is_empty());
-    assert!(drain(loader.epochs(0..1_000_000)).unwrap().is_empty());
+fn an_epoch_smaller_than_a_batch_is_refused() {
+    let build = |settings: &dyn Fn(LoaderBuilder) -> LoaderBuilder| {
+        settings(builder(Records::resident(250)).batch_size(256)).build_blocking()
+    };
+    let refused = |settings: &dyn Fn(LoaderBuilder) -> LoaderBuilder| {
+        let error = build(settings).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        error.to_string()
+    };
+    let shard = |world| move |b: LoaderBuilder| b.shard(Shard::new(0, world).unwrap());
+    assert_eq!(
+        refused(&|b| b),
+        "config: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to partial \
+         or pad"
+    );
+    assert_eq!(
+        refused(&|b| shard(4)(b).batch_size(64)),
+        "config: 250 records do not fill one batch of 64 on each of 4 ranks; lower batch_size to 62 or less, or set \
+         last_batch to partial or pad"
+    );
+    assert!(refused(&|b| shard(251)(b).batch_size(1)).contains("use fewer ranks"));
+    let steps = |settings: &dyn Fn(LoaderBuilder) -> LoaderBuilder| build(settings).unwrap().batches_per_epoch();
+    assert_eq!(steps(&|b| b.batch_size(250)), 1);
+    assert_eq!(steps(&|b| shard(4)(b).batch_size(62)), 1);
+    for last in [LastBatch::Partial, LastBatch::Pad] {
+        assert_eq!(steps(&|b| b.last_batch(last)), 1);
+        assert_eq!(steps(&|b| shard(300)(b).last_batch(last)), 1);
+    }
 }
 
 #[test]

@@ -61,8 +61,15 @@ fn bytes_follow_their_row_when_samples_are_bad() {
         let texts = batch.bytes("words").unwrap();
         let expected: Vec<Bytes> = batch.records().iter().map(|r| words(*r as usize)).collect();
         assert_eq!(texts[..batch.valid()], expected);
+        assert_eq!((batch.valid(), texts.len(), batch["image"].shape()[0]), (6, 6, 6));
+    }
+    let padded = loader(dataset(16, &bad), |b| b.on_bad_sample(OnBadSample::SkipPadded { at_most: 9 }));
+    for batch in drain(padded.epoch(0)).unwrap() {
+        let texts = batch.bytes("words").unwrap();
+        let expected: Vec<Bytes> = batch.records().iter().map(|r| words(*r as usize)).collect();
+        assert_eq!(texts[..batch.valid()], expected);
         assert!(texts[batch.valid()..].iter().all(Bytes::is_empty));
-        assert_eq!(batch.valid(), 6);
+        assert_eq!((batch.valid(), texts.len()), (6, 8));
     }
     let substitutes = loader(dataset(16, &bad), |b| b.on_bad_sample(OnBadSample::Substitute));
     for batch in drain(substitutes.epoch(0)).unwrap() {
@@ -76,7 +83,7 @@ fn bytes_follow_their_row_when_samples_are_bad() {
 fn bytes_are_resumed_like_tensors() {
     let loader = loader(dataset(64, &[]), |b| b.shuffle(1));
     let all = drain(loader.epoch(3)).unwrap();
-    let rest = drain(loader.resume(all[2].state()).unwrap()).unwrap();
+    let rest = drain(loader.resume_epoch(all[2].state()).unwrap()).unwrap();
     let texts = |batches: &[infeed::Batch]| -> Vec<Bytes> {
         batches.iter().flat_map(|batch| batch.bytes("words").unwrap().to_vec()).collect()
     };

@@ -401,7 +401,7 @@ fn epochs_repeat_and_resume_with_any_workers_and_little_memory() {
         let again = loader(&dataset, |b| b.workers(workers).memory_budget(budget));
         assert!(rows(&drain(again.epochs(0..2)).unwrap()) == want, "{workers} workers");
     }
-    let rest = drain(first.resume(all[6].state()).unwrap()).unwrap();
+    let rest = drain(first.resume_epoch(all[6].state()).unwrap()).unwrap();
     assert!(rows(&rest) == want[7..10], "after a state: {} batches", rest.len());
 }
 
@@ -418,7 +418,7 @@ fn a_bucket_gives_the_same_and_reads_each_group_once() {
     let all = drain(loader(&remote, |b| b).epoch(0)).unwrap();
     assert!(rows(&all) == want);
     assert_eq!(server.gets() - opening, 3 * FIELDS.len(), "each column of each group once");
-    let resumed = drain(loader(&remote, |b| b).resume(all[5].state()).unwrap()).unwrap();
+    let resumed = drain(loader(&remote, |b| b).resume_epoch(all[5].state()).unwrap()).unwrap();
     assert!(rows(&resumed) == want[6..]);
 }
 

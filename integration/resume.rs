@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use futures::{Stream, StreamExt, stream::FusedStream};
 use infeed::{
     ErrorKind, Loader, LoaderBuilder, Result,
     dataset::{Dataset, MemoryDataset},
@@ -10,7 +11,11 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{Plain, builder, cases, drain, plain, records::Records};
+use crate::support::{
+    Plain, builder, cases, drain, plain,
+    records::{Records, name},
+    store::Fault,
+};
 
 /// 97 pictures of 12×12 whose pixels depend on record and place.
 fn pictures() -> Arc<dyn Dataset> {
@@ -73,7 +78,7 @@ proptest! {
         let cut = cut % batches.len();
         let state = LoaderState::from_json(&batches[cut].state().to_json()).unwrap();
         let second = loader(&dataset, |b| settings(b).workers(1).prefetch(1));
-        let rest = drain(second.resume_until(&state, 5).unwrap()).unwrap();
+        let rest = drain(second.resume_epochs(&state, ..5).unwrap()).unwrap();
         let want: Vec<Plain> = batches[cut + 1..].iter().map(plain).collect();
         prop_assert_eq!(want, rest.iter().map(plain).collect::<Vec<_>>());
     }
@@ -106,7 +111,7 @@ proptest! {
             let state = LoaderState::from_json(state).unwrap();
             if state.epoch == 0 {
                 for rank in 0..worlds.1 {
-                    let rest = drain(run((rank, worlds.1, batches.1)).resume(&state).unwrap()).unwrap();
+                    let rest = drain(run((rank, worlds.1, batches.1)).resume_epoch(&state).unwrap()).unwrap();
                     seen.extend(rest.iter().flat_map(|batch| batch.records().iter().copied()));
                 }
             }
@@ -123,7 +128,69 @@ fn the_last_batch_says_to_go_on_with_the_next_epoch() {
     let batches = drain(loader.epoch(4)).unwrap();
     let state = batches.last().unwrap().state();
     assert_eq!((state.epoch, state.position), (5, 0));
-    assert_eq!(drain(loader.resume(state).unwrap()).unwrap().len(), 3);
+    assert_eq!(drain(loader.resume_epoch(state).unwrap()).unwrap().len(), 3);
+}
+
+#[test]
+fn a_state_goes_on_in_its_epoch_or_through_the_epochs_asked_for() {
+    let loader = loader(&pictures(), |b| b.batch_size(32));
+    let batches = drain(loader.epochs(0..2)).unwrap();
+    let lens = |state: &LoaderState| {
+        let ends = (0..4).map(|end| drain(loader.resume_epochs(state, ..end).unwrap()).unwrap().len());
+        (drain(loader.resume_epoch(state).unwrap()).unwrap().len(), ends.collect::<Vec<_>>())
+    };
+    assert_eq!(lens(batches[0].state()), (2, vec![0, 2, 5, 8]), "in the middle of epoch 0");
+    assert_eq!(lens(batches[2].state()), (3, vec![0, 0, 3, 6]), "at the end of epoch 0, which is the beginning of 1");
+    assert_eq!(lens(batches[5].state()), (3, vec![0, 0, 0, 3]));
+}
+
+#[test]
+fn what_does_not_fill_a_larger_batch_is_no_error_of_a_resume() {
+    let dataset = pictures();
+    let state = drain(loader(&dataset, |b| b.batch_size(10)).epoch(0)).unwrap()[7].state().clone();
+    let larger = loader(&dataset, |b| b.batch_size(40));
+    let rest = larger.resume_epoch(&state).unwrap();
+    assert_eq!((rest.size_hint(), drain(rest).unwrap().len()), ((0, Some(0)), 0));
+    let rest = larger.resume_epochs(&state, ..3).unwrap();
+    assert_eq!((rest.size_hint(), drain(rest).unwrap().len()), ((4, Some(4)), 4));
+}
+
+#[test]
+fn a_stream_tells_how_many_batches_are_left() {
+    let loader = loader(&pictures(), |b| b.batch_size(32));
+    let mut batches = loader.epochs(2..4);
+    let monitor = batches.monitor();
+    for left in (0..6).rev() {
+        assert_eq!(batches.size_hint(), (left + 1, Some(left + 1)));
+        futures::executor::block_on(batches.next()).unwrap().unwrap();
+    }
+    drop(monitor);
+    assert_eq!((batches.size_hint(), batches.is_terminated()), ((0, Some(0)), false));
+    for _ in 0..3 {
+        assert!(futures::executor::block_on(batches.next()).is_none());
+        assert_eq!((batches.size_hint(), batches.is_terminated()), ((0, Some(0)), true));
+    }
+    #[allow(clippy::reversed_empty_ranges, reason = "a user may ask for one")]
+    for (epochs, hint) in
+        [(0..0, (0, Some(0))), (3..1, (0, Some(0))), (5..6, (3, Some(3))), (0..u64::MAX, (usize::MAX, None))]
+    {
+        assert_eq!(loader.epochs(epochs.clone()).size_hint(), hint, "{epochs:?}");
+        assert_eq!(loader.epochs(epochs.clone()).blocking().size_hint(), hint, "{epochs:?}");
+    }
+}
+
+#[test]
+fn an_error_ends_what_is_left() {
+    let (dataset, tracker) = Records::remote(50);
+    tracker.fail(&name(12), Fault::NotFound);
+    let mut batches = loader(&dataset, |b| b.order(Order::Sequential).batch_size(10)).epoch(0);
+    let mut next = || {
+        let item = futures::executor::block_on(batches.next());
+        (item.map(|batch| batch.is_ok()), batches.size_hint().1, batches.is_terminated())
+    };
+    assert_eq!(next(), (Some(true), Some(4), false));
+    assert_eq!(next(), (Some(false), Some(0), true));
+    assert_eq!(next(), (None, Some(0), true));
 }
 
 #[test]
@@ -140,14 +207,14 @@ fn a_state_of_something_else_is_refused_and_the_difference_named() {
     let build = |settings: fn(LoaderBuilder) -> LoaderBuilder| loader(&pictures(), |b| settings(b.batch_size(8)));
     let base = build(|b| b);
     let refused = |other: &Loader| {
-        let error = base.resume(&state(other)).unwrap_err();
+        let error = base.resume_epoch(&state(other)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::State, "{error}");
         error.to_string()
     };
     let other = loader(&Records::resident(97), |b| b.batch_size(8));
     assert!(refused(&other).contains("dataset is memory, the state was saved with records"), "{}", refused(&other));
     let more = loader(&Records::resident(98), |b| b.batch_size(8));
-    let error = other.resume(&state(&more)).unwrap_err().to_string();
+    let error = other.resume_epoch(&state(&more)).unwrap_err().to_string();
     assert!(error.contains("dataset has 97 records, the state was saved with 98"), "{error}");
     let ordered = build(|b| b.order(Order::Sequential).seed(5));
     assert!(refused(&ordered).contains("order"), "{}", refused(&ordered));
@@ -155,7 +222,7 @@ fn a_state_of_something_else_is_refused_and_the_difference_named() {
     assert!(refused(&seeded).contains("seed"), "{}", refused(&seeded));
     let mut broken = state(&base);
     broken.position = 1000;
-    assert_eq!(base.resume(&broken).unwrap_err().kind(), ErrorKind::State);
+    assert_eq!(base.resume_epoch(&broken).unwrap_err().kind(), ErrorKind::State);
 }
 
 #[test]
@@ -166,7 +233,7 @@ fn a_weighted_order_resumes_too() -> Result<()> {
     let loader = loader(&pictures(), |b| b.sampler(sampler).batch_size(10));
     let whole: Vec<Plain> = drain(loader.epoch(2))?.iter().map(plain).collect();
     let state = drain(loader.epoch(2))?[3].state().clone();
-    let rest: Vec<Plain> = drain(loader.resume(&state)?)?.iter().map(plain).collect();
+    let rest: Vec<Plain> = drain(loader.resume_epoch(&state)?)?.iter().map(plain).collect();
     assert_eq!(whole[4..], rest[..]);
     assert!(whole.iter().all(|batch| !batch.1.contains(&0)), "a record of weight 0 was drawn");
     Ok(())

@@ -368,7 +368,7 @@ fn a_remote_shard_is_indexed_in_few_requests_and_resumed_without_what_came_befor
     let read: u64 = tracker.log_of_requests().iter().map(|r| r.range.clone().map_or(0, |r| r.end - r.start)).sum();
     assert!(tracker.requests() <= 44, "neighbours are read together: {}", tracker.requests());
     tracker.reset();
-    let rest = drain(loader.resume(all[36].state()).unwrap()).unwrap();
+    let rest = drain(loader.resume_epoch(all[36].state()).unwrap()).unwrap();
     assert_eq!(rest.len(), 3);
     for (a, b) in rest.iter().zip(&all[37..]) {
         assert_eq!(

@@ -359,7 +359,7 @@ fn a_resume_in_the_middle_of_a_patient_goes_on_with_the_next_sample() {
         let whole = drain(make().epoch(0)).unwrap();
         let want: Vec<Plain> = whole.iter().map(plain).collect();
         for at in [0, 2, 4] {
-            let rest = drain(make().resume(whole[at].state()).unwrap());
+            let rest = drain(make().resume_epoch(whole[at].state()).unwrap());
             let rest: Vec<Plain> = rest.unwrap().iter().take(want.len() - at - 1).map(plain).collect();
             // Steps count from the start of a stream.
             let strip = |plain: &Plain| (plain.1.clone(), plain.2.clone(), plain.4.clone());

@@ -3,7 +3,7 @@
 //! ```text
 //! open(url) ─▶ Dataset ─▶ Loader::builder(…).build() ─▶ Loader ─ epoch(n) ─▶ BatchStream ─ .next().await ─▶ Batch
 //!                                                         │  threads and buffers live here      └ state: resume after it
-//!                                                         └ resume(&state)
+//!                                                         └ resume_epochs(&state, ..end)
 //! ```
 //!
 //! ```

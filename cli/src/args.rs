@@ -69,7 +69,7 @@ pub(crate) struct OnlookerArgs {
 pub(crate) struct RunArgs {
     /// Dataset: a folder, file://…, or synthetic://…
     pub url: String,
-    /// Epochs to run, counted from the first; with --resume the epochs of the whole run
+    /// Epochs of the whole run: a run that goes on with --resume does what is left of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
     /// Print a line each time this many batches are done
@@ -93,7 +93,7 @@ pub(crate) struct RunArgs {
     /// Write the state to resume from after each logged batch and at the end
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Go on where FILE was written, with its checksum so far
+    /// Go on where FILE was written, with its checksum so far, to the end of --epochs; an error when nothing is left
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Begin with what FILE knows of the JPEGs, if it is there, and leave in it what this run learned: later epochs and
@@ -613,8 +613,10 @@ value_enum!(
 pub(crate) enum OnBadSampleArg {
     /// End the run with the error
     Stop,
-    /// Leave the sample out
+    /// Leave the sample out, so that the batch is shorter
     Skip,
+    /// Leave the sample out and keep the batch's shape, with zeros at its end
+    SkipPadded,
     /// Put another sample of the batch in its place
     Substitute,
 }

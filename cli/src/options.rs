@@ -71,6 +71,9 @@ pub(crate) fn loader_config(
         Some(OnBadSampleArg::Skip) => {
             config.on_bad_sample = OnBadSample::Skip { at_most: dataset.len().saturating_mul(epochs) };
         }
+        Some(OnBadSampleArg::SkipPadded) => {
+            config.on_bad_sample = OnBadSample::SkipPadded { at_most: dataset.len().saturating_mul(epochs) };
+        }
         Some(OnBadSampleArg::Substitute) => config.on_bad_sample = OnBadSample::Substitute,
         None => {}
     }

@@ -118,7 +118,7 @@ async fn main() -> Result<()> {
             vars.load(folder.join("weights.safetensors"))?;
             let state = LoaderState::from_json(&fs::read_to_string(state)?)?;
             println!("going on after position {} of epoch {}", state.position, state.epoch);
-            loader.resume_until(&state, epochs)?
+            loader.resume_epochs(&state, ..epochs)?
         }
         _ => loader.epochs(0..epochs),
     };

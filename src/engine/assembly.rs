@@ -144,7 +144,7 @@ impl Assembly {
 
     fn seal(&self, brought: Brought) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
-        let Brought { stretches: mut parts, mut failed, mut bytes, uploads } = brought;
+        let Brought { stretches: mut parts, mut failed, mut bytes, mut uploads } = brought;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();
@@ -157,7 +157,7 @@ impl Assembly {
         let mut records = self.plan.records.clone();
         let mut positions = self.plan.positions.clone();
         let mut valid = self.plan.valid;
-        let rows = records.len();
+        let mut rows = records.len();
         let mut bad_samples = Vec::new();
         if !failed.is_empty() {
             failed.sort_unstable_by_key(|(row, _)| *row);
@@ -185,7 +185,25 @@ impl Assembly {
                         records[to] = records[from];
                     }
                 }
-                BadRows::Skip | BadRows::Stop => {
+                BadRows::Skip => {
+                    let (moves, left) = leave_out(rows, valid, &bad);
+                    if left == (0, 0) {
+                        return Err(none_left(rows, &failed[0].1));
+                    }
+                    for (to, from) in moves {
+                        fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
+                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
+                        (records[to], positions[to]) = (records[from], positions[from]);
+                    }
+                    (rows, valid) = left;
+                    fields.iter_mut().chain(uploads.iter_mut().flatten()).for_each(|field| {
+                        *field = field.split_to(rows);
+                    });
+                    bytes.iter_mut().for_each(|field| field.truncate(rows));
+                    records.truncate(rows);
+                    positions.truncate(rows);
+                }
+                BadRows::SkipPadded | BadRows::Stop => {
                     // Among the samples only: copies that pad the batch must not take a sample's place. They are
                     // dropped, so that the rows behind the samples are zeros whatever was bad.
                     let bad: Vec<usize> = bad.into_iter().filter(|row| *row < valid).collect();
@@ -237,6 +255,27 @@ fn substitutes(rows: usize, bad: &[usize]) -> Option<Vec<(usize, usize)>> {
     bad.iter().map(|row| nearest(*row)).collect()
 }
 
+/// Leaves bad rows out of a batch whose first `valid` rows are samples, the rest copies that pad it: the moves
+/// `(to, from)`, and how many rows and samples there are afterwards. Samples stay in front of copies.
+fn leave_out(rows: usize, valid: usize, bad: &[usize]) -> (Vec<(usize, usize)>, (usize, usize)) {
+    let (bad_samples, bad_copies) = bad.split_at(bad.partition_point(|row| *row < valid));
+    let (mut moves, samples) = compact(valid, bad_samples);
+    let holes: Vec<usize> = (samples..valid).chain(bad_copies.iter().copied()).collect();
+    let (more, left) = compact(rows, &holes);
+    moves.extend(more);
+    (moves, (left, samples))
+}
+
+/// The error of a batch that would have no rows.
+fn none_left(rows: usize, first: &Error) -> Error {
+    let error = Error::corrupt(format!("all {rows} samples of a batch are bad")).with_source(first.clone());
+    let error = first.context().object.iter().fold(error, |error, object| error.at_object(object.clone()));
+    let error = first.context().record.into_iter().fold(error, Error::at_record);
+    error.hint(
+        "mend the data, take a larger batch_size, or set on_bad_sample(SkipPadded), which hands over rows of zeros",
+    )
+}
+
 /// Fills each hole with the last good row, as long as there is one behind it: the moves `(to, from)` and how many
 /// good rows there are, all at the front.
 fn compact(rows: usize, bad: &[usize]) -> (Vec<(usize, usize)>, usize) {
@@ -265,6 +304,25 @@ mod tests {
         assert_eq!(substitutes(5, &[0, 1]), Some(vec![(0, 2), (1, 2)]));
         assert_eq!(substitutes(5, &[3, 4]), Some(vec![(3, 2), (4, 2)]));
         assert_eq!(substitutes(2, &[0, 1]), None);
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_padded_batch_leaves_samples_in_front_of_copies() {
+        for rows in 1..7usize {
+            for (valid, mask) in (0..=rows).flat_map(|valid| (0..1u32 << rows).map(move |mask| (valid, mask))) {
+                let bad: Vec<usize> = (0..rows).filter(|row| mask & (1 << row) != 0).collect();
+                let mut content: Vec<usize> = (0..rows).collect();
+                let (moves, (left, samples)) = leave_out(rows, valid, &bad);
+                for (to, from) in moves {
+                    content[to] = content[from];
+                }
+                content.truncate(left);
+                assert!(content[..samples].iter().all(|row| *row < valid), "{rows} {valid} {bad:?}: {content:?}");
+                content.sort_unstable();
+                let good: Vec<usize> = (0..rows).filter(|row| !bad.contains(row)).collect();
+                assert_eq!((content, samples), (good.clone(), good.iter().filter(|row| **row < valid).count()));
+            }
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///
 /// Every field has [`len`](Self::len) rows: a tensor, or [`bytes`](Self::bytes). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`. The first
-/// [`valid`](Self::valid) rows are samples; the rest is padding: copies of records with `LastBatch::Pad`, zeros where
-/// bad samples were skipped.
+/// [`valid`](Self::valid) rows are samples; the rest is padding, which somebody asked for: copies of records with
+/// `LastBatch::Pad`, zeros with `OnBadSample::SkipPadded`. Without either, all rows are samples.
 #[derive(Debug)]
 pub struct Batch {
     pub(super) fields: Vec<(String, Tensor)>,
@@ -39,7 +39,7 @@ impl Batch {
     }
 
     /// The values of a field of bytes ([`FieldKind::Bytes`](crate::dataset::FieldKind::Bytes): text, JSON, keys), one for
-    /// each row; empty where a skipped sample left its row empty.
+    /// each row; empty in rows of zeros (`OnBadSample::SkipPadded`).
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
         self.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
@@ -55,7 +55,7 @@ impl Batch {
         self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// Rows, padding included.
+    /// Rows, padding included. Fewer than `batch_size` in a last partial batch, and where bad samples were skipped.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.rows
@@ -73,8 +73,8 @@ impl Batch {
         self.valid
     }
 
-    /// Index in the dataset of the record in each row. Rows left empty by skipped samples have none, so this may be
-    /// shorter than [`len`](Self::len). A substituted row names the record whose data it holds.
+    /// Index in the dataset of the record in each row. Rows of zeros (`OnBadSample::SkipPadded`) have none, so with them
+    /// this is shorter than [`len`](Self::len). A substituted row names the record whose data it holds.
     #[must_use]
     pub fn records(&self) -> &[u64] {
         &self.records

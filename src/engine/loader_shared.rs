@@ -48,7 +48,10 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadRows {
     Stop,
+    /// The batch gets shorter.
     Skip,
+    /// Rows of zeros lie at its end instead.
+    SkipPadded,
     Substitute,
 }
 

@@ -20,7 +20,7 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
-    sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Shard},
+    sampler::{Identity, LastBatch, LoaderState, Order, Sampler, Schedule, Shard},
     source::{Cache, CacheSpec},
     sys::rows::Pool,
     transform::{Foreground, LoweredVolume, Transform},
@@ -301,7 +301,8 @@ impl LoaderBuilder {
     ///
     /// # Errors
     /// `Config` for a setting that can't be: batch size 0, prefetch 0, a rank outside the world, a budget below the
-    /// least that works (the message names it), a transform that does not fold to one resample. `Device` and
+    /// least that works (the message names it), a transform that does not fold to one resample; and for records that do
+    /// not fill one batch on every rank, when [`last_batch`](Self::last_batch) drops them: no epoch would have a step. `Device` and
     /// `OutOfMemory` when the GPU that was asked for can't be used.
     pub async fn build(self) -> Result<Loader> {
         // Waking a GPU up and compiling its kernels may take seconds.
@@ -351,6 +352,7 @@ impl LoaderBuilder {
             Some(sampler) => identified(sampler, &*dataset, seed, 1),
             None => ordering(config.order, &*dataset, seed, u64::from(config.shard.world()))?,
         };
+        check_steps(order.sampler.len(), batch_size, &config)?;
 
         let (mut programs, mut volumes) = (Vec::new(), Vec::new());
         let mut fields = Vec::new();
@@ -499,6 +501,7 @@ impl LoaderBuilder {
         let bad = match config.on_bad_sample {
             OnBadSample::Stop => BadRows::Stop,
             OnBadSample::Skip { .. } => BadRows::Skip,
+            OnBadSample::SkipPadded { .. } => BadRows::SkipPadded,
             OnBadSample::Substitute => BadRows::Substitute,
         };
         let shared = LoaderShared {
@@ -654,6 +657,21 @@ fn check(config: &LoaderConfig) -> Result<()> {
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     Ok(())
+}
+
+/// Refuses an epoch without a batch: a training of no steps would look like one that succeeded.
+fn check_steps(records: u64, batch_size: NonZeroUsize, config: &LoaderConfig) -> Result<()> {
+    if Schedule::new(records, 0, batch_size, config.shard, config.last_batch).steps() > 0 {
+        return Ok(());
+    }
+    let world = config.shard.world();
+    let ranks = if world == 1 { String::new() } else { format!(" on each of {world} ranks") };
+    let error = Error::config(format!("{records} records do not fill one batch of {batch_size}{ranks}"));
+    Err(match records / u64::from(world) {
+        0 if records == 0 => error.hint("use a sampler that draws records"),
+        0 => error.hint("use fewer ranks, or set last_batch to partial or pad"),
+        most => error.hint(format!("lower batch_size to {most} or less, or set last_batch to partial or pad")),
+    })
 }
 
 /// Batches that are only read, ahead of those that have their rows.

@@ -13,16 +13,30 @@ use crate::{
 /// What to do with a sample that can't be used: damaged, unsupported, or above `max_image_bytes`.
 ///
 /// Failures of reading (a missing file, a refused request) are not samples' faults: they always end the stream.
+/// Whatever is chosen, every rank takes the same number of steps, a resume goes on exactly, and
+/// [`Batch::bad_samples`](crate::Batch::bad_samples) and the report tell what was wrong with which sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum OnBadSample {
     /// Yield the error and end.
     #[default]
     Stop,
-    /// Leave it out: the batch keeps its shape, the last good row moves into the hole, and
-    /// [`Batch::valid`](crate::Batch::valid) counts the real rows. Ranks stay level.
+    /// Leave it out: the last good row moves into the hole, and the batch is shorter, in every tensor. What a training
+    /// step sees are samples, whether it asks for [`Batch::valid`](crate::Batch::valid) or not.
+    ///
+    /// A batch without a good row ends the stream with an error: handing over no rows would make a mean loss of nothing
+    /// (NaN), handing over nothing would put this rank a step behind the others. Whoever expects such batches (a
+    /// `batch_size` of 1 with damaged files) takes [`SkipPadded`](Self::SkipPadded).
     Skip {
+        /// The run ends with the error when more than this many samples were skipped.
+        at_most: u64,
+    },
+    /// Leave it out, and keep the shape of the batch: the last good row moves into the hole, rows of zeros lie at the
+    /// end, and [`Batch::valid`](crate::Batch::valid) counts the rows before them. For graphs that were compiled for
+    /// one shape; the training step has to leave the rows from `valid()` on out of its loss, or it trains on black
+    /// pictures of class 0. A batch without a good row has `valid()` 0.
+    SkipPadded {
         /// The run ends with the error when more than this many samples were skipped.
         at_most: u64,
     },

@@ -2,13 +2,14 @@
 
 use std::{
     fmt,
+    iter::FusedIterator,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Instant,
 };
 
-use futures::{Stream, StreamExt, executor::block_on};
+use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
 use tracing::Span;
 
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Seen};
@@ -21,7 +22,9 @@ use crate::{
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
 ///
 /// Each item is a whole [`Batch`]. The stream ends after the last one. An error that ends the run is yielded once, in
-/// the place of its batch; then comes `None`.
+/// the place of its batch; then comes `None`, as often as it is asked ([`FusedStream`]). `size_hint` is the exact number
+/// of batches that are left, if no error ends the stream before; it is unknown only for more of them than a `usize`
+/// holds.
 ///
 /// **Ahead of you**: reading and decoding started when the stream was made and go on while you do not poll, up to
 /// `prefetch` batches. **Cancel safe**: dropping the future of `.next()` loses nothing. **Dropping the stream** ends its work:
@@ -31,6 +34,8 @@ use crate::{
 pub struct BatchStream {
     run: Run,
     state: State,
+    /// Batches still to come; `None` for more than a number can say.
+    left: Option<u64>,
     /// When the poll that is waiting for the next batch began.
     waiting: Option<Instant>,
     last: Option<Instant>,
@@ -50,10 +55,11 @@ enum State {
 }
 
 impl BatchStream {
-    pub(super) fn new(run: Run, bad_at_most: Option<u64>, bad_count: u64) -> Self {
+    pub(super) fn new(run: Run, left: Option<u64>, bad_at_most: Option<u64>, bad_count: u64) -> Self {
         Self {
             run,
             state: State::Running,
+            left,
             waiting: None,
             last: None,
             bad_count,
@@ -147,6 +153,7 @@ impl BatchStream {
 
     fn end(&mut self) {
         self.state = State::Ended;
+        self.left = Some(0);
         self.run.cancel();
     }
 }
@@ -195,6 +202,7 @@ impl Stream for BatchStream {
         let item = item.and_then(|mut batch| this.admit_bad(&mut batch).map(|()| batch));
         match &item {
             Ok(batch) => {
+                this.left = this.left.map(|left| left.saturating_sub(1));
                 let mut figures = this.seen.figures();
                 figures.batches += 1;
                 figures.samples += batch.valid() as u64;
@@ -202,6 +210,18 @@ impl Stream for BatchStream {
             Err(_) => this.end(),
         }
         Poll::Ready(Some(item))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.left.and_then(|left| usize::try_from(left).ok());
+        (left.unwrap_or(usize::MAX), left)
+    }
+}
+
+impl FusedStream for BatchStream {
+    /// Whether `None` or an error was yielded: nothing more comes.
+    fn is_terminated(&self) -> bool {
+        self.state == State::Ended
     }
 }
 
@@ -250,4 +270,10 @@ impl Iterator for Blocking {
     fn next(&mut self) -> Option<Self::Item> {
         block_on(self.0.next())
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
 }
+
+impl FusedIterator for Blocking {}

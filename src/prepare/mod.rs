@@ -420,7 +420,11 @@ impl<'a> Prepare<'a> {
             .decoder(Arc::new(pack))
             .batch_size(BATCH)
             .last_batch(LastBatch::Partial)
-            .on_bad_sample(self.bad)
+            .on_bad_sample(match self.bad {
+                // Also where a whole batch is bad: only samples are written, however they lie in batches.
+                OnBadSample::Skip { at_most } => OnBadSample::SkipPadded { at_most },
+                other => other,
+            })
             .build()
             .await?;
         let mut batches = loader.epoch(0);

@@ -45,8 +45,8 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let wanted = *args.max_batches.get_or_insert(BATCHES);
-    // Bad samples are a finding, not an end.
-    args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::Skip);
+    // Bad samples are a finding, not an end, also where a whole batch is bad.
+    args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::SkipPadded);
     let (config, _) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
     // What an earlier run left there would make the cold one warm.
     if config.cache.is_some() {
@@ -65,7 +65,8 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         Some(held) => (Arc::clone(&held.dataset), held.only(Only::Prepare)),
         None => (Arc::clone(&dataset), Arc::clone(&dataset)),
     };
-    let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(subject.len()).max(1);
+    let of_rank = subject.len() / u64::from(config.shard.world());
+    let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(of_rank).max(1);
     args.loader.swept.batch_size = usize::try_from(batch).ok();
     args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);

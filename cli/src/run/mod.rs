@@ -4,8 +4,9 @@ mod trainer;
 
 use std::{sync::Arc, time::Instant};
 
+use futures::Stream;
 use infeed::{
-    Dataset, Device, Loader, LoaderBuilder,
+    Dataset, Device, Loader, LoaderBuilder, LoaderState,
     codec::{DecodeIndex, Split},
     metrics::Metrics,
 };
@@ -133,10 +134,17 @@ pub(crate) async fn on(
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
-            (loader.resume_until(&from.state, args.epochs)?, (from.state.epoch, from.state.position / stride))
+            (loader.resume_epochs(&from.state, ..args.epochs)?, (from.state.epoch, from.state.position / stride))
         }
         None => (loader.epochs(0..args.epochs), (0, 0)),
     };
+    if let (Some(from), (0, _)) = (&from, stream.size_hint()) {
+        let LoaderState { epoch, position, .. } = &from.state;
+        return Err(Failure::Usage(format!(
+            "--resume: nothing is left of {} epochs after position {position} of epoch {epoch}; raise --epochs, which counts the whole run's",
+            args.epochs
+        )));
+    }
     onlookers.metrics.watch("run", stream.monitor());
     let signals = Signals::new()?;
     let live = match (onlookers.live, &sampler) {
