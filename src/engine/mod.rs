@@ -80,7 +80,7 @@ mod write_fields;
 pub use batch::Batch;
 pub(crate) use chunk::{ChunkSize, READ_BYTES};
 pub(crate) use decode_thread::Meters;
-pub(crate) use fields::{FieldRows, fill, lower_field};
+pub(crate) use fields::{FieldRows, LoweredField, fill, lower_field};
 pub use io_runtime::IoRuntime;
 pub(crate) use io_runtime::off_thread;
 pub(crate) use loader_shared::{BadRows, Limits, LoaderShared};

@@ -9,6 +9,8 @@ use crate::{
 /// What a loader needs, before the budget is divided. All in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
+    /// What the machine or container has.
+    pub(super) machine: u64,
     /// Rows of one batch, all fields.
     pub(super) batch: u64,
     /// Of these, the most that fields of bytes take.
@@ -95,7 +97,7 @@ impl Needs {
             }
             Some(budget) => budget,
             None => {
-                let machine = machine_bytes();
+                let machine = self.machine;
                 if least > machine {
                     let what = format!(
                         "two batches, decoding and reading take {}, the machine has {} (a batch takes {}{texts})",
@@ -204,8 +206,7 @@ pub(super) fn divide_device(
 }
 
 /// Refuses a cache in memory that this machine can't hold.
-pub(super) fn check_ram_cache(spec: &CacheSpec) -> Result<()> {
-    let machine = machine_bytes();
+pub(super) fn check_ram_cache(spec: &CacheSpec, machine: u64) -> Result<()> {
     if spec.is_ram() && spec.bytes() > machine {
         let what = format!("the cache is to hold {} in memory, the machine has {}", mib(spec.bytes()), mib(machine));
         return Err(Error::config(what).hint("give it less, or a folder"));
@@ -223,7 +224,7 @@ pub(super) fn mib(bytes: u64) -> String {
 }
 
 /// Memory of this machine or container; 4 GiB where the system does not say.
-fn machine_bytes() -> u64 {
+pub(super) fn machine_bytes() -> u64 {
     sys::machine::memory().unwrap_or(4 << 30)
 }
 
@@ -233,6 +234,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const NEEDS: Needs = Needs {
+        machine: 16 << 30,
         batch: 10 * MIB,
         of_bytes: 0,
         reads: 8 * MIB,

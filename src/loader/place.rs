@@ -30,7 +30,7 @@ type Make = Box<dyn Fn(u64) -> Arc<dyn Decoder>>;
     not(all(feature = "cuda", feature = "jpeg", target_os = "linux")),
     allow(dead_code, reason = "the CPU's decoder asks for less")
 )]
-pub(super) struct Work {
+pub(super) struct Workload {
     /// Decoding threads.
     pub(super) workers: NonZeroUsize,
     /// Bytes of the longest row.
@@ -109,29 +109,20 @@ impl Place {
         self.context().is_some()
     }
 
-    pub(super) fn device(&self) -> Device {
-        self.context().map_or(Device::Cpu, |context| Device::Cuda(context.index()))
-    }
-
-    /// Whether workers write a field's rows in device memory.
-    pub(super) fn holds(&self, image: bool) -> bool {
-        image && self.is_device()
-    }
-
     /// The recipe for the decoder here.
     pub(super) fn decoders(
         &self,
         config: &LoaderConfig,
         decoder: Option<Arc<dyn Decoder>>,
         codecs: Arc<[Arc<dyn ImageCodec>]>,
-        work: &Work,
+        workload: &Workload,
     ) -> Result<Recipe> {
         if let Some(decoder) = decoder {
             return Ok(Recipe::Given(decoder));
         }
-        let workers = work.workers;
+        let workers = workload.workers;
         let make: Make = match self {
-            Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, work)?,
+            Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workload)?,
             Self::Host => Box::new(move |most| Arc::new(Cpu::new(workers, codecs.iter().cloned(), most))),
             Self::Foreign(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a device was found for a decoder that is not there"));
@@ -147,20 +138,20 @@ fn gpu_decoder(
     config: &LoaderConfig,
     kernels: &Arc<Kernels>,
     codecs: Arc<[Arc<dyn ImageCodec>]>,
-    work: &Work,
+    workload: &Workload,
 ) -> Result<Make> {
     let kernels = Arc::clone(kernels);
-    let &Work { workers, row_bytes, .. } = work;
+    let &Workload { workers, row_bytes, .. } = workload;
     let raw = {
         let kernels = Arc::clone(&kernels);
         move |most| crate::codec::CudaRaw::new(workers, codecs.iter().cloned(), most, &kernels, row_bytes)
     };
     #[cfg(feature = "jpeg")]
-    if work.has_files {
+    if workload.has_files {
         use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
         // The batches and the other threads come first; nvJPEG makes do with what is left.
         let threads = raw(0).device_bytes(0).saturating_mul(workers.get() as u64);
-        let rest = |budget: u64| budget.saturating_sub(work.device_batch.saturating_mul(4)).saturating_sub(threads);
+        let rest = |budget: u64| budget.saturating_sub(workload.device_batch.saturating_mul(4)).saturating_sub(threads);
         let most = match config.device_budget {
             Some(budget) => rest(budget),
             None => rest(kernels.context().memory()?.0 / 2),
@@ -178,7 +169,7 @@ fn gpu_decoder(
     _config: &LoaderConfig,
     kernels: &Arc<Kernels>,
     _codecs: Arc<[Arc<dyn ImageCodec>]>,
-    _work: &Work,
+    _workload: &Workload,
 ) -> Result<Make> {
     Err(Error::new(ErrorKind::Internal, format!("{kernels:?} in a build that knows no GPU")))
 }
@@ -201,6 +192,11 @@ impl Recipe {
     pub(super) fn scratch_bytes(&self, max_image_bytes: u64) -> u64 {
         let decoder = self.decoder(max_image_bytes);
         Self::sum(&*decoder, |class| decoder.scratch_bytes(class))
+    }
+
+    /// Threads that read.
+    pub(super) fn reading(&self) -> usize {
+        self.decoder(0).classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum()
     }
 
     /// Device memory of all workers.

@@ -100,7 +100,8 @@ fn rows_that_no_memory_can_hold_are_refused_by_name() {
     for shape in [vec![1 << 33, 1 << 31], vec![usize::MAX], vec![0, usize::MAX, usize::MAX]] {
         let kind = FieldKind::Array { dtype: DType::I64, shape };
         let numbers = Numbers { source: None, count: 8, schema: Schema::new(vec![Field::new("number", kind)]) };
-        let error = Loader::builder(Arc::new(numbers)).device(Device::Cpu).build_blocking().unwrap_err();
+        let builder = Loader::builder(Arc::new(numbers)).batch_size(8).device(Device::Cpu);
+        let error = builder.build_blocking().unwrap_err();
         let said = error.to_string();
         assert!(said.contains("more than memory can hold") && said.contains("number"), "{said}");
     }

@@ -1,0 +1,153 @@
+//! The loader: a handle that makes streams.
+
+use std::{
+    fmt,
+    ops::{Range, RangeTo},
+    sync::Arc,
+};
+
+use super::{BatchStream, LoaderConfig, OnBadSample, order::ordering};
+use crate::{
+    dataset::Dataset,
+    engine::{LoaderShared, RecordOrder, Run, Workers},
+    error::{Error, ErrorKind, Result},
+    sampler::{LoaderState, Order},
+};
+
+/// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
+///
+/// Built by [`Loader::builder`]. Several streams of one loader may run at a time; they share its workers, each gives its own
+/// batches in order, and each after the first has rows and read-ahead of its own beside the memory budget. Dropping the last handle and stream ends its threads.
+#[derive(Clone)]
+pub struct Loader {
+    pub(super) shared: Arc<LoaderShared>,
+    /// They live as long as the loader or one of its streams.
+    pub(super) workers: Arc<Workers>,
+    pub(super) order: RecordOrder,
+    /// The order came from the user's own sampler, not from `config.order`.
+    pub(super) own_sampler: bool,
+    pub(super) config: Arc<LoaderConfig>,
+}
+
+impl Loader {
+    /// The batches of one epoch, from its first. Reading begins now.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// let loader = infeed::Loader::builder(dataset).batch_size(32).shuffle(42).build().await?;
+    /// let mut batches = loader.epoch(0);
+    /// while let Some(batch) = batches.next().await {
+    ///     let batch = batch?;
+    ///     assert_eq!(batch["image"].shape(), [32, 3, 8, 8]);
+    ///     assert_eq!(batch["label"].shape(), [32]);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn epoch(&self, epoch: u64) -> BatchStream {
+        self.epochs(epoch..epoch.saturating_add(1))
+    }
+
+    /// The batches of several epochs without a gap: reading of the next epoch begins while the last batches of the
+    /// one before are still in use. An empty range gives a stream that has ended.
+    pub fn epochs(&self, epochs: Range<u64>) -> BatchStream {
+        self.start(self.order.clone(), epochs, 0, 0)
+    }
+
+    /// What is left of the epoch that `state` stands in, and nothing of the next: exactly the records that were not in a
+    /// batch up to and including the one that carried the state, also when the world size, the batch size or the
+    /// workers differ now.
+    ///
+    /// The state of an epoch's last batch stands at the beginning of the next epoch, so this is then all of that one;
+    /// `state.epoch` tells which it is. With `LastBatch::Drop` and a larger batch than before, what is left may not fill
+    /// one: then the stream has ended. A training of many epochs goes on with [`resume_epochs`](Self::resume_epochs).
+    ///
+    /// # Errors
+    /// `State` when the state belongs to another dataset, order or seed; the message names the part.
+    pub fn resume_epoch(&self, state: &LoaderState) -> Result<BatchStream> {
+        self.resume_epochs(state, ..state.epoch.saturating_add(1))
+    }
+
+    /// What `epochs(0..end)` had left when `state` was taken, also when it was taken of another stream: the rest of the
+    /// state's epoch as in [`resume_epoch`](Self::resume_epoch), and all epochs behind it that are before `end`. `end` is
+    /// a number of an epoch, not a count of those left. Nothing is left of an epoch that is not before it: the stream has
+    /// ended, and a script that is started again after its last epoch is done.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+    /// let mut batches = loader.epochs(0..3);
+    /// let third = batches.by_ref().skip(2).next().await.expect("an epoch has five")?;
+    /// // … the process ends and comes back:
+    /// assert_eq!(loader.resume_epochs(third.state(), ..3)?.count().await, 2 + 5 + 5);
+    /// assert_eq!(loader.resume_epoch(third.state())?.count().await, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`resume_epoch`](Self::resume_epoch).
+    pub fn resume_epochs(&self, state: &LoaderState, epochs: RangeTo<u64>) -> Result<BatchStream> {
+        let order = self.order_of(state)?;
+        state.check(&order.state.identity)?;
+        if state.seed != order.state.seed {
+            let what = format!("augmentation has seed {}, the state was saved with {}", order.state.seed, state.seed);
+            return Err(Error::new(ErrorKind::State, what).hint("set the seed it was saved with"));
+        }
+        Ok(self.start(order, state.epoch..epochs.end, state.position, state.bad_samples))
+    }
+
+    /// The order in which `state` was taken: lanes that were chosen by the first run's world stay, so that a run with
+    /// another world goes on in the same order.
+    fn order_of(&self, state: &LoaderState) -> Result<RecordOrder> {
+        match self.config.order {
+            Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
+                ordering(self.config.order, &*self.shared.dataset, self.order.state.seed, state.lanes)
+            }
+            _ => Ok(self.order.clone()),
+        }
+    }
+
+    fn start(&self, order: RecordOrder, epochs: Range<u64>, position: u64, bad_samples: u64) -> BatchStream {
+        let at_most = match self.config.on_bad_sample {
+            OnBadSample::Skip { at_most } | OnBadSample::SkipPadded { at_most } => Some(at_most),
+            OnBadSample::Stop | OnBadSample::Substitute => None,
+        };
+        let steps = self.steps(&order, &epochs, position);
+        let run = Run::start(&self.shared, &self.workers, order, epochs, position);
+        BatchStream::new(run, steps, at_most, bad_samples)
+    }
+
+    /// Batches of `epochs`, the first from `position`; `None` when a number can't say it.
+    fn steps(&self, order: &RecordOrder, epochs: &Range<u64>, position: u64) -> Option<u64> {
+        let Some(others) = epochs.end.saturating_sub(epochs.start).checked_sub(1) else { return Some(0) };
+        let of = |position| self.shared.schedule(order.sampler.len(), position).steps();
+        of(0).checked_mul(others)?.checked_add(of(position))
+    }
+
+    /// Steps of one whole epoch, one at least; the same on every rank.
+    #[must_use]
+    pub fn batches_per_epoch(&self) -> u64 {
+        self.shared.schedule(self.order.sampler.len(), 0).steps()
+    }
+
+    /// The settings in force, nothing left on `auto`.
+    #[must_use]
+    pub fn config(&self) -> &LoaderConfig {
+        &self.config
+    }
+
+    /// What the batches are made of.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<dyn Dataset> {
+        &self.shared.dataset
+    }
+}
+
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader").field("dataset", &self.shared.dataset).field("config", &self.config).finish()
+    }
+}

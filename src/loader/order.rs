@@ -1,0 +1,29 @@
+//! Which record comes when, for a dataset, and the state that says so.
+
+use std::sync::Arc;
+
+use crate::{
+    dataset::Dataset,
+    engine::RecordOrder,
+    error::{Error, Result},
+    sampler::{Identity, LoaderState, Order, Sampler},
+};
+
+/// The order of `dataset`; `lanes` where the order leaves their number open.
+pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<RecordOrder> {
+    let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
+    Ok(identified(sampler, dataset, seed, order.lanes(lanes)))
+}
+
+pub(super) fn order_of_sampler(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64) -> Result<RecordOrder> {
+    if sampler.records() != dataset.len() {
+        let what = format!("the sampler draws from {} records, the dataset has {}", sampler.records(), dataset.len());
+        return Err(Error::config(what).hint("make the sampler for this dataset"));
+    }
+    Ok(identified(sampler, dataset, seed, 1))
+}
+
+fn identified(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64, lanes: u64) -> RecordOrder {
+    let identity = Identity::new(dataset.format(), dataset.len(), dataset.fingerprint(), &*sampler);
+    RecordOrder { sampler, state: LoaderState::new(identity, seed, lanes) }
+}

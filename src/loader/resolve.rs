@@ -1,0 +1,593 @@
+//! From settings and facts to numbers: what `auto` becomes, how memory is divided, what can't be. Arithmetic alone: no
+//! device is asked, no file read, no thread started here.
+//!
+//! ```text
+//! LoaderConfig ─▶ check ─┐
+//! Facts ─────────────────┴▶ resolve ─▶ Resolved ─▶ start (start.rs): threads, pools, cache
+//!   │ dataset: records, reads, shared parts, bytes of a batch
+//!   │ machine: cores, memory
+//!   │ device:  free memory, what decoding takes there
+//!   └ decoder: threads that read, scratch for a largest image
+//! ```
+
+use std::{fmt, num::NonZeroUsize};
+
+use super::{
+    LoaderConfig, OnBadSample,
+    memory::{self, Needs, Shares},
+};
+use crate::{
+    dataset::SharedBytes,
+    engine::{self, BadRows, Limits, Range, Scope},
+    error::{Error, Result},
+    sampler::Schedule,
+    types::{DType, Device},
+};
+
+/// The largest decoded image that `auto` allows: 89 megapixels of RGB.
+const MAX_IMAGE: u64 = 256 << 20;
+/// Images get so much before more batches do: 16 megapixels of RGB.
+const USUAL_IMAGE: u64 = 48 << 20;
+/// The smallest bound on an image that makes sense: 1.4 megapixels of RGB.
+const MIN_IMAGE: u64 = 4 << 20;
+/// Encoded bytes read ahead from a remote store; hides 2 s of small images (256 MB at 128 MB/s).
+const WINDOW: u64 = 256 << 20;
+/// Batches of a remote store that may be announced, and asked for, beyond those that have rows.
+const READ_AHEAD: usize = 64;
+
+/// What is known before anything is divided.
+#[derive(Clone, Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) records: u64,
+    /// Bytes are fetched from a store; else the decode threads read.
+    pub(super) needs_fetch: bool,
+    /// Of one record; 0 when nothing is read.
+    pub(super) largest_read: u64,
+    /// Parts that records share.
+    pub(super) shared: SharedBytes,
+    /// There are image files of unknown size to decode.
+    pub(super) has_files: bool,
+    pub(super) batch: BatchBytes,
+    pub(super) machine: Machine,
+    /// `None`: batches are made in host memory.
+    pub(super) device: Option<DeviceFacts>,
+    pub(super) decoder: DecoderFacts<'a>,
+}
+
+/// Bytes of one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BatchBytes {
+    /// Rows that are written in host memory, fields of bytes included.
+    pub(super) on_host: u64,
+    /// Of these, the most that fields of bytes take.
+    pub(super) of_bytes: u64,
+    /// Rows on the device, those that are copied there at the end included.
+    pub(super) on_device: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// Cores that this process may use.
+    pub(super) cores: NonZeroUsize,
+    /// Memory in bytes.
+    pub(super) memory: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceFacts {
+    /// CUDA's number of it.
+    pub(super) index: u32,
+    /// Bytes that nobody has.
+    pub(super) free: u64,
+    /// Bytes that all workers of the decoder take there.
+    pub(super) decoding: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct DecoderFacts<'a> {
+    /// One of ours: the largest image decides its scratch, and its threads may follow the run. A user's has the threads
+    /// that it says.
+    pub(super) built_in: bool,
+    /// Threads of the classes that read.
+    pub(super) reading: usize,
+    /// Host memory of all its workers when images may be as large as this.
+    pub(super) scratch: &'a dyn Fn(u64) -> u64,
+    /// Bytes of samples on their way between classes.
+    pub(super) ready: u64,
+}
+
+impl fmt::Debug for DecoderFacts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { built_in, reading, ready, .. } = self;
+        f.debug_struct("DecoderFacts")
+            .field("built_in", built_in)
+            .field("reading", reading)
+            .field("ready", ready)
+            .finish()
+    }
+}
+
+/// Settings that can be, before anything was asked of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    pub(super) batch_size: NonZeroUsize,
+    /// Decode threads at first.
+    pub(super) workers: NonZeroUsize,
+    /// Of augmentation.
+    pub(super) seed: u64,
+}
+
+/// Everything that a loader is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Resolved {
+    /// How the memory is divided.
+    pub(super) shares: Shares,
+    /// Batches that may own rows.
+    pub(super) prefetch: usize,
+    pub(super) device_budget: Option<u64>,
+    /// The largest image that the decoder takes; of a user's decoder what was set, which is its own matter.
+    pub(super) max_image: Option<u64>,
+    /// What one more decode thread takes of `shares.more`.
+    pub(super) thread_bytes: u64,
+    /// What one more batch takes of it.
+    pub(super) batch_bytes: u64,
+    pub(super) reading: usize,
+    growth: Growth,
+    /// Batches announced beyond those that have rows; `None` where nothing is fetched.
+    read_ahead: Option<usize>,
+    requests: Option<usize>,
+}
+
+/// How far settings on `auto` may go.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    cores: usize,
+    /// The decode threads wait for files.
+    reads: bool,
+    on_device: bool,
+    /// Whether they follow the run, and how many there may be.
+    workers: Option<usize>,
+    prefetch: Option<usize>,
+}
+
+/// Refuses what can't be, whatever the machine.
+pub(super) fn check(config: &LoaderConfig, records: u64, cores: NonZeroUsize) -> Result<Checked> {
+    let zero = |name: &str| Error::config(format!("{name} is 0")).hint("use 1 or more");
+    let given = [
+        ("prefetch", config.prefetch == Some(0)),
+        ("io_concurrency", config.io_concurrency == Some(0)),
+        ("streams", config.streams == Some(0)),
+        ("max_image_bytes", config.max_image_bytes == Some(0)),
+    ];
+    if let Some((name, _)) = given.into_iter().find(|(_, is_zero)| *is_zero) {
+        return Err(zero(name));
+    }
+    if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
+        return Err(Error::config(format!("dtype {} is no type for images", config.dtype))
+            .hint("use f32, f16, bf16, u8, or for volumes i16"));
+    }
+    let workers = match config.workers {
+        // One for each core, not one more: a decode thread never waits for anything but memory.
+        None => cores,
+        Some(workers) => NonZeroUsize::new(workers)
+            .ok_or_else(|| Error::config("workers is 0").hint("use 1 or more, or leave it on auto"))?,
+    };
+    let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero("batch_size"))?;
+    if records == 0 {
+        return Err(Error::config("the dataset has no records").hint("check the path or the subset it was made from"));
+    }
+    let seed = config.seed.or(config.order.seed()).unwrap_or(0);
+    Ok(Checked { batch_size, workers, seed })
+}
+
+/// Refuses an epoch of `positions` without a batch: a training of no steps would look like one that succeeded.
+pub(super) fn check_steps(positions: u64, batch_size: NonZeroUsize, config: &LoaderConfig) -> Result<()> {
+    if Schedule::new(positions, 0, batch_size, config.shard, config.last_batch).steps() > 0 {
+        return Ok(());
+    }
+    let world = config.shard.world();
+    let ranks = if world == 1 { String::new() } else { format!(" on each of {world} ranks") };
+    let error = Error::config(format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
+    Err(match positions / u64::from(world) {
+        0 if positions == 0 => error.hint("use a sampler that draws records"),
+        0 => error.hint("use fewer ranks, or set last_batch to partial or pad"),
+        most => error.hint(format!("lower batch_size to {most} or less, or set last_batch to partial or pad")),
+    })
+}
+
+/// Divides what there is.
+pub(super) fn resolve(config: &LoaderConfig, checked: &Checked, facts: &Facts<'_>) -> Result<Resolved> {
+    let workers = checked.workers.get();
+    // One thread reads a record, or a few small ones, at a time.
+    let reads_inline = !facts.needs_fetch && facts.largest_read > 0;
+    let reads =
+        if reads_inline { facts.largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
+    let needs = Needs {
+        machine: facts.machine.memory,
+        batch: facts.batch.on_host,
+        of_bytes: facts.batch.of_bytes,
+        reads,
+        window: if facts.needs_fetch { facts.largest_read.next_multiple_of(64 << 10) } else { 0 },
+        scratch: 0,
+        shared: facts.shared.one,
+        // One record's more: the last is made beside all others.
+        all_shared: facts.shared.all.saturating_add(facts.shared.one),
+        more: 0,
+        processes: u64::from(config.shard.local_world()),
+    };
+    let growth = Growth::new(config, facts, &needs, reads_inline);
+    let mut prefetch = config.prefetch;
+    let mut device_budget = None;
+    // On a GPU every field ends there, and how far to run ahead is decided there.
+    if let Some(device) = &facts.device {
+        let (wanted, batch) = (config.device_budget, facts.batch.on_device);
+        let (budget, ahead) = memory::divide_device(wanted, device.free, batch, device.decoding, prefetch)?;
+        device_budget = Some(budget);
+        prefetch = Some(ahead);
+    }
+    let (shares, max_image) = share(config, facts, needs, growth, (workers, prefetch))?;
+    Ok(Resolved {
+        shares,
+        prefetch: shares.prefetch,
+        device_budget,
+        max_image,
+        thread_bytes: (shares.scratch + reads) / workers as u64,
+        batch_bytes: needs.batch,
+        reading: facts.decoder.reading,
+        growth,
+        read_ahead: facts.needs_fetch.then(|| fetched_ahead(config, facts.records)),
+        requests: config.io_concurrency,
+    })
+}
+
+/// The parts of the memory, and the largest image. The CPU's decoder takes as large images as the budget allows.
+fn share(
+    config: &LoaderConfig,
+    facts: &Facts<'_>,
+    mut needs: Needs,
+    growth: Growth,
+    (workers, prefetch): (usize, Option<usize>),
+) -> Result<(Shares, Option<u64>)> {
+    let decoder = &facts.decoder;
+    let scratch = |max_image: u64| (decoder.scratch)(max_image);
+    needs.more = growth.bytes(&needs, scratch(config.max_image_bytes.unwrap_or(MAX_IMAGE)), workers);
+    // Samples that wait for classes that do not read them.
+    needs.reads = needs.reads.saturating_add(decoder.ready);
+    if !decoder.built_in {
+        needs.scratch = scratch(0);
+        let shares = needs.divide(config.memory_budget, prefetch, [needs.scratch; 2], WINDOW)?;
+        return Ok((shares, config.max_image_bytes));
+    }
+    let (min, max) = match config.max_image_bytes {
+        Some(fixed) => (fixed, fixed),
+        None if facts.has_files => (MIN_IMAGE, MAX_IMAGE),
+        // Ready pixels need no scratch for decoding.
+        None => (64 << 10, MAX_IMAGE),
+    };
+    let (least, most) = (scratch(min), scratch(max));
+    needs.scratch = least;
+    let shares = needs.divide(config.memory_budget, prefetch, [scratch(max.min(USUAL_IMAGE)), most], WINDOW)?;
+    // Scratch grows in proportion to the largest image; find the image that the share holds.
+    let image = if most > least {
+        min + ((max - min) as u128 * (shares.scratch - least) as u128 / (most - least) as u128) as u64
+    } else {
+        max
+    };
+    Ok((shares, Some(image)))
+}
+
+/// Batches that are only read, ahead of those that have their rows.
+fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
+    if config.cache.is_none() {
+        return READ_AHEAD;
+    }
+    // What is read before it was needed the last time is asked of the store again: with a cache, only a part of an epoch.
+    let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
+    usize::try_from(records / in_batch / 8).map_or(READ_AHEAD, |batches| batches.clamp(1, READ_AHEAD))
+}
+
+impl Growth {
+    fn new(config: &LoaderConfig, facts: &Facts<'_>, needs: &Needs, reads_inline: bool) -> Self {
+        let cores = facts.machine.cores.get();
+        let on_device = facts.device.is_some();
+        let reads = reads_inline || config.cache.as_ref().is_some_and(|cache| !cache.is_ram());
+        // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
+        let follows = config.autotune && config.workers.is_none() && facts.decoder.built_in;
+        // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy.
+        let most = if reads && !on_device { (8 * cores).clamp(16, 128).max(cores) } else { cores };
+        // What a GPU has for batches is taken when the loader is built: a trainer that takes the rest afterwards can't
+        // break an epoch in its middle.
+        let ahead = config.autotune && config.prefetch.is_none() && !on_device;
+        let workers = follows.then_some(most);
+        let prefetch = ahead.then(|| needs.most_prefetch());
+        Self { cores, reads, on_device, workers, prefetch }
+    }
+
+    /// Memory for all of it; `scratch` and `needs.reads` are those of `workers` threads.
+    fn bytes(&self, needs: &Needs, scratch: u64, workers: usize) -> u64 {
+        let thread = (scratch + needs.reads) / workers.max(1) as u64;
+        let threads = self.workers.map_or(0, |most| most.saturating_sub(workers)) as u64;
+        let batches = self.prefetch.map_or(0, |most| most.saturating_sub(needs.auto_prefetch())) as u64;
+        threads.saturating_mul(thread).saturating_add(batches.saturating_mul(needs.batch))
+    }
+}
+
+impl Resolved {
+    /// How far `auto` may go.
+    pub(super) fn scope(&self) -> Scope {
+        let range = |start: usize, least, most: Option<usize>| match most {
+            Some(most) => Range { start, least, most: most.max(start) },
+            None => Range::fixed(start),
+        };
+        // Batches are announced before they have rows; no more of them than may be announced.
+        let announced = self.read_ahead.map(|_| self.prefetch + READ_AHEAD);
+        let most = self.growth.prefetch.map(|most| announced.map_or(most, |announced| most.min(announced)));
+        Scope {
+            cores: self.growth.cores,
+            reads: self.growth.reads,
+            computes: !self.growth.on_device,
+            workers: range(self.reading, 1, self.growth.workers),
+            prefetch: range(self.prefetch, self.prefetch, most),
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
+            seats: self.read_ahead.map_or(self.scope().prefetch.most, |ahead| self.prefetch + ahead),
+            encoded: self.shares.window,
+            requests: self.requests,
+        }
+    }
+
+    /// The settings in force: `config` with nothing left on `auto`.
+    pub(super) fn in_force(&self, config: LoaderConfig, checked: &Checked, device: Option<u32>) -> LoaderConfig {
+        LoaderConfig {
+            device: Some(device.map_or(Device::Cpu, Device::Cuda)),
+            seed: Some(checked.seed),
+            workers: Some(self.reading),
+            prefetch: Some(self.prefetch),
+            memory_budget: Some(self.shares.budget),
+            device_budget: self.device_budget,
+            max_image_bytes: self.max_image,
+            ..config
+        }
+    }
+}
+
+/// What the engine does with bad rows.
+pub(super) const fn bad_rows(policy: OnBadSample) -> BadRows {
+    match policy {
+        OnBadSample::Stop => BadRows::Stop,
+        OnBadSample::Skip { .. } => BadRows::Skip,
+        OnBadSample::SkipPadded { .. } => BadRows::SkipPadded,
+        OnBadSample::Substitute => BadRows::Substitute,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        error::ErrorKind,
+        sampler::{LastBatch, Order, Shard},
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    /// Four cores, 16 GiB, batches of 10 MiB of image files that lie in memory.
+    fn facts<'a>() -> Facts<'a> {
+        Facts {
+            records: 1000,
+            needs_fetch: false,
+            largest_read: 0,
+            shared: SharedBytes { one: 0, all: 0 },
+            has_files: true,
+            batch: BatchBytes { on_host: 10 * MIB, of_bytes: 0, on_device: 0 },
+            machine: Machine { cores: NonZeroUsize::new(4).unwrap(), memory: 16 << 30 },
+            device: None,
+            // Four threads.
+            decoder: DecoderFacts { built_in: true, reading: 4, scratch: &|most| 4 * most, ready: 0 },
+        }
+    }
+
+    fn remote(facts: &mut Facts<'_>) {
+        (facts.needs_fetch, facts.largest_read) = (true, 2 * MIB);
+    }
+
+    fn gpu(facts: &mut Facts<'_>) {
+        facts.device = Some(DeviceFacts { index: 1, free: 2000 * MIB, decoding: 100 * MIB });
+        facts.batch = BatchBytes { on_host: MIB, of_bytes: 0, on_device: 50 * MIB };
+        facts.decoder = DecoderFacts { ready: 32 * MIB, ..facts.decoder };
+    }
+
+    fn resolved(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolved> {
+        let checked = check(config, facts.records, facts.machine.cores)?;
+        check_steps(facts.records, checked.batch_size, config)?;
+        resolve(config, &checked, facts)
+    }
+
+    /// What a case is about.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Outcome {
+        /// Threads at first and at most.
+        workers: (usize, usize),
+        /// Batches ahead at first and at most.
+        prefetch: (usize, usize),
+        seats: usize,
+        /// In MiB: the budget, the largest image, and what is left to grow.
+        budget: u64,
+        image: Option<u64>,
+        more: u64,
+    }
+
+    fn outcome(resolved: &Resolved) -> Outcome {
+        let scope = resolved.scope();
+        Outcome {
+            workers: (scope.workers.start, scope.workers.most),
+            prefetch: (scope.prefetch.start, scope.prefetch.most),
+            seats: resolved.limits().seats,
+            budget: resolved.shares.budget / MIB,
+            image: resolved.max_image.map(|image| image / MIB),
+            more: resolved.shares.more / MIB,
+        }
+    }
+
+    #[test]
+    fn numbers_follow_from_settings_and_facts() {
+        type Change = fn(&mut LoaderConfig, &mut Facts<'_>);
+        // All on `auto`, in memory: 16 batches of 10 MiB and room for 102, images of 256 MiB in each of four threads.
+        let auto =
+            || Outcome { workers: (4, 4), prefetch: (16, 102), seats: 102, budget: 2310, image: Some(256), more: 1116 };
+        let cases: Vec<(&str, Change, Outcome)> = vec![
+            ("all on auto", |_, _| {}, auto()),
+            (
+                "nothing follows the run",
+                |config, _| config.autotune = false,
+                Outcome { prefetch: (16, 16), seats: 16, budget: 1450, more: 256, ..auto() },
+            ),
+            (
+                "numbers that were set stay",
+                |config, _| (config.workers, config.prefetch) = (Some(4), Some(3)),
+                Outcome { prefetch: (3, 3), seats: 3, budget: 1320, more: 256, ..auto() },
+            ),
+            (
+                "threads that read may be more than cores",
+                |_, facts| facts.largest_read = MIB,
+                // 28 more threads of 260 MiB would be 7 GiB: as much as a quarter of the machine leaves.
+                Outcome { workers: (4, 32), budget: 4096, more: 2886, ..auto() },
+            ),
+            (
+                "a remote store is read further ahead",
+                |_, facts| remote(facts),
+                Outcome { prefetch: (16, 80), seats: 80, more: 860, ..auto() },
+            ),
+            (
+                "with a cache only a part of an epoch",
+                |config, facts| {
+                    remote(facts);
+                    (config.batch_size, config.cache) = (10, Some("ram:1GiB".parse().unwrap()));
+                },
+                Outcome { prefetch: (16, 80), seats: 28, more: 860, ..auto() },
+            ),
+            (
+                "pixels that need no decoding need no scratch",
+                |_, facts| {
+                    facts.has_files = false;
+                    facts.decoder.scratch = &|_| 0;
+                },
+                Outcome { budget: 1286, ..auto() },
+            ),
+            (
+                "a largest image that was set",
+                |config, _| config.max_image_bytes = Some(8 * MIB),
+                Outcome { budget: 1318, image: Some(8), ..auto() },
+            ),
+            (
+                "a budget is divided: usual images first, then batches",
+                |config, _| config.memory_budget = Some(300 * MIB),
+                Outcome { prefetch: (9, 102), seats: 102, budget: 300, image: Some(48), more: 0, ..auto() },
+            ),
+            (
+                "ranks of one machine share what may grow",
+                |config, facts| {
+                    facts.records = 4000;
+                    config.shard = Shard::new(0, 4).unwrap().with_local(0, 4).unwrap();
+                },
+                Outcome { budget: 1450, more: 256, ..auto() },
+            ),
+            (
+                "a decoder of the user's has the threads that it says",
+                |_, facts| facts.decoder = DecoderFacts { built_in: false, reading: 2, ..facts.decoder },
+                Outcome { workers: (2, 2), budget: 1286, image: None, ..auto() },
+            ),
+            (
+                "on a GPU batches ahead are taken at once and stay",
+                |_, facts| gpu(facts),
+                Outcome { workers: (4, 4), prefetch: (5, 5), seats: 5, budget: 1318, image: Some(256), more: 256 },
+            ),
+        ];
+        for (name, change, want) in cases {
+            let (mut config, mut facts) = (LoaderConfig::default(), facts());
+            change(&mut config, &mut facts);
+            let resolved = resolved(&config, &facts).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(outcome(&resolved), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_by_name() {
+        type Change = fn(&mut LoaderConfig, &mut Facts<'_>);
+        let cases: [(&str, Change); 16] = [
+            ("config: prefetch is 0; use 1 or more", |config, _| config.prefetch = Some(0)),
+            ("config: io_concurrency is 0; use 1 or more", |config, _| config.io_concurrency = Some(0)),
+            ("config: streams is 0; use 1 or more", |config, _| config.streams = Some(0)),
+            ("config: max_image_bytes is 0; use 1 or more", |config, _| config.max_image_bytes = Some(0)),
+            ("config: workers is 0; use 1 or more, or leave it on auto", |config, _| config.workers = Some(0)),
+            ("config: batch_size is 0; use 1 or more", |config, _| config.batch_size = 0),
+            ("config: dtype i64 is no type for images", |config, _| config.dtype = DType::I64),
+            ("config: the dataset has no records", |_, facts| facts.records = 0),
+            (
+                "config: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to",
+                |_, facts| facts.records = 250,
+            ),
+            (
+                "config: 1000 records do not fill one batch of 256 on each of 4 ranks; lower batch_size to 250 or less",
+                |config, _| config.shard = Shard::new(3, 4).unwrap(),
+            ),
+            ("use fewer ranks, or set last_batch to partial or pad", |config, _| {
+                config.shard = Shard::new(3, 1001).unwrap();
+            }),
+            ("config: memory_budget is 30 MiB, the least that works is 36 MiB", |config, _| {
+                config.memory_budget = Some(30 * MIB);
+            }),
+            ("the machine has 16384 MiB", |_, facts| facts.batch.on_host = 9 << 30),
+            ("the machine has 16384 MiB", |_, facts| facts.batch.on_host = u64::MAX),
+            ("config: device_budget is 150 MiB, the least that works is 200 MiB", |config, facts| {
+                gpu(facts);
+                config.device_budget = Some(150 * MIB);
+            }),
+            ("150 MiB of device memory are free, the least that works is 200 MiB", |_, facts| {
+                gpu(facts);
+                facts.device = Some(DeviceFacts { free: 150 * MIB, ..facts.device.unwrap() });
+            }),
+        ];
+        for (want, change) in cases {
+            let (mut config, mut facts) = (LoaderConfig::default(), facts());
+            change(&mut config, &mut facts);
+            let error = resolved(&config, &facts).expect_err(want);
+            assert!(matches!(error.kind(), ErrorKind::Config | ErrorKind::OutOfMemory));
+            assert!(error.to_string().contains(want), "{error}: not {want}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_of_less_than_a_batch_may_be_partial_or_padded() {
+        for last_batch in [LastBatch::Partial, LastBatch::Pad] {
+            let config = LoaderConfig { last_batch, shard: Shard::new(1, 2000).unwrap(), ..LoaderConfig::default() };
+            resolved(&config, &facts()).unwrap();
+        }
+    }
+
+    #[test]
+    fn fewer_batches_than_resolved_lower_what_follows_from_them() {
+        let mut facts = facts();
+        gpu(&mut facts);
+        let mut resolved = resolved(&LoaderConfig::default(), &facts).unwrap();
+        resolved.prefetch = 2;
+        assert_eq!((outcome(&resolved).prefetch, outcome(&resolved).seats), ((2, 2), 2));
+    }
+
+    #[test]
+    fn settings_in_force_leave_nothing_on_auto() {
+        let mut facts = facts();
+        gpu(&mut facts);
+        let config = LoaderConfig { order: Order::Random { seed: 9 }, ..LoaderConfig::default() };
+        let checked = check(&config, facts.records, facts.machine.cores).unwrap();
+        let resolved = resolve(&config, &checked, &facts).unwrap();
+        let config = resolved.in_force(config, &checked, facts.device.map(|device| device.index));
+        assert_eq!((config.device, config.seed, config.workers), (Some(Device::Cuda(1)), Some(9), Some(4)));
+        assert!(config.prefetch.is_some() && config.memory_budget.is_some() && config.device_budget.is_some());
+        assert!(config.max_image_bytes.is_some());
+    }
+}
