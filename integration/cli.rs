@@ -303,7 +303,7 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--batch-size", "0"], "batch_size is 0"),
         (&["--prefetch", "0"], "prefetch is 0"),
         (&["--workers", "0"], "workers is 0"),
-        (&["--memory-budget", "64KiB"], "budget"),
+        (&["--memory-budget", "64KiB", "--batch-size", "20"], "budget"),
         (&["--memory-budget", "2G"], "GiB"),
         (&["--memory-budget", "1000"], "needs a unit"),
         (&["--step-time", "50"], "unit"),
@@ -913,16 +913,35 @@ fn reports_that_cannot_be_written_are_known_before_the_run() {
     }
 }
 
+/// A run that is ended before its first batch: nothing else delivers none.
+#[cfg(all(unix, feature = "s3"))]
 #[test]
 fn a_run_of_nothing_has_a_report_too() {
+    use crate::support::s3::{Fault, Rule, S3Server};
     let dir = tempfile::tempdir().unwrap();
     let html = dir.path().join("report.html");
     let path = html.to_str().unwrap();
-    // More rows in a batch than there are records, and the rest is dropped.
-    let args = ["--batch-size", "512", "--html", path];
-    ok(&[&["run", &data().cifar10][..], &args].concat());
-    assert!(fs::read_to_string(&html).unwrap().contains("No batch was delivered"));
-    ok(&[&["profile", &data().cifar10, "--no-stages"][..], &args].concat());
+    let server = S3Server::start();
+    server.put_folder(Path::new(&data().photos), "photos");
+    server.rule(Rule::new(Fault::Delay(std::time::Duration::from_secs(120))).key(".JPEG"));
+    let url = server.url("photos");
+    for command in [&["run"][..], &["profile", "--no-stages"]] {
+        server.forget();
+        let args = [command, &[url.as_str(), "--batch-size", "4", "--html", path]].concat();
+        let mut child =
+            infeed().args(&args).envs(server.env()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let started = std::time::Instant::now();
+        let asked = || server.log().iter().any(|seen| seen.key.as_ref().is_some_and(|key| key.contains(".JPEG")));
+        while !asked() && started.elapsed().as_secs() < 60 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        // The stream asks a moment before the command listens for signals.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(143), "{command:?}");
+        assert!(fs::read_to_string(&html).unwrap().contains("No batch was delivered"), "{command:?}");
+        fs::remove_file(&html).unwrap();
+    }
 }
 
 /// A handled end leaves a whole trace, with what was done until then.

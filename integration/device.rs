@@ -536,7 +536,8 @@ fn auto_takes_the_gpu_of_the_local_rank_and_a_wrong_index_is_named() {
             assert_eq!(batch["image"].device(), Device::Cuda(rank % 2));
             assert_eq!(batch["label"].device(), Device::Cuda(rank % 2));
         }
-        let error = Loader::builder(dataset).device(Device::Cuda(2)).build_blocking().unwrap_err();
+        let wrong = Loader::builder(dataset).batch_size(5).device(Device::Cuda(2));
+        let error = wrong.build_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().contains("no cuda:2: this machine has 2 GPUs"), "{error}");
     });
