@@ -7,10 +7,10 @@ use std::{env, fs, hint::black_box, path::Path, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
-    DType, ImageInfo, Layout, Result, SampleRng, Transform,
+    DType, Layout, Result, Transform,
     codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Png, Window},
-    dataset::FieldKind,
-    sys::kernels::{Pixels, Resampler},
+    dataset::{FieldKind, ImageInfo, SampleRng},
+    internal::kernels::{Pixels, Resampler},
     transform::Lowered,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};

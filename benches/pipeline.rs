@@ -14,7 +14,8 @@ use std::{
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt;
 use infeed::{
-    BatchStream, Clock, Dataset, Loader, LoaderBuilder, Times, dataset::MemoryDataset, open, transform::Transform,
+    BatchStream, Dataset, Loader, LoaderBuilder, dataset::MemoryDataset, internal::Clock, open, report::Times,
+    transform::Transform,
 };
 use tokio::runtime::Runtime;
 

@@ -20,7 +20,7 @@ mod support {
 use std::{fs, sync::Arc, time::Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use infeed::{Source, source::Extent};
+use infeed::source::{Extent, Source};
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, aws::AmazonS3Builder, path::Path};
 use support::s3::S3Server;
 

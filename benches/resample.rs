@@ -7,8 +7,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
-    DType, ImageInfo, Layout,
-    sys::kernels::{Axis, ChannelTable, Level, Pixels, ResampleParams, Resampler, RowSpec},
+    DType, Layout,
+    dataset::ImageInfo,
+    internal::kernels::{Axis, ChannelTable, Level, Pixels, ResampleParams, Resampler, RowSpec},
 };
 
 fn pixels(info: &ImageInfo) -> Vec<u8> {

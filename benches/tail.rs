@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Device, Loader, Report, Transform, open_source};
+use infeed::{Device, Loader, Report, Transform, dataset::open_source};
 use support::s3::{Fault, Rule, S3Server};
 
 const BATCH: usize = 64;

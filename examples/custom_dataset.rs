@@ -8,8 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use infeed::{
-    Error, Fingerprint, ImageInfo, Loader, Result, SampleRng,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, dataset_contract},
+    Error, Loader, Result,
+    dataset::{
+        Dataset, Field, FieldKind, Fingerprint, ImageInfo, ReadPlan, Sample, SampleRng, Schema, Value, dataset_contract,
+    },
     source::{Extent, Source},
     transform::Transform,
 };

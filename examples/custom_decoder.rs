@@ -9,9 +9,9 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use futures::StreamExt;
 use infeed::{
-    Error, ImageInfo, Loader, Result,
+    Error, Loader, Result,
     codec::{ImageCodec, ImageHeader, PixelBuffer, codec_contract},
-    dataset::MemoryDataset,
+    dataset::{ImageInfo, MemoryDataset},
     transform::Transform,
 };
 

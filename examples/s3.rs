@@ -7,7 +7,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use futures::StreamExt;
-use infeed::{Loader, Result, Source, Transform, open_source};
+use infeed::{Loader, Result, Transform, dataset::open_source, source::Source};
 
 async fn train(url: &str, cache: Option<&str>) -> Result<()> {
     // Credentials are looked for once, here; a wrong secret, region or bucket is told here, not in the first epoch.

@@ -1,9 +1,9 @@
 //! Pixels: kernels agree with the scalar reference bit for bit, and transforms with torchvision within a stated bound.
 
 use infeed::{
-    DType, ErrorKind, ImageInfo, Layout, SampleRng,
-    dataset::FieldKind,
-    sys::kernels::{
+    DType, ErrorKind, Layout,
+    dataset::{FieldKind, ImageInfo, SampleRng},
+    internal::kernels::{
         Axis, ChannelTable, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
     },
     transform::{Op, PRESETS, Transform, reference},

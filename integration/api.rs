@@ -1,9 +1,10 @@
 //! Promises that the compiler keeps.
 
 use infeed::{
-    Batch, BatchStream, Error, IoRuntime, Loader, LoaderBuilder, Report, Tensor,
+    Batch, BatchStream, Error, Loader, LoaderBuilder, Report, Tensor,
     codec::{Decoder, ImageCodec, Worker},
     dataset::{Dataset, Format},
+    loader::IoRuntime,
     sampler::{LoaderState, Sampler},
     source::Source,
     transform::Transform,
@@ -20,7 +21,7 @@ fn public_types_cross_threads_and_tasks() {
     shared::<Loader>();
     shared::<Batch>();
     shared::<Tensor>();
-    shared::<infeed::Dlpack>();
+    shared::<infeed::device::Dlpack>();
     shared::<Source>();
     shared::<Transform>();
     shared::<LoaderState>();

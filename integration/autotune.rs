@@ -12,8 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use infeed::{
-    BatchStream, Dataset, Fingerprint, LoaderBuilder, Result, SampleRng, TuneReason, TuneReport, Tuned,
-    dataset::{ReadPlan, Sample, Schema},
+    BatchStream, Dataset, LoaderBuilder, Result,
+    dataset::{Fingerprint, ReadPlan, Sample, SampleRng, Schema},
+    report::{TuneReason, TuneReport, Tuned},
 };
 
 use crate::support::{PATIENCE, builder, records::Records};
@@ -169,7 +170,7 @@ fn a_second_stream_has_all_threads() {
     let loader = small(&dataset).build_blocking().unwrap();
     let mut first = loader.epochs(0..u64::MAX).blocking();
     let began = Instant::now();
-    let wait = |stream: &mut infeed::Blocking, wanted: usize| {
+    let wait = |stream: &mut infeed::loader::Blocking, wanted: usize| {
         while stream.report().autotune.workers.now != wanted {
             drop(stream.next().unwrap().unwrap());
             thread::sleep(ms(10));

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::{CacheReport, CacheSpec, Dataset, ErrorKind, Loader};
+use infeed::{Dataset, ErrorKind, Loader, report::CacheReport, source::CacheSpec};
 
 use crate::support::{
     PATIENCE, builder,

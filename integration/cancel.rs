@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use infeed::{
-    DType, Dataset, Fingerprint, Result, SampleRng,
-    dataset::{Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, SharedRead, Value},
+    DType, Dataset, Result,
+    dataset::{Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, SharedBytes, SharedRead, Value},
     source::{Extent, Source},
 };
 

@@ -2,8 +2,9 @@
 
 use image::{DynamicImage, ExtendedColorType, ImageEncoder};
 use infeed::{
-    DType, Error, ErrorKind, ImageInfo,
+    DType, Error, ErrorKind,
     codec::{Bmp, ImageCodec, Jpeg, PixelBuffer, Png, Webp, codec_contract},
+    dataset::ImageInfo,
 };
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 
@@ -22,7 +23,7 @@ fn colours(height: u32, width: u32, channels: usize) -> Vec<u8> {
 
 /// Colours with noise, so that no block is empty and every row takes bits.
 fn noisy(height: u32, width: u32, channels: usize) -> Vec<u8> {
-    let mut draws = infeed::SampleRng::new(1, 2, 3).op(0);
+    let mut draws = infeed::dataset::SampleRng::new(1, 2, 3).op(0);
     let mut pixels = colours(height, width, channels);
     pixels.iter_mut().for_each(|b| *b = b.saturating_add(draws.below(24) as u8));
     pixels
@@ -517,7 +518,7 @@ fn thousands_of_damaged_jpegs_give_errors_or_pixels() {
     let rounds = if std::env::var_os("INFEED_SLOW_TESTS").is_some() { 20_000 } else { 800 };
     for (kind, file) in files.iter().enumerate() {
         for round in 0..rounds {
-            let mut draws = infeed::SampleRng::new(9, kind as u64, round).op(0);
+            let mut draws = infeed::dataset::SampleRng::new(9, kind as u64, round).op(0);
             let mut file = file.clone();
             for _ in 0..=draws.below(6) {
                 let reach = if draws.chance(0.6) { 700 } else { file.len() as u64 };

@@ -6,11 +6,12 @@ use std::{fs, path::Path, sync::Arc};
 use bytes::Bytes;
 use futures::executor::block_on;
 use infeed::{
-    Error, ErrorKind, Result, SampleRng, Source,
+    Error, ErrorKind, Result,
     dataset::{
-        Cifar, Dataset, Open, OpenOption, OpenOptions, Records, Value, concat, dataset_contract, formats, open,
-        open_source, split, subset,
+        Cifar, Dataset, Open, OpenOption, OpenOptions, Records, SampleRng, Value, concat, dataset_contract, formats,
+        open, open_source, split, subset,
     },
+    source::Source,
 };
 use object_store::ObjectStoreExt;
 use tempfile::TempDir;

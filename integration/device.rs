@@ -16,11 +16,13 @@ use std::{
 use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
-    Batch, CudaEvent, CudaStream, DType, Device, ErrorKind, Layout, Loader, LoaderBuilder, OnBadSample, Result, Stage,
+    Batch, DType, Device, ErrorKind, Layout, Loader, LoaderBuilder, OnBadSample, Result,
     codec::Split,
     dataset::{Dataset, MemoryDataset},
+    device::{CudaEvent, CudaStream},
+    internal::{cuda::Context, rows::Pool},
+    report::Stage,
     sampler::LastBatch,
-    sys::{cuda::Context, rows::Pool},
     transform::{IMAGENET_MEAN, IMAGENET_STD, Transform},
 };
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use infeed::{
-    Batch, ErrorKind, Fingerprint, LastBatch, Loader, LoaderBuilder, OnBadSample, Sampler, dataset::Dataset,
-    sampler::Shard,
+    Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample,
+    dataset::{Dataset, Fingerprint},
+    sampler::{Sampler, Shard},
 };
 
 use crate::support::{

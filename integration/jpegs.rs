@@ -2,8 +2,9 @@
 //! and equals what the plain decoder makes of them.
 
 use infeed::{
-    ErrorKind, SampleRng,
+    ErrorKind,
     codec::{ImageCodec, Jpeg, PixelBuffer},
+    dataset::SampleRng,
 };
 use jpeg_encoder::{ColorType, SamplingFactor};
 

@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use infeed::{
-    DType, ImageInfo, Layout, SampleRng,
-    sys::kernels::{
+    DType, Layout,
+    dataset::{ImageInfo, SampleRng},
+    internal::kernels::{
         Axis, ChannelTable, Level, Pixels, ResampleParams, RowSpec,
         device::{DeviceItem, LaunchShape, PTX, fits, kernel_name, launch_shape},
     },

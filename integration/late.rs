@@ -12,8 +12,9 @@ use std::{
 
 use futures::StreamExt;
 use infeed::{
-    Cause, Device, Report, Result, Stage,
+    Device, Report, Result,
     codec::{Class, Decoder, Finished, Job, Outcome, Wait, Worker},
+    report::{Cause, Stage},
     transform::Lowered,
 };
 
@@ -75,7 +76,7 @@ impl Worker for SlowWorker {
     }
 }
 
-fn stage(report: &Report, stage: Stage) -> &infeed::StageReport {
+fn stage(report: &Report, stage: Stage) -> &infeed::report::StageReport {
     report.stages.iter().find(|known| known.stage == stage).expect("it is reported")
 }
 

@@ -12,13 +12,13 @@ use std::{
 
 use bytes::Bytes;
 use infeed::{
-    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, SampleRng, Transform,
+    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, Transform,
     codec::{
         Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Jpeg, NvJpeg, NvJpegOptions,
         NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
     },
-    dataset::{Dataset, FieldKind, MemoryDataset},
-    sys::{
+    dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
+    internal::{
         cuda::{Context, Kernels},
         nvjpeg::{Coded, Hardware, HardwareSize, Staged},
         rows::Pool,

@@ -18,10 +18,10 @@ use std::{
 
 use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
-    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, SampleRng, Transform,
+    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Transform,
     codec::{ImageCodec, Jpeg, PixelBuffer, Split},
-    dataset::{Dataset, FieldKind, MemoryDataset},
-    sys::{
+    dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
+    internal::{
         cuda::{Context, Copies, Kernels, Meter},
         nvjpeg::{Coded, Hardware, HardwareSize, Staged},
         rows::Pool,
@@ -59,7 +59,7 @@ fn figure(name: &str, value: impl serde::Serialize) {
 
 /// Runs `body` on this machine's GPU, or on the mock. `test` is the test's path.
 fn on_gpu(test: &str, body: impl FnOnce(&At<'_>)) {
-    let gpus = infeed::devices().gpus;
+    let gpus = infeed::device::devices().gpus;
     if gpus.first().is_none_or(|gpu| gpu.name.contains("mock")) {
         return on_mock(test, &[], |mock| {
             mock.allow_leaks_of("context");

@@ -20,8 +20,9 @@ use ::parquet::{
 };
 use bytes::Bytes;
 use infeed::{
-    Batch, DType, Error, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, SampleRng, Source, Transform,
-    dataset::{Dataset, Open, Value, dataset_contract, open, open_source},
+    Batch, DType, Error, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, Transform,
+    dataset::{Dataset, Open, SampleRng, Value, dataset_contract, open, open_source},
+    source::Source,
 };
 use proptest::prelude::*;
 

@@ -12,10 +12,11 @@ use std::{
 
 use bytes::Bytes;
 use infeed::{
-    DType, Dataset, ErrorKind, Result, SampleRng, Shard, Source, Transform,
-    dataset::{MemoryDataset, dataset_contract},
+    DType, Dataset, ErrorKind, Result, Shard, Transform,
+    dataset::{MemoryDataset, SampleRng, dataset_contract},
     open,
     prepare::{Prepare, Prepared, Size, Store},
+    source::Source,
 };
 use object_store::ObjectStoreExt;
 use tempfile::TempDir;

@@ -12,8 +12,9 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use infeed::{
-    DType, ErrorKind, Fingerprint, IoRuntime, Result, SampleRng,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    DType, ErrorKind, Result,
+    dataset::{Dataset, Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, Value},
+    loader::IoRuntime,
     source::{Extent, Object, Source},
 };
 

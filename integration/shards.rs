@@ -5,8 +5,8 @@ use std::{fs, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use infeed::{
-    DType, Error, ErrorKind, LastBatch, Order, Result, SampleRng, Transform,
-    dataset::{Dataset, Open, Value, dataset_contract, open, open_source},
+    DType, Error, ErrorKind, LastBatch, Order, Result, Transform,
+    dataset::{Dataset, Open, SampleRng, Value, dataset_contract, open, open_source},
 };
 use proptest::prelude::*;
 

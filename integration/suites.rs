@@ -9,9 +9,10 @@ use std::{
 };
 
 use infeed::{
-    DType, ErrorKind, ImageInfo, Layout, SampleRng,
+    DType, ErrorKind, Layout,
     codec::{ImageCodec, Jpeg, PixelBuffer, Window},
-    sys::kernels::{Axis, ChannelTable, Pixels, ResampleParams, Resampler, RowSpec},
+    dataset::{ImageInfo, SampleRng},
+    internal::kernels::{Axis, ChannelTable, Pixels, ResampleParams, Resampler, RowSpec},
 };
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use infeed::{
-    DType, ErrorKind, ImageInfo, Layout, SampleRng, Transform,
+    DType, ErrorKind, Layout, Transform,
     codec::{ImageCodec, PixelBuffer, Tiff, codec_contract},
-    dataset::FieldKind,
-    sys::kernels::{Level, Pixels, Resampler},
+    dataset::{FieldKind, ImageInfo, SampleRng},
+    internal::kernels::{Level, Pixels, Resampler},
     transform::reference,
 };
 
@@ -54,7 +54,7 @@ impl Kind {
 
     /// Highest byte first.
     fn value(&self, y: usize, x: usize, c: usize) -> Vec<u8> {
-        let bits = infeed::SampleRng::new(1, c as u64, (y * 4096 + x) as u64).op(0).below(61) as usize;
+        let bits = infeed::dataset::SampleRng::new(1, c as u64, (y * 4096 + x) as u64).op(0).below(61) as usize;
         let level = y * 3 + x * 2 + c * 17 + bits;
         match self.dtype {
             DType::U16 => (level as u16 * 91).to_be_bytes().to_vec(),

@@ -8,9 +8,9 @@ use half::f16;
 use infeed::{
     Batch, DType, Dataset, ErrorKind, Loader, LoaderBuilder, OnBadSample,
     dataset::{dataset_contract, open_source},
+    internal::kernels::{Intensity, Level, VolumeAxis, Voxels, write_volume},
     sampler::{LastBatch, Order},
     source::Source,
-    sys::kernels::{Intensity, Level, VolumeAxis, Voxels, write_volume},
     transform::{Axis, Transform, reference},
 };
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ proptest! {
         };
         // Rows above 256 KiB are stored past the caches.
         let shape = if large { [shape[0] + 8, shape[1] + 40, shape[2] + 180] } else { shape };
-        let mut draws = infeed::SampleRng::new(seed, 0, 0).op(0);
+        let mut draws = infeed::dataset::SampleRng::new(seed, 0, 0).op(0);
         let (all, pieces) = voxels(dtype, shape, cut, skip, || draws.bits());
         let size = dtype.size();
         let voxels = Voxels {

@@ -51,6 +51,20 @@
 //! ([`LoaderBuilder::streams`]); each decoding thread has a CUDA stream of its own. Batches are complete when yielded;
 //! [`Tensor::device_ptr`] says how a trainer takes them.
 //!
+//! # Where things are
+//!
+//! Here at the root is what a training needs. The rest is in rooms:
+//!
+//! | room | for |
+//! |---|---|
+//! | [`loader`] | streams without a runtime ([`Blocking`](loader::Blocking)), from outside ([`Monitor`](loader::Monitor)), with shared threads ([`IoRuntime`](loader::IoRuntime)) |
+//! | [`report`] | the figures of a [`Report`], and the diagnosis made of them |
+//! | [`device`] | GPUs, and a trainer's streams and events on them; tensors for other frameworks |
+//! | [`dataset`], [`source`] | formats, subsets, your own dataset; stores and caches |
+//! | [`sampler`], [`transform`] | your own order; your own step |
+//! | [`codec`] | your own kind of image file or decoder |
+//! | `prepare`, `metrics` | shards made ahead of time; figures for Prometheus and OpenTelemetry |
+//!
 //! # Features
 //!
 //! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3", "volumes"]`; libraries take
@@ -64,43 +78,71 @@
 pub mod codec;
 pub mod dataset;
 mod engine;
-mod error;
+pub mod error;
 mod fingerprint;
-mod loader;
+pub mod loader;
 #[cfg(any(feature = "otel", feature = "prometheus"))]
 pub mod metrics;
 #[cfg(feature = "prepare")]
 pub mod prepare;
 mod random;
-mod report;
+pub mod report;
 pub mod sampler;
 pub mod source;
-pub mod sys;
-mod tensor;
+mod sys;
+pub mod tensor;
 pub mod transform;
 mod types;
 
-pub use dataset::{Dataset, Open, open, open_source};
-pub use engine::{Batch, IoRuntime};
-pub use error::{Error, ErrorContext, ErrorKind, Result};
-pub use fingerprint::{Fingerprint, Fingerprinter};
-pub use loader::{BatchStream, Blocking, Loader, LoaderBuilder, LoaderConfig, Monitor, OnBadSample};
-pub use random::{Draws, SampleRng};
-pub use report::{
-    BadSample, CacheReport, Cause, CauseReport, Change, Clock, CostEstimate, DeviceTimes, Diagnosis, Figures,
-    FirstBatchPart, LateBatch, Limit, QueueReport, Recorder, Report, RequestReport, SlowRequest, Stage, StageReport,
-    Stalls, Times, TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting, WaitBucket, diagnose,
-};
-pub use sampler::{LastBatch, LoaderState, Order, Sampler, Shard, WeightedSampler};
-pub use source::{CacheSpec, Source};
-pub use sys::cuda::{CudaEvent, CudaStream, Gpu};
-pub use sys::devices::{Devices, devices};
-#[cfg(feature = "dlpack")]
-pub use sys::dlpack::{Dlpack, DlpackAbi};
-pub use sys::nvjpeg::NvJpeg;
-pub use tensor::{DevicePtr, Element, Tensor};
-pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Op, RowView, Transform};
-pub use types::{DType, Device, ImageInfo, Layout};
+#[doc(inline)]
+pub use dataset::{Dataset, open};
+pub use engine::Batch;
+#[doc(inline)]
+pub use error::{Error, ErrorKind, Result};
+#[doc(inline)]
+pub use loader::{BatchStream, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
+#[doc(inline)]
+pub use report::Report;
+#[doc(inline)]
+pub use sampler::{LastBatch, LoaderState, Order, Shard};
+#[doc(inline)]
+pub use tensor::Tensor;
+#[doc(inline)]
+pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Transform};
+pub use types::{DType, Device, Layout};
+
+/// GPUs of this machine, and the handles by which trainers and tensors meet there.
+///
+/// [`devices`](device::devices) tells which GPUs there are, or why there are none. A [`CudaStream`](device::CudaStream) or
+/// [`CudaEvent`](device::CudaEvent) of the trainer's says who reads a tensor until when, see
+/// [`Tensor::device_ptr`]; with `dlpack` a tensor goes to another framework without a copy.
+pub mod device {
+    #[cfg(feature = "dlpack")]
+    pub use crate::sys::dlpack::{Dlpack, DlpackAbi};
+    pub use crate::{
+        sys::{
+            cuda::{CudaEvent, CudaStream, Gpu},
+            devices::{Devices, devices},
+            nvjpeg::NvJpegLibrary,
+        },
+        tensor::DevicePtr,
+        types::Device,
+    };
+}
+
+/// Not for others: what this project's own command line, benchmarks and tests use. Anything here may change or go with
+/// any version.
+#[doc(hidden)]
+pub mod internal {
+    #[cfg(feature = "dlpack")]
+    pub use crate::sys::dlpack;
+    #[cfg(all(feature = "nvtx", target_os = "linux"))]
+    pub use crate::sys::nvtx;
+    pub use crate::{
+        report::times::Clock,
+        sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
+    };
+}
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

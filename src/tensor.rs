@@ -134,7 +134,7 @@ impl Tensor {
     /// # fn launch(pixels: u64, stream: *mut std::ffi::c_void) {}
     /// # fn train(batch: infeed::Batch, raw_stream: *mut std::ffi::c_void) {
     /// // SAFETY: the trainer's stream lives as long as the trainer, which outlives its batches.
-    /// let stream = unsafe { infeed::CudaStream::from_raw(raw_stream) };
+    /// let stream = unsafe { infeed::device::CudaStream::from_raw(raw_stream) };
     /// if let Some(pixels) = batch["image"].device_ptr(stream) {
     ///     launch(pixels.as_raw(), raw_stream);
     /// }
@@ -172,7 +172,7 @@ impl Tensor {
     /// ```
     /// # fn consume(_managed: *mut std::ffi::c_void) {}
     /// # fn lend(batch: infeed::Batch) -> infeed::Result<()> {
-    /// use infeed::DlpackAbi;
+    /// use infeed::device::DlpackAbi;
     ///
     /// // For Python: a `PyCapsule` over this address, named `DlpackAbi::Versioned.capsule_name()`.
     /// let managed = batch["image"].to_dlpack(DlpackAbi::Versioned)?.into_raw();

@@ -100,7 +100,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let devices = infeed::devices();
+    let devices = infeed::device::devices();
     let Some(gpu) = devices.gpus.first() else {
         println!("no GPU, so nothing to measure: {}", devices.note);
         return ExitCode::SUCCESS;

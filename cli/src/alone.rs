@@ -7,9 +7,9 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use infeed::{
-    DType, Dataset, Error, Fingerprint, ImageInfo, Result, SampleRng,
+    DType, Dataset, Error, Result,
     codec::{ImageCodec, PixelBuffer, codecs},
-    dataset::{Field, FieldKind, ReadPlan, Sample, Schema, Value, subset},
+    dataset::{Field, FieldKind, Fingerprint, ImageInfo, ReadPlan, Sample, SampleRng, Schema, Value, subset},
 };
 
 /// Bytes and records that are held in memory, at most.

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use infeed::{CacheSpec, DType, Device, Layout, codec::Split, sampler::LastBatch};
+use infeed::{DType, Device, Layout, codec::Split, sampler::LastBatch, source::CacheSpec};
 
 use crate::{out::JsonTarget, units};
 
@@ -220,7 +220,7 @@ pub(crate) struct DatasetArgs {
 
 impl DatasetArgs {
     /// The same for the library.
-    pub(crate) fn apply(&self, mut open: infeed::Open) -> infeed::Open {
+    pub(crate) fn apply(&self, mut open: infeed::dataset::Open) -> infeed::dataset::Open {
         if let Some(channels) = &self.channels {
             open = open.channels(channels);
         }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use infeed::Gpu;
+use infeed::device::Gpu;
 use nvml_wrapper::{
     Device, Nvml,
     enums::gpm::GpmMetricId,
@@ -99,7 +99,7 @@ impl GpuSampler {
         let latest = LatestGpu::default();
         let shared = latest.clone();
         let sample = move || {
-            let gpu = infeed::devices().gpus.into_iter().find(|gpu| gpu.index == index)?;
+            let gpu = infeed::device::devices().gpus.into_iter().find(|gpu| gpu.index == index)?;
             let nvml = Nvml::init().ok()?;
             let device = find(&nvml, &gpu)?;
             let pci_bus_id = device.pci_info().map(|pci| pci.bus_id).unwrap_or_default();

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use infeed::{
-    Dataset, Devices, Error, ImageInfo, SampleRng,
+    Dataset, Error,
     codec::{ImageCodec, codecs},
-    dataset::{Field, FieldKind, Value},
+    dataset::{Field, FieldKind, ImageInfo, SampleRng, Value},
+    device::Devices,
     source::{Connection, Source},
 };
 use serde::Serialize;
@@ -110,7 +111,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     let out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
-    let devices = args.devices.then(infeed::devices);
+    let devices = args.devices.then(infeed::device::devices);
     let mut free_memory = Vec::new();
     if let Some(devices) = &devices {
         out.line(devices)?;

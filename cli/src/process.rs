@@ -1,8 +1,8 @@
 //! What the operating system knows about this process. `None` where it doesn't say.
 
-use infeed::sys::process::{self, usage};
+use infeed::internal::process::{self, usage};
 
-pub(crate) use infeed::sys::machine::processor;
+pub(crate) use infeed::internal::machine::processor;
 
 /// User and system time of all threads so far, in seconds.
 pub(crate) fn cpu_seconds() -> Option<f64> {

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use infeed::sys::nvtx;
+use infeed::internal::nvtx;
 use tracing::{Subscriber, span::Id};
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 

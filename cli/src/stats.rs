@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use infeed::{
-    DType, Dataset, Error, ErrorKind, ImageInfo, SampleRng,
+    DType, Dataset, Error, ErrorKind,
     codec::{ImageCodec, PixelBuffer, codecs},
-    dataset::{FieldKind, Value},
-    sys::kernels::channel_source,
+    dataset::{FieldKind, ImageInfo, SampleRng, Value},
+    internal::kernels::channel_source,
 };
 use serde::Serialize;
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::sys::process::{Usage, usage};
+use infeed::internal::process::{Usage, usage};
 use serde::Serialize;
 
 /// Often enough to see a disk stall, seldom enough to cost nothing: a look takes some 50 µs.

@@ -24,8 +24,7 @@ use super::{Named, Offence, Word, in_crate, listed, module_of, paths, sources, w
 
 /// Rooms that still have circles, with the imports that run up in them: at most so many. A room that has none any more
 /// leaves the list; none joins it.
-const NOT_YET: &[(&str, usize)] =
-    &[("metrics", 1), ("prepare", 1), ("report", 3), ("sampler", 3), ("source", 15), ("transform", 3)];
+const NOT_YET: &[(&str, usize)] = &[("metrics", 1), ("prepare", 1), ("sampler", 3), ("source", 15), ("transform", 3)];
 
 /// The command line: a crate of its own, and one room.
 const COMMAND_LINE: &str = "bin/infeed/";
@@ -624,7 +623,7 @@ mod tests {
         };
         assert!(import("engine", "engine/admit.rs", "engine/plan.rs"), "by its name");
         assert!(import("engine", "engine/plan.rs", "engine/timeline.rs"), "by super");
-        assert!(import("report", "report.rs", "report/late.rs"), "by mod.rs's own re-export");
+        assert!(import("report", "report/mod.rs", "report/late.rs"), "by mod.rs's own re-export");
         assert!(rooms["bin"].imports.len() > 20, "{:?}", rooms["bin"]);
     }
 }

@@ -9,7 +9,11 @@ use std::{
 };
 
 use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
-use infeed::{CudaStream, DType, Device, Dlpack, DlpackAbi, Loader, Tensor, Transform, open};
+use infeed::{
+    DType, Device, Loader, Tensor, Transform,
+    device::{CudaStream, Dlpack, DlpackAbi},
+    open,
+};
 
 use super::{Gpu, ok};
 use crate::support::mock::on_mock;

@@ -10,7 +10,7 @@ use std::{
 
 use infeed::{
     Layout,
-    sys::kernels::{
+    internal::kernels::{
         RowSpec,
         device::{DeviceItem, LaunchShape},
     },

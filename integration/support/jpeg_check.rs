@@ -3,9 +3,10 @@
 
 use super::plain_jpeg::{self, Refused};
 use infeed::{
-    ErrorKind, ImageInfo, Result,
+    ErrorKind, Result,
     codec::{DecodeIndex, ImageCodec, ImageHeader, Jpeg, PixelBuffer, Window},
-    sys::kernels::Level,
+    dataset::ImageInfo,
+    internal::kernels::Level,
 };
 
 pub const LEVELS: [Level; 3] = [Level::Best, Level::Avx2, Level::Portable];

@@ -7,9 +7,9 @@ use std::sync::{
 
 use bytes::Bytes;
 use infeed::{
-    DType, Device, Error, Fingerprint, Result, SampleRng,
+    DType, Device, Error, Result,
     codec::{Class, Decoder, Finished, Job, Outcome, Wait, Worker},
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    dataset::{Dataset, Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, Value},
     source::{Extent, Source},
     transform::Lowered,
 };

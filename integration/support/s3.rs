@@ -8,7 +8,7 @@
 //! ```text
 //! let server = S3Server::start();
 //! server.put("train/a/1.jpg", bytes);
-//! let dataset = infeed::open_source(server.source("train")).await?;        // or a child with server.env()
+//! let dataset = infeed::dataset::open_source(server.source("train")).await?;        // or a child with server.env()
 //! server.fault(Fault::Reset);                                             // the next read of an object
 //! server.rule(Rule::new(Fault::Delay(TWO_SECONDS)).one_in(100));          // each hundredth
 //! assert_eq!(server.log().len(), 3);

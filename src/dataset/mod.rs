@@ -53,6 +53,12 @@ mod volume;
 #[cfg(feature = "volumes")]
 mod volumes;
 
+pub use crate::{
+    fingerprint::{Fingerprint, Fingerprinter},
+    random::{Draws, SampleRng},
+    source::{Extent, Source},
+    types::ImageInfo,
+};
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
 pub use contract::dataset_contract;

@@ -26,6 +26,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use crate::engine::{Batch, IoRuntime};
 pub use builder::LoaderBuilder;
 pub use config::{LoaderConfig, OnBadSample};
 pub use handle::Loader;

@@ -19,7 +19,7 @@ pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
 /// the stream was dropped it tells what had been done until then, for ever.
 #[derive(Clone, Debug)]
 pub struct Monitor {
-    pub(super) seen: Arc<Seen>,
+    pub(super) progress: Arc<Progress>,
     pub(super) watch: Watch,
     pub(super) rank: u32,
 }
@@ -34,19 +34,19 @@ impl Monitor {
         }
         // Outside the lock: it takes locks of its own.
         let facts = self.watch.facts();
-        let figures = self.seen.figures();
-        match (&figures.last, facts) {
-            (None, Some(facts)) => figures.report(facts),
+        let counts = self.progress.counts();
+        match (&counts.last, facts) {
+            (None, Some(facts)) => counts.report(facts),
             // It was dropped between the two looks.
             (Some(last), _) => (**last).clone(),
-            (None, None) => figures.report(Facts::default()),
+            (None, None) => counts.report(Facts::default()),
         }
     }
 
     /// Whether the stream is gone, so that no report will differ from the next.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.seen.figures().last.is_some()
+        self.progress.counts().last.is_some()
     }
 
     /// The rank whose batches these are.
@@ -56,16 +56,16 @@ impl Monitor {
     }
 
     fn last(&self) -> Option<Report> {
-        self.seen.figures().last.as_deref().cloned()
+        self.progress.counts().last.as_deref().cloned()
     }
 }
 
 /// The figures of a stream, shared with its monitors.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<Figures>);
+pub(super) struct Progress(Mutex<Counts>);
 
-impl Seen {
-    pub(super) fn figures(&self) -> MutexGuard<'_, Figures> {
+impl Progress {
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
         // Counters stay usable whatever a panicking thread left in them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +73,7 @@ impl Seen {
 
 /// What is counted where batches are handed over.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Counts {
     /// Since when the trainer waits.
     pub(super) waiting: Option<Instant>,
     pub(super) first_batch: Option<Duration>,
@@ -92,7 +92,7 @@ pub(super) struct Figures {
     pub(super) last: Option<Box<Report>>,
 }
 
-impl Figures {
+impl Counts {
     /// Together with what the threads tell.
     pub(super) fn report(&self, facts: Facts) -> Report {
         let Facts { elapsed, mut stages, requests, cache, autotune } = facts;

@@ -12,7 +12,7 @@ use std::{
 use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
 use tracing::Span;
 
-use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Seen};
+use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
 use crate::{
     engine::{Batch, Run, Timeline},
     error::{Error, Result},
@@ -33,7 +33,8 @@ use crate::{
 #[must_use = "dropping the stream ends its reads"]
 pub struct BatchStream {
     run: Run,
-    state: State,
+    /// `None` or an error was yielded.
+    ended: bool,
     /// Batches still to come; `None` for more than a number can say.
     left: Option<u64>,
     /// When the poll that is waiting for the next batch began.
@@ -43,28 +44,22 @@ pub struct BatchStream {
     bad_count: u64,
     bad_at_most: Option<u64>,
     /// What monitors see, too.
-    seen: Arc<Seen>,
+    progress: Arc<Progress>,
     /// `infeed.wait`, while the trainer waits.
     wait_span: Span,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    Ended,
 }
 
 impl BatchStream {
     pub(super) fn new(run: Run, left: Option<u64>, bad_at_most: Option<u64>, bad_count: u64) -> Self {
         Self {
             run,
-            state: State::Running,
+            ended: false,
             left,
             waiting: None,
             last: None,
             bad_count,
             bad_at_most,
-            seen: Arc::default(),
+            progress: Arc::default(),
             wait_span: Span::none(),
         }
     }
@@ -72,7 +67,7 @@ impl BatchStream {
     /// What the stream did so far, and where the time went. Cheap; may be asked at any time, also after the end.
     #[must_use]
     pub fn report(&self) -> Report {
-        self.seen.figures().report(self.run.facts())
+        self.progress.counts().report(self.run.facts())
     }
 
     /// A handle for others to ask for the [`report`](Self::report): a metrics server, a live view, a logger, while the
@@ -92,7 +87,7 @@ impl BatchStream {
     /// ```
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        Monitor { seen: Arc::clone(&self.seen), watch: self.run.watch(), rank: self.run.rank() }
+        Monitor { progress: Arc::clone(&self.progress), watch: self.run.watch(), rank: self.run.rank() }
     }
 
     /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits.
@@ -103,12 +98,12 @@ impl BatchStream {
     /// Counts a batch's bad samples, in plan order, so that the limit does not depend on which worker was first.
     fn admit_bad(&mut self, batch: &mut Batch) -> Result<()> {
         if !batch.bad_samples().is_empty() {
-            let mut figures = self.seen.figures();
+            let mut counts = self.progress.counts();
             for bad in batch.bad_samples() {
                 self.bad_count += 1;
-                figures.bad_here += 1;
-                if figures.bad_samples.len() < BAD_SAMPLES_KEPT {
-                    figures.bad_samples.push(bad.clone());
+                counts.bad_here += 1;
+                if counts.bad_samples.len() < BAD_SAMPLES_KEPT {
+                    counts.bad_samples.push(bad.clone());
                 }
             }
         }
@@ -124,9 +119,9 @@ impl BatchStream {
         let Some(last) = self.last.replace(now) else {
             let parts = timeline.iter().flat_map(|timeline| timeline.between(self.run.started(), now));
             let parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
-            let mut figures = self.seen.figures();
-            (figures.waiting, figures.first_batch) = (None, Some(now - self.run.started()));
-            figures.first_parts = if self.run.accounts() { parts } else { Vec::new() };
+            let mut counts = self.progress.counts();
+            (counts.waiting, counts.first_batch) = (None, Some(now - self.run.started()));
+            counts.first_parts = if self.run.accounts() { parts } else { Vec::new() };
             return;
         };
         if !self.run.accounts() {
@@ -143,16 +138,16 @@ impl BatchStream {
                 "late batch"
             );
         }
-        let mut figures = self.seen.figures();
-        figures.waiting = None;
-        figures.wait.record(now - asked);
-        figures.waits.add(now - asked);
-        figures.step.record(now - last);
-        late.into_iter().for_each(|late| figures.late.add(late));
+        let mut counts = self.progress.counts();
+        counts.waiting = None;
+        counts.wait.record(now - asked);
+        counts.waits.add(now - asked);
+        counts.step.record(now - last);
+        late.into_iter().for_each(|late| counts.late.add(late));
     }
 
     fn end(&mut self) {
-        self.state = State::Ended;
+        self.ended = true;
         self.left = Some(0);
         self.run.cancel();
     }
@@ -173,7 +168,7 @@ impl Stream for BatchStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if this.state == State::Ended {
+        if this.ended {
             return Poll::Ready(None);
         }
         let began = match this.waiting {
@@ -183,9 +178,9 @@ impl Stream for BatchStream {
                 this.wait_span = tracing::trace_span!(parent: None, "infeed.wait");
                 let now = Instant::now();
                 if let Some(levels) = levels {
-                    let mut figures = this.seen.figures();
-                    figures.gauges.look(levels);
-                    figures.waiting = Some(now);
+                    let mut counts = this.progress.counts();
+                    counts.gauges.look(levels);
+                    counts.waiting = Some(now);
                 }
                 *this.waiting.insert(now)
             }
@@ -194,7 +189,7 @@ impl Stream for BatchStream {
         this.waiting = None;
         this.wait_span = Span::none();
         let Some((item, timeline)) = item else {
-            this.seen.figures().waiting = None;
+            this.progress.counts().waiting = None;
             this.end();
             return Poll::Ready(None);
         };
@@ -203,9 +198,9 @@ impl Stream for BatchStream {
         match &item {
             Ok(batch) => {
                 this.left = this.left.map(|left| left.saturating_sub(1));
-                let mut figures = this.seen.figures();
-                figures.batches += 1;
-                figures.samples += batch.valid() as u64;
+                let mut counts = this.progress.counts();
+                counts.batches += 1;
+                counts.samples += batch.valid() as u64;
             }
             Err(_) => this.end(),
         }
@@ -221,26 +216,26 @@ impl Stream for BatchStream {
 impl FusedStream for BatchStream {
     /// Whether `None` or an error was yielded: nothing more comes.
     fn is_terminated(&self) -> bool {
-        self.state == State::Ended
+        self.ended
     }
 }
 
 impl fmt::Debug for BatchStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchStream").field("batches", &self.seen.figures().batches).finish_non_exhaustive()
+        f.debug_struct("BatchStream").field("batches", &self.progress.counts().batches).finish_non_exhaustive()
     }
 }
 
 impl Drop for BatchStream {
     fn drop(&mut self) {
         // The run's own threads may end with it: what its monitors will tell is kept.
-        if Arc::strong_count(&self.seen) > 1 {
+        if Arc::strong_count(&self.progress) > 1 {
             self.run.cancel();
             let facts = self.run.facts();
-            let mut figures = self.seen.figures();
-            figures.waiting = None;
-            let last = figures.report(facts);
-            figures.last = Some(Box::new(last));
+            let mut counts = self.progress.counts();
+            counts.waiting = None;
+            let last = counts.report(facts);
+            counts.last = Some(Box::new(last));
         }
     }
 }

@@ -22,7 +22,7 @@ const FEW: f64 = 0.05;
 /// What was measured. Times are seconds a step on average over a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Figures {
+pub struct Measured {
     /// A step of the trainer alone.
     pub headspace: f64,
     /// With files in memory; `None` where that could not be measured.
@@ -133,8 +133,8 @@ pub struct Diagnosis {
 /// Names what limits a run, from figures alone: a pure function.
 ///
 /// ```
-/// use infeed::{Figures, Limit, diagnose};
-/// let mut figures = Figures::default();
+/// use infeed::report::{Limit, Measured, diagnose};
+/// let mut figures = Measured::default();
 /// (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.051), 0.200);
 /// (figures.workers, figures.cores, figures.remote) = (8, 8, true);
 /// let found = diagnose(&figures);
@@ -142,7 +142,7 @@ pub struct Diagnosis {
 /// assert!(found.changes[0].gain > 3.8);
 /// ```
 #[must_use]
-pub fn diagnose(figures: &Figures) -> Diagnosis {
+pub fn diagnose(figures: &Measured) -> Diagnosis {
     let sane = |time: f64| if time.is_finite() { time.max(0.0) } else { 0.0 };
     let cold = sane(figures.cold);
     let headspace = sane(figures.headspace).min(cold);
@@ -180,7 +180,7 @@ pub fn diagnose(figures: &Figures) -> Diagnosis {
     Diagnosis { limit, words, au, stalls, changes }
 }
 
-fn found(limit: Limit, figures: &Figures, bad_share: f64) -> String {
+fn found(limit: Limit, figures: &Measured, bad_share: f64) -> String {
     match limit {
         Limit::Trainer => "The trainer is the limit".into(),
         Limit::Fetch if figures.remote => "Reading from the store holds the trainer up".into(),
@@ -194,7 +194,7 @@ fn found(limit: Limit, figures: &Figures, bad_share: f64) -> String {
 }
 
 /// What could be changed about waiting.
-fn changes(figures: &Figures, stalls: &Stalls, cold: f64, headspace: f64) -> Vec<Change> {
+fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Vec<Change> {
     let gain = |saved: f64| cold / (cold - saved).max(headspace).max(cold * 0.01);
     let mut changes = Vec::new();
     let mut add = |limit, saved: f64, change: String| {
@@ -240,19 +240,27 @@ fn changes(figures: &Figures, stalls: &Stalls, cold: f64, headspace: f64) -> Vec
 mod tests {
     use super::*;
 
-    fn figures(headspace: f64, cached: f64, cold: f64) -> Figures {
-        Figures { headspace, cached: Some(cached), cold, decode_share: 0.8, workers: 4, cores: 4, ..Figures::default() }
+    fn figures(headspace: f64, cached: f64, cold: f64) -> Measured {
+        Measured {
+            headspace,
+            cached: Some(cached),
+            cold,
+            decode_share: 0.8,
+            workers: 4,
+            cores: 4,
+            ..Measured::default()
+        }
     }
 
     #[test]
     fn each_limit_is_named() {
-        let remote = |figures| Figures { remote: true, ..figures };
+        let remote = |figures| Measured { remote: true, ..figures };
         for (name, figures, limit, says) in [
             ("slow trainer", figures(0.100, 0.101, 0.102), Limit::Trainer, "changes nothing"),
             ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "--cache"),
             (
                 "few requests",
-                Figures { requests_exhausted: true, ..remote(figures(0.01, 0.011, 0.2)) },
+                Measured { requests_exhausted: true, ..remote(figures(0.01, 0.011, 0.2)) },
                 Limit::Fetch,
                 "io_concurrency",
             ),
@@ -260,21 +268,21 @@ mod tests {
             ("slow decode", figures(0.010, 0.100, 0.101), Limit::Decode, "smaller"),
             (
                 "few workers",
-                Figures { workers: 1, ..figures(0.010, 0.100, 0.101) },
+                Measured { workers: 1, ..figures(0.010, 0.100, 0.101) },
                 Limit::Decode,
                 "use 4 workers instead of 1",
             ),
             (
                 "augmentation",
-                Figures { decode_share: 0.1, ..figures(0.010, 0.100, 0.101) },
+                Measured { decode_share: 0.1, ..figures(0.010, 0.100, 0.101) },
                 Limit::Augmentation,
                 "cheaper",
             ),
-            ("copies", Figures { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
-            ("small budget", Figures { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory budget"),
-            ("bad records", Figures { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
+            ("copies", Measured { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
+            ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory budget"),
+            ("bad records", Measured { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
             // Few bad ones, a slow store.
-            ("both", Figures { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) }, Limit::Fetch, "--cache"),
+            ("both", Measured { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) }, Limit::Fetch, "--cache"),
         ] {
             let found = diagnose(&figures);
             assert_eq!(found.limit, limit, "{name}: {found:#?}");
@@ -285,7 +293,7 @@ mod tests {
 
     #[test]
     fn stalls_are_differences_and_add_up() {
-        let found = diagnose(&Figures { transfer: 0.005, ..figures(0.010, 0.030, 0.100) });
+        let found = diagnose(&Measured { transfer: 0.005, ..figures(0.010, 0.030, 0.100) });
         let Stalls { fetch, prep, transfer } = found.stalls;
         assert!((fetch - 0.070).abs() < 1e-12 && (prep - 0.015).abs() < 1e-12 && (transfer - 0.005).abs() < 1e-12);
         assert!((found.au - 0.1).abs() < 1e-12);
@@ -294,17 +302,17 @@ mod tests {
 
     #[test]
     fn a_gain_is_never_more_than_the_trainer_takes() {
-        let found = diagnose(&Figures { workers: 1, cores: 64, ..figures(0.050, 0.100, 0.101) });
+        let found = diagnose(&Measured { workers: 1, cores: 64, ..figures(0.050, 0.100, 0.101) });
         assert!(found.changes[0].gain <= 0.101 / 0.050 + 1e-9, "{found:?}");
     }
 
     #[test]
     fn odd_figures_do_no_harm() {
         for figures in [
-            Figures::default(),
+            Measured::default(),
             figures(f64::NAN, f64::INFINITY, f64::NAN),
             figures(1.0, 0.5, 0.1),
-            Figures { bad_share: 7.0, room: -3.0, workers: 0, cores: 0, ..figures(0.0, 0.0, 0.1) },
+            Measured { bad_share: 7.0, room: -3.0, workers: 0, cores: 0, ..figures(0.0, 0.0, 0.1) },
         ] {
             let found = diagnose(&figures);
             assert!(found.au.is_finite() && found.changes.iter().all(|change| change.gain.is_finite()), "{found:?}");

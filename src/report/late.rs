@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::seconds;
+use super::times::seconds;
 
 /// Late batches that are listed; all are counted.
 const LISTED: usize = 100;

@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Clock, Times, seconds};
+use super::times::{Clock, Times, seconds};
 
 /// Slow reads that are listed.
 const SLOWEST: usize = 10;

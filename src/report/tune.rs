@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::seconds;
+use super::times::seconds;
 
 /// Decisions that are listed, the last ones; all are counted. Once a loader has settled, one in some minutes is made.
 const LISTED: usize = 100;

@@ -15,7 +15,7 @@
 
 use std::fmt::Debug;
 
-use crate::fingerprint::Fingerprint;
+pub use crate::fingerprint::{Fingerprint, Fingerprinter};
 
 mod order;
 mod permutation;

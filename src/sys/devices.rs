@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     cuda::{self, Gpu},
-    nvjpeg::{self, NvJpeg},
+    nvjpeg::{self, NvJpegLibrary},
 };
 
 /// What this machine offers for decoding on a GPU. `Display` prints a few plain lines.
@@ -18,7 +18,7 @@ pub struct Devices {
     /// Why `gpus` is empty; empty itself when it is not.
     pub note: String,
     /// NVIDIA's JPEG decoder, if it can be loaded.
-    pub nvjpeg: Option<NvJpeg>,
+    pub nvjpeg: Option<NvJpegLibrary>,
     /// Why `nvjpeg` is `None`; empty when it is not.
     pub nvjpeg_note: String,
 }
@@ -80,7 +80,7 @@ mod tests {
             one.to_string(),
             "cuda:0: NVIDIA H200, 139.0 GiB, compute 9.0, driver for CUDA 13.0\nno nvJPEG: libnvjpeg.so.13 not found"
         );
-        let nvjpeg = NvJpeg { version: (13, 0, 0), library: "libnvjpeg.so.13".into() };
+        let nvjpeg = NvJpegLibrary { version: (13, 0, 0), library: "libnvjpeg.so.13".into() };
         let both = Devices { nvjpeg: Some(nvjpeg), nvjpeg_note: String::new(), ..one };
         assert!(both.to_string().ends_with("\nnvJPEG 13.0.0 (libnvjpeg.so.13)"));
     }

@@ -17,7 +17,7 @@ pub struct DiskRoom {
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
-/// assert!(infeed::sys::disk::room(std::path::Path::new("/")).is_some());
+/// assert!(infeed::internal::disk::room(std::path::Path::new("/")).is_some());
 /// ```
 #[must_use]
 pub fn room(path: &Path) -> Option<DiskRoom> {
@@ -53,7 +53,7 @@ pub fn room(path: &Path) -> Option<DiskRoom> {
 /// ```
 /// # #[cfg(target_os = "linux")] {
 /// let file = std::fs::File::open("/proc/self/exe").unwrap();
-/// infeed::sys::disk::forget(&file);
+/// infeed::internal::disk::forget(&file);
 /// # }
 /// ```
 pub fn forget(file: &std::fs::File) -> bool {

@@ -18,7 +18,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
-/// assert!(infeed::sys::machine::memory() > Some(1 << 20));
+/// assert!(infeed::internal::machine::memory() > Some(1 << 20));
 /// ```
 #[must_use]
 pub fn memory() -> Option<u64> {

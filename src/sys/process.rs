@@ -32,7 +32,7 @@ pub struct Usage {
 /// Looks now. Four small reads in `/proc`, about 50 µs; nothing is told where there is none.
 ///
 /// ```
-/// let usage = infeed::sys::process::usage();
+/// let usage = infeed::internal::process::usage();
 /// # #[cfg(target_os = "linux")]
 /// assert!(usage.resident <= usage.peak);
 /// ```

@@ -34,9 +34,12 @@ pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESET
 use serde::{Deserialize, Serialize};
 pub use volume::{Foreground, LoweredVolume};
 
-use crate::{
-    error::{Error, Result},
-    random::Draws,
+use crate::error::{Error, Result};
+pub use crate::{
+    random::{Draws, SampleRng},
+    sys::kernels::{ChannelTable, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, Voxels},
+    tensor::Element,
+    types::ImageInfo,
 };
 
 /// A list of steps from a decoded image to a row of the batch.

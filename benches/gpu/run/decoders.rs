@@ -11,10 +11,10 @@ use std::{
 };
 
 use infeed::{
-    DType, Error, ErrorKind, Layout, Result, SampleRng, Transform,
+    DType, Error, ErrorKind, Layout, Result, Transform,
     codec::{ImageCodec, Jpeg, PixelBuffer},
-    dataset::FieldKind,
-    sys::{
+    dataset::{FieldKind, SampleRng},
+    internal::{
         cuda::{Context, Kernels},
         kernels::{Pixels, Resampler},
         nvjpeg::{self, Failure, Hardware, HardwareSize, Hybrid, HybridSize, Staged},

@@ -3,9 +3,9 @@
 use std::{fs, path::Path, time::Instant};
 
 use infeed::{
-    DType, ImageInfo, Layout, Result, SampleRng, Transform,
-    dataset::FieldKind,
-    sys::{
+    DType, Layout, Result, Transform,
+    dataset::{FieldKind, ImageInfo, SampleRng},
+    internal::{
         cuda::{Context, Copies, Held, Kernels, Meter, Priority, UploadSize, UploadStream},
         nvjpeg,
         rows::Pool,
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Bench, Scale, out::Out};
 
 pub(super) fn machine(_bench: &mut Bench, out: &mut Out) -> Result<()> {
-    let devices = infeed::devices();
+    let devices = infeed::device::devices();
     out.note("devices", json!(devices));
     let link = |id: &str, what: &str| {
         let path = Path::new("/sys/bus/pci/devices").join(id.to_lowercase()).join(what);

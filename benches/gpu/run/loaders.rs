@@ -18,7 +18,7 @@ use infeed::{
         Wait, Worker, codecs,
     },
     dataset::MemoryDataset,
-    sys::cuda::{Context, Kernels},
+    internal::cuda::{Context, Kernels},
     transform::Lowered,
 };
 use serde_json::json;

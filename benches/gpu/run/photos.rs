@@ -7,9 +7,10 @@ use std::{
 };
 
 use infeed::{
-    Error, ErrorKind, ImageInfo, Result,
+    Error, ErrorKind, Result,
     codec::{ImageCodec, ImageHeader, Jpeg},
-    sys::nvjpeg::Coded,
+    dataset::ImageInfo,
+    internal::nvjpeg::Coded,
 };
 
 use super::Scale;

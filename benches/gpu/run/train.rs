@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use infeed::{
     BatchStream, Result, Tensor,
-    sys::cuda::{Context, Copies, Meter},
+    internal::cuda::{Context, Copies, Meter},
 };
 use serde_json::json;
 

@@ -3,8 +3,9 @@
 use std::{path::Path, thread};
 
 use infeed::{
-    Dataset, Stage,
-    sys::{disk, machine, process},
+    Dataset,
+    internal::{disk, machine, process},
+    report::Stage,
 };
 use serde::Serialize;
 
@@ -61,7 +62,7 @@ pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset
         };
         checks.push(Check::new("open files", most >= FEW_FILES, words));
     }
-    let devices = infeed::devices();
+    let devices = infeed::device::devices();
     checks.push(Check::new("GPU", true, devices.to_string().lines().collect::<Vec<_>>().join("; ")));
     checks
 }

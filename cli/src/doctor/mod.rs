@@ -1,7 +1,7 @@
 //! `infeed doctor`: why is the trainer waiting, and what is to be changed?
 //!
 //! Four short runs that leave out one part each (as DS-Analyzer does), a look at the machine, and a verdict that the library
-//! works out from their figures ([`infeed::diagnose`]).
+//! works out from their figures ([`infeed::report::diagnose`]).
 
 mod machine;
 mod page;
@@ -14,7 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::{Cause, Dataset, Figures, Stage, diagnose, sys::disk};
+use infeed::{
+    Dataset,
+    internal::disk,
+    report::{Cause, Measured, Stage, diagnose},
+};
 
 use report::{DoctorReport, Trial};
 
@@ -142,7 +146,7 @@ fn forget(dataset: &dyn Dataset, were_read: bool) {
     }
     let mut done = std::collections::HashSet::new();
     for record in 0..dataset.len() {
-        let Ok(plan) = dataset.plan(record, infeed::SampleRng::new(0, 0, record)) else { continue };
+        let Ok(plan) = dataset.plan(record, infeed::dataset::SampleRng::new(0, 0, record)) else { continue };
         for extent in plan.extents.iter().filter(|extent| extent.source.reads_inline()) {
             let path = extent.source.display_name(&extent.name);
             let path = path.strip_prefix("file://").unwrap_or(&path).to_owned();
@@ -164,7 +168,7 @@ fn per_step(run: &RunReport, cause: Cause) -> f64 {
     all.as_secs_f64() / run.stream.batches.max(1) as f64
 }
 
-fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunReport, remote: bool) -> Figures {
+fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunReport, remote: bool) -> Measured {
     let of = |name: &str| trials.iter().find(|trial| trial.name == name).map(|trial| trial.step_seconds);
     let busy = |stage: Stage| {
         let known = cached.stream.stages.iter().find(|known| known.stage == stage);
@@ -174,7 +178,7 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     let bad = cold.stream.bad_sample_count as f64;
     let asked = cold.config.get("io_concurrency").and_then(serde_json::Value::as_u64);
     let in_flight = cold.requests.as_ref().map_or(0, |requests| requests.report.most_in_flight);
-    let mut figures = Figures::default();
+    let mut figures = Measured::default();
     figures.headspace = headspace;
     figures.cached = of("cached");
     figures.cold = of("cold").unwrap_or(0.0);

@@ -1,6 +1,9 @@
 //! What `infeed doctor` found: trials, the machine, a verdict.
 
-use infeed::{Device, Diagnosis, Figures};
+use infeed::{
+    Device,
+    report::{Diagnosis, Measured},
+};
 use serde::Serialize;
 
 use super::machine::Check;
@@ -14,7 +17,7 @@ use crate::{
 pub(crate) struct DoctorReport {
     pub version: u32,
     pub url: String,
-    pub figures: Figures,
+    pub figures: Measured,
     pub diagnosis: Diagnosis,
     pub trials: Vec<Trial>,
     pub checks: Vec<Check>,

@@ -1,7 +1,7 @@
 //! The pictures. Colours are of equal weight on light and dark paper; text and axes take the page's colour (see the
 //! style of the page: what is black here is ink there).
 
-use infeed::{Stage, StageReport};
+use infeed::report::{Stage, StageReport};
 use plotters::{coord::Shift, prelude::*};
 
 use crate::units;

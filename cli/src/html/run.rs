@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use infeed::{Stage, StageReport};
+use infeed::report::{Stage, StageReport};
 use serde_json::Value;
 
 use super::{Page, charts};

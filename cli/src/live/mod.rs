@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::Monitor;
+use infeed::loader::Monitor;
 use ratatui::{
     Terminal,
     backend::CrosstermBackend,

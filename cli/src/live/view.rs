@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::{LateBatch, Report, Stage};
+use infeed::{
+    Report,
+    report::{LateBatch, Stage},
+};
 
 use crate::{
     gpu::GpuNow,
@@ -115,7 +118,7 @@ impl History {
     /// The next picture.
     pub(super) fn look(&mut self, report: &Report, now: &Moment, gpu: Option<GpuNow>, lines: Vec<String>) -> View {
         let waits_now = report.waiting.map(|time| time.as_secs_f64());
-        let stage = |s: &infeed::StageReport| [s.busy, s.starved, s.blocked].map(|time| time.as_secs_f64());
+        let stage = |s: &infeed::report::StageReport| [s.busy, s.starved, s.blocked].map(|time| time.as_secs_f64());
         let totals = Totals {
             at: Instant::now(),
             samples: report.samples,

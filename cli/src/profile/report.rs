@@ -1,6 +1,6 @@
 //! What `infeed profile` found: rows of times, threads, and stages alone.
 
-use infeed::{Stage, StageReport};
+use infeed::report::{Stage, StageReport};
 use serde::Serialize;
 
 use crate::{

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use infeed::{CostEstimate, Report, RequestReport, Stage};
+use infeed::{
+    Report,
+    report::{CostEstimate, RequestReport, Stage},
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use infeed::{CacheReport, Cause, CauseReport, LateBatch, Stage, TuneReport, Tuned};
+use infeed::report::{CacheReport, Cause, CauseReport, LateBatch, Stage, TuneReport, Tuned};
 
 use crate::{gpu::GpuUse, units, usage::Sampled};
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Source, source::Object};
+use infeed::source::{Object, Source};
 
 use super::{
     copy::{AHEAD_ALONE, Done, Files, RANGE, ranges},

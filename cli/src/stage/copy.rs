@@ -9,10 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use infeed::{
-    Source,
-    source::{Extent, Object},
-};
+use infeed::source::{Extent, Object, Source};
 
 use super::{
     file::{Hasher, holds, unwritable},

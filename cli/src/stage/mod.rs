@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use archive::Packing;
 use futures::TryStreamExt;
-use infeed::{Source, source::Object};
+use infeed::source::{Object, Source};
 use serde::Serialize;
 use target::Target;
 

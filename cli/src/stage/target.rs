@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use infeed::{source::Object, sys::disk};
+use infeed::{internal::disk, source::Object};
 
 use super::manifest::{self, Manifest};
 use crate::{args::StageArgs, failure::Failure, units};

@@ -1,6 +1,6 @@
 //! CIFAR-10 and CIFAR-100 in their official binary layout, with classes that a small network can learn.
 
-use infeed::SampleRng;
+use infeed::dataset::SampleRng;
 
 use super::{files::Files, plan::Plan};
 use crate::{args::SynthKind, failure::Failure};
@@ -104,7 +104,7 @@ fn fine_labels() -> Vec<(&'static str, u8)> {
 
 /// Stripes of the class's colour and pitch, at a random phase and brightness, under noise: no single pixel tells the
 /// class, and a mirror image keeps it.
-fn pixels(hue: f32, pattern: f32, draws: &mut infeed::Draws, out: &mut Vec<u8>) {
+fn pixels(hue: f32, pattern: f32, draws: &mut infeed::dataset::Draws, out: &mut Vec<u8>) {
     use std::f32::consts::{PI, TAU};
     let pitch = 0.25 + 0.6 * pattern;
     // Steeper for higher patterns; between upright and lying, so that a flip changes the slope's sign alone.

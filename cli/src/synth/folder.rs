@@ -1,6 +1,6 @@
 //! Class folders of photographs, as ImageNet and Caltech-256 have them.
 
-use infeed::{Draws, SampleRng};
+use infeed::dataset::{Draws, SampleRng};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
-use infeed::{Draws, SampleRng};
+use infeed::dataset::{Draws, SampleRng};
 
 use super::{files::Files, plan::Plan};
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 //! Pictures that look like photographs to a codec: noise with equal contrast in every octave (the 1/f spectrum of
 //! natural scenes, [Field 1987](https://doi.org/10.1364/JOSAA.4.002379)), smooth and busy regions, and sharp edges.
 
-use infeed::Draws;
+use infeed::dataset::Draws;
 
 /// Interleaved 8-bit RGB.
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl Xorshift {
 
 #[cfg(test)]
 mod tests {
-    use infeed::SampleRng;
+    use infeed::dataset::SampleRng;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Class folders of small images of many channels, as a microscope gives them: plain TIFFs.
 
-use infeed::{DType, SampleRng};
+use infeed::{DType, dataset::SampleRng};
 
 use super::{files::Files, plan::Plan};
 use crate::{

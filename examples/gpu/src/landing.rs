@@ -15,7 +15,7 @@ use burn::{
     prelude::{Backend, Int, Tensor},
 };
 use cudarc::driver::{CudaContext, result};
-use infeed::{Batch, CudaStream};
+use infeed::{Batch, device::CudaStream};
 
 use crate::{BATCH, Input, Result, from_host};
 

@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let url = args.next().unwrap_or("synthetic://?count=2048&height=32&width=32&classes=10".into());
     let epochs = args.next().map_or(Ok(6), |n| n.parse())?;
-    let devices = infeed::devices();
+    let devices = infeed::device::devices();
     match devices.gpus.first() {
         Some(gpu) => {
             println!("{gpu}");

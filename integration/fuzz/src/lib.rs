@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use futures::executor::block_on;
 use infeed::{
-    Result, SampleRng, Source,
-    dataset::{SharedRead, open_source},
-    source::Extent,
+    Result,
+    dataset::{SampleRng, SharedRead, open_source},
+    source::{Extent, Source},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
@@ -27,7 +27,8 @@ pub fn read_all(objects: &[(&str, &[u8])]) {
         let Ok(plan) = dataset.plan(record, SampleRng::new(0, 0, record)) else { continue };
         let read = |extents: &[Extent]| -> Result<Vec<_>> { extents.iter().map(|e| block_on(e.read())).collect() };
         let part = |part: &SharedRead| dataset.decode_shared(part.key, &read(&part.extents)?);
-        let (Ok(mut bytes), Ok(parts)) = (read(&plan.extents), plan.shared.iter().map(part).collect::<Result<Vec<_>>>())
+        let (Ok(mut bytes), Ok(parts)) =
+            (read(&plan.extents), plan.shared.iter().map(part).collect::<Result<Vec<_>>>())
         else {
             continue;
         };

@@ -45,7 +45,7 @@ fn patients() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(crate::Open) -> crate::Open) -> String {
+fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(crate::dataset::Open) -> crate::dataset::Open) -> String {
     block_on(async { open(open_source(store(files))).await }).unwrap_err().to_string()
 }
 
@@ -162,7 +162,7 @@ fn what_does_not_fit_together_is_refused() {
     says(&header("../../voxels.raw"), "is not there");
     says(&header("mask.nhdr"), "is a header itself");
     says(&header("ct.nrrd"), "is a header itself");
-    let config = |open: fn(crate::Open) -> crate::Open, what: &str| {
+    let config = |open: fn(crate::dataset::Open) -> crate::dataset::Open, what: &str| {
         let error = refused(&patients(), open);
         assert!(error.contains(what), "{error}");
     };

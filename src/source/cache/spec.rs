@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// memory of this process, beside its memory budget. Sizes have a unit: `500GB`, `64GiB`. (`./ram:1GiB` is a folder.)
 ///
 /// ```
-/// use infeed::CacheSpec;
+/// use infeed::source::CacheSpec;
 ///
 /// let spec: CacheSpec = "/scratch/cache:500GB".parse()?;
 /// assert_eq!(spec, CacheSpec::dir("/scratch/cache", 500_000_000_000));

@@ -16,7 +16,7 @@ use nvjpeg_sys::{
     nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-use super::{found::NvJpeg, result::words};
+use super::{found::NvJpegLibrary, result::words};
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::{cuda::Context, library::load},
@@ -102,7 +102,7 @@ calls! {
 /// nvJPEG of this process. Never unloaded.
 pub(super) struct Library {
     pub(super) calls: Calls,
-    pub(super) found: NvJpeg,
+    pub(super) found: NvJpegLibrary,
 }
 
 impl Library {
@@ -135,7 +135,7 @@ impl Library {
 }
 
 /// Whether chroma can be upsampled as libjpeg does.
-fn interpolates(found: &NvJpeg) -> bool {
+fn interpolates(found: &NvJpegLibrary) -> bool {
     found.version >= (12, 1, 1)
 }
 
@@ -204,12 +204,12 @@ fn path() -> Option<String> {
 }
 
 /// The library, or the reason why there is none.
-pub(in crate::sys) fn find() -> Result<NvJpeg, String> {
+pub(in crate::sys) fn find() -> Result<NvJpegLibrary, String> {
     find_at(path().as_deref())
 }
 
 /// The version of the library at `path`, else of the first that has one of the usual names.
-fn find_at(path: Option<&str>) -> Result<NvJpeg, String> {
+fn find_at(path: Option<&str>) -> Result<NvJpegLibrary, String> {
     let open = |name: &str| load(&[name]).and_then(|(library, name)| version(library, name));
     // Whoever names a path wants that library or to be told, never another one.
     match path {
@@ -218,7 +218,7 @@ fn find_at(path: Option<&str>) -> Result<NvJpeg, String> {
     }
 }
 
-fn version(library: &Shared, name: String) -> Result<NvJpeg, String> {
+fn version(library: &Shared, name: String) -> Result<NvJpegLibrary, String> {
     // SAFETY: the type is the prototype's, checked above.
     let get = unsafe { library.get::<GetProperty>(c"nvjpegGetProperty".to_bytes_with_nul()) }
         .map_err(|_| format!("{name} lacks nvjpegGetProperty"))?;
@@ -231,7 +231,7 @@ fn version(library: &Shared, name: String) -> Result<NvJpeg, String> {
             .filter(|_| status == SUCCESS)
             .ok_or_else(|| format!("{name} does not tell its version"))
     };
-    Ok(NvJpeg { version: (property(MAJOR)?, property(MINOR)?, property(PATCH)?), library: name.clone() })
+    Ok(NvJpegLibrary { version: (property(MAJOR)?, property(MINOR)?, property(PATCH)?), library: name.clone() })
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
         for (version, expected) in
             [((11, 9, 0), false), ((12, 0, 9), false), ((12, 1, 0), false), ((12, 1, 1), true), ((13, 0, 0), true)]
         {
-            let found = NvJpeg { version, library: String::new() };
+            let found = NvJpegLibrary { version, library: String::new() };
             assert_eq!(interpolates(&found), expected, "{version:?}");
         }
     }

@@ -7,14 +7,14 @@ use serde::Serialize;
 /// The nvJPEG library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct NvJpeg {
+pub struct NvJpegLibrary {
     /// Major, minor, patch.
     pub version: (u32, u32, u32),
     /// The name or path it was loaded by.
     pub library: String,
 }
 
-impl fmt::Display for NvJpeg {
+impl fmt::Display for NvJpegLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((major, minor, patch), library) = (self.version, &self.library);
         write!(f, "nvJPEG {major}.{minor}.{patch} ({library})")
@@ -23,6 +23,6 @@ impl fmt::Display for NvJpeg {
 
 /// Why there is none.
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(in crate::sys) fn find() -> Result<NvJpeg, String> {
+pub(in crate::sys) fn find() -> Result<NvJpegLibrary, String> {
     Err(crate::sys::cuda::MISSING.into())
 }

@@ -30,7 +30,7 @@ mod safe;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use ffi::find;
-pub use found::NvJpeg;
+pub use found::NvJpegLibrary;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(super) use found::find;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -1,0 +1,120 @@
+//! The stages of a sample's way, and what each did.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::times::seconds;
+
+/// A step on the way of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Stage {
+    /// Listing and opening a dataset.
+    Open,
+    /// Position to record to row.
+    Plan,
+    /// Reading bytes from a disk or store.
+    Fetch,
+    /// Cutting a record into fields.
+    Parse,
+    /// Encoded bytes to pixels.
+    Decode,
+    /// Pixels to a finished row.
+    Transform,
+    /// Host to device.
+    Transfer,
+    /// Handing batches to the trainer.
+    Yield,
+    /// Writing what was prepared.
+    Write,
+}
+
+impl Stage {
+    /// The stages that a [`Report`] lists, in the order of a sample's way.
+    pub const REPORTED: [Self; 5] = [Self::Fetch, Self::Decode, Self::Transform, Self::Transfer, Self::Yield];
+
+    /// Lower-case name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Plan => "plan",
+            Self::Fetch => "fetch",
+            Self::Parse => "parse",
+            Self::Decode => "decode",
+            Self::Transform => "transform",
+            Self::Transfer => "transfer",
+            Self::Yield => "yield",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one stage did.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StageReport {
+    /// Which stage.
+    #[serde(rename = "name")]
+    pub stage: Stage,
+    /// Time spent working, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub busy: Duration,
+    /// Time spent waiting for input, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub starved: Duration,
+    /// Time spent waiting for room downstream, summed over threads.
+    #[serde(serialize_with = "seconds")]
+    pub blocked: Duration,
+    /// Time on the GPU as its own events tell it. It passes beside `busy`, which is the host's, and is not part of it.
+    #[serde(serialize_with = "seconds")]
+    pub device: Duration,
+    /// Processor time of the decode threads in this stage; it is part of `busy`, less what the thread waited for a disk
+    /// or for its turn on a core. Zero where the system does not tell, and for requests, which other threads make.
+    #[serde(serialize_with = "seconds")]
+    pub cpu: Duration,
+    /// How often a thread did this: jobs, chunks of reads, or batches.
+    pub calls: u64,
+    /// Samples (batches for the yield stage).
+    pub items: u64,
+    /// Bytes out.
+    pub bytes: u64,
+    /// Median time of one item.
+    #[serde(serialize_with = "seconds")]
+    pub p50: Duration,
+    /// 99th percentile of the time of one item.
+    #[serde(serialize_with = "seconds")]
+    pub p99: Duration,
+}
+
+/// Time on the GPU, told by events. Never to be added to host times: it passes beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceTimes {
+    /// Copies to the device.
+    pub transfer: Duration,
+    /// JPEG decoding.
+    pub decode: Duration,
+    /// The resample kernels.
+    pub transform: Duration,
+}
+
+impl DeviceTimes {
+    /// No time.
+    pub const ZERO: Self = Self { transfer: Duration::ZERO, decode: Duration::ZERO, transform: Duration::ZERO };
+
+    /// Adds another span of work.
+    pub fn add(&mut self, other: Self) {
+        self.transfer += other.transfer;
+        self.decode += other.decode;
+        self.transform += other.transform;
+    }
+}

@@ -1,0 +1,111 @@
+//! What a stream did, all of it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{
+    CacheReport, Cause, CauseReport, LateBatch, QueueReport, RequestReport, Stage, StageReport, Times, TuneReport,
+    WaitBucket,
+    times::{optional_seconds, seconds},
+};
+
+/// What the first batch did for some of the time until it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FirstBatchPart {
+    /// What.
+    pub cause: Cause,
+    /// For how long.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub time: Duration,
+}
+
+/// A sample that could not be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BadSample {
+    /// Epoch in which it came up.
+    pub epoch: u64,
+    /// Its place in the epoch's order.
+    pub position: u64,
+    /// Index in the dataset.
+    pub record: u64,
+    /// File or object.
+    pub object: Option<String>,
+    /// The whole chain of errors.
+    pub error: String,
+}
+
+/// What a stream did so far. Times are sums over the run; see the fields.
+///
+/// As JSON (`Serialize`) it is what `infeed run --json` tells of the stream, under the same keys; times are in seconds.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Rows handed over, without padding.
+    pub samples: u64,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// Since the start of the stream; once it was dropped, until then.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub elapsed: Duration,
+    /// From the start of the stream to the first batch.
+    #[serde(rename = "first_batch_seconds", serialize_with = "optional_seconds")]
+    pub first_batch: Option<Duration>,
+    /// How long the trainer has been waiting for the batch that it asked for; `None` while it does not.
+    #[serde(rename = "waiting_seconds", serialize_with = "optional_seconds", skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Duration>,
+    /// Whole time inside `.next()`, polls included, first batch excluded.
+    pub data_wait: Times,
+    /// The same waits by length, each count with those of the shorter ones; what is longer than the last bound is in
+    /// `data_wait.count` alone. Bounds are the same for every stream.
+    pub wait_buckets: Vec<WaitBucket>,
+    /// From one batch to the next, wait included; the first is left out.
+    pub step: Times,
+    /// Per stage.
+    pub stages: Vec<StageReport>,
+    /// What the first batch did from the start of the stream until it was handed over.
+    pub first_batch_parts: Vec<FirstBatchPart>,
+    /// Batches after the first that the trainer had to wait for, a millisecond or longer: the hundred longest waits,
+    /// longest first, each with its cause.
+    pub late_batches: Vec<LateBatch>,
+    /// How many batches were late for which cause, all of them, the longest wait first.
+    pub late_causes: Vec<CauseReport>,
+    /// How full the queues were when the trainer asked for a batch.
+    pub queues: Vec<QueueReport>,
+    /// Settings on `auto`, and what was changed of them while the stream ran.
+    pub autotune: TuneReport,
+    /// Requests to a remote store; `None` where none are made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestReport>,
+    /// The cache; `None` where there is none.
+    pub cache: Option<CacheReport>,
+    /// Samples that were skipped or substituted (the first 1,000).
+    pub bad_samples: Vec<BadSample>,
+    /// How many samples were bad in all.
+    pub bad_sample_count: u64,
+}
+
+impl Report {
+    /// Accelerator utilisation as MLPerf Storage counts it: the share of the steps' time that was not spent waiting
+    /// for data, 0 to 1; `None` before the second batch.
+    #[must_use]
+    pub fn au(&self) -> Option<f64> {
+        let step = self.step.sum.as_secs_f64();
+        (step > 0.0).then(|| (1.0 - self.data_wait.sum.as_secs_f64() / step).max(0.0))
+    }
+
+    /// The stage that limits the rate: the trainer (`Yield`) when data was waiting for it, else the busiest stage.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<Stage> {
+        // 5 %: below it the trainer hardly notices, so a faster loader would change nothing.
+        if self.au()? > 0.95 {
+            return Some(Stage::Yield);
+        }
+        let work = self.stages.iter().filter(|s| s.stage != Stage::Yield);
+        work.max_by_key(|s| s.busy).filter(|s| s.busy > Duration::ZERO).map(|s| s.stage)
+    }
+}
