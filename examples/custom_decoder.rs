@@ -1,18 +1,22 @@
-//! A kind of image file of your own, beside the built-in ones: binary PPM (`P6`), known by its first bytes.
+//! A kind of image file of your own, binary PPM (`P6`), known by its first bytes: first as a codec beside the built-in ones,
+//! which is all that most need, then as a decoder with worker threads of its own, for hardware or libraries that take
+//! whole samples.
 //!
 //! `cargo run --release --example custom_decoder`
 
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use std::{ops::Range, sync::Arc};
+use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use infeed::{
-    Error, Loader, Result,
-    codec::{ImageCodec, ImageHeader, PixelBuffer, codec_contract},
-    dataset::{ImageInfo, MemoryDataset},
-    transform::Transform,
+    Device, Error, Loader, LoaderBuilder, Result, Transform,
+    codec::{
+        Class, Decoder, Finished, ImageCodec, ImageHeader, ImageInfo, Job, Lowered, Outcome, PixelBuffer, Pixels,
+        Resampler, Wait, Worker, codec_contract, decoder_contract,
+    },
+    dataset::{Dataset, MemoryDataset, Sample, Value},
 };
 
 #[derive(Debug)]
@@ -36,6 +40,10 @@ fn parse(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
     Ok((ImageInfo::interleaved_u8(height, width, 3), at + 1))
 }
 
+fn ends_early(bytes: &[u8]) -> Error {
+    Error::corrupt(format!("PPM ends after {} bytes, before its pixels do", bytes.len())).hint("write the file again")
+}
+
 impl ImageCodec for Ppm {
     fn name(&self) -> &'static str {
         "ppm"
@@ -53,10 +61,76 @@ impl ImageCodec for Ppm {
         let pitch = header.width as usize * 3;
         // Only the rows that the crop needs: for raw pixels that is a matter of where to begin.
         let (from, to) = (start + rows.start as usize * pitch, start + rows.end as usize * pitch);
-        let pixels = bytes.get(from..to).ok_or_else(|| {
-            Error::corrupt(format!("PPM ends after {} of {to} bytes", bytes.len())).hint("write the file again")
-        })?;
+        let pixels = bytes.get(from..to).ok_or_else(|| ends_early(bytes))?;
         out.hold(rows, pixels.len()).copy_from_slice(pixels);
+        Ok(())
+    }
+}
+
+/// A recipe for the threads below.
+#[derive(Debug)]
+struct PpmDecoder {
+    classes: [Class; 1],
+}
+
+/// What one thread has.
+struct PpmWorker {
+    /// For each field of the schema how its rows are made; `None` for those that are no images.
+    programs: Arc<[Option<Lowered>]>,
+    resampler: Resampler,
+    finished: Vec<Finished>,
+}
+
+impl Decoder for PpmDecoder {
+    fn name(&self) -> &'static str {
+        "ppm"
+    }
+    fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+    fn scratch_bytes(&self, _class: usize) -> u64 {
+        // Pixels are read in place.
+        64 << 10
+    }
+    fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        let programs = Arc::clone(programs);
+        Ok(Box::new(PpmWorker { programs, resampler: Resampler::new(), finished: Vec::new() }))
+    }
+}
+
+impl Worker for PpmWorker {
+    fn submit(&mut self, mut job: Job) {
+        let count = job.items.len();
+        let outcome = |row: usize| match self.write(&mut job, row) {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.at_record(job.items[row].record)),
+        };
+        let outcomes = (0..count).map(outcome).collect();
+        self.finished.push(Finished::new(job, outcomes));
+    }
+    fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
+        std::mem::take(&mut self.finished)
+    }
+}
+
+impl PpmWorker {
+    /// Makes one row of each image field.
+    fn write(&mut self, job: &mut Job, row: usize) -> Result<()> {
+        let item = &job.items[row];
+        // What could not be read is passed through.
+        let sample = item.sample.as_ref().map_err(Error::clone)?;
+        for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(&mut job.rows) {
+            let (Some(lowered), Value::Encoded(file)) = (program, value) else { continue };
+            let (info, start) = parse(file)?;
+            let rest = file.get(start..).ok_or_else(|| ends_early(file))?;
+            let data = rest.get(..info.len_bytes() as usize).ok_or_else(|| ends_early(file))?;
+            // Crop, size and flip of this sample in this epoch.
+            let params = lowered.params(&info, item.rng)?;
+            let pixels = Pixels { info, rows: 0..info.height, data };
+            let out = rows.row_mut(row);
+            self.resampler.run(&pixels, &params, lowered.table(info.dtype), lowered.row(), out)?;
+            lowered.finish(out, item.rng)?;
+        }
         Ok(())
     }
 }
@@ -70,18 +144,47 @@ fn picture(n: u32) -> Bytes {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Checks what the loader relies on; call it in your tests.
-    codec_contract(&Ppm, &[("one", &picture(1)), ("seven", &picture(7))]);
+    // These check what the loader relies on; call them in your tests.
+    check();
 
     let images = (0..300).map(picture).collect();
     let dataset = MemoryDataset::builder().encoded_images(images).labels((0..300).map(|n| n % 3).collect()).build()?;
-    let transform = Transform::new().random_resized_crop(32).horizontal_flip(0.5).to_float();
-    let builder = Loader::builder(Arc::new(dataset)).codec(Arc::new(Ppm));
-    let loader = builder.batch_size(100).shuffle(1).transform(transform).build().await?;
-    let mut batches = loader.epoch(0);
+    let dataset: Arc<dyn Dataset> = Arc::new(dataset);
+    let builder = || Loader::builder(Arc::clone(&dataset));
+    let threads = NonZeroUsize::new(2).expect("2 is not 0");
+    let decoder = PpmDecoder { classes: [Class::new("ppm", Device::Cpu, threads)] };
+    let with_codec = show(builder().codec(Arc::new(Ppm)).device(Device::Cpu)).await?;
+    let with_decoder = show(builder().decoder(Arc::new(decoder))).await?;
+    assert_eq!(with_codec, with_decoder, "one meaning, whoever decodes");
+    Ok(())
+}
+
+fn transform() -> Transform {
+    Transform::new().random_resized_crop(32).horizontal_flip(0.5).to_float()
+}
+
+/// Prints an epoch and gives its pixels.
+async fn show(builder: LoaderBuilder) -> Result<Vec<f32>> {
+    let loader = builder.batch_size(100).shuffle(1).transform(transform()).build().await?;
+    let (mut batches, mut all) = (loader.epoch(0), Vec::new());
     while let Some(batch) = batches.next().await {
         let batch = batch?;
         println!("{:?}, records {:?} …", batch["image"], &batch.records()[..4]);
+        all.extend(batch["image"].to_vec::<f32>().expect("f32 in host memory"));
     }
-    Ok(())
+    Ok(all)
+}
+
+fn check() {
+    codec_contract(&Ppm, &[("one", &picture(1)), ("seven", &picture(7))]);
+    let decoder = PpmDecoder { classes: [Class::new("ppm", Device::Cpu, NonZeroUsize::MIN)] };
+    let dataset = MemoryDataset::builder().encoded_images(vec![picture(1)]).labels(vec![0]).build();
+    let dataset = dataset.expect("one picture and its label");
+    let samples = [1, 7].map(|n| Sample::new([Value::Encoded(picture(n)), Value::Label(0)]));
+    decoder_contract(&decoder, dataset.schema(), &transform(), &samples);
+}
+
+#[test]
+fn codec_and_decoder_keep_their_contracts() {
+    check();
 }

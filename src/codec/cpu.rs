@@ -127,6 +127,26 @@ mod tests {
         types::{DType, ImageInfo, Layout},
     };
 
+    #[cfg(all(feature = "jpeg", feature = "png"))]
+    #[test]
+    fn files_of_several_kinds_keep_the_decoders_contract() {
+        use crate::{
+            codec::decoder_contract,
+            dataset::{Field, Schema},
+        };
+        let pixels: Vec<u8> = (0..24 * 20 * 3).map(|i| (i * 5 % 251) as u8).collect();
+        let mut jpeg = Vec::new();
+        jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&pixels, 24, 20, jpeg_encoder::ColorType::Rgb).unwrap();
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::RgbImage::from_raw(24, 20, pixels).unwrap().write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let kind = FieldKind::Image { channels: 3, size: None, dtype: None };
+        let schema = Schema::new(vec![Field::label(), Field::new("image", kind)]);
+        let files = [Bytes::from(jpeg), Bytes::from(png.into_inner())];
+        let samples = files.map(|file| Sample::new([Value::Label(1), Value::Encoded(file)]));
+        let decoder = Cpu::new(NonZeroUsize::new(2).unwrap(), codecs(), 1 << 20);
+        decoder_contract(&decoder, &schema, &Transform::new().random_resized_crop(8).to_float(), &samples);
+    }
+
     #[test]
     fn a_worker_gives_each_job_back_once_with_an_outcome_for_each_item() {
         let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);

@@ -80,7 +80,8 @@ impl Class {
     }
 }
 
-/// A recipe for workers, shared by all threads.
+/// A recipe for workers, shared by all threads. Give yours to `LoaderBuilder::decoder`, and let
+/// [`decoder_contract`](super::decoder_contract) check it. `examples/custom_decoder.rs` has one.
 pub trait Decoder: Debug + Send + Sync + 'static {
     /// Short name for reports.
     fn name(&self) -> &'static str;
@@ -133,6 +134,14 @@ pub struct Job {
     pub items: Vec<Item>,
     /// For each field of the schema, the rows to write: row `i` belongs to `items[i]`.
     pub rows: Vec<Rows>,
+}
+
+impl Job {
+    /// A job as the engine makes them: for each field of the schema rows of as many samples as there are `items`.
+    #[must_use]
+    pub const fn new(tag: u64, items: Vec<Item>, rows: Vec<Rows>) -> Self {
+        Self { tag, items, rows }
+    }
 }
 
 /// One sample of a [`Job`].

@@ -19,6 +19,7 @@ mod cpu;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_raw;
 mod decoder;
+mod decoder_contract;
 mod errors;
 mod image_codec;
 mod reader;
@@ -59,7 +60,18 @@ pub use self::{
     contract::codec_contract,
     cpu::Cpu,
     decoder::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    decoder_contract::decoder_contract,
     image_codec::{ImageCodec, ImageHeader, PixelBuffer, Window},
+};
+
+pub use crate::{
+    random::{Draws, SampleRng},
+    sys::{
+        kernels::{Pixels, Plane, Planes, Resampler},
+        rows::Rows,
+    },
+    transform::Lowered,
+    types::ImageInfo,
 };
 
 /// The list of built-in codecs: a feature, and the type in the file of that name.
