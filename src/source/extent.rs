@@ -2,10 +2,7 @@
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use bytes::Bytes;
-
-use super::{InlineRead, Source};
-use crate::error::Result;
+use super::{Object, Source};
 
 /// Ranges nearer than this are read together: 64 KiB more cost less than a request of their own (75 to 150 µs of CPU,
 /// and a place among those in flight).
@@ -60,15 +57,13 @@ impl Extent {
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// Reads the bytes; see [`Source::read`].
-    pub async fn read(&self) -> Result<Bytes> {
-        self.source.fetch(self, &super::Reader::default()).await
-    }
-
-    /// Starts reading the bytes on this thread; see [`Source::open_inline`].
-    pub fn open_inline(&self) -> Result<InlineRead> {
-        self.source.begin_inline(&self.name, self.range.clone(), self.size)
+impl Object {
+    /// A read of all of it, in the version that was listed.
+    #[must_use]
+    pub fn extent(&self, source: &Source) -> Extent {
+        Extent::whole(source, self.name.as_str(), self.size).with_etag(self.etag.as_deref())
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! | kind | tells | is kept | is believed |
 //! |---|---|---|---|
-//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`known.rs`): one difference, and the bucket is listed again |
+//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
 //! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
 //!
 //! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of

@@ -9,7 +9,11 @@ use std::{
 
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 
-use super::{Inner, Requests, Source, connect, read};
+use super::{
+    Requests, Source, connect,
+    errors::{io_kind, not_unicode, store_error},
+    handle::{Inner, tidy},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -18,8 +22,66 @@ use crate::{
 const KNOWN: &str = "use a path, file://, memory:// or s3:// (gs://, az://, https:// with their features; synthetic:// \
                      where a dataset is opened)";
 
+impl Source {
+    /// Opens `url`; nothing is read yet, a path of this machine is looked up.
+    ///
+    /// | url | is |
+    /// |---|---|
+    /// | `data/train`, `/data/train` | a folder; every character counts as it stands |
+    /// | `data/train/a.jpg` | the folder `data/train`, of which only `a.jpg` is seen |
+    /// | `file:///data/my%20set` | an absolute path in URL form, with `%` escapes |
+    /// | `memory://NAME/prefix` | objects below `prefix` of the store that [`Source::memory`] made |
+    /// | `s3://bucket/prefix` | objects of a bucket (feature `s3`), see [`connect`](Self::connect) |
+    /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
+    /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
+    /// | `https://host/folder` | files of a WebDAV server; of any other, one file (feature `http`) |
+    ///
+    /// # Errors
+    /// `Config` for a scheme that is none of these, `NotFound` and `Denied` for paths, `Unsupported` without the
+    /// feature.
+    pub fn parse(url: &str) -> Result<Self> {
+        parse(url, connect::Vars::process)
+    }
+
+    /// [`parse`](Self::parse) with these variables in place of the environment of this process: for two stores with
+    /// different credentials in one program, and for tests.
+    ///
+    /// ```
+    /// # use infeed::source::Source;
+    /// let keys = [("AWS_ENDPOINT_URL", "https://minio.example:9000"), ("AWS_PROFILE", "lab")];
+    /// # #[cfg(feature = "s3")]
+    /// let source = Source::parse_with("s3://photos/train", keys).unwrap();
+    /// ```
+    pub fn parse_with<K: Into<String>, V: Into<String>>(
+        url: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self> {
+        parse(url, || variables.into_iter().collect())
+    }
+
+    /// The in-memory store with this name, made at the first call; `memory://name` reads from it.
+    ///
+    /// It lives as long as the process. Its objects are the caller's to put and to delete.
+    ///
+    /// ```
+    /// # futures::executor::block_on(async {
+    /// use infeed::source::Source;
+    /// use object_store::{ObjectStoreExt, path::Path};
+    ///
+    /// let store = Source::memory("doc-example");
+    /// store.put(&Path::parse("cats/1.jpg").unwrap(), "not really".into()).await.unwrap();
+    /// let source = Source::parse("memory://doc-example").unwrap();
+    /// assert_eq!(source.read("cats/1.jpg", 0..3).await.unwrap(), "not");
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn memory(name: &str) -> Arc<dyn ObjectStore> {
+        memory(name)
+    }
+}
+
 /// `vars` is called for stores alone.
-pub(super) fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     if url.is_empty() {
         return Err(Error::config("the url is empty").hint(KNOWN));
     }
@@ -48,9 +110,12 @@ pub(super) fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<S
             Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint("write s3://bucket/prefix"))
         }
         #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
-        "gs" | "az" | "http" | "https" => connect::open_other(&scheme.to_ascii_lowercase(), rest, url, &vars()),
+        "gs" | "az" | "http" | "https" => {
+            let (store, prefix, name) = connect::open_other(&scheme.to_ascii_lowercase(), rest, url, &vars())?;
+            Ok(Source::from_store(store, prefix, url).sharing_requests(&name))
+        }
         #[cfg(not(any(feature = "gcs", feature = "azure", feature = "http")))]
-        "gs" | "az" | "http" | "https" => Err(lacks(scheme)),
+        "gs" | "az" | "http" | "https" => Err(connect::lacks(scheme)),
         _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint(KNOWN)),
     }
 }
@@ -88,7 +153,7 @@ static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std
 
 static STORES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
 
-pub(super) fn memory(name: &str) -> Arc<dyn ObjectStore> {
+fn memory(name: &str) -> Arc<dyn ObjectStore> {
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     let store = stores.entry(name.to_owned()).or_default();
     Arc::<InMemory>::clone(store)
@@ -107,7 +172,7 @@ fn s3(bucket: &str, prefix: Path, url: &str, vars: impl FnOnce() -> connect::Var
 
 #[cfg(not(feature = "s3"))]
 fn s3(_bucket: &str, _prefix: Path, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
-    Err(lacks("s3"))
+    Err(connect::lacks("s3"))
 }
 
 fn file_url(url: &str) -> Result<PathBuf> {
@@ -140,7 +205,7 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     let folder = folder.canonicalize().map_err(|e| missing(e, &folder, url))?;
     let store = LocalFileSystem::new_with_prefix(&folder)
-        .map_err(|e| read::store_error(e, "cannot be opened").at_stage(Stage::Open).at_object(url))?;
+        .map_err(|e| store_error(e, "cannot be opened").at_stage(Stage::Open).at_object(url))?;
     Ok(Source(Arc::new(Inner {
         store: Arc::new(store),
         prefix: Path::default(),
@@ -155,36 +220,9 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
     })))
 }
 
-/// Without the `/` at the end, unless there is nothing else.
-pub(super) fn tidy(url: &str) -> String {
-    match url.trim_end_matches('/') {
-        "" | "file:" => url.to_owned(),
-        tidy => tidy.to_owned(),
-    }
-}
-
-/// What to build infeed with.
-pub(super) fn lacks(scheme: &str) -> Error {
-    let feature = match scheme.to_ascii_lowercase().as_str() {
-        "s3" => "s3",
-        "gs" => "gcs",
-        "az" => "azure",
-        _ => "http",
-    };
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{scheme}:// needs the feature `{feature}`, which this build leaves out"),
-    )
-    .hint(format!("build infeed with `--features {feature}`"))
-}
-
-pub(super) fn not_unicode() -> Error {
-    Error::new(ErrorKind::Unsupported, "the name is not Unicode").hint("rename it")
-}
-
 /// Says how much of the path exists: a wrong path is most often one wrong letter.
 fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
-    let kind = read::io_kind(&error);
+    let kind = io_kind(&error);
     if kind != ErrorKind::NotFound {
         return Error::new(kind, "cannot be opened").at_stage(Stage::Open).at_object(url).with_source(error);
     }

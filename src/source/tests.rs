@@ -1,11 +1,11 @@
-use std::{collections::BTreeMap, fs, io::Write};
+use std::{collections::BTreeMap, fs, io::Write, sync::Arc};
 
 use bytes::BytesMut;
 use futures::{TryStreamExt, executor::block_on};
-use object_store::{ObjectStoreExt, memory::InMemory};
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::*;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Result};
 
 fn listed(source: &Source) -> Result<BTreeMap<String, u64>> {
     block_on(source.list().map_ok(|o| (o.name, o.size)).try_collect())

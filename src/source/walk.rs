@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Object, Source, parse, read};
+use super::{
+    Object, Source,
+    errors::{io_kind, not_unicode},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -48,12 +51,12 @@ impl Walk {
     }
 
     fn error(&self, error: std::io::Error, name: &str) -> Error {
-        let what = match read::io_kind(&error) {
+        let what = match io_kind(&error) {
             ErrorKind::Denied => "reading is not allowed",
             _ => "cannot be listed",
         };
         let object = self.source.display_name(name.trim_end_matches('/'));
-        Error::new(read::io_kind(&error), what).at_stage(Stage::Open).at_object(object).with_source(error)
+        Error::new(io_kind(&error), what).at_stage(Stage::Open).at_object(object).with_source(error)
     }
 
     /// `None` for what is not a file; folders go on the list.
@@ -64,7 +67,7 @@ impl Walk {
         }
         let Some(base) = base.to_str() else {
             let name = format!("{}{}", folder.name, base.to_string_lossy());
-            return Err(parse::not_unicode().at_stage(Stage::Open).at_object(self.source.display_name(&name)));
+            return Err(not_unicode().at_stage(Stage::Open).at_object(self.source.display_name(&name)));
         };
         let name = format!("{}{base}", folder.name);
         let kind = entry.file_type().map_err(|e| self.error(e, &name))?;

@@ -11,7 +11,11 @@ use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use object_store::{MultipartUpload, ObjectStoreExt};
 
-use super::{Object, Source, answer::with_answer, read};
+use super::{
+    Object, Source,
+    answer::with_answer,
+    errors::{io_kind, store_error},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -47,7 +51,7 @@ impl Source {
         let folder = self.0.folder.as_ref()?;
         let open = || {
             self.path(name)?;
-            let failed = |e: io::Error| Error::new(read::io_kind(&e), "cannot be read").with_source(e);
+            let failed = |e: io::Error| Error::new(io_kind(&e), "cannot be read").with_source(e);
             File::open(folder.join(name)).map_err(failed)
         };
         Some(open())
@@ -151,7 +155,7 @@ impl Writer {
                 written
             }
             Body::Parts { upload, in_flight } => {
-                let failed = |e| read::store_error(e, "cannot be written");
+                let failed = |e| store_error(e, "cannot be written");
                 async {
                     if upload.is_none() {
                         let path = self.source.path(&self.name)?;
@@ -175,7 +179,7 @@ impl Writer {
         if matches!(self.body, Body::File { .. } | Body::Parts { upload: Some(_), .. }) && !self.buffer.is_empty() {
             self.flush().await?;
         }
-        let failed = |e| read::store_error(e, "cannot be written");
+        let failed = |e| store_error(e, "cannot be written");
         let done = match &mut self.body {
             Body::File { file, aside, path } => {
                 // A name must not stand for bytes that a crash can still lose.
@@ -208,7 +212,7 @@ impl Writer {
 
 /// The next part that is there.
 async fn arrived(in_flight: &mut Parts) -> Option<Result<()>> {
-    Some(in_flight.next().await?.map_err(|e| read::store_error(e, "cannot be written")))
+    Some(in_flight.next().await?.map_err(|e| store_error(e, "cannot be written")))
 }
 
 fn unwritable(error: io::Error, what: &'static str) -> Error {

@@ -27,14 +27,12 @@ use std::{
 use bytes::BytesMut;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Key, mib};
+use super::key::{FOOTER, Key};
 use crate::{
     error::{Error, Result},
     sys,
 };
 
-/// What follows an entry's bytes: a mark, their number, their hash.
-pub(super) const FOOTER: u64 = 24;
 const MARK: u64 = u64::from_le_bytes(*b"infeed-1");
 
 /// Why an entry could not be read.
@@ -337,6 +335,11 @@ fn parse_name(folder: &str, name: &str) -> Option<Key> {
         end: end.parse().ok()?,
     };
     (key.start <= key.end).then_some(key)
+}
+
+/// A size for people.
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
 }
 
 #[cfg(test)]

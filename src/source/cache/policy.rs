@@ -15,7 +15,7 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-use super::Key;
+use super::key::Key;
 
 /// When this machine needs an entry next; the later, the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,18 +124,18 @@ impl Ranking {
         let known = (NextUse::UNSEEN, Reverse(Key { object: u128::MAX, start: u64::MAX, end: u64::MAX }));
         let unseen = if strangers { self.by_use.range(known..) } else { self.by_use.range(known..known) };
         let mut victims = Vec::new();
-        let mut room = 0;
+        let mut freed = 0;
         for (next, Reverse(key)) in unseen.rev().chain(self.by_use.range(..known).rev()) {
             // Reading ahead spans epochs: what a later one has used already is as far from its next use as it is from
             // there. Otherwise a read that comes late would take the place of what one machine needs as often.
             let ahead = self.entries.get(key).map_or(0, |entry| entry.used.saturating_sub(coming.now));
-            if room >= bytes || next.epoch.saturating_sub(ahead) <= coming.next.epoch {
+            if freed >= bytes || next.epoch.saturating_sub(ahead) <= coming.next.epoch {
                 break;
             }
-            room += key.disk_bytes();
+            freed += key.disk_bytes();
             victims.push(*key);
         }
-        (room >= bytes).then_some(victims)
+        (freed >= bytes).then_some(victims)
     }
 }
 

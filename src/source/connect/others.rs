@@ -4,13 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
-use super::{Connector, Vars};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    source::{Source, parse},
-};
+use super::{Connector, Vars, lacks};
+use crate::error::{Error, ErrorKind, Result};
 
-pub(in crate::source) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<Source> {
+/// A store and the prefix in it; with them, what the store is called among those whose requests are limited.
+pub(in crate::source) fn open(
+    scheme: &str,
+    rest: &str,
+    url: &str,
+    vars: &Vars,
+) -> Result<(Arc<dyn ObjectStore>, Path, String)> {
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if host.is_empty() {
         return Err(Error::config("the url names no host")
@@ -31,8 +34,8 @@ pub(in crate::source) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) 
         .with_timeout(Duration::from_secs(120))
         .with_allow_http(scheme == "http" || vars.flag("ALLOW_HTTP")?);
     let retry = RetryConfig { max_retries: 5, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() };
-    let store = store(scheme, host, vars, client, retry).unwrap_or_else(|| Err(parse::lacks(scheme)))?;
-    Ok(Source::from_store(store, prefix, url).sharing_requests(&format!("{scheme} {host}")))
+    let store = store(scheme, host, vars, client, retry).unwrap_or_else(|| Err(lacks(scheme)))?;
+    Ok((store, prefix, format!("{scheme} {host}")))
 }
 
 /// `None` without the feature.

@@ -9,9 +9,7 @@
 //! lists in the order of bytes (SeaweedFS sorts `a-b/` after `a/`, S3 before).
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
-use object_store::{ObjectMeta, Result, path::Path};
-
-use super::Remote;
+use object_store::{ObjectMeta, Result, list::PaginatedListResult, path::Path};
 
 /// Folders listed at a time, and so pages that are held.
 const WIDTH: usize = 16;
@@ -22,30 +20,42 @@ const TRIED: usize = 8;
 /// .. and with fewer objects in each, a request for each folder costs more than it wins.
 const WORTH: usize = 50;
 
+/// What can be listed page by page. Cloning gives another handle.
+pub(super) trait Pages: Clone + Send + Sync + 'static {
+    /// One page of the keys that begin with `prefix`; with `folders`, what lies deeper is told by its folder alone.
+    fn page(
+        &self,
+        prefix: String,
+        after: Option<String>,
+        token: Option<String>,
+        folders: bool,
+    ) -> impl Future<Output = Result<PaginatedListResult>> + Send;
+}
+
 /// The prefix of keys in a folder.
 pub(super) fn folder(prefix: Option<&Path>) -> String {
     prefix.filter(|path| !path.is_root()).map_or(String::new(), |path| format!("{path}/"))
 }
 
 /// All objects whose key begins with `prefix`, in no order.
-pub(super) fn list(remote: Remote, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
+pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
         let mut at = prefix.clone();
-        let mut page = remote.page(at.clone(), None, None, true).await?;
+        let mut page = bucket.page(at.clone(), None, None, true).await?;
         for _ in 1..LEVELS {
             let alone = page.page_token.is_none() && page.result.objects.iter().all(|object| is_marker(object, &at));
             match &page.result.common_prefixes[..] {
                 [only] if alone => at = folder(Some(only)),
                 _ => break,
             }
-            page = remote.page(at.clone(), None, None, true).await?;
+            page = bucket.page(at.clone(), None, None, true).await?;
         }
         if page.page_token.is_some() && !page.result.common_prefixes.is_empty() {
             let tried = page.result.common_prefixes.iter().step_by(page.result.common_prefixes.len().div_ceil(TRIED));
-            let pages = tried.map(|path| remote.page(folder(Some(path)), None, None, false)).collect::<Vec<_>>();
+            let pages = tried.map(|path| bucket.page(folder(Some(path)), None, None, false)).collect::<Vec<_>>();
             let tried: Vec<_> = stream::iter(pages).buffer_unordered(TRIED).try_collect().await?;
             if tried.iter().map(|page| page.result.objects.len()).sum::<usize>() < WORTH * tried.len() {
-                let mut all = one_by_one(remote, at);
+                let mut all = one_by_one(bucket, at);
                 while let Some(meta) = all.next().await {
                     yield meta?;
                 }
@@ -56,13 +66,13 @@ pub(super) fn list(remote: Remote, prefix: String) -> BoxStream<'static, Result<
             for meta in page.result.objects.into_iter().filter(|object| !is_marker(object, &at)) {
                 yield meta;
             }
-            let folders = page.result.common_prefixes.iter().map(|path| one_by_one(remote.clone(), folder(Some(path))));
+            let folders = page.result.common_prefixes.iter().map(|path| one_by_one(bucket.clone(), folder(Some(path))));
             let mut found = stream::iter(folders.collect::<Vec<_>>()).flatten_unordered(WIDTH);
             while let Some(meta) = found.next().await {
                 yield meta?;
             }
             let Some(token) = page.page_token else { break };
-            page = remote.page(at.clone(), None, Some(token), true).await?;
+            page = bucket.page(at.clone(), None, Some(token), true).await?;
         }
     }
     .boxed()
@@ -74,11 +84,11 @@ fn is_marker(object: &ObjectMeta, folder: &str) -> bool {
 }
 
 /// One page after another.
-fn one_by_one(remote: Remote, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
+fn one_by_one(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
         let mut token = None;
         loop {
-            let page = remote.page(prefix.clone(), None, token, false).await?;
+            let page = bucket.page(prefix.clone(), None, token, false).await?;
             for meta in page.result.objects.into_iter().filter(|object| !is_marker(object, &prefix)) {
                 yield meta;
             }

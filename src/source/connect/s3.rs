@@ -22,8 +22,9 @@ use object_store::{
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    Connection, Connector, PATIENCE, Vars, credentials,
+    Connection, Connector, Vars, credentials,
     explain::{self, Doing},
+    pages::{self, Pages},
     profile::Profile,
 };
 use crate::{
@@ -32,6 +33,8 @@ use crate::{
     source::answer::{Answer, with_answer},
 };
 
+/// Credentials and region, in all.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A store may be far away or busy; one that takes longer to accept is down.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Between two pieces of an answer. There is none by default: a stalled connection would hang for ever.
@@ -131,6 +134,15 @@ impl Remote {
 
     pub(in crate::source) fn vars(&self) -> &Vars {
         &self.0.vars
+    }
+
+    /// The page of keys that begin with `prefix` and come after `after`.
+    pub(in crate::source) async fn page_after(
+        &self,
+        prefix: String,
+        after: Option<String>,
+    ) -> object_store::Result<PaginatedListResult> {
+        self.page(prefix, after, None, false).await
     }
 
     /// Finds credentials and region, unless that was done before.
@@ -309,9 +321,10 @@ impl Remote {
             None => error,
         }
     }
+}
 
-    /// One page of the keys that begin with `prefix`; with `folders`, what lies deeper is told by its folder alone.
-    pub(in crate::source) async fn page(
+impl Pages for Remote {
+    async fn page(
         &self,
         prefix: String,
         after: Option<String>,
@@ -333,7 +346,7 @@ impl Remote {
 }
 
 /// Carries an error of ours through object_store's; `read::store_error` takes it out again.
-pub(super) fn wrap(error: Error) -> object_store::Error {
+fn wrap(error: Error) -> object_store::Error {
     object_store::Error::Generic { store: "S3", source: Box::new(error) }
 }
 
@@ -435,7 +448,7 @@ impl ObjectStore for Remote {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        super::pages::list(self.clone(), super::pages::folder(prefix))
+        pages::list(self.clone(), pages::folder(prefix))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {

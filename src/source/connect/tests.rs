@@ -1,10 +1,10 @@
-use std::{error::Error as _, fs};
+use std::{error::Error as _, fs, sync::Arc};
 
 use futures::FutureExt;
 
-use super::{explain, profile, profile::Profile, *};
+use super::{connector, credentials, explain, profile, profile::Profile, *};
 use crate::{
-    error::ErrorKind,
+    error::{ErrorKind, Result},
     source::{Refusal, Source, answer::Answer},
 };
 
@@ -221,7 +221,7 @@ fn what_a_service_of_credentials_says_is_not_taken_for_the_store() {
         let asked = credentials::asked("instance role".into(), Arc::new(Refusing(refusal.clone())));
         let error = futures::executor::block_on(asked.get_credential()).unwrap_err();
         assert_eq!(Answer::of(&error), None, "nobody heals or explains it");
-        let error = crate::source::read::store_error(error, "cannot be read");
+        let error = crate::source::errors::store_error(error, "cannot be read");
         assert_eq!(error.kind(), kind, "{error:#}");
         let text = format!("{error:#}");
         assert!(text.contains("instance role") && text.ends_with(&refusal.to_string()), "{text}");

@@ -15,17 +15,22 @@ use futures::{
     future::{BoxFuture, FusedFuture, try_join_all},
 };
 use object_store::{GetOptions, GetRange, GetResult, path::Path};
-use tokio::runtime::Handle;
 
-use super::{Measured, Place, Reader, Requests, jitter, now};
+use super::{
+    Requests,
+    clock::{alarm, has_timers, now},
+    limit::Measured,
+    permits::jitter,
+    reader::{Permits, Reader},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     report::{Reading, Sent},
     source::{
         Extent, Source,
         answer::{Answer, Remedy, our_error, with_answer},
+        errors::{CHANGED, because, check_size, short_answer, store_error},
         extent,
-        read::{CHANGED, because, check_size, short_answer, store_error},
     },
 };
 
@@ -42,20 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// How often a slow request is looked at while nothing is known about the usual time.
 const UNKNOWN: Duration = Duration::from_millis(250);
-
-/// Whether this thread can wait for a time.
-pub(super) fn has_timers() -> bool {
-    Handle::try_current().is_ok()
-}
-
-/// Ends at `at`; never without a runtime. The timer is made by the first poll.
-async fn alarm(at: Instant) {
-    if has_timers() {
-        tokio::time::sleep_until(at.into()).await;
-    } else {
-        std::future::pending::<()>().await;
-    }
-}
 
 /// The bytes of an answer.
 enum Body {
@@ -162,13 +153,13 @@ impl<'a> Piece<'a> {
         let mut failures = 0;
         loop {
             attempt += 1;
-            let place = self.place().await;
+            let permits = self.permits().await;
             let declare = || {
                 let name = self.source().display_name(&self.extent.name);
                 self.reader.recorder.reading(self.reader.batch, name, self.range.clone(), now())
             };
             reading.get_or_insert_with(declare).attempt(attempt);
-            let Failed { error, remedy } = match self.race(place, buffer.take(), attempt).await {
+            let Failed { error, remedy } = match self.race(permits, buffer.take(), attempt).await {
                 Ok(read) => return Ok(read),
                 Err(failed) => failed,
             };
@@ -198,26 +189,26 @@ impl<'a> Piece<'a> {
         self.source().at(error, &self.extent.name, &self.range)
     }
 
-    async fn place(&self) -> Place<'a> {
+    async fn permits(&self) -> Permits<'a> {
         let ceiling = match &self.reader.ceiling {
             Some(ceiling) => Some(ceiling.regular.acquire().await.expect("a ceiling is never closed")),
             None => None,
         };
-        Place { _ceiling: ceiling, turn: self.requests.turn().await }
+        Permits { _ceiling: ceiling, turn: self.requests.turn().await }
     }
 
-    fn place_of_copy(&self) -> Option<Place<'a>> {
+    fn permits_of_copy(&self) -> Option<Permits<'a>> {
         let ceiling = match &self.reader.ceiling {
             Some(ceiling) => Some(ceiling.copies.try_acquire().ok()?),
             None => None,
         };
-        Some(Place { _ceiling: ceiling, turn: self.requests.turn_of_copy()? })
+        Some(Permits { _ceiling: ceiling, turn: self.requests.turn_of_copy()? })
     }
 
     /// One attempt: a request, and copies of it when it is slow. The first whole answer wins, the others are dropped.
     async fn race(
         &self,
-        place: Place<'a>,
+        permits: Permits<'a>,
         buffer: Option<BytesMut>,
         attempt: u32,
     ) -> Result<(Body, Option<String>), Failed> {
@@ -226,7 +217,7 @@ impl<'a> Piece<'a> {
         let deadline = began + allowed;
         let why = if attempt == 1 { Sent::First } else { Sent::Retry };
         // Most requests get no copy: the first one costs no allocation of its own.
-        let mut first = pin!(self.copy(place, buffer, why).fuse());
+        let mut first = pin!(self.copy(permits, buffer, why).fuse());
         let mut copies: Vec<BoxFuture<'_, Ended>> = Vec::new();
         let (mut sent, mut look_at) = (0, began + self.delay().unwrap_or(UNKNOWN));
         loop {
@@ -269,10 +260,10 @@ impl<'a> Piece<'a> {
                     // Asked again: the usual time may be known by now, or another one.
                     let due = self.delay().map(|delay| began + delay * (sent as u32 + 1));
                     match due.filter(|due| *due <= now) {
-                        Some(_) => match self.place_of_copy() {
-                            Some(place) => {
+                        Some(_) => match self.permits_of_copy() {
+                            Some(permits) => {
                                 tracing::debug!(object = %self.extent.name, start = self.range.start, "second copy");
-                                copies.push(Box::pin(self.copy(place, None, Sent::Hedge)));
+                                copies.push(Box::pin(self.copy(permits, None, Sent::Hedge)));
                                 sent += 1;
                                 look_at = now + self.delay().unwrap_or(UNKNOWN);
                             }
@@ -290,10 +281,10 @@ impl<'a> Piece<'a> {
     }
 
     /// One request.
-    async fn copy(&self, place: Place<'a>, buffer: Option<BytesMut>, why: Sent) -> Ended {
+    async fn copy(&self, permits: Permits<'a>, buffer: Option<BytesMut>, why: Sent) -> Ended {
         let mut under_way = UnderWay { piece: self, began: now(), ended: false };
         let sent = self.reader.recorder.sent(why, self.requests.window(), under_way.began);
-        let answer = self.get(buffer, under_way.began, place.turn.light).await;
+        let answer = self.get(buffer, under_way.began, permits.turn.light).await;
         under_way.ended = true;
         match &answer {
             Ok((_, _, told)) => {
@@ -307,7 +298,7 @@ impl<'a> Piece<'a> {
                 sent.failed(failed.remedy == Remedy::FewerRequests);
             }
         }
-        drop(place);
+        drop(permits);
         (why, answer.map(|(body, etag, _)| (body, etag)))
     }
 

@@ -1,8 +1,18 @@
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 
-use super::*;
+use super::{
+    limit::{self, Measured, spare},
+    permits::{Requests, Turn, jitter},
+};
+use crate::random::mix;
 
 fn paused<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

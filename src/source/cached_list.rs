@@ -7,8 +7,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{
     Object, Source,
     connect::Remote,
+    errors::store_error,
     listing::{self, WORTH},
-    read,
 };
 use crate::error::Result;
 
@@ -72,8 +72,8 @@ async fn look(source: &Source, remote: &Remote, objects: &[Object], place: Optio
     let name = place.map_or("", |at| objects[at].name.as_str());
     let parent = name.rfind('/').map_or("", |slash| &name[..=slash]);
     let after = place.map(|_| format!("{root}{name}"));
-    let page = remote.page(format!("{root}{parent}"), after, None, false).await;
-    let page = page.map_err(|e| read::store_error(e, "cannot be listed").at_object(source.url()))?;
+    let page = remote.page_after(format!("{root}{parent}"), after).await;
+    let page = page.map_err(|e| store_error(e, "cannot be listed").at_object(source.url()))?;
     let found: Vec<Object> = page.result.objects.into_iter().filter_map(|meta| source.shown(meta)).collect();
     for object in &found {
         let known = objects.binary_search_by(|o| o.name.cmp(&object.name)).ok().map(|at| &objects[at]);

@@ -1,0 +1,48 @@
+//! From a url of a bucket to a store that answers.
+//!
+//! ```text
+//! Source::parse ─▶ variables ─ connect ─▶ credentials ─▶ region ─▶ a client for each runtime ─▶ requests
+//!                                ▲                                                                 │
+//!                                └───── once more: expired token, bucket in another region ────────┘
+//! ```
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **An answer of a store holds secrets.** `SignatureDoesNotMatch` repeats the request that was signed, session token
+//!   included. So the text of a refusal never becomes the cause of an error: what [`Connector`] notes of it does, which
+//!   is status, code, message and the request's name.
+//! - **A client belongs to a runtime.** Its idle connections are driven by tasks of the runtime that made them, and hang
+//!   when that one is not polled, as after `runtime.block_on(infeed::open(..))`. So each runtime gets its own.
+//! - **Nothing configured means a metadata service is asked**, which takes up to a minute to fail by itself. All of
+//!   connecting together has 10 seconds.
+
+mod connection;
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+mod connector;
+#[cfg(feature = "s3")]
+mod credentials;
+#[cfg(feature = "s3")]
+mod explain;
+#[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
+mod others;
+#[cfg(feature = "s3")]
+mod pages;
+#[cfg(feature = "s3")]
+mod profile;
+#[cfg(feature = "s3")]
+mod s3;
+mod urls;
+mod vars;
+
+pub use connection::Connection;
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub use connector::Connector;
+#[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
+pub(super) use others::open as open_other;
+#[cfg(feature = "s3")]
+pub(super) use s3::Remote;
+pub(super) use urls::{check_bucket, lacks};
+pub(super) use vars::Vars;
+
+#[cfg(all(test, feature = "s3"))]
+mod tests;

@@ -1,0 +1,89 @@
+//! What lies below a source.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::ObjectStoreExt;
+
+#[cfg(feature = "s3")]
+use super::cached_list;
+use super::{Object, Source, answer::with_answer, errors::store_error, handle::Inner, walk::Walk};
+use crate::error::Result;
+
+impl Source {
+    /// This source as one object, when its prefix names an object rather than a folder. (For paths,
+    /// [`parse`](Self::parse) has looked already.)
+    pub async fn as_object(&self) -> Result<Option<Self>> {
+        let Inner { store, prefix, folder, only, .. } = &*self.0;
+        if only.is_some() {
+            return Ok(Some(self.clone()));
+        }
+        let (None, Some(parent), Some(name)) = (folder, prefix.parent(), prefix.filename()) else { return Ok(None) };
+        match with_answer(store.head(prefix)).await {
+            Ok(_) => {
+                let only = Some(name.to_owned());
+                Ok(Some(Self(Arc::new(Inner { prefix: parent, only, ..(*self.0).clone() }))))
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(store_error(error, "cannot be looked up").at_object(self.url())),
+        }
+    }
+
+    /// Streams all objects below the prefix, in no promised order. Folders of a bucket are listed 16 at a time.
+    ///
+    /// Objects whose name has a part that begins with a dot are left out; empty ones are not. In a local folder, links
+    /// to files and folders are followed, except links that lead back into their own path.
+    /// Costs one look-up per file: 10,000 files take about 30 ms when the folder is warm.
+    pub fn list(&self) -> BoxStream<'static, Result<Object>> {
+        let source = self.clone();
+        async_stream::try_stream! {
+            if let Some(name) = source.only() {
+                let path = source.path(name)?;
+                let head = with_answer(source.0.store.head(&path)).await;
+                let meta = head.map_err(|e| store_error(e, "cannot be looked up").at_object(source.url()))?;
+                yield Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag };
+            } else if let Some(folder) = &source.0.folder {
+                for (count, object) in Walk::new(folder.clone(), source.clone()).enumerate() {
+                    yield object?;
+                    // About a millisecond of a warm disk: whoever opens a dataset shares its runtime with others.
+                    if count % 256 == 255 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            } else {
+                let prefix = &source.0.prefix;
+                let mut metas = source.0.store.list((!prefix.is_root()).then_some(prefix));
+                loop {
+                    let next = with_answer(metas.try_next()).await;
+                    let next = next.map_err(|e| store_error(e, "cannot be listed").at_object(source.url()))?;
+                    let Some(meta) = next else { break };
+                    if let Some(object) = source.shown(meta) {
+                        yield object;
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Everything that [`list`](Self::list) gives, in the order of names; of a bucket, from the manifest if that is
+    /// right, which is kept in `manifests` or where the variables say.
+    pub(crate) async fn objects(&self, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+        #[cfg(feature = "s3")]
+        if let (Some(remote), None) = (&self.0.remote, self.only()) {
+            return cached_list::objects(self, remote, manifests).await;
+        }
+        let _ = manifests;
+        let mut objects: Vec<Object> = self.list().try_collect().await?;
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(objects)
+    }
+
+    /// What a listing shows of an object of the store, if it does.
+    pub(super) fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
+        let location = meta.location.as_ref();
+        let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
+        let hidden = name.is_empty() || name.split('/').any(|part| part.starts_with('.'));
+        (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag })
+    }
+}
