@@ -188,6 +188,8 @@ fn a_collector_gets_the_figures_and_the_spans_of_a_run() {
 #[test]
 fn a_collector_that_is_not_there_costs_a_warning_and_not_the_run() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let told = run(&format!("https://{gone}"), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "500")]);
+    assert!(told.status.success(), "{told:?}");
     let told = run(&format!("http://{gone}"), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "500")]);
     let words = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.status.success(), "{words}");

@@ -64,6 +64,8 @@ impl Otel {
             || set("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|attributes| attributes.contains("service.name="));
         let resource = Resource::builder();
         let resource = if named { resource.build() } else { resource.with_service_name("infeed").build() };
+        // The client of the exporters asks the process who does its cryptography. Refused if somebody was chosen before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let refused = |error: &dyn std::fmt::Display| {
             Failure::Usage(format!("OpenTelemetry: {error}; see OTEL_EXPORTER_OTLP_ENDPOINT"))
         };

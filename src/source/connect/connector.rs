@@ -24,6 +24,7 @@ pub struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        super::tls::provide();
         let inner = ReqwestConnector::default().connect(options)?;
         Ok(HttpClient::new(Listening { inner }))
     }

@@ -31,6 +31,8 @@ mod pages;
 mod profile;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "tls")]
+mod tls;
 mod urls;
 mod vars;
 

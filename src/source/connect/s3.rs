@@ -259,6 +259,7 @@ impl Remote {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = "HEAD".parse().ok()?;
         *request.uri_mut() = url.parse().ok()?;
+        super::tls::provide();
         let client = object_store::client::ReqwestConnector::default().connect(options).ok()?;
         let response = client.execute(request).await.ok()?;
         let region = response.headers().get("x-amz-bucket-region")?.to_str().ok()?;
