@@ -233,7 +233,7 @@ fn a_folder_that_becomes_unwritable_still_serves() {
 fn arguments_that_cannot_be_are_refused() {
     let (dir, path) = folder();
     let (dataset, _) = Records::tagged(10);
-    let build = |spec: CacheSpec| builder(Arc::clone(&dataset)).cache(spec).build_blocking();
+    let build = |spec: CacheSpec| builder(Arc::clone(&dataset)).batch_size(2).cache(spec).build_blocking();
     let error = build(CacheSpec::ram(0)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     let error = build(CacheSpec::ram(u64::MAX)).unwrap_err();

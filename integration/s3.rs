@@ -512,14 +512,14 @@ fn no_output_holds_a_secret() {
     let trace = || server.env().into_iter().chain([("INFEED_LOG".into(), "trace".into())]);
     let secrets = [SECRET_KEY, token, ACCESS_KEY, "Credential=", "Signature="];
     // One that works, and one that is answered with all that was signed.
-    let good = infeed(&["run", &server.url("photos")], trace());
+    let good = infeed(&["run", &server.url("photos"), "--batch-size", "2"], trace());
     assert!(good.status.success(), "{}", text(&good));
     server.configure(|config| config.secret_key = "another".into());
     let bad = trace().map(|(name, value)| match name.as_str() {
         "AWS_SECRET_ACCESS_KEY" => (name, SECRET_KEY.to_owned()),
         _ => (name, value),
     });
-    let bad = infeed(&["run", &server.url("photos")], bad);
+    let bad = infeed(&["run", &server.url("photos"), "--batch-size", "2"], bad);
     assert!(!bad.status.success() && text(&bad).contains("SignatureDoesNotMatch"), "{}", text(&bad));
     for output in [good, bad] {
         let text = text(&output);

@@ -274,6 +274,7 @@ pub(super) fn codec_of<'a>(codecs: &'a [Arc<dyn ImageCodec>], file: &[u8]) -> Re
 }
 
 /// Reads the header of a file, by the codec that will decode it.
+#[cfg(any(feature = "prepare", all(feature = "cuda", feature = "jpeg", target_os = "linux")))]
 pub(super) fn header_of(codecs: &[Arc<dyn ImageCodec>], file: &[u8]) -> Result<ImageHeader> {
     let codec = codec_of(codecs, file)?;
     guard(codec, || codec.header(file))
