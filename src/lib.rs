@@ -67,10 +67,10 @@
 //!
 //! # Features
 //!
-//! `default = ["cli", "cuda", "dlpack", "jpeg", "png", "webp", "bmp", "tiff", "s3", "volumes"]`; libraries take
-//! `default-features = false` and pick. `volumes` reads NRRD and NIfTI, `prepare` writes shards,
-//! `prometheus` and `otel` tell others where the time goes. `cuda` looks for a GPU at run time and needs nothing
-//! at build time.
+//! `default = ["bmp", "cuda", "dlpack", "jpeg", "png", "s3", "tiff", "volumes", "webp"]`; who wants less takes
+//! `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `cuda` looks for a GPU at run time and needs nothing
+//! at build time. Beyond them, `prepare` writes shards, `parquet` reads Parquet, `prometheus` and `otel` tell others where the
+//! time goes. The command line is a package of its own, `infeed-cli`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
