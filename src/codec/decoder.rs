@@ -81,7 +81,7 @@ impl Class {
 }
 
 /// A recipe for workers, shared by all threads. Give yours to `LoaderBuilder::decoder`, and let
-/// [`decoder_contract`](super::decoder_contract) check it. `examples/custom_decoder.rs` has one.
+/// [`decoder_contract`](super::decoder_contract()) check it. `examples/custom_decoder.rs` has one.
 pub trait Decoder: Debug + Send + Sync + 'static {
     /// Short name for reports.
     fn name(&self) -> &'static str;

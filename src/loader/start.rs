@@ -1,4 +1,4 @@
-//! From a builder to a running loader: looks at the dataset, the machine and its devices, has [`resolve`] do the arithmetic,
+//! From a builder to a running loader: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
 //! then takes memory and starts threads.
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};

@@ -32,7 +32,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that a [`Report`] lists, in the order of a sample's way.
+    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way.
     pub const REPORTED: [Self; 5] = [Self::Fetch, Self::Decode, Self::Transform, Self::Transfer, Self::Yield];
 
     /// Lower-case name, as in JSON.
