@@ -131,7 +131,8 @@ fn memory_of_a_lent_batch_is_not_reused_before_its_stream_got_there() {
             .prefetch(1)
             .build_blocking()
             .unwrap();
-        for batch in loader.epoch(0).blocking() {
+        // Often: a buffer may come free between a look at it and the wait for it, and then nobody waits for it.
+        for batch in loader.epochs(0..20).blocking() {
             let batch = batch.unwrap();
             let image = &batch["image"];
             assert_eq!(image.device(), Device::Cuda(0));
@@ -153,7 +154,7 @@ fn memory_of_a_lent_batch_is_not_reused_before_its_stream_got_there() {
             unsafe { deleter(raw) };
             copies.push((copy, expected));
         }
-        assert_eq!(copies.len(), 12);
+        assert_eq!(copies.len(), 20 * 12);
         for (copy, expected) in &copies {
             let bytes = expected.bytes().unwrap();
             assert!(gpu.read(*copy, bytes.len(), stream) == bytes, "the memory was written before it was read");

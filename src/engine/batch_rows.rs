@@ -67,6 +67,10 @@ pub(super) async fn take_rows(stream: &StreamShared, count: usize) -> Result<Bat
             // The driver tells by waking a thread. It ends with the reader's work, also when the stream is gone.
             task::spawn_blocking(|| still_read.wait());
         }
+        if pool.has_idle() {
+            // Read since the look; nobody waits for it, so nobody would tell.
+            continue;
+        }
         change.await;
     }
 }

@@ -377,6 +377,12 @@ impl Pool {
         state.still_read += 1;
         Some(StillRead { memory: Some(memory), pool: self.clone() })
     }
+
+    /// Whether a buffer lies here, free or not.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        !self.lock().idle.is_empty()
+    }
 }
 
 /// A buffer that came back while a GPU reads it; goes to its pool when dropped.
