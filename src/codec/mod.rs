@@ -34,7 +34,7 @@ mod jpeg;
 mod nvjpeg;
 #[cfg(feature = "png")]
 mod png;
-#[cfg(any(feature = "bmp", feature = "png", feature = "webp"))]
+#[cfg(any(feature = "png", feature = "webp"))]
 mod still;
 #[cfg(feature = "tiff")]
 mod tiff;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
-#[cfg(any(feature = "bmp", feature = "jpeg", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(feature = "jpeg", feature = "png", feature = "tiff", feature = "webp"))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]

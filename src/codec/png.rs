@@ -1,11 +1,17 @@
-//! PNG by the `image` crate.
+//! PNG by the `png` crate.
 
-use std::{io::Cursor, ops::Range};
+use std::{
+    io::{Cursor, ErrorKind as IoErrorKind},
+    ops::Range,
+};
 
-use image::{Limits, codecs::png::PngDecoder};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still};
-use crate::error::Result;
+use crate::{
+    error::{Error, Result},
+    types::{DType, ImageInfo},
+};
 
 /// PNG: gray, palette, RGB, alpha, 1 to 16 bits, interlaced. Sixteen bits give `u16` pixels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,20 +27,57 @@ impl ImageCodec for Png {
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(0))
-            .map_err(|found| still::error("PNG", bytes, found))?;
-        still::info(&decoder).map(Into::into)
+        info(&open(bytes, 0)?).map(Into::into)
     }
+
     fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits(header.len_bytes()))
-            .map_err(|found| still::error("PNG", bytes, found))?;
-        still::decode("PNG", decoder, header, bytes, out)
+        let mut reader = open(bytes, header.len_bytes())?;
+        let info = info(&reader)?;
+        let pixels = still::hold("PNG", info, header, out)?;
+        reader.next_frame(pixels).map_err(|found| error(bytes, found))?;
+        if info.dtype == DType::U16 {
+            // The file's are big endian.
+            for value in pixels.as_chunks_mut().0 {
+                *value = u16::from_be_bytes(*value).to_ne_bytes();
+            }
+        }
+        Ok(())
     }
 }
 
-/// What the decoder may allocate for an image of so many bytes: rows, compressed chunks, colour profiles.
-fn limits(bytes: u64) -> Limits {
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(bytes.saturating_mul(2).saturating_add(16 << 20));
-    limits
+/// Reads what comes before the pixels, which may be of so many bytes.
+fn open(file: &[u8], len_bytes: u64) -> Result<Reader<Cursor<&[u8]>>> {
+    // Rows and compressed chunks.
+    let most = len_bytes.saturating_mul(2).saturating_add(16 << 20);
+    let limits = Limits { bytes: usize::try_from(most).unwrap_or(usize::MAX) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(file), limits);
+    // Pixels are given as they are stored, and nobody reads the words beside them.
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    // Palettes, and less than eight bits.
+    decoder.set_transformations(Transformations::EXPAND);
+    decoder.read_info().map_err(|found| error(file, found))
+}
+
+fn info(reader: &Reader<Cursor<&[u8]>>) -> Result<ImageInfo> {
+    let (width, height) = reader.info().size();
+    let (colour, depth) = reader.output_color_type();
+    let channels = match colour {
+        ColorType::Grayscale => 1,
+        ColorType::GrayscaleAlpha => 2,
+        // Expanded.
+        ColorType::Indexed | ColorType::Rgb => 3,
+        ColorType::Rgba => 4,
+    };
+    let dtype = if depth == BitDepth::Sixteen { DType::U16 } else { DType::U8 };
+    still::checked(ImageInfo { height, width, channels, dtype, planar: false })
+}
+
+fn error(file: &[u8], found: DecodingError) -> Error {
+    let ours = match &found {
+        DecodingError::LimitsExceeded => still::too_large("PNG"),
+        DecodingError::IoError(io) if io.kind() == IoErrorKind::UnexpectedEof => still::cut("PNG", file),
+        _ => still::damaged("PNG"),
+    };
+    still::because(ours, &found)
 }

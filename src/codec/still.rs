@@ -1,70 +1,54 @@
-//! What PNG, WebP and BMP share: decoders of the `image` crate, which give whole images.
+//! What PNG and WebP share: decoders that give whole images, and the words for their errors.
 
-use std::io::ErrorKind as IoErrorKind;
+use std::error::Error as StdError;
 
-use image::{ColorType, ImageDecoder, ImageError, error::LimitErrorKind};
-
-use super::{PixelBuffer, cause, corrupt, unsupported};
+use super::{ImageHeader, PixelBuffer, cause, corrupt};
 use crate::{
     error::{Error, ErrorKind, Result},
-    types::{DType, ImageInfo},
+    types::ImageInfo,
 };
 
-/// What [`decode`] will give.
-pub(super) fn info(decoder: &impl ImageDecoder) -> Result<ImageInfo> {
-    let (width, height) = decoder.dimensions();
-    let (channels, dtype) = match decoder.color_type() {
-        ColorType::L8 => (1, DType::U8),
-        ColorType::La8 => (2, DType::U8),
-        ColorType::Rgb8 => (3, DType::U8),
-        ColorType::Rgba8 => (4, DType::U8),
-        ColorType::L16 => (1, DType::U16),
-        ColorType::La16 => (2, DType::U16),
-        ColorType::Rgb16 => (3, DType::U16),
-        ColorType::Rgba16 => (4, DType::U16),
-        other => {
-            return Err(unsupported(format!("pixels of type {other:?}")));
-        }
-    };
-    if height == 0 || width == 0 {
-        return Err(corrupt(format!("image of {width}x{height} pixels")));
+/// An image has pixels.
+pub(super) fn checked(info: ImageInfo) -> Result<ImageInfo> {
+    if info.height == 0 || info.width == 0 {
+        return Err(corrupt(format!("image of {}x{} pixels", info.width, info.height)));
     }
-    Ok(ImageInfo { height, width, channels, dtype, planar: false })
+    Ok(info)
 }
 
-/// Reads the whole image.
-pub(super) fn decode(
+/// Memory for the whole image, zeros.
+pub(super) fn hold<'a>(
     name: &str,
-    decoder: impl ImageDecoder,
-    expected: &ImageInfo,
-    file: &[u8],
-    out: &mut PixelBuffer,
-) -> Result<()> {
-    if info(&decoder)? != *expected {
+    info: ImageInfo,
+    expected: &ImageHeader,
+    out: &'a mut PixelBuffer,
+) -> Result<&'a mut [u8]> {
+    if info != expected.info {
         return Err(Error::new(ErrorKind::Internal, format!("the {name} is not the one that was asked about")));
     }
-    let len = usize::try_from(decoder.total_bytes()).map_err(|_| {
+    let len = usize::try_from(info.len_bytes()).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine addresses"))
     })?;
-    let pixels = out.hold(0..expected.height, len);
+    let pixels = out.hold(0..info.height, len);
     // A decoder that leaves pixels of a damaged file as they are shall not show those of another image.
     pixels.fill(0);
-    decoder.read_image(pixels).map_err(|found| error(name, file, found))?;
-    Ok(())
+    Ok(pixels)
 }
 
-/// Our words for an error of the `image` crate.
-pub(super) fn error(name: &str, file: &[u8], error: ImageError) -> Error {
-    let ours = match &error {
-        ImageError::Limits(limit) if matches!(limit.kind(), LimitErrorKind::InsufficientMemory) => {
-            Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size explains"))
-                .hint("convert the file or set on_bad_sample(Skip)")
-        }
-        ImageError::Unsupported(_) => unsupported(format!("{name} of a kind that is not read")),
-        ImageError::IoError(io) if io.kind() == IoErrorKind::UnexpectedEof => {
-            corrupt(format!("{name} ends after {} bytes, before its image is complete", file.len()))
-        }
-        _ => corrupt(format!("{name} is damaged")),
-    };
-    ours.with_source(cause(error.to_string()))
+pub(super) fn too_large(name: &str) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size explains"))
+        .hint("convert the file or set on_bad_sample(Skip)")
+}
+
+pub(super) fn cut(name: &str, file: &[u8]) -> Error {
+    corrupt(format!("{name} ends after {} bytes, before its image is complete", file.len()))
+}
+
+pub(super) fn damaged(name: &str) -> Error {
+    corrupt(format!("{name} is damaged"))
+}
+
+/// With the words of the decoder.
+pub(super) fn because(ours: Error, found: &dyn StdError) -> Error {
+    ours.with_source(cause(found.to_string()))
 }

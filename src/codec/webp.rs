@@ -1,11 +1,17 @@
-//! WebP by the `image` crate.
+//! WebP by the `image-webp` crate.
 
-use std::{io::Cursor, ops::Range};
+use std::{
+    io::{Cursor, ErrorKind as IoErrorKind},
+    ops::Range,
+};
 
-use image::codecs::webp::WebPDecoder;
+use image_webp::{DecodingError, WebPDecoder};
 
-use super::{ImageCodec, ImageHeader, PixelBuffer, still};
-use crate::error::Result;
+use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
+use crate::{
+    error::{Error, Result},
+    types::{DType, ImageInfo},
+};
 
 /// WebP: lossy, lossless, alpha; the first picture of an animation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,15 +27,33 @@ impl ImageCodec for Webp {
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
-        let info = still::info(&decoder)?;
+        let (_, info) = open(bytes)?;
         // Planes of lossy files, or RGBA that a lossless file without alpha is decoded to first.
         let beside = u64::from(info.height).saturating_mul(u64::from(info.width)).saturating_mul(4);
         Ok(ImageHeader::from(info).with_peak_bytes(info.len_bytes().saturating_add(beside)))
     }
 
     fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|found| still::error("WebP", bytes, found))?;
-        still::decode("WebP", decoder, header, bytes, out)
+        let (mut decoder, info) = open(bytes)?;
+        let pixels = still::hold("WebP", info, header, out)?;
+        decoder.read_image(pixels).map_err(|found| error(bytes, found))
     }
+}
+
+fn open(file: &[u8]) -> Result<(WebPDecoder<Cursor<&[u8]>>, ImageInfo)> {
+    let decoder = WebPDecoder::new(Cursor::new(file)).map_err(|found| error(file, found))?;
+    let (width, height) = decoder.dimensions();
+    let channels = if decoder.has_alpha() { 4 } else { 3 };
+    let info = still::checked(ImageInfo { height, width, channels, dtype: DType::U8, planar: false })?;
+    Ok((decoder, info))
+}
+
+fn error(file: &[u8], found: DecodingError) -> Error {
+    let ours = match &found {
+        DecodingError::MemoryLimitExceeded => still::too_large("WebP"),
+        DecodingError::UnsupportedFeature(_) => unsupported("WebP of a kind that is not read"),
+        DecodingError::IoError(io) if io.kind() == IoErrorKind::UnexpectedEof => still::cut("WebP", file),
+        _ => still::damaged("WebP"),
+    };
+    still::because(ours, &found)
 }

@@ -32,7 +32,7 @@ impl Idct {
     #[must_use]
     pub(crate) fn with_level(level: Level) -> Self {
         #[cfg(target_arch = "x86_64")]
-        if level != Level::Portable && is_x86_feature_detected!("avx2") {
+        if level.instructions() >= super::level::Instructions::Avx2 {
             return Self { whole: avx2::whole, half: avx2::half };
         }
         #[cfg(target_arch = "aarch64")]

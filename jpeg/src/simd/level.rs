@@ -1,5 +1,7 @@
 //! Which instructions a loop is compiled for, and which of them run.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 /// Which instructions a `Decoder` may use. Pixels are the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
@@ -12,24 +14,103 @@ pub enum Level {
     Portable,
 }
 
-/// Compiles a loop for each level under the loop's own name.
+/// What a loop is compiled for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Instructions {
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 as Ice Lake and Zen 4 have it. Processors before them slow down when they use it.
+    Avx512,
+}
+
+impl Level {
+    /// What this machine has of it.
+    #[inline]
+    pub(super) fn instructions(self) -> Instructions {
+        let most = match self {
+            Self::Best => Instructions::Avx512,
+            Self::Avx2 => Instructions::Avx2,
+            Self::Portable => return Instructions::Portable,
+        };
+        most.min(detected())
+    }
+}
+
+/// The processor is asked once: fifteen questions would be felt beside a short row.
+#[inline]
+fn detected() -> Instructions {
+    static DETECTED: AtomicU8 = AtomicU8::new(UNASKED);
+    const UNASKED: u8 = 0;
+    match DETECTED.load(Ordering::Relaxed) {
+        1 => Instructions::Portable,
+        2 => Instructions::Avx2,
+        3 => Instructions::Avx512,
+        _ => {
+            let found = detect();
+            // Threads that ask at once find the same.
+            DETECTED.store(1 + found as u8, Ordering::Relaxed);
+            found
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn detect() -> Instructions {
+    macro_rules! all {
+        ($($feature:tt)*) => { true $(&& std::arch::is_x86_feature_detected!($feature))* };
+    }
+    if !all!("avx2" "fma") {
+        Instructions::Portable
+    } else if all!(
+        "avx512bitalg" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vl"
+        "avx512vnni" "avx512vpopcntdq" "gfni" "vaes" "vpclmulqdq"
+    ) {
+        Instructions::Avx512
+    } else {
+        Instructions::Avx2
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Instructions {
+    Instructions::Portable
+}
+
+/// Compiles a loop once for each kind of [`Instructions`], under the loop's own name.
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
         fn $name(level: $crate::simd::level::Level, $($arg: $ty),*) {
-            #[multiversion::multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-            fn best($($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(
+                enable = "avx512bitalg,avx512bw,avx512cd,avx512dq,avx512f,avx512ifma,avx512vbmi,avx512vbmi2,avx512vl",
+                enable = "avx512vnni,avx512vpopcntdq,gfni,vaes,vpclmulqdq,avx2,fma"
+            )]
+            fn avx512($($arg: $ty),*) {
                 $body($($arg),*)
             }
-            #[multiversion::multiversion(targets("x86_64+avx2+fma"))]
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
             fn avx2($($arg: $ty),*) {
                 $body($($arg),*)
             }
-            match level {
-                $crate::simd::level::Level::Best => best($($arg),*),
-                $crate::simd::level::Level::Avx2 => avx2($($arg),*),
-                $crate::simd::level::Level::Portable => $body($($arg),*),
+            // Once, and not once for each caller.
+            #[inline(never)]
+            fn portable($($arg: $ty),*) {
+                $body($($arg),*)
             }
+            #[cfg(target_arch = "x86_64")]
+            match level.instructions() {
+                // SAFETY: the processor has the features that it is compiled for.
+                $crate::simd::level::Instructions::Avx512 => return unsafe { avx512($($arg),*) },
+                // SAFETY: the same.
+                $crate::simd::level::Instructions::Avx2 => return unsafe { avx2($($arg),*) },
+                $crate::simd::level::Instructions::Portable => {}
+            }
+            let _ = level;
+            portable($($arg),*)
         }
     )*};
 }

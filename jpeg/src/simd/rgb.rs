@@ -150,7 +150,7 @@ fn weave_loop(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) {
 /// YCbCr to RGB (JFIF).
 fn to_rgb(level: Level, y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if level != Level::Portable && is_x86_feature_detected!("avx2") {
+    if level.instructions() >= super::level::Instructions::Avx2 {
         // SAFETY: the processor has AVX2.
         return unsafe { avx2::to_rgb(y, b, r, out) };
     }

@@ -1,52 +1,11 @@
-//! The loops that must be fast, each compiled for several instruction sets and chosen at run time.
-//!
-//! They are plain loops over fixed-size arrays that the compiler turns into vectors. Fused products make every level
-//! give the same bits; without FMA instructions they are a slow library call.
-//!
-//! On aarch64 there is nothing to choose: NEON, with its fused products, is part of the architecture, and so every loop
-//! is compiled for it.
+//! The loops that must be fast: plain loops over fixed-size arrays that the compiler turns into vectors.
 
 use super::{
     convert::{Load, Store},
+    level::at_each_level,
     params::Axis,
     taps::{Taps, build_loop},
 };
-
-/// Which instructions a [`Resampler`](super::Resampler) may use. Results are the same bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
-    /// The best this machine has.
-    #[default]
-    Best,
-    /// At most AVX2 with FMA; NEON on aarch64.
-    Avx2,
-    /// What the compiler makes of plain code for every machine of this architecture.
-    Portable,
-}
-
-/// Compiles a loop for each level under the loop's own name.
-macro_rules! at_each_level {
-    ($($(#[$doc:meta])* fn $name:ident [$($g:ident: $bound:ident),*] ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
-        $(#[$doc])*
-        pub(super) fn $name<$($g: $bound),*>(level: $crate::sys::kernels::Level, $($arg: $ty),*) {
-            #[multiversion::multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-            fn best<$($g: $bound),*>($($arg: $ty),*) {
-                $body::<$($g),*>($($arg),*)
-            }
-            #[multiversion::multiversion(targets("x86_64+avx2+fma"))]
-            fn avx2<$($g: $bound),*>($($arg: $ty),*) {
-                $body::<$($g),*>($($arg),*)
-            }
-            match level {
-                $crate::sys::kernels::Level::Best => best::<$($g),*>($($arg),*),
-                $crate::sys::kernels::Level::Avx2 => avx2::<$($g),*>($($arg),*),
-                $crate::sys::kernels::Level::Portable => $body::<$($g),*>($($arg),*),
-            }
-        }
-    )*};
-}
-
-pub(super) use at_each_level;
 
 at_each_level! {
     /// Fills the table for `len` outputs, in the order in which they are stored.

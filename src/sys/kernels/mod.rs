@@ -19,6 +19,7 @@
 mod convert;
 pub mod device;
 mod lanes;
+mod level;
 mod params;
 mod planes;
 mod resample;
@@ -28,7 +29,7 @@ mod stretch;
 mod taps;
 mod volume;
 
-pub use lanes::Level;
+pub use level::Level;
 pub use params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;

@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use super::{
     convert::{Store, U8, is_stored, with_store},
-    lanes::{self, Level, at_each_level, lanes_of},
+    lanes::{self, lanes_of},
+    level::{Level, at_each_level},
     params::{Axis, ChannelTable, ResampleParams, RowSpec, channel_source},
     resample::{PlaneScratch, Resampler},
     row::{check_row, cut_out, fill_row},
@@ -309,7 +310,7 @@ fn rgb_planes_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], ou
 /// Pixels as YCbCr become RGB in 0..255, then `value * scale + bias`, each colour to a plane.
 fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [&mut [S::Raw]; 3]) {
     #[cfg(target_arch = "x86_64")]
-    if level != Level::Portable && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+    if level.instructions() >= super::level::Instructions::Avx2 {
         // SAFETY: the processor has the features that it is compiled for.
         return unsafe { avx2::rgb_planes::<S>(line, scale, bias, out) };
     }
@@ -320,7 +321,7 @@ fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f3
 /// Two lines of pixels side by side become RGB, then `value * scale + bias`, each colour to a plane of each line.
 fn rgb_two<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [[&mut [S::Raw]; 3]; 2]) {
     #[cfg(target_arch = "x86_64")]
-    if level != Level::Portable && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+    if level.instructions() >= super::level::Instructions::Avx2 {
         // SAFETY: the processor has the features that it is compiled for.
         return unsafe { avx2::rgb_two::<S>(line, scale, bias, out) };
     }

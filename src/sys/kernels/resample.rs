@@ -2,7 +2,8 @@
 
 use super::{
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
-    lanes::{self, Level, Move, Plane, Value, lanes_of},
+    lanes::{self, Move, Plane, Value, lanes_of},
+    level::Level,
     params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
     row::{check_row, cut_out, fill_row},
     stream::Stream,

@@ -4,7 +4,7 @@
 //! keep what is still to be read. A line that is written in two parts costs more than it saves, so the end of what is put
 //! waits for what comes next. Little is put at a time: it drains while the next is computed.
 
-use super::lanes::Level;
+use super::level::Level;
 
 /// Bytes of a line.
 const LINE: usize = 64;

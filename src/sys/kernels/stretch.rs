@@ -4,7 +4,8 @@
 //! for the two taps that each output has. Sums are those of the general pass, bit by bit.
 
 use super::{
-    lanes::{self, Level},
+    lanes,
+    level::{Instructions, Level},
     params::{Axis, ResampleParams, RowSpec},
     taps::Taps,
 };
@@ -32,18 +33,11 @@ pub(super) struct Stretch {
 
 /// Outputs of a run; 0: the machine has no such registers.
 fn lanes_at(level: Level) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if level == Level::Best && std::arch::is_x86_feature_detected!("avx512f") {
-            return 16;
-        }
-        let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-        if level != Level::Portable && avx2 {
-            return 8;
-        }
+    match level.instructions() {
+        Instructions::Avx512 => 16,
+        Instructions::Avx2 => 8,
+        Instructions::Portable => 0,
     }
-    let _ = level;
-    0
 }
 
 impl Stretch {

@@ -9,11 +9,10 @@
 
 use bytemuck::Pod;
 use bytes::Bytes;
-use multiversion::multiversion;
 
 use super::{
     convert::{Bf16, F16, F32, Load, Store, U8, U16},
-    lanes::Level,
+    level::{Level, at_each_level},
     stream::{Stream, fetch},
 };
 use crate::{
@@ -179,7 +178,7 @@ pub fn write_volume(
     out: &mut [u8],
 ) -> Result<()> {
     let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).hint("please report this");
-    let convert = converter(src.dtype, dtype, mask, intensity, level)
+    let convert = converter(src.dtype, dtype, mask, intensity)
         .ok_or_else(|| wrong("a row of a type that its voxels can't have"))?;
     let [az, ay, ax] = axes;
     let outputs = [az, ay, ax].iter().try_fold(dtype.size(), |n, axis| n.checked_mul(axis.len));
@@ -244,7 +243,7 @@ pub fn write_volume(
                 if runs && src.pitch[along] == size {
                     // The first in memory is the last of a mirrored run.
                     let (piece, at) = src.place(cut, voxel(if reverse { x + n - 1 } else { x }));
-                    convert(&piece[at..at + n * size], reverse, intensity, sink.take(n));
+                    convert(level, &piece[at..at + n * size], reverse, intensity, sink.take(n));
                     x += n;
                 } else {
                     let n = n.min(GATHER);
@@ -253,7 +252,7 @@ pub fn write_volume(
                         let (piece, at) = src.place(cut, voxel(x + i));
                         value.copy_from_slice(&piece[at..at + size]);
                     }
-                    convert(&line[..n * size], false, intensity, sink.take(n));
+                    convert(level, &line[..n * size], false, intensity, sink.take(n));
                     x += n;
                 }
             }
@@ -351,7 +350,7 @@ impl<'a> Sink<'a> {
 }
 
 /// Converts a run of voxels, mirrored or not.
-type Convert = fn(&[u8], bool, &Intensity, &mut [u8]);
+type Convert = fn(Level, &[u8], bool, &Intensity, &mut [u8]);
 
 macro_rules! loads {
     ($($name:ident: $raw:ty, $finite:literal;)*) => {$(
@@ -383,7 +382,7 @@ impl Store for I16 {
     }
 }
 
-fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity, level: Level) -> Option<Convert> {
+fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity) -> Option<Convert> {
     if mask {
         return match (src, dtype) {
             (DType::U8, DType::U8)
@@ -410,11 +409,11 @@ fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity, level:
     macro_rules! stored {
         ($L:ty) => {
             match dtype {
-                DType::U8 => Some(convert_at::<$L, U8>(level)),
-                DType::I16 => Some(convert_at::<$L, I16>(level)),
-                DType::F16 => Some(convert_at::<$L, F16>(level)),
-                DType::Bf16 => Some(convert_at::<$L, Bf16>(level)),
-                DType::F32 => Some(convert_at::<$L, F32>(level)),
+                DType::U8 => Some(convert::<$L, U8>),
+                DType::I16 => Some(convert::<$L, I16>),
+                DType::F16 => Some(convert::<$L, F16>),
+                DType::Bf16 => Some(convert::<$L, Bf16>),
+                DType::F32 => Some(convert::<$L, F32>),
                 _ => None,
             }
         };
@@ -444,7 +443,7 @@ fn copy_of(size: usize) -> Convert {
     }
 }
 
-fn copy<const N: usize>(src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
+fn copy<const N: usize>(_: Level, src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
     if reverse {
         let (from, to) = (src.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
         from.iter().rev().zip(to).for_each(|(value, out)| *out = *value);
@@ -453,7 +452,7 @@ fn copy<const N: usize>(src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]
     }
 }
 
-fn widen<A: Pod, B: Pod + From<A>>(src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
+fn widen<A: Pod, B: Pod + From<A>>(_: Level, src: &[u8], reverse: bool, _: &Intensity, out: &mut [u8]) {
     let out: &mut [B] = bytemuck::cast_slice_mut(out);
     let values = src.chunks_exact(size_of::<A>()).map(|value| B::from(bytemuck::pod_read_unaligned::<A>(value)));
     if reverse {
@@ -463,16 +462,9 @@ fn widen<A: Pod, B: Pod + From<A>>(src: &[u8], reverse: bool, _: &Intensity, out
     }
 }
 
-fn convert_at<L: Load, S: Store>(level: Level) -> Convert {
-    match level {
-        Level::Portable => convert_loop::<L, S>,
-        Level::Best | Level::Avx2 => convert_best::<L, S>,
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-fn convert_best<L: Load, S: Store>(src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) {
-    convert_loop::<L, S>(src, reverse, intensity, out);
+at_each_level! {
+    /// Each voxel times a scale, plus a bias, within bounds, rounded; the last first where `reverse`.
+    fn convert[L: Load, S: Store](src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) = convert_loop;
 }
 
 #[inline(always)]

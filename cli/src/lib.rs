@@ -1,0 +1,140 @@
+//! The `infeed` command: a demo, measurements and tools on the library's public API.
+//!
+//! A library only so that it is compiled beside the last of `infeed` itself, which a program would wait for; its one function
+//! is the program.
+
+mod alone;
+mod args;
+mod checksum;
+mod console;
+mod demo;
+mod doctor;
+mod failure;
+mod gpu;
+mod html;
+mod inspect;
+mod live;
+mod log;
+mod options;
+#[cfg(feature = "otel")]
+mod otel;
+mod out;
+mod prepare;
+mod process;
+mod profile;
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
+mod ranges;
+mod report;
+mod rgb_png;
+mod run;
+mod sheet;
+mod signals;
+mod stage;
+mod state;
+mod stats;
+mod sweep;
+mod synth;
+mod trace;
+mod units;
+mod usage;
+
+use std::{
+    future::Future,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use infeed::metrics::Metrics;
+use tracing::Level;
+use tracing_subscriber::{Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use crate::{
+    args::{Cli, Command},
+    failure::Failure,
+    trace::Trace,
+};
+
+/// The program `infeed`, with the arguments and the environment of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that nobody reads to the end is no failure either.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let filter = match log::from_env() {
+        Ok(filter) => filter,
+        Err(failure) => return failure.report(),
+    };
+    let colours = std::io::stderr().is_terminal();
+    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(console::LogLines).with_filter(filter);
+    let command = cli.command.unwrap_or(Command::Demo);
+    let trace = match &command {
+        Command::Profile(args) => match args.trace.as_deref().map(Trace::create).transpose() {
+            Ok(trace) => trace,
+            Err(failure) => return failure.report(),
+        },
+        _ => None,
+    };
+    let spans = trace.clone().map(|trace| trace.with_filter(Targets::new().with_target("infeed", Level::TRACE)));
+    let metrics = Metrics::new();
+    #[cfg(feature = "otel")]
+    let otel = match otel::Otel::from_env() {
+        Ok(otel) => otel,
+        Err(failure) => return failure.report(),
+    };
+    #[cfg(feature = "otel")]
+    otel.iter().for_each(|otel| otel.observe(&metrics));
+    let registry = tracing_subscriber::registry().with(words).with(spans);
+    // Epochs and batches; what is done for each of them is `profile --trace`'s.
+    #[cfg(feature = "otel")]
+    let registry = registry.with(
+        otel.as_ref()
+            .and_then(otel::Otel::layer)
+            .map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::DEBUG))),
+    );
+    #[cfg(all(feature = "nvtx", target_os = "linux"))]
+    let registry = registry.with(
+        ranges::Ranges::start().map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::TRACE))),
+    );
+    registry.init();
+
+    let done = match command {
+        Command::Demo => on_runtime(demo::command()),
+        Command::Run(args) => on_runtime(run::command(*args, metrics)),
+        Command::Profile(args) => on_runtime(profile::command(*args, trace.clone())),
+        Command::Sweep(args) => on_runtime(sweep::command(*args)),
+        Command::Doctor(args) => on_runtime(doctor::command(*args)),
+        Command::Inspect(args) => on_runtime(inspect::command(args)),
+        Command::Stage(args) => on_runtime(stage::command(args)),
+        Command::Prepare(args) => on_runtime(prepare::command(args)),
+        Command::Synth(args) => synth::command(&args),
+        Command::SweepUp { dir } => demo::sweep_up(&dir),
+    };
+    #[cfg(feature = "otel")]
+    otel.into_iter().for_each(otel::Otel::finish);
+    // However the command ended: what was traced is kept whole.
+    let traced = trace.map_or(Ok(()), |trace| trace.finish().map(drop));
+    let done = done.and(traced);
+    match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Runs a command as a task of a multi-thread runtime, as a training program would.
+fn on_runtime(command: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Result<(), Failure> {
+    // Two threads: one for the trainer's loop and one for its timers. The loader brings its own.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match tokio::spawn(command).await {
+            Ok(done) => done,
+            // The panic's message is on stderr already.
+            Err(_) => Err(Failure::Failed("infeed stopped on a bug; please report the message above".into())),
+        }
+    })
+}
