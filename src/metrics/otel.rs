@@ -11,8 +11,8 @@ use opentelemetry::{
 };
 
 use super::{
-    Metrics,
     families::{FAMILIES, Family, Kind, Labels, Sheet, Value},
+    registry::Metrics,
 };
 
 /// All instruments of one export are asked within it, and share one look; the first of them looks anew.

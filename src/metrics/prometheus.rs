@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    Metrics,
     families::{FAMILIES, Kind, Sheet, Value},
+    registry::Metrics,
 };
 
 impl Metrics {

@@ -20,7 +20,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::Metrics;
+use super::registry::Metrics;
 use crate::{
     engine::IoRuntime,
     error::{Error, ErrorKind, Result},

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod cut;
+mod options;
 mod pack;
 
 use std::{
@@ -42,6 +43,7 @@ use futures::{
     stream,
 };
 
+pub use self::options::{Size, Store};
 use self::pack::{Pack, Packing};
 use crate::{
     codec,
@@ -64,31 +66,6 @@ const BATCH: usize = 32;
 const SHARD_SIZE: u64 = 256 << 20;
 /// The largest image that is decoded: 44 million pixels.
 const MAX_IMAGE: u64 = 128 << 20;
-
-/// What becomes of the size of images.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Size {
-    /// Stays.
-    #[default]
-    Keep,
-    /// The shorter side gets this length and the longer one keeps the proportion, rounded down. Images that are not longer
-    /// stay as they are.
-    Shorter(u32),
-    /// Height and width, whatever the proportion.
-    Exact(u32, u32),
-}
-
-/// How images are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Store {
-    /// As they are, byte for byte; those that are resized as JPEG of quality 90.
-    #[default]
-    Keep,
-    /// As JPEG of this quality, 1 to 100: 4:4:4 from 90, else 4:2:0.
-    Jpeg(u8),
-    /// As pixels (`.image.npy`): ten times the space, no decoding.
-    Raw,
-}
 
 /// What one rank did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -258,7 +235,9 @@ impl<'a> Prepare<'a> {
             _ if matches!(self.bad, OnBadSample::Substitute) => {
                 config("a bad sample can't be substituted in shards", "stop or skip")
             }
-            _ if self.dataset.is_empty() => config("the dataset has no records", "check the path"),
+            _ if self.dataset.is_empty() => {
+                Err(Error::new(ErrorKind::Empty, "the dataset has no records").hint("check the path"))
+            }
             _ => self.dataset.schema().fields.iter().try_for_each(|field| self.check_field(field)),
         }
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, num::NonZeroUsize, sync::Arc, time:
 use bytes::Bytes;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use super::{Size, Store};
+use super::options::{Size, Store};
 use crate::{
     codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar},

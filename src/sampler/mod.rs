@@ -13,10 +13,9 @@
 //!   world size; otherwise the state does not fit (and says so).
 #![forbid(unsafe_code)]
 
-use std::fmt::Debug;
-
 pub use crate::fingerprint::{Fingerprint, Fingerprinter};
 
+mod base;
 mod order;
 mod permutation;
 mod sagemaker;
@@ -25,6 +24,7 @@ mod shard;
 mod state;
 mod weighted;
 
+pub use base::Sampler;
 pub use order::{DEFAULT_GROUP, Order};
 pub use permutation::Permutation;
 pub use sagemaker::{Channel, Distribution, InputMode, SageMaker};
@@ -32,29 +32,3 @@ pub use schedule::{LastBatch, Schedule, StepRows};
 pub use shard::Shard;
 pub use state::{Identity, LoaderState};
 pub use weighted::WeightedSampler;
-
-/// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`].
-pub trait Sampler: Debug + Send + Sync + 'static {
-    /// Positions in an epoch.
-    fn len(&self) -> u64;
-    /// Whether an epoch has no positions.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Records of the dataset that this sampler was made for; each `record` is below it.
-    fn records(&self) -> u64 {
-        self.len()
-    }
-    /// The record at `position` (below `len`, or it may panic) of `epoch`.
-    fn record(&self, epoch: u64, position: u64) -> u64;
-    /// The inverse of `record`; `None` when the sampler is no bijection or there is no such record.
-    fn position(&self, epoch: u64, record: u64) -> Option<u64>;
-    /// Whether each record comes exactly once an epoch.
-    fn is_bijection(&self) -> bool {
-        true
-    }
-    /// One line for people and for state mismatches, such as `random, seed 42`.
-    fn describe(&self) -> String;
-    /// Identity of the order.
-    fn fingerprint(&self) -> Fingerprint;
-}

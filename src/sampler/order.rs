@@ -16,7 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Sampler,
+    base::Sampler,
     permutation::{Permutation, Purpose, key},
 };
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::Shard;
+use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where SageMaker puts everything.

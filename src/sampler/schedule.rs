@@ -16,7 +16,7 @@ use std::{fmt, num::NonZeroUsize, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::Shard;
+use super::shard::Shard;
 use crate::error::{Error, Result};
 
 /// What becomes of the records that do not fill a batch on every rank.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Sampler;
+use super::base::Sampler;
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,

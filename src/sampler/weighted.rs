@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    Sampler,
+    base::Sampler,
     permutation::{Purpose, key},
 };
 use crate::{

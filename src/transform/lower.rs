@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Transform,
+    chain::Transform,
     geometry::{self, Frame},
     op::{Op, RowView},
 };

@@ -19,6 +19,7 @@
 //! - Draws are keyed by the step's index in the list: the same for any number of workers and on any device. Adding a
 //!   step at the end leaves the draws of the others as they were.
 
+mod chain;
 mod geometry;
 mod lower;
 mod op;
@@ -26,208 +27,15 @@ mod presets;
 pub mod reference;
 mod volume;
 
-use std::{fmt, sync::Arc};
-
+pub use chain::Transform;
 pub use lower::Lowered;
 pub use op::{Axis, Custom, Op, RowView};
 pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS};
-use serde::{Deserialize, Serialize};
 pub use volume::{Foreground, LoweredVolume};
 
-use crate::error::{Error, Result};
 pub use crate::{
     random::{Draws, SampleRng},
     sys::kernels::{ChannelTable, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, Voxels},
     tensor::Element,
     types::ImageInfo,
 };
-
-/// A list of steps from a decoded image to a row of the batch.
-///
-/// Nothing is checked here; the loader's `build()` lowers it and says what does not work. In JSON it is the list of its
-/// steps, so a file can hold one (all but [`custom`](Self::custom)):
-///
-/// ```
-/// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform};
-///
-/// let train = Transform::new().random_resized_crop(224).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD);
-/// assert_eq!(train, Transform::preset("imagenet-train")?);
-///
-/// let val = r#"[{"op": "resize_shorter", "size": 256}, {"op": "center_crop", "size": 224}, {"op": "to_float"}]"#;
-/// let val: Transform = serde_json::from_str(val).unwrap();
-/// assert_eq!(val, Transform::new().resize_shorter(256).center_crop(224).to_float());
-/// # Ok::<(), infeed::Error>(())
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-#[must_use]
-pub struct Transform {
-    ops: Vec<Op>,
-}
-
-impl Transform {
-    /// No steps: the image as it is, for images that all have one size.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// One of [`PRESETS`] by name.
-    ///
-    /// # Errors
-    /// `Config` for another name.
-    pub fn preset(name: &str) -> Result<Self> {
-        presets::preset(name).ok_or_else(|| {
-            Error::config(format!("there is no transform {name:?}")).hint(format!("use one of {}", PRESETS.join(", ")))
-        })
-    }
-
-    /// The steps, in the order in which they are done.
-    #[must_use]
-    pub fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    /// Adds a step.
-    pub fn push(mut self, op: Op) -> Self {
-        self.ops.push(op);
-        self
-    }
-
-    /// Resizes so that the shorter side is `size`; the longer one keeps the proportion, rounded down.
-    pub fn resize_shorter(self, size: u32) -> Self {
-        self.push(Op::ResizeShorter { size })
-    }
-
-    /// Resizes to exactly this size, whatever the proportion.
-    pub fn resize_exact(self, height: u32, width: u32) -> Self {
-        self.push(Op::ResizeExact { size: [height, width] })
-    }
-
-    /// Cuts a square out of the middle. Black stands where the image is smaller.
-    pub fn center_crop(self, size: u32) -> Self {
-        self.push(Op::CenterCrop { size: [size, size] })
-    }
-
-    /// Cuts a square out at a random place, after adding `padding` black pixels on each side.
-    ///
-    /// An image that is smaller than the square even so is a bad sample.
-    pub fn random_crop(self, size: u32, padding: u32) -> Self {
-        self.push(Op::RandomCrop { size: [size, size], padding })
-    }
-
-    /// Cuts out a random part (8 to 100 % of the area, 3:4 to 4:3 wide) and resizes it to a square.
-    ///
-    /// [`Op::RandomResizedCrop`] has the other sizes, areas and proportions.
-    pub fn random_resized_crop(self, size: u32) -> Self {
-        self.push(Op::RandomResizedCrop { size: [size, size], scale: op::SCALE, ratio: op::RATIO })
-    }
-
-    /// Swaps left and right with probability `p`.
-    pub fn horizontal_flip(self, p: f32) -> Self {
-        self.push(Op::HorizontalFlip { p })
-    }
-
-    /// Swaps top and bottom with probability `p`.
-    pub fn vertical_flip(self, p: f32) -> Self {
-        self.push(Op::VerticalFlip { p })
-    }
-
-    /// Brings values to 0..1 (u8 / 255, u16 / 65535, f32 as they are), then subtracts `mean` and divides by `std`.
-    ///
-    /// One number for each channel, or one for all.
-    pub fn normalize(self, mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Self {
-        self.push(Op::Normalize { mean: mean.into(), std: std.into() })
-    }
-
-    /// Brings values to 0..1: u8 / 255, u16 / 65535, f32 as they are. [`normalize`](Self::normalize) does so too.
-    pub fn to_float(self) -> Self {
-        self.push(Op::ToFloat)
-    }
-
-    /// Repeats the channel of gray images three times.
-    pub fn gray_to_rgb(self) -> Self {
-        self.push(Op::GrayToRgb)
-    }
-
-    /// Blanks a square of `size` pixels around a random place; it is cut off at the edges ([DeVries and Taylor
-    /// 2017](https://arxiv.org/abs/1708.04552)). Blank is 0 at this point of the list: the mean when it comes after
-    /// [`normalize`](Self::normalize), black before it.
-    pub fn cutout(self, size: u32) -> Self {
-        self.push(Op::Cutout { size })
-    }
-
-    /// Mirrors an axis of a volume with probability `p`. This and the steps below are for volumes, and only they; image
-    /// and masks of a record are moved alike, and values of masks are never changed.
-    pub fn flip_axis(self, axis: Axis, p: f32) -> Self {
-        self.push(Op::FlipAxis { axis, p })
-    }
-
-    /// Turns a plane of a volume by one, two or three quarters (drawn evenly) with probability `p`, from the first
-    /// axis to the second as `torch.rot90` does. Its sides must be equal.
-    pub fn rot90(self, plane: [Axis; 2], p: f32) -> Self {
-        self.push(Op::Rot90 { plane, p })
-    }
-
-    /// Brings a volume to a size, depth, height, width: cuts around the middle, or puts it there with `value` outside
-    /// (0 in masks). Where one voxel is odd, it is cut off or added behind.
-    pub fn pad_or_crop(self, size: [u32; 3], value: f32) -> Self {
-        self.push(Op::PadOrCrop { size, value })
-    }
-
-    /// Cuts a box of this depth, height and width out of a volume at a random place: with probability `foreground`
-    /// around a voxel that is not 0 in the record's first mask, as far as the volume goes; else anywhere inside.
-    ///
-    /// Of raw files only the box is read. A smaller volume is a bad sample: put [`pad_or_crop`](Self::pad_or_crop)
-    /// before it where that may be.
-    pub fn patch(self, size: [u32; 3], foreground: f32) -> Self {
-        self.push(Op::Patch { size, foreground })
-    }
-
-    /// Maps intensities `low..high` of a volume to 0..1, and what lies beyond to 0 and 1.
-    pub fn window(self, low: f32, high: f32) -> Self {
-        self.push(Op::Window { low, high })
-    }
-
-    /// Multiplies intensities of a volume, then adds.
-    pub fn scale(self, scale: f32, bias: f32) -> Self {
-        self.push(Op::Scale { scale, bias })
-    }
-
-    /// Bounds intensities of a volume.
-    pub fn clamp(self, low: f32, high: f32) -> Self {
-        self.push(Op::Clamp { low, high })
-    }
-
-    /// Runs your own function on the finished row, on the decoding thread (CPU only). It must come last.
-    ///
-    /// An error of kind `Corrupt` or `Unsupported` makes the sample a bad one, any other ends the run.
-    ///
-    /// ```
-    /// use infeed::transform::Transform;
-    /// let noisy = Transform::new().center_crop(32).to_float().custom("noise", |row, mut draws| {
-    ///     for value in row.values_mut::<f32>().into_iter().flatten() {
-    ///         *value += 0.1 * (draws.unit() - 0.5);
-    ///     }
-    ///     Ok(())
-    /// });
-    /// ```
-    pub fn custom<F>(self, name: impl Into<String>, run: F) -> Self
-    where
-        F: Fn(&mut RowView<'_>, Draws) -> Result<()> + Send + Sync + 'static,
-    {
-        self.push(Op::Custom(op::Custom::new(name.into(), Arc::new(run))))
-    }
-}
-
-impl fmt::Display for Transform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.ops.iter().map(Op::name).collect();
-        f.write_str(&names.join(" > "))
-    }
-}
-
-impl From<Vec<Op>> for Transform {
-    fn from(ops: Vec<Op>) -> Self {
-        Self { ops }
-    }
-}

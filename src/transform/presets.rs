@@ -1,6 +1,7 @@
 //! Transforms with a name.
 
-use super::Transform;
+use super::chain::Transform;
+use crate::error::{Error, Result};
 
 /// Mean of ImageNet's pixels in 0..1, as torchvision's models expect.
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
@@ -25,7 +26,19 @@ pub const CIFAR10_STD: [f32; 3] = [0.247, 0.2435, 0.2616];
 pub const PRESETS: [&str; 7] =
     ["imagenet-train", "imagenet-val", "cifar-train", "cifar-val", "caltech", "cells", "none"];
 
-pub(super) fn preset(name: &str) -> Option<Transform> {
+impl Transform {
+    /// One of [`PRESETS`] by name.
+    ///
+    /// # Errors
+    /// `Config` for another name.
+    pub fn preset(name: &str) -> Result<Self> {
+        steps(name).ok_or_else(|| {
+            Error::config(format!("there is no transform {name:?}")).hint(format!("use one of {}", PRESETS.join(", ")))
+        })
+    }
+}
+
+fn steps(name: &str) -> Option<Transform> {
     let t = Transform::new();
     Some(match name {
         "imagenet-train" => t.random_resized_crop(224).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD),

@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Transform,
+    chain::Transform,
     op::{Axis, Op},
 };
 use crate::{

@@ -1,0 +1,31 @@
+//! What every order is.
+
+use std::fmt::Debug;
+
+use crate::fingerprint::Fingerprint;
+
+/// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
+pub trait Sampler: Debug + Send + Sync + 'static {
+    /// Positions in an epoch.
+    fn len(&self) -> u64;
+    /// Whether an epoch has no positions.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Records of the dataset that this sampler was made for; each `record` is below it.
+    fn records(&self) -> u64 {
+        self.len()
+    }
+    /// The record at `position` (below `len`, or it may panic) of `epoch`.
+    fn record(&self, epoch: u64, position: u64) -> u64;
+    /// The inverse of `record`; `None` when the sampler is no bijection or there is no such record.
+    fn position(&self, epoch: u64, record: u64) -> Option<u64>;
+    /// Whether each record comes exactly once an epoch.
+    fn is_bijection(&self) -> bool {
+        true
+    }
+    /// One line for people and for state mismatches, such as `random, seed 42`.
+    fn describe(&self) -> String;
+    /// Identity of the order.
+    fn fingerprint(&self) -> Fingerprint;
+}
