@@ -231,7 +231,10 @@ fn settings_that_cannot_be_are_refused_by_name() {
     assert!(refused(|b| b.max_image_bytes(0)).contains("max_image_bytes is 0"));
     assert!(refused(|b| b.dtype(infeed::DType::I64)).contains("i64"));
     assert!(refused(|b| b.memory_budget(100)).contains("memory_budget"));
-    assert!(refused(|b| b.batch_size(usize::MAX)).contains("batch_size"));
+    // More than there are, which is no setting that can't be.
+    let large = builder(Arc::clone(&dataset)).batch_size(usize::MAX).build_blocking().unwrap_err();
+    assert_eq!(large.kind(), ErrorKind::Empty, "{large}");
+    assert!(large.to_string().contains("lower batch_size to 500"), "{large}");
     let huge = refused(|b| b.batch_size(usize::MAX).last_batch(LastBatch::Partial).memory_budget(1 << 40));
     assert!(huge.contains("memory_budget"), "{huge}");
     assert_eq!(Shard::new(2, 2).unwrap_err().kind(), ErrorKind::Config);
@@ -248,7 +251,7 @@ fn the_largest_numbers_are_taken_as_many() {
 #[test]
 fn an_empty_dataset_is_refused() {
     let error = builder(Records::resident(0)).build_blocking().unwrap_err();
-    assert_eq!(error.to_string(), "config: the dataset has no records; check the path or the subset it was made from");
+    assert_eq!(error.to_string(), "empty: the dataset has no records; check the path or the subset it was made from");
 }
 
 #[test]
@@ -258,18 +261,18 @@ fn an_epoch_smaller_than_a_batch_is_refused() {
     };
     let refused = |settings: &dyn Fn(LoaderBuilder) -> LoaderBuilder| {
         let error = build(settings).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Empty, "{error}");
         error.to_string()
     };
     let shard = |world| move |b: LoaderBuilder| b.shard(Shard::new(0, world).unwrap());
     assert_eq!(
         refused(&|b| b),
-        "config: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to partial \
+        "empty: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to partial \
          or pad"
     );
     assert_eq!(
         refused(&|b| shard(4)(b).batch_size(64)),
-        "config: 250 records do not fill one batch of 64 on each of 4 ranks; lower batch_size to 62 or less, or set \
+        "empty: 250 records do not fill one batch of 64 on each of 4 ranks; lower batch_size to 62 or less, or set \
          last_batch to partial or pad"
     );
     assert!(refused(&|b| shard(251)(b).batch_size(1)).contains("use fewer ranks"));

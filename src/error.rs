@@ -35,6 +35,8 @@ struct Inner {
 pub enum ErrorKind {
     /// A setting that can't be; found by `build()` or by the call that takes it.
     Config,
+    /// Nothing to train on: no records, or fewer than the first batch needs.
+    Empty,
     /// A path, object or field that does not exist.
     NotFound,
     /// Access was refused.
@@ -59,6 +61,7 @@ impl ErrorKind {
     const fn word(self) -> &'static str {
         match self {
             Self::Config => "config",
+            Self::Empty => "empty",
             Self::NotFound => "not found",
             Self::Denied => "denied",
             Self::Io => "io",

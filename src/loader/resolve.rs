@@ -19,7 +19,7 @@ use super::{
 use crate::{
     dataset::SharedBytes,
     engine::{self, BadRows, Limits, Range, Scope},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     sampler::Schedule,
     types::{DType, Device},
 };
@@ -174,7 +174,8 @@ pub(super) fn check(config: &LoaderConfig, records: u64, cores: NonZeroUsize) ->
     };
     let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero("batch_size"))?;
     if records == 0 {
-        return Err(Error::config("the dataset has no records").hint("check the path or the subset it was made from"));
+        return Err(Error::new(ErrorKind::Empty, "the dataset has no records")
+            .hint("check the path or the subset it was made from"));
     }
     let seed = config.seed.or(config.order.seed()).unwrap_or(0);
     Ok(Checked { batch_size, workers, seed })
@@ -187,7 +188,8 @@ pub(super) fn check_steps(positions: u64, batch_size: NonZeroUsize, config: &Loa
     }
     let world = config.shard.world();
     let ranks = if world == 1 { String::new() } else { format!(" on each of {world} ranks") };
-    let error = Error::config(format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
+    let error =
+        Error::new(ErrorKind::Empty, format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
     Err(match positions / u64::from(world) {
         0 if positions == 0 => error.hint("use a sampler that draws records"),
         0 => error.hint("use fewer ranks, or set last_batch to partial or pad"),
@@ -368,10 +370,7 @@ pub(super) const fn bad_rows(policy: OnBadSample) -> BadRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        error::ErrorKind,
-        sampler::{LastBatch, Order, Shard},
-    };
+    use crate::sampler::{LastBatch, Order, Shard};
 
     const MIB: u64 = 1 << 20;
 
@@ -526,13 +525,13 @@ mod tests {
             ("config: workers is 0; use 1 or more, or leave it on auto", |config, _| config.workers = Some(0)),
             ("config: batch_size is 0; use 1 or more", |config, _| config.batch_size = 0),
             ("config: dtype i64 is no type for images", |config, _| config.dtype = DType::I64),
-            ("config: the dataset has no records", |_, facts| facts.records = 0),
+            ("empty: the dataset has no records", |_, facts| facts.records = 0),
             (
-                "config: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to",
+                "empty: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to",
                 |_, facts| facts.records = 250,
             ),
             (
-                "config: 1000 records do not fill one batch of 256 on each of 4 ranks; lower batch_size to 250 or less",
+                "empty: 1000 records do not fill one batch of 256 on each of 4 ranks; lower batch_size to 250 or less",
                 |config, _| config.shard = Shard::new(3, 4).unwrap(),
             ),
             ("use fewer ranks, or set last_batch to partial or pad", |config, _| {
@@ -556,7 +555,7 @@ mod tests {
             let (mut config, mut facts) = (LoaderConfig::default(), facts());
             change(&mut config, &mut facts);
             let error = resolved(&config, &facts).expect_err(want);
-            assert!(matches!(error.kind(), ErrorKind::Config | ErrorKind::OutOfMemory));
+            assert!(matches!(error.kind(), ErrorKind::Config | ErrorKind::Empty | ErrorKind::OutOfMemory));
             assert!(error.to_string().contains(want), "{error}: not {want}");
         }
     }
