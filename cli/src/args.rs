@@ -47,7 +47,7 @@ pub(crate) enum Command {
 pub(crate) struct WatchedArgs {
     // First: headings of what follows would hold for it, too.
     #[command(flatten)]
-    pub onlookers: OnlookerArgs,
+    pub observers: OnlookerArgs,
     #[command(flatten)]
     pub run: RunArgs,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Space on the file system of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DiskRoom {
+pub struct FreeSpace {
     /// Bytes that this process may still write.
     pub free: u64,
     /// The files lie in memory (tmpfs, ramfs): what is written there is taken from programs.
@@ -17,10 +17,10 @@ pub struct DiskRoom {
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
-/// assert!(infeed::internal::disk::room(std::path::Path::new("/")).is_some());
+/// assert!(infeed::internal::disk::free_space(std::path::Path::new("/")).is_some());
 /// ```
 #[must_use]
-pub fn room(path: &Path) -> Option<DiskRoom> {
+pub fn free_space(path: &Path) -> Option<FreeSpace> {
     #[cfg(target_os = "linux")]
     {
         use std::{ffi::CString, mem::MaybeUninit, os::unix::ffi::OsStrExt};
@@ -38,7 +38,7 @@ pub fn room(path: &Path) -> Option<DiskRoom> {
         const RAMFS: u64 = 0x8584_58f6;
         let kind = found.f_type as u64 & 0xffff_ffff;
         let free = found.f_bavail.saturating_mul(u64::try_from(found.f_bsize).unwrap_or(0));
-        Some(DiskRoom { free, in_memory: kind == TMPFS || kind == RAMFS })
+        Some(FreeSpace { free, in_memory: kind == TMPFS || kind == RAMFS })
     }
     #[cfg(not(target_os = "linux"))]
     {

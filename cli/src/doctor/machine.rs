@@ -47,7 +47,7 @@ pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset
         checks.extend(image_words(&pixels));
     }
     checks.extend(disk_words(run, dataset.needs_fetch()));
-    if let Some(space) = disk::room(Path::new("/dev/shm")) {
+    if let Some(space) = disk::free_space(Path::new("/dev/shm")) {
         let words = format!("{} free", units::size(space.free));
         checks.push(Check::new("/dev/shm", space.free >= SMALL_SHM, words));
     }

@@ -29,7 +29,7 @@ use crate::{
     options,
     out::{self, JsonTarget, Out},
     report::RunReport,
-    run::{self, Onlookers},
+    run::{self, Observers},
     signals::Signals,
 };
 
@@ -112,7 +112,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
 
 /// A run whose lines nobody wants.
 async fn trial(args: &RunArgs, dataset: &Arc<dyn Dataset>, open_seconds: f64) -> Result<RunReport, Failure> {
-    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &Onlookers::default()).await?;
+    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &Observers::default()).await?;
     match report.stopped {
         Some(signal) => Err(Failure::Stopped(signal, "there is no verdict without all runs")),
         None => Ok(report),

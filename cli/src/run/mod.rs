@@ -34,14 +34,14 @@ use crate::{
 
 /// Who looks on while a run lasts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Onlookers {
+pub(crate) struct Observers {
     live: bool,
     metrics: Metrics,
 }
 
 /// `infeed run`. `metrics` are those that are exported elsewhere, too.
 pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), Failure> {
-    let WatchedArgs { onlookers: watching, run: args } = args;
+    let WatchedArgs { observers: watching, run: args } = args;
     let mut out = Out::new(args.json.as_ref());
     // An hour of work must not end in a path that can't be written.
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
@@ -54,14 +54,14 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     if let Some(server) = &server {
         console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
     }
-    let mut onlookers = Onlookers { live: watching.live, metrics };
+    let mut observers = Observers { live: watching.live, metrics };
     if let Err(why) = live::possible()
         && watching.live
     {
         console::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
-        onlookers.live = false;
+        observers.live = false;
     }
-    let report = run(&args, from, &mut out, &onlookers).await?;
+    let report = run(&args, from, &mut out, &observers).await?;
     out.line(format_args!("\n{}", report.table()))?;
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
@@ -85,11 +85,11 @@ pub(crate) async fn run(
     args: &RunArgs,
     from: Option<StateFile>,
     out: &mut Out,
-    onlookers: &Onlookers,
+    observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
-    on(args, &dataset, start.elapsed().as_secs_f64(), from, out, onlookers).await
+    on(args, &dataset, start.elapsed().as_secs_f64(), from, out, observers).await
 }
 
 /// Builds and streams a dataset that was opened already.
@@ -99,7 +99,7 @@ pub(crate) async fn on(
     open_seconds: f64,
     from: Option<StateFile>,
     out: &mut Out,
-    onlookers: &Onlookers,
+    observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let (config, transform_name) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
@@ -129,7 +129,7 @@ pub(crate) async fn on(
         Some(Device::Cuda(index)) => GpuSampler::start(index),
         _ => None,
     };
-    let sampler = (loader.config().accounting || onlookers.live).then(UsageSampler::start);
+    let sampler = (loader.config().accounting || observers.live).then(UsageSampler::start);
     let cpu = process::cpu_seconds();
     let (stream, step_offset) = match &from {
         Some(from) => {
@@ -145,9 +145,9 @@ pub(crate) async fn on(
             args.epochs
         )));
     }
-    onlookers.metrics.watch("run", stream.monitor());
+    observers.metrics.watch("run", stream.monitor());
     let signals = Signals::new()?;
-    let live = match (onlookers.live, &sampler) {
+    let live = match (observers.live, &sampler) {
         (true, Some(sampler)) => {
             let config = loader.config();
             let records = units::count(dataset.len());

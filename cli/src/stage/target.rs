@@ -59,7 +59,7 @@ impl Target {
             return Err(Failure::Failed(what));
         }
         let needed = more + files * BLOCK;
-        match disk::room(&self.dir) {
+        match disk::free_space(&self.dir) {
             Some(space) if space.free < needed => {
                 let (dir, free) = (self.dir.display(), units::size(space.free));
                 let (needed, short) = (units::size(needed), units::size(needed - space.free));

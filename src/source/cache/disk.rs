@@ -119,7 +119,7 @@ impl Disk {
 
     /// Not more than the file system has room for, what is there already included.
     fn within_room(root: &Path, size: u64, used: u64) -> u64 {
-        let Some(room) = sys::disk::room(root) else { return size };
+        let Some(room) = sys::disk::free_space(root) else { return size };
         // A tenth is left to others; of a RAM disk half, for it is everyone's memory.
         let most = if room.in_memory { room.free / 2 } else { room.free / 10 * 9 };
         let most = used.saturating_add(most);
