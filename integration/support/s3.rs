@@ -410,6 +410,8 @@ impl S3Server {
 
     /// A bare object_store client without retries, for comparisons.
     pub(crate) fn store(&self) -> Arc<AmazonS3> {
+        // The program's part, which infeed does for its own clients. Refused when infeed was first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::new().with_bucket_name(BUCKET);
         for (name, value) in self.env() {
             builder = builder.with_config(name.to_ascii_lowercase().parse().expect("a known variable"), value);
