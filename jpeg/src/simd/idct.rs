@@ -32,7 +32,7 @@ impl Idct {
     #[must_use]
     pub(crate) fn with_level(level: Level) -> Self {
         #[cfg(target_arch = "x86_64")]
-        if level.instructions() >= super::level::Instructions::Avx2 {
+        if level.avx2() {
             return Self { whole: avx2::whole, half: avx2::half };
         }
         #[cfg(target_arch = "aarch64")]

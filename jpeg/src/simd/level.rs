@@ -1,116 +1,41 @@
 //! Which instructions a loop is compiled for, and which of them run.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
 /// Which instructions a `Decoder` may use. Pixels are the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The best this machine has.
+    /// The best that this machine has of what there is: AVX2 or NEON. AVX-512 made these loops no faster (photographs to pixels on a Zen 4: within 1 %).
     #[default]
     Best,
-    /// At most AVX2 with FMA; NEON on aarch64.
-    Avx2,
     /// What the compiler makes of plain code for every machine of this architecture.
     Portable,
 }
 
-/// What a loop is compiled for, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Instructions {
-    Portable,
-    /// AVX2 and FMA.
-    Avx2,
-    /// AVX-512 as Ice Lake and Zen 4 have it. Processors before them slow down when they use it.
-    Avx512,
-}
-
 impl Level {
-    /// What this machine has of it.
+    /// Whether AVX2 may be used, and is there.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
-    pub(super) fn instructions(self) -> Instructions {
-        let most = match self {
-            Self::Best => Instructions::Avx512,
-            Self::Avx2 => Instructions::Avx2,
-            Self::Portable => return Instructions::Portable,
-        };
-        most.min(detected())
+    pub(super) fn avx2(self) -> bool {
+        self == Self::Best && is_x86_feature_detected!("avx2")
     }
 }
 
-/// The processor is asked once: fifteen questions would be felt beside a short row.
-#[inline]
-fn detected() -> Instructions {
-    static DETECTED: AtomicU8 = AtomicU8::new(UNASKED);
-    const UNASKED: u8 = 0;
-    match DETECTED.load(Ordering::Relaxed) {
-        1 => Instructions::Portable,
-        2 => Instructions::Avx2,
-        3 => Instructions::Avx512,
-        _ => {
-            let found = detect();
-            // Threads that ask at once find the same.
-            DETECTED.store(1 + found as u8, Ordering::Relaxed);
-            found
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[cold]
-fn detect() -> Instructions {
-    macro_rules! all {
-        ($($feature:tt)*) => { true $(&& std::arch::is_x86_feature_detected!($feature))* };
-    }
-    if !all!("avx2" "fma") {
-        Instructions::Portable
-    } else if all!(
-        "avx512bitalg" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vl"
-        "avx512vnni" "avx512vpopcntdq" "gfni" "vaes" "vpclmulqdq"
-    ) {
-        Instructions::Avx512
-    } else {
-        Instructions::Avx2
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Instructions {
-    Instructions::Portable
-}
-
-/// Compiles a loop once for each kind of [`Instructions`], under the loop's own name.
+/// Compiles a loop for each level under the loop's own name.
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
         fn $name(level: $crate::simd::level::Level, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(
-                enable = "avx512bitalg,avx512bw,avx512cd,avx512dq,avx512f,avx512ifma,avx512vbmi,avx512vbmi2,avx512vl",
-                enable = "avx512vnni,avx512vpopcntdq,gfni,vaes,vpclmulqdq,avx2,fma"
-            )]
-            fn avx512($($arg: $ty),*) {
-                $body($($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2")]
             fn avx2($($arg: $ty),*) {
                 $body($($arg),*)
             }
-            // Once, and not once for each caller.
-            #[inline(never)]
-            fn portable($($arg: $ty),*) {
-                $body($($arg),*)
-            }
             #[cfg(target_arch = "x86_64")]
-            match level.instructions() {
-                // SAFETY: the processor has the features that it is compiled for.
-                $crate::simd::level::Instructions::Avx512 => return unsafe { avx512($($arg),*) },
-                // SAFETY: the same.
-                $crate::simd::level::Instructions::Avx2 => return unsafe { avx2($($arg),*) },
-                $crate::simd::level::Instructions::Portable => {}
+            if level.avx2() {
+                // SAFETY: the processor has AVX2.
+                return unsafe { avx2($($arg),*) };
             }
             let _ = level;
-            portable($($arg),*)
+            $body($($arg),*)
         }
     )*};
 }

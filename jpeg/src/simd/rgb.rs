@@ -150,7 +150,7 @@ fn weave_loop(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) {
 /// YCbCr to RGB (JFIF).
 fn to_rgb(level: Level, y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if level.instructions() >= super::level::Instructions::Avx2 {
+    if level.avx2() {
         // SAFETY: the processor has AVX2.
         return unsafe { avx2::to_rgb(y, b, r, out) };
     }
@@ -304,12 +304,12 @@ mod tests {
             }
             let data: Vec<u8> = (0..at).map(|_| draws.bits() as u8).collect();
             let src = PlaneRows { size: [height, width], planes: &planes, ycbcr: n % 5 > 0, data: &data };
-            let rows = [Level::Best, Level::Avx2, Level::Portable].map(|level| {
+            let rows = [Level::Best, Level::Portable].map(|level| {
                 let mut out = vec![0; (3 * height * width) as usize];
                 Interleaver::default().run(level, &src, 0..height, &mut out);
                 out
             });
-            assert!(rows[0] == rows[1] && rows[1] == rows[2], "{planes:?}");
+            assert!(rows[0] == rows[1], "{planes:?}");
         }
     }
 }

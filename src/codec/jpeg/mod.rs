@@ -117,8 +117,7 @@ impl Jpeg {
     #[must_use]
     pub fn level(mut self, level: Level) -> Self {
         self.decoder = self.decoder.level(match level {
-            Level::Best => infeed_jpeg::Level::Best,
-            Level::Avx2 => infeed_jpeg::Level::Avx2,
+            Level::Best | Level::Avx2 => infeed_jpeg::Level::Best,
             Level::Portable => infeed_jpeg::Level::Portable,
         });
         self

@@ -4,7 +4,7 @@
 //! keep what is still to be read. A line that is written in two parts costs more than it saves, so the end of what is put
 //! waits for what comes next. Little is put at a time: it drains while the next is computed.
 
-use super::level::Level;
+use super::level::{Instructions, Level};
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -93,17 +93,11 @@ pub(super) fn fetch(bytes: &[u8]) {
 }
 
 fn width_at(level: Level) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if level == Level::Best && std::arch::is_x86_feature_detected!("avx512f") {
-            return 64;
-        }
-        if level != Level::Portable && std::arch::is_x86_feature_detected!("avx") {
-            return 32;
-        }
+    match level.instructions() {
+        Instructions::Avx512 => 64,
+        Instructions::Avx2 => 32,
+        Instructions::Portable => 16,
     }
-    let _ = level;
-    16
 }
 
 /// Copies whole lines to lines.
@@ -114,7 +108,7 @@ fn lines(width: usize, from: &[u8], to: &mut [u8]) {
     match width {
         // SAFETY: `width_at` found AVX-512F on this machine; `to` is aligned, as above.
         64 => unsafe { lines_avx512(from, to) },
-        // SAFETY: `width_at` found AVX on this machine; `to` is aligned, as above.
+        // SAFETY: `width_at` found AVX2, and so AVX, on this machine; `to` is aligned, as above.
         32 => unsafe { lines_avx(from, to) },
         // SAFETY: SSE2 is part of every x86-64; `to` is aligned, as above.
         _ => unsafe { lines_sse2(from, to) },
