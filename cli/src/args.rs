@@ -47,13 +47,13 @@ pub(crate) enum Command {
 pub(crate) struct WatchedArgs {
     // First: headings of what follows would hold for it, too.
     #[command(flatten)]
-    pub observers: OnlookerArgs,
+    pub observers: ObserverArgs,
     #[command(flatten)]
     pub run: RunArgs,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct OnlookerArgs {
+pub(crate) struct ObserverArgs {
     /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; q ends the run
     #[arg(long)]
     pub live: bool,
