@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench gpu [-- SECTION…] [--quick] [--photos DIR] [--step-ms N] [--workers 1,4,16]
+//!                                       [--ways auto,'cpu + hardware'] [--list]
 //!
 //! machine   GPU, driver, nvJPEG, engines, link          bounds    copies to, from and within the device
 //! kernels   the resample kernels against these          engines   nvJPEG's engines alone, by batch and states
@@ -9,6 +10,8 @@
 //! photos    files to batches, by routing and workers    memory    CIFAR and cells from memory
 //! train     a trainer that keeps the GPU busy, with and without the loader
 //! ```
+//!
+//! `--list` names the sections and measures nothing; `--ways` names who decodes in `photos`, by the beginnings of their names.
 //!
 //! Each figure: one run to warm up, then several; median, lowest and highest. Without a GPU it says so and exits with 0.
 //! `integration/gpu/run.py` runs every section in a process of its own and makes a report. On the mock GPU of the tests

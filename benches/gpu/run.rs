@@ -8,6 +8,7 @@ mod photos;
 #[allow(dead_code, unused_imports, reason = "the command line's own sampler; not all of it is used here")]
 #[path = "../../cli/src/gpu.rs"]
 mod sampler;
+mod threads;
 mod train;
 
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
@@ -30,6 +31,8 @@ struct Bench {
     scale: Scale,
     /// Numbers of threads to try, ascending.
     workers: Vec<usize>,
+    /// Who decodes in `photos`, by the beginnings of their names; empty for all.
+    ways: Vec<String>,
     step: Duration,
     photos: Photos,
 }
@@ -59,17 +62,20 @@ const SECTIONS: [(&str, Section); 9] = [
     ("train", train::train),
 ];
 
+#[derive(Default)]
 struct Args {
     sections: Vec<String>,
     quick: bool,
     photos: Option<PathBuf>,
     step_ms: f64,
     workers: Vec<usize>,
+    ways: Vec<String>,
+    list: bool,
 }
 
 fn args() -> std::result::Result<Args, String> {
     let photos = std::env::var_os("INFEED_PHOTOS").map(PathBuf::from);
-    let mut args = Args { sections: Vec::new(), quick: false, photos, step_ms: 80.0, workers: Vec::new() };
+    let mut args = Args { photos, step_ms: 80.0, ..Args::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -78,6 +84,8 @@ fn args() -> std::result::Result<Args, String> {
             "--bench" => {}
             "--quick" => args.quick = true,
             "--photos" => args.photos = Some(value()?.into()),
+            "--list" => args.list = true,
+            "--ways" => args.ways = value()?.split(',').map(str::to_owned).collect(),
             "--step-ms" => args.step_ms = value()?.parse().map_err(|_| "--step-ms needs a number")?,
             "--workers" => {
                 let numbers = value()?.split(',').map(str::parse).collect::<std::result::Result<Vec<usize>, _>>();
@@ -100,6 +108,10 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if args.list {
+        SECTIONS.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
     let devices = infeed::device::devices();
     let Some(gpu) = devices.gpus.first() else {
         println!("no GPU, so nothing to measure: {}", devices.note);
@@ -120,7 +132,7 @@ pub(crate) fn run() -> ExitCode {
     workers.sort_unstable();
     workers.dedup();
     let step = Duration::from_secs_f64(args.step_ms.max(0.1) / 1e3);
-    let mut bench = Bench { scale, workers, step, photos: Photos::new(args.photos, scale) };
+    let mut bench = Bench { scale, workers, ways: args.ways, step, photos: Photos::new(args.photos, scale) };
     let mut out = Out::new(scale.of(5, 3, 2));
     for (name, section) in SECTIONS {
         if args.sections.is_empty() || args.sections.iter().any(|wanted| wanted == name) {

@@ -1,7 +1,6 @@
 //! Our loader: files to batches on the GPU, by routing and workers, beside the decoders alone.
 
 use std::{
-    fs,
     future::IntoFuture as _,
     num::NonZeroUsize,
     sync::{
@@ -27,6 +26,7 @@ use super::{
     Bench, Scale,
     decoders::{bare_cpu, bare_engines},
     out::Out,
+    threads::{self, Threads},
 };
 
 pub(super) const GPU: Device = Device::Cuda(0);
@@ -41,14 +41,8 @@ pub(super) struct Rates {
     pub(super) samples: Vec<f64>,
     /// Milliseconds of CPU for a sample, of all threads.
     pub(super) cpu_ms: Vec<f64>,
-}
-
-/// User and system time of this process, in seconds.
-fn cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything: fields 14 and 15, in hundredths of a second.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / 100.0
+    /// What the threads did in all runs together.
+    pub(super) threads: Threads,
 }
 
 /// Takes batches and drops them, as fast as they come.
@@ -65,15 +59,17 @@ pub(super) fn rates(loader: &Loader, runs: usize, stretch: Duration) -> Result<R
         batches.next().ok_or_else(ended)??;
         taken += 1;
     }
-    let mut rates = Rates { samples: Vec::new(), cpu_ms: Vec::new() };
+    let mut rates = Rates { samples: Vec::new(), cpu_ms: Vec::new(), threads: Threads::default() };
     for _ in 0..runs {
-        let (begin, cpu) = (Instant::now(), cpu_seconds());
+        let (begin, cpu, before) = (Instant::now(), threads::cpu_seconds(), threads::times());
         let mut samples = 0;
         while begin.elapsed() < stretch {
             samples += batches.next().ok_or_else(ended)??.valid();
         }
-        rates.samples.push(samples as f64 / begin.elapsed().as_secs_f64());
-        rates.cpu_ms.push((cpu_seconds() - cpu) * 1e3 / samples.max(1) as f64);
+        let (took, cpu) = (begin.elapsed(), threads::cpu_seconds() - cpu);
+        rates.threads.add(&before, &threads::times(), cpu, took);
+        rates.samples.push(samples as f64 / took.as_secs_f64());
+        rates.cpu_ms.push(cpu * 1e3 / samples.max(1) as f64);
     }
     Ok(rates)
 }
@@ -124,6 +120,8 @@ impl<D: Decoder> Decoder for Counted<D> {
         self.inner.device_bytes(class)
     }
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        // On the thread that will decode. The kernel keeps 15 letters of its name, in which classes look the same.
+        threads::call_this(self.classes()[class].name);
         let inner = self.inner.worker(class, n, programs)?;
         Ok(Box::new(Counting { inner, class, counts: Arc::clone(&self.counts) }))
     }
@@ -202,19 +200,21 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let context = Context::open(0)?;
     let kernels = Kernels::load(&context)?;
     let most = *bench.workers.last().unwrap_or(&1);
-    // The bounds, in this process.
-    let mut bounds = Vec::new();
+    // The bounds, in this process. One that could not be measured is no bound at all.
+    let mut engines = Vec::new();
     for (name, cut) in [("bare engines, whole", false), ("bare engines, height cut", true)] {
-        bounds.push(match bare_engines(&kernels, &mut bench.photos, cut, scale) {
-            Ok(rate) => rate,
+        match bare_engines(&kernels, &mut bench.photos, cut, scale) {
+            Ok(rate) => {
+                out.values(name, "images/s", json!({ "cut": cut }), vec![rate]);
+                engines.push(Some(rate));
+            }
             Err(error) => {
                 out.error(name, &format!("{error:#}"));
-                0.0
+                engines.push(None);
             }
-        });
-        out.values(name, "images/s", json!({}), vec![bounds[bounds.len() - 1]]);
+        }
     }
-    let mut shares = Vec::new();
+    let mut rates = Vec::new();
     let workers = bench.workers.clone();
     let fewer: Vec<usize> = workers.iter().copied().filter(|n| *n == most || *n == 4).collect();
     let cases: Vec<(Way, &[usize])> = vec![
@@ -229,34 +229,36 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
         (Way::Cpu, &fewer),
     ];
     for (way, workers) in cases {
+        if !bench.ways.is_empty() && !bench.ways.iter().any(|wanted| way.name().starts_with(wanted)) {
+            continue;
+        }
         for &workers in workers {
             let name = format!("{} workers={workers}", way.name());
             match one(bench, &kernels, way, workers, &name, out) {
                 Ok(Some(median)) if matches!(way, Way::Auto(_) | Way::Hardware(_) | Way::All(_)) => {
-                    shares.push((name, workers, median));
+                    rates.push((name, workers, median));
                 }
                 Ok(_) => {}
                 Err(error) => out.error(&name, &format!("{error:#}")),
             }
         }
     }
-    let mut pools: Vec<(usize, f64, f64)> = Vec::new();
     for &workers in &workers {
         let resample = bare_cpu(&mut bench.photos, workers, true, scale)?;
         let decode = bare_cpu(&mut bench.photos, workers, false, scale)?;
-        pools.push((workers, resample, decode));
         let more = json!({ "threads": workers, "decode_alone": decode });
         out.values(&format!("bare cpu pool threads={workers}"), "images/s", more, vec![resample]);
-    }
-    for (name, workers, median) in shares {
-        let Some((_, resample, decode)) = pools.iter().find(|pool| pool.0 == workers) else { continue };
-        let share = |bound: f64| median / bound.max(1e-9);
-        let note = json!({
-            "of_engines_and_cpu": share(bounds[0] + resample),
-            "of_engines_with_height_cut_and_cpu": share(bounds[1] + resample),
-            "of_engines_with_height_cut_and_cpu_that_only_decodes": share(bounds[1] + decode),
-        });
-        out.note(&format!("{name}, shares"), note);
+        let [Some(whole), Some(cut)] = engines[..] else { continue };
+        for (name, _, median) in rates.iter().filter(|(_, n, _)| *n == workers) {
+            let share = |bound: f64| median / bound.max(1e-9);
+            let note = json!({
+                "of_best_engines_and_cpu": share(whole.max(cut) + resample),
+                "of_engines_and_cpu": share(whole + resample),
+                "of_engines_with_height_cut_and_cpu": share(cut + resample),
+                "of_engines_with_height_cut_and_cpu_that_only_decodes": share(cut + decode),
+            });
+            out.note(&format!("{name}, shares"), note);
+        }
     }
     Ok(())
 }
@@ -301,9 +303,11 @@ fn one(
             builder.decoder(decoder).build_blocking()?
         }
     };
-    let Rates { samples, cpu_ms } = rates(&loader, out.runs(), stretch(bench.scale))?;
+    let Rates { samples, cpu_ms, threads } = rates(&loader, out.runs(), stretch(bench.scale))?;
     let decoded_by = counted.map(|decoder| decoder.counts());
-    let more = json!({ "workers": workers, "prefetch": loader.config().prefetch, "decoded_by": decoded_by });
+    let more = json!({
+        "workers": workers, "prefetch": loader.config().prefetch, "decoded_by": decoded_by, "threads": threads.cores(),
+    });
     out.values(&format!("{name}, cpu"), "ms/image", json!({}), cpu_ms);
     Ok(out.values(name, "images/s", more, samples))
 }
