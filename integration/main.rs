@@ -19,6 +19,8 @@ mod errors;
 mod fields;
 mod jpegs;
 mod kernels;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod kit;
 mod ladder;
 mod late;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
