@@ -1,68 +1,90 @@
 #!/usr/bin/env bash
 # Makes a folder that runs all GPU checks on a Linux machine with a GPU, Python 3 and no Rust.
 #
-#   integration/gpu/build.sh [FOLDER] [--photos DIR] [--limit-mib N] [--no-nvjpeg]
+#   integration/gpu/build.sh [FOLDER] [--photos DIR] [--limit-mib N] [--peers PYTHON] [--no-nvjpeg]
 #
-# FOLDER        default target/gpu-kit; what this script put there before is replaced
-# --photos DIR  class folders of JPEGs to take along, as many as the limit leaves room for
-# --limit-mib N size of the folder at most, default 62
-# --no-nvjpeg   leave NVIDIA's library out: the GPU's machine has one
+# FOLDER          default target/gpu-kit; what this script put there before is replaced
+# --photos DIR    class folders of JPEGs to take along, as many as the limit leaves room for
+# --limit-mib N   size of the folder at most, default 56
+# --peers PYTHON  take along nvImageCodec and torchcodec for that Python (as 3.12) with PyTorch for CUDA 13
+# --no-nvjpeg     leave NVIDIA's library out: the GPU's machine has one
 #
-# There: python3 FOLDER/run.py --out RESULTS (see README.md).
+# There: python3 FOLDER/run.py --day first --out RESULTS (see README.md).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-folder=target/gpu-kit photos="" limit=62 nvjpeg=yes
+folder=target/gpu-kit photos="" limit=56 peers="" nvjpeg=yes
 while (($#)); do
     case $1 in
-        --photos | --limit-mib)
+        --photos | --limit-mib | --peers)
             [[ $# -ge 2 ]] || { echo "$1 needs a value" >&2; exit 2; }
-            if [[ $1 == --photos ]]; then photos=$2; else limit=$2; fi
+            case $1 in
+                --photos) photos=$2 ;;
+                --limit-mib) limit=$2 ;;
+                --peers) peers=$2 ;;
+            esac
             shift 2
             ;;
         --no-nvjpeg) nvjpeg=no; shift ;;
-        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "unknown option $1" >&2; exit 2 ;;
         *) folder=$1; shift ;;
     esac
 done
 [[ -z $photos || -d $photos ]] || { echo "$photos is no folder" >&2; exit 2; }
+[[ -z $peers || $peers =~ ^3\.[0-9]+$ ]] || { echo "--peers takes a version of Python, as 3.12" >&2; exit 2; }
 if [[ -e $folder && ! -e $folder/kit.json && -n $(ls -A "$folder" 2> /dev/null) ]]; then
     echo "$folder holds something else than a kit; name a new or empty folder" >&2
     exit 2
 fi
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
 step() { printf '\n== %s\n' "$*"; }
 
+# Wheels for Linux on x86-64, whatever this machine is.
+wheels() {
+    local to=$1 python=$2
+    shift 2
+    local platforms=()
+    for platform in manylinux_2_{34,31,28,27,17}_x86_64 manylinux2014_x86_64; do
+        platforms+=(--platform "$platform")
+    done
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --python-version "$python" --implementation cp "${platforms[@]}" --dest "$to" "$@"
+}
+
 step "build (minutes, the first time)"
-messages=$(mktemp)
-trap 'rm -f "$messages"' EXIT
 # Not `cargo bench`: with its own profile everything would be built once more.
 examples=$(python3 integration/gpu/pack.py examples)
 # shellcheck disable=SC2086 # several words
 cargo test --locked --profile kit --no-run --message-format=json \
-    --lib --test integration --bench gpu $examples > "$messages"
+    --lib --test integration --bench gpu $examples > "$work/messages"
 
-step "library"
+step "libraries of others"
 mkdir -p "$folder"
-rm -f "$folder"/*.py "$folder"/kit.json "$folder"/binaries.tar.xz "$folder"/photos.tar
-if [[ $nvjpeg == no ]]; then
-    rm -f "$folder/libnvjpeg.so.13"
-elif [[ ! -s $folder/libnvjpeg.so.13 ]]; then
-    wheel=$(mktemp -d)
-    trap 'rm -rf "$messages" "$wheel"' EXIT
-    if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-        --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 \
-        --dest "$wheel" nvidia-nvjpeg==13.0.0.40 \
-        && python3 integration/gpu/pack.py library "$wheel" "$folder/libnvjpeg.so.13"; then
-        echo "nvidia-nvjpeg 13.0.0.40"
-    else
-        echo "NOTE: libnvjpeg.so.13 could not be had (pip download nvidia-nvjpeg==13.0.0.40); infeed will look for one there"
+rm -f "$folder"/*.py "$folder"/kit.json "$folder"/*.tar.xz "$folder"/photos.tar
+if [[ $nvjpeg == yes ]]; then
+    # Two: at the edges of a window the older one interpolates otherwise. run.py chooses by the tests.
+    mkdir "$work/old" "$work/new"
+    if ! { wheels "$work/old" 3.12 nvidia-nvjpeg==13.0.0.40 && wheels "$work/new" 3.12 nvidia-nvjpeg==13.3.2.43 \
+        && mv "$work/old"/* "$work/new" && python3 integration/gpu/pack.py nvjpeg "$work/new" "$folder/nvjpeg.tar.xz"; }; then
+        rm -f "$folder/nvjpeg.tar.xz"
+        echo "NOTE: nvJPEG could not be had (pip download nvidia-nvjpeg); infeed will look for one there"
+    fi
+fi
+if [[ -n $peers ]]; then
+    mkdir "$work/peers"
+    if ! { wheels "$work/peers" "$peers" nvidia-nvimgcodec-cu13==0.9.0.20 && wheels "$work/peers" "$peers" torchcodec==0.17.0 \
+        && python3 integration/gpu/pack.py peers "$work/peers" "$folder/peers.tar.xz" --python "$peers"; }; then
+        rm -f "$folder/peers.tar.xz"
+        echo "NOTE: the peers could not be had (pip download nvidia-nvimgcodec-cu13 torchcodec); those that are installed there are measured"
     fi
 fi
 
 step "scripts"
-cp integration/gpu/{run,peer_torchvision,peer_dali,step_torch}.py integration/gpu/README.md "$folder"/
+cp integration/gpu/{run,kit,report,peers,peer_torchvision,peer_torchcodec,peer_nvimgcodec,peer_dali,step_torch}.py integration/gpu/README.md "$folder"/
 
 step "pack"
-python3 integration/gpu/pack.py kit "$messages" "$folder" --limit-mib "$limit" ${photos:+--photos "$photos"}
+python3 integration/gpu/pack.py kit "$work/messages" "$folder" --limit-mib "$limit" ${photos:+--photos "$photos"}

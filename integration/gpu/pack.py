@@ -2,12 +2,16 @@
 """The parts of build.sh that are more than a shell command: finds what cargo built, checks it, packs it.
 
     pack.py examples                       cargo's options for the examples that are taken along
-    pack.py library WHEELS FILE            takes libnvjpeg.so.13 out of a wheel
+    pack.py nvjpeg WHEELS FILE             packs the libnvjpeg.so.13 of each wheel, by its version
+    pack.py peers WHEELS FILE              packs what the peers' scripts need of the wheels
     pack.py kit MESSAGES FOLDER [...]      packs executables and photographs, writes kit.json
+    pack.py path MESSAGES NAME             where an executable is
+    pack.py dry MESSAGES FOLDER MOCK       a kit that is not packed, and whose nvJPEG is the mock's: see dry.sh
 """
 
 import argparse
 import glob
+import io
 import json
 import os
 import re
@@ -21,6 +25,12 @@ import zipfile
 NEWEST_GLIBC = (2, 34)
 # Examples that use a GPU when there is one; the others say nothing about it.
 EXAMPLES = re.compile(r"quickstart|.*gpu.*|.*burn.*")
+# What is taken of a peer's wheel: decoding JPEGs, for one version of Python. The rest is for video, other formats and others.
+PEERS = {
+    "nvimgcodec": r"nvidia/__init__\.py|nvidia/nvimgcodec/(__init__\.py|libnvimgcodec\.so.*|nvimgcodec_impl\.cpython-{python}-.*"
+                  r"|extensions/lib(nvjpeg|jpeg_turbo)_ext\.so.*)|.*\.dist-info/.*",
+    "torchcodec": r"torchcodec/(?!.*\.(cpp|h|txt)$|share/|libtorchcodec_(core|custom_ops|heic)).*|torchcodec\.libs/.*|.*\.dist-info/.*",
+}
 
 
 def examples():
@@ -31,16 +41,45 @@ def examples():
             print(f"--example {target['name']}")
 
 
-def library(wheels, to):
-    for wheel in glob.glob(os.path.join(wheels, "*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if name.endswith("/libnvjpeg.so.13"):
-                    with open(to, "wb") as file:
-                        file.write(archive.read(name))
-                    os.chmod(to, 0o755)
-                    return
-    sys.exit("no libnvjpeg.so.13 in the wheel")
+def nvjpeg(wheels, to):
+    versions = []
+    with tarfile.open(to, "w:xz", preset=9) as tar:
+        for wheel in sorted(glob.glob(os.path.join(wheels, "nvidia_nvjpeg-*.whl"))):
+            version = os.path.basename(wheel).split("-")[1]
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.endswith("/libnvjpeg.so.13"):
+                        add(tar, f"{version}/libnvjpeg.so.13", archive.read(name))
+                        versions.append(version)
+    if not versions:
+        sys.exit(f"no libnvjpeg.so.13 in the wheels of {wheels}")
+    print(f"{os.path.basename(to):24} {os.path.getsize(to) / 1e6:6.1f} MB: nvJPEG {', '.join(versions)}")
+
+
+def peers(wheels, to, python):
+    taken = []
+    with tarfile.open(to, "w:xz", preset=9) as tar:
+        for wheel in sorted(glob.glob(os.path.join(wheels, "*.whl"))):
+            name = next((name for name in PEERS if name in os.path.basename(wheel)), None)
+            if not name:
+                continue
+            wanted = re.compile(PEERS[name].format(python=python.replace(".", "")))
+            with zipfile.ZipFile(wheel) as archive:
+                members = [member for member in archive.namelist() if wanted.fullmatch(member) and not member.endswith("/")]
+                for member in members:
+                    add(tar, f"{name}/{member}", archive.read(member))
+            if not any(".so" in member for member in members):
+                sys.exit(f"{os.path.basename(wheel)} has nothing for Python {python}")
+            taken.append("-".join(os.path.basename(wheel).split("-")[:2]))
+    if not taken:
+        sys.exit(f"no wheel of {', '.join(PEERS)} in {wheels}")
+    print(f"{os.path.basename(to):24} {os.path.getsize(to) / 1e6:6.1f} MB: {', '.join(taken)} for Python {python}")
+
+
+def add(tar, name, data):
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o755
+    tar.addfile(member, io.BytesIO(data))
 
 
 def executables(messages):
@@ -117,11 +156,38 @@ def size_of(folder):
     return sum(os.path.getsize(os.path.join(where, name)) for where, _, names in os.walk(folder) for name in names)
 
 
-def kit(messages, folder, photos, limit):
+def complete(messages):
     found = executables(messages)
     for name in ("infeed", "integration", "unit-tests", "bench-gpu"):
         if name not in found:
             sys.exit(f"cargo built no {name}")
+    return found
+
+
+def describe(found):
+    """What kit.json tells of any kit."""
+    return {
+        "commit": output("git", "rev-parse", "HEAD"),
+        "dirty": bool(output("git", "status", "--porcelain")),
+        "rustc": output("rustc", "--version"),
+        "files": sorted(found),
+        "glibc": ".".join(map(str, max(glibc(path) for path in found.values()))),
+        "known": known_checksum(found["infeed"]),
+    }
+
+
+def dry(messages, folder, mock):
+    found = complete(messages)
+    # Two names, so that a version has to be chosen.
+    library = os.path.join(mock, "libnvjpeg.so.13")
+    about = {**describe(found), "paths": found, "nvjpegs": {"13.0.0": library, "13.0.1": library}}
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "kit.json"), "w") as file:
+        json.dump(about, file, indent=1)
+
+
+def kit(messages, folder, photos, limit):
+    found = complete(messages)
     too_new = []
     for name, path in sorted(found.items()):
         version = glibc(path)
@@ -143,15 +209,7 @@ def kit(messages, folder, photos, limit):
             for path in taken:
                 tar.add(path, arcname=os.path.relpath(path, photos))
         print(f"photos.tar               {os.path.getsize(os.path.join(folder, 'photos.tar')) / 1e6:6.1f} MB, {len(taken)} files")
-    about = {
-        "commit": output("git", "rev-parse", "HEAD"),
-        "dirty": bool(output("git", "status", "--porcelain")),
-        "rustc": output("rustc", "--version"),
-        "files": sorted(found),
-        "glibc": ".".join(map(str, max(glibc(path) for path in found.values()))),
-        "photos": len(taken),
-        "known": known_checksum(found["infeed"]),
-    }
+    about = {**describe(found), "photos": len(taken)}
     with open(os.path.join(folder, "kit.json"), "w") as file:
         json.dump(about, file, indent=1)
     total = size_of(folder)
@@ -165,19 +223,35 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("examples")
-    one = commands.add_parser("library")
-    one.add_argument("wheels")
-    one.add_argument("file")
-    other = commands.add_parser("kit")
-    other.add_argument("messages")
-    other.add_argument("folder")
-    other.add_argument("--photos")
-    other.add_argument("--limit-mib", type=int, default=62)
+    for name in ("nvjpeg", "peers"):
+        command = commands.add_parser(name)
+        command.add_argument("wheels")
+        command.add_argument("file")
+        if name == "peers":
+            command.add_argument("--python", default="3.12")
+    command = commands.add_parser("path")
+    command.add_argument("messages")
+    command.add_argument("name")
+    command = commands.add_parser("dry")
+    command.add_argument("messages")
+    command.add_argument("folder")
+    command.add_argument("mock")
+    command = commands.add_parser("kit")
+    command.add_argument("messages")
+    command.add_argument("folder")
+    command.add_argument("--photos")
+    command.add_argument("--limit-mib", type=int, default=56)
     args = parser.parse_args()
     if args.command == "examples":
         examples()
-    elif args.command == "library":
-        library(args.wheels, args.file)
+    elif args.command == "nvjpeg":
+        nvjpeg(args.wheels, args.file)
+    elif args.command == "peers":
+        peers(args.wheels, args.file, args.python)
+    elif args.command == "path":
+        print(complete(args.messages)[args.name])
+    elif args.command == "dry":
+        dry(args.messages, args.folder, args.mock)
     else:
         kit(args.messages, args.folder, args.photos, args.limit_mib)
 

@@ -1,0 +1,236 @@
+"""The report: what the figures come to, against which targets, as text."""
+
+import json
+import re
+
+PASS, FAIL, UNKNOWN = "pass", "FAIL", "unknown"
+PEERS = ("torchvision", "torchcodec", "nvimgcodec", "dali")
+
+# What each part must tell, as (section, beginning of a figure's name): a run with --strict fails without.
+EXPECTED = {
+    "machine": [("machine", "devices"), ("machine", "engines"), ("bounds", "host to device"), ("bounds", "fill of the device")],
+    "engines": [("engines", "hardware whole"), ("engines", "hardware height cut")],
+    "tests": [("nvJPEG versions", ""), ("on_gpu::jpegs_of_the_engines_are_close_to_the_cpus", "4:2:0, a side below"),
+              ("on_gpu::a_cut_height_changes_no_pixel_of_the_crop", "rows from a cut file")],
+    "torchvision": [("torchvision", "decode alone"), ("torchvision", "decode, crop")],
+    "torchcodec": [("torchcodec", "decode alone"), ("torchcodec", "decode, crop")],
+    "nvimgcodec": [("nvimgcodec", "decode alone"), ("nvimgcodec", "decode, crop"), ("nvimgcodec", "decode of the crop")],
+    "photos": [("photos", "bare engines, whole"), ("photos", "bare engines, height cut"), ("photos", "auto adaptive workers="),
+               ("photos", "cpu + hardware adaptive workers="), ("photos", "bare cpu pool")],
+    "connections": [("photos, 32 connections", "auto adaptive workers=")],
+    "kernels": [("kernels", "fill"), ("kernels", "50x50x5 to 220x220 f32"), ("kernels", "CIFAR")],
+    "memory": [("memory", "CIFAR-10"), ("memory", "50x50x5 to 220x220")],
+    "train": [("step", "ResNet-50"), ("train", "AU"), ("train", "step is longer by")],
+    "dali": [("dali", "hw_decoder_load")],
+    "run": [("infeed run", "GPU, adaptive split"), ("infeed run", "GPU, fixed split"), ("infeed run", "CPU")],
+    "decoders": [("hybrid", "hybrid, Huffman on the CPU"), ("cpu", "decode and resample"), ("cpu", "decode threads")],
+}
+
+
+def words(text, most=300):
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most // 2] + " … " + text[-most // 2 :]
+
+
+# ---- what the figures come to -------------------------------------------------------------------------------------
+
+
+def of(report, section, begin=""):
+    """The figures of a section with a median, whose name begins so: with the nvJPEG that was chosen, if any was."""
+    used = report["machine"].get("nvjpeg used")
+    return [f for f in report["figures"] if f.get("section") == section and "median" in f and f["name"].startswith(begin)
+            and f.get("nvjpeg", used) == used]
+
+
+def best(figures):
+    return max(figures, key=lambda figure: figure["median"], default=None)
+
+
+def best_engines(report):
+    """The best that nvJPEG's engines did alone in this run, by whoever measured it."""
+    return best(of(report, "engines", "hardware") + of(report, "photos", "bare engines"))
+
+
+def loader(report, section="photos"):
+    """The best of the loader as a user gets it. The two figures `…, cpu` beside it are milliseconds."""
+    return best([f for f in of(report, section, "auto adaptive") if f["unit"] == "images/s"])
+
+
+def pool(report, workers):
+    """The CPU alone with as many threads."""
+    return best([f for f in of(report, "photos", "bare cpu pool") if f.get("more", {}).get("threads") == workers])
+
+
+def share(report):
+    """The loader's best share of the best engines and the CPU alone with as many threads as it has workers."""
+    engines, shares = best_engines(report), []
+    for figure in of(report, "photos", "auto adaptive"):
+        cpu = pool(report, figure.get("more", {}).get("workers")) if figure["unit"] == "images/s" else None
+        if engines and cpu:
+            shares.append(figure["median"] / (engines["median"] + cpu["median"]))
+    return max(shares, default=None)
+
+
+def peer(report, name, crop):
+    return best([f for f in of(report, name) if bool(f.get("more", {}).get("crop")) == crop])
+
+
+def targets(report):
+    """Name, value, whether it holds, what it means: against what the GPU path promises."""
+    median = lambda figure: figure and figure["median"]
+    notes = lambda section, end: [(f["name"], f["note"]) for f in report["figures"]
+                                  if f.get("section") == section and f["name"].endswith(end) and "note" in f]
+    ours, engines = median(loader(report)), best_engines(report)
+    found = [("loader against bare engines + bare CPU pool", "photos", share(report), lambda v: v >= 0.95,
+              f"at least 0.95 of {engines['name'] if engines else 'the engines'} + the CPU with as many threads")]
+    for name in PEERS:
+        theirs = peer(report, name, True)
+        ratio = ours / theirs["median"] if ours and theirs else None
+        found.append((f"loader against {name}", name, ratio, lambda v: v >= 1,
+                      f"at least 1; its best: {theirs['name']}, {theirs['median']:,.0f} images/s" if theirs else "at least 1"))
+    kernel = [note["of_fill_by_bytes_written"] for name, note in notes("kernels", ", shares") if name.startswith("50x50x5")]
+    found += [
+        ("AU on 4 cores", "train", median(best(of(report, "train", "AU"))), lambda v: v >= 0.99, "at least 0.99"),
+        ("the step is longer by %", "train", median(best(of(report, "train", "step is longer by"))), lambda v: v <= 1,
+         "at most 1 % longer than on resident data"),
+        ("CIFAR-10 on the device, records/s", "memory", median(best(of(report, "memory", "CIFAR"))), lambda v: v >= 2e6, "at least 2,000,000"),
+        ("50x50x5 to 220x220 f32 kernel, of the bandwidth of a fill", "kernels", max(kernel, default=None), lambda v: v >= 0.9,
+         "at least 0.9 of writing its output"),
+    ]
+    return found
+
+
+def missing(report, parts):
+    """What was to be measured and was not."""
+    gone = []
+    for part in parts:
+        for section, begin in EXPECTED.get(part, []):
+            if not any(f.get("section") == section and f["name"].startswith(begin) and "error" not in f for f in report["figures"]):
+                gone.append(f"{part}: no figure {begin or '…'!r} in section {section!r}")
+    return gone
+
+
+# ---- as text ------------------------------------------------------------------------------------------------------
+
+
+def cell(value, most=500):
+    return words(str(value), most).replace("|", "/")
+
+
+def head(report):
+    about, machine = report["about"], report["machine"]
+    lines = [
+        f"- infeed: commit {about.get('commit')}{' (dirty)' if about.get('dirty') else ''}, {about.get('rustc')}",
+        f"- machine: {machine.get('gpu') or 'no GPU: ' + str(machine.get('why'))}; {machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('kernel')}, Python {machine.get('python')}",
+        f"- driver: {machine.get('nvidia-smi') or 'nvidia-smi tells nothing'}",
+        f"- libnvcuvid.so.1: {machine.get('libnvcuvid.so.1') or 'missing: ' + str(machine.get('libnvcuvid.so.1_why'))}",
+        f"- nvJPEG: {machine.get('nvjpeg used')}; infeed loads {machine.get('nvjpeg')}",
+        f"- data: {report.get('records')} files of {report.get('source')}, warm, at {report.get('data')}",
+        f"- command: `{report['command']}`; {report.get('seconds', 0):.0f} s",
+    ]
+    if report.get("is_mock"):
+        lines.append("- THE MOCK GPU OF THE TESTS: all figures are meaningless, only that they were measured counts")
+    return lines
+
+
+def summary(report):
+    """The figures to look at first, as (what, value, how)."""
+    rows = []
+
+    def row(what, figure):
+        if figure:
+            rows.append((what, f"{figure['median']:,.5g} {figure['unit']}", figure["name"]))
+
+    by_handles = {}
+    for figure in of(report, "engines", "hardware"):
+        more = figure.get("more", {})
+        by_handles.setdefault((bool(more.get("cut")), more.get("handles", 1)), []).append(figure)
+    for (cut, handles), figures in sorted(by_handles.items()):
+        row(f"engines alone, {'height cut' if cut else 'whole'}, {handles} handle{'s' if handles > 1 else ''}", best(figures))
+    row("GPU_HYBRID, batched", best(of(report, "gpu_hybrid")))
+    row("hybrid", best(of(report, "hybrid")))
+    for figure in of(report, "photos", "bare cpu pool"):
+        row("CPU alone", figure)
+    for section in ("photos", "photos, 32 connections"):
+        for figure in of(report, section, "auto adaptive"):
+            if figure["unit"] == "images/s":
+                row(f"loader, {section}", figure)
+    if value := share(report):
+        rows.append(("loader's share of engines + CPU", f"{value:.3f}", f"of {best_engines(report)['name']} and the CPU with as many threads"))
+    for name in PEERS:
+        row(f"{name}, decoding alone", peer(report, name, False))
+        row(f"{name}, batches of crops", peer(report, name, True))
+    row("kernel", best([f for f in of(report, "kernels", "50x50x5 to 220x220 f32") if f["unit"] == "GB/s written"]))
+    row("fill of memory", best(of(report, "kernels", "fill")))
+    for section, begin, what in [("memory", "CIFAR", "CIFAR-10 from memory"), ("step", "", "a step of ResNet-50"),
+                                 ("train", "AU", "AU"), ("train", "step is longer by", "the step is longer by")]:
+        row(what, best(of(report, section, begin)))
+    return rows
+
+
+def host_times(report):
+    """What the host did for each batch of the engines, by phase."""
+    return [(f["name"], json.dumps(f["note"])) for f in report["figures"] if f["name"].endswith("host µs") and "note" in f]
+
+
+def threads(report):
+    """Cores that the threads of a figure took, by their names."""
+    lines = []
+    for figure in report["figures"]:
+        # Elsewhere it is a number.
+        took_each = (figure.get("more") or {}).get("threads")
+        for name, took in took_each.items() if isinstance(took_each, dict) else []:
+            if took["cores"] >= 0.005:
+                lines.append((f"{figure['section']}: {figure['name']}", name, took.get("threads", ""), took["cores"], took.get("busiest", "")))
+    return lines
+
+
+def table(columns, rows):
+    return ["", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns),
+            *("| " + " | ".join(cell(value) for value in row) + " |" for row in rows)]
+
+
+def markdown(report):
+    order = {FAIL: 0, UNKNOWN: 1, PASS: 2}
+    lines = ["# infeed on a GPU", "", *head(report), "", "## What to look at first"]
+    lines += table(["what", "best", "how"], summary(report))
+    if times := host_times(report):
+        lines += ["", "## The host's time for the engines", *table(["how", "µs"], times)]
+    lines += ["", "## Checks"]
+    checks = sorted(report["checks"], key=lambda check: order[check["result"]])
+    lines += table(["result", "check", "what"], [(c["result"], c["name"], cell(c["what"], 600)) for c in checks])
+    if report["notes"]:
+        lines += ["", "## Notes", "", *[f"- {note}" for note in report["notes"]]]
+    if taken := threads(report):
+        lines += ["", "## Cores by thread", "", "Of the loader's own threads and those of the libraries, while batches were taken."]
+        lines += table(["figure", "threads", "how many", "cores", "the busiest"], taken)
+    lines += ["", "## Figures", "", "Median of several runs after one to warm up, and the lowest and highest."]
+    heading, rows = None, []
+    for figure in [*report["figures"], {}]:
+        title = f"{figure.get('section')}{', nvJPEG ' + figure['nvjpeg'] if 'nvjpeg' in figure else ''}"
+        if title != heading and rows:
+            lines += ["", f"### {heading}", *table(["figure", "median", "lowest", "highest", "unit", "runs"], rows)]
+            rows = []
+        heading = title
+        if "median" in figure:
+            rows.append((figure["name"], *(f"{figure[key]:,.5g}" for key in ("median", "low", "high")), figure["unit"], figure["runs"]))
+        elif figure:
+            what = json.dumps(figure.get("note", figure.get("error")))
+            rows.append((figure["name"], what, "", "", "error" if "error" in figure else "", ""))
+    lines += ["", "## Parts", *table(["part", "seconds", "end"], [(p["name"], f"{p['seconds']:.1f}", p["end"]) for p in report["parts"]])]
+    return "\n".join(lines)
+
+
+def short(report, out):
+    """What fits a screen: the checks that matter, and the best figures."""
+    checks = report["checks"]
+    count = lambda result: sum(check["result"] == result for check in checks)
+    lines = ["", "== report", *head(report), f"- checks: {count(PASS)} pass, {count(FAIL)} FAIL, {count(UNKNOWN)} unknown", ""]
+    lines += [f"{c['result']:7} {c['name']}: {words(c['what'], 260)}" for c in checks if c["result"] == FAIL][:25]
+    lines += [f"{c['result']:7} {c['name']}: {words(c['what'], 120)}" for c in checks if c["result"] == UNKNOWN][:12]
+    lines += [f"{c['result']:7} {c['name']}: {words(c['what'], 160)}" for c in checks
+              if c["result"] == PASS and re.match("target|nvJPEG version", c["name"])]
+    lines += [""] + [f"{what:40} {value:>22}  {how}" for what, value, how in summary(report)]
+    lines += ["", f"{'part':14} seconds"] + [f"{p['name']:14} {p['seconds']:7.1f}  {p['end']}" for p in report["parts"]]
+    lines += ["", f"all of it: {out}/report.md, report.json, log.txt"]
+    return "\n".join(lines)
