@@ -1,0 +1,2 @@
+INTERP_LINEAR = "linear"
+FLOAT16 = "float16"

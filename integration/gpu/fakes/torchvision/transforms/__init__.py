@@ -1,0 +1,7 @@
+import enum
+
+from . import v2
+
+
+class InterpolationMode(enum.Enum):
+    BILINEAR = "bilinear"
