@@ -477,9 +477,10 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     try:
         kit.unpack()
-        run_part(kit, Part("devices", devices, 0, 60, 5, False), sum(part.needs for part in parts))
+        run_part(kit, Part("devices", devices, 0, 60, 5, False), 0)
         for at, part in enumerate(parts):
-            run_part(kit, part, sum(later.needs for later in parts[at + 1 :]))
+            # Without data there is nothing to be left for.
+            run_part(kit, part, 0 if part.day == 0 else sum(later.needs for later in parts[at + 1 :]))
         if len(kit.nvjpegs) > 1 and not any(part.name == "tests" for part in parts):
             kit.note(f"nvJPEG {kit.nvjpeg} was used without the tests that choose one of {', '.join(kit.nvjpegs)}; --nvjpeg names another")
         if kit.gpu or args.strict:
@@ -491,7 +492,7 @@ def main():
         if args.day == "first":
             kit.note(f"the second call: run.py --day second --nvjpeg {kit.nvjpeg} --out …")
     except KeyboardInterrupt:
-        kit.note("stopped from outside")
+        kit.check("run.py", FAIL, "stopped from outside")
     finally:
         kit.write()
         try:
