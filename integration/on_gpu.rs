@@ -26,7 +26,7 @@ use infeed::{
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Copies, Kernels, Meter},
-        nvjpeg::{Coded, Failure, Hardware, HardwareSize, Staged},
+        nvjpeg::{BatchDecoder, Coded, Failure, Hardware, HardwareSize, Staged},
         rows::Pool,
     },
     transform::PRESETS,
@@ -107,7 +107,9 @@ fn refusals(engines: &mut Hardware, files: &[Vec<u8>]) -> Refusals {
                 match engines.decode() {
                     Ok(()) => {
                         let ticket = engines.launch().unwrap();
-                        engines.wait(ticket).unwrap();
+                        if !engines.unwritten(ticket).unwrap().is_empty() {
+                            refusals.refuse("not written, and no error told");
+                        }
                     }
                     Err(why) => refusals.refuse(format_args!("by decoding: {:#}", of_images(why))),
                 }
@@ -458,7 +460,7 @@ fn jpegs_of_the_engines_are_close_to_the_cpus() {
     on_gpu("on_gpu::jpegs_of_the_engines_are_close_to_the_cpus", |at| {
         let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
         let size = HardwareSize { images: 1, arena_bytes: 8 << 20, pinned_bytes: 2 << 20 };
-        if let Ok(mut engines) = Hardware::open(&kernels, size, &[]).unwrap() {
+        if let Ok(mut engines) = Hardware::open(&kernels, BatchDecoder::Engines, size, &[]).unwrap() {
             for kind in ORDINARY {
                 let refused = refusals(&mut engines, &kind.small_files());
                 figure(&format!("{}, a side below {ENGINES_FROM}: refused by the engines", kind.name), &refused);
@@ -496,7 +498,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let crop = Transform::new().random_resized_crop(size);
         let lowered = crop.lower(&field, DType::U8, Layout::Nchw).unwrap();
         let batch = HardwareSize { images: 2, arena_bytes: 32 << 20, pinned_bytes: 8 << 20 };
-        let engines = Hardware::open(&kernels, batch, &[lowered.table(DType::U8)]).unwrap();
+        let engines = Hardware::open(&kernels, BatchDecoder::Engines, batch, &[lowered.table(DType::U8)]).unwrap();
         let mut engines = match engines {
             Ok(engines) => engines,
             Err(why) => return skipped(&why),
@@ -550,7 +552,11 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
                 engines.resample(image, &params, 0, lowered.row(), &out, image).unwrap();
             }
             let ticket = engines.launch().unwrap();
-            engines.wait(ticket).unwrap();
+            let unwritten = engines.unwritten(ticket).unwrap();
+            if !unwritten.is_empty() {
+                refuse(format!("images {unwritten:?} of whole and cut: not written, and no error told"));
+                continue;
+            }
             if images < 2 {
                 continue;
             }
@@ -647,7 +653,7 @@ fn show_their_own(
     // A quarter of an arena must hold an image.
     let arena = (images.max(4) * (source * source * 3) as usize).next_multiple_of(4096);
     let size = HardwareSize { images, arena_bytes: arena, pinned_bytes: 256 << 10 };
-    let mut engines = match Hardware::open(kernels, size, &[lowered.table(DType::U8)]).unwrap() {
+    let mut engines = match Hardware::open(kernels, BatchDecoder::Engines, size, &[lowered.table(DType::U8)]).unwrap() {
         Ok(engines) => engines,
         Err(why) => {
             skipped(&why);

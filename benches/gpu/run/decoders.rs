@@ -17,7 +17,7 @@ use infeed::{
     internal::{
         cuda::{Context, Kernels},
         kernels::{Pixels, Resampler},
-        nvjpeg::{self, Failure, Hardware, HardwareSize, Hybrid, HybridSize, Staged},
+        nvjpeg::{self, BatchDecoder, Failure, Hardware, HardwareSize, Hybrid, HybridSize, Staged},
         rows::Pool,
     },
     transform::Lowered,
@@ -95,7 +95,7 @@ impl Alone {
             pinned_bytes: (images * (256 << 10)).max(8 << 20),
         };
         let lowered = imagenet()?;
-        let hardware = Hardware::open(kernels, size, &[lowered.table(DType::U8)])?;
+        let hardware = Hardware::open(kernels, BatchDecoder::Engines, size, &[lowered.table(DType::U8)])?;
         Ok(hardware.map(|hardware| Self { hardware, lowered, images, next: 0 }))
     }
 

@@ -10,9 +10,25 @@ using namespace mock;
 
 namespace mock {
 
-// Handles 0, 1 and 2 name the default streams.
+static std::vector<Stream *> &own_streams() {
+    static std::vector<Stream *> *streams = new std::vector<Stream *>;
+    return *streams;
+}
+
+const std::vector<Stream *> &thread_streams() { return own_streams(); }
+
+// Handles 0 and 1 name the legacy default stream, 2 that of the calling thread.
 Stream *stream_of(Call &call, void *handle) {
-    if (uintptr_t(handle) <= 2) return world().streams[0];
+    if (uintptr_t(handle) <= 1) return world().streams[0];
+    if (uintptr_t(handle) == 2) {
+        static thread_local Stream *own = nullptr;
+        if (!own) {
+            own = new Stream;
+            world().streams.push_back(own);
+            own_streams().push_back(own);
+        }
+        return own;
+    }
     for (Stream *stream : world().streams)
         if (stream == handle) {
             if (!stream->destroyed) return stream;
@@ -108,6 +124,9 @@ static const struct {
     {CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
@@ -251,7 +270,7 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 // --- streams and events ---
 
-// All are as if made NON_BLOCKING: the default stream is one more of them and orders no other.
+// All are as if made NON_BLOCKING: default streams order none of them.
 static int create_stream(const char *function, void **stream) {
     Call call(function);
     if (call.refused) return call.refused;
@@ -300,6 +319,10 @@ int cuStreamWaitEvent(void *handle, void *event_handle, unsigned) {
     Stream *stream = stream_of(call, handle);
     Event *event = event_of(call, event_handle);
     if (!stream || !event) return INVALID_HANDLE;
+    if (event->captured && stream->capture < 0) {
+        violate("cuStreamWaitEvent drew a stream into a capture");
+        return CAPTURED_EVENT;
+    }
     if (ignores_wait(call.function) || !event->last || event->last->done) return OK;
     OpRef op = mark(stream, call.function);
     op->after = event->last;
@@ -337,6 +360,7 @@ int cuEventRecord(void *handle, void *stream_handle) {
     if (!event || !stream) return INVALID_HANDLE;
     OpRef op = mark(stream, call.function);
     event->last = op;
+    event->captured = stream->capture >= 0;
     enqueue(call.lock, stream, op);
     return OK;
 }
@@ -345,6 +369,7 @@ int cuEventQuery(void *handle) {
     Call call("cuEventQuery");
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
+    if (event && event->captured) return CAPTURED_EVENT;
     return event ? query(call, OpRef(event->last)) : INVALID_HANDLE;
 }
 
@@ -352,6 +377,7 @@ int cuEventSynchronize(void *handle) {
     Call call("cuEventSynchronize");
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
+    if (event && event->captured) return CAPTURED_EVENT;
     return event ? wait(call, OpRef(event->last)) : INVALID_HANDLE;
 }
 
@@ -382,6 +408,47 @@ int cuLaunchHostFunc(void *handle, void (*function)(void *), void *data) {
     enqueue(call.lock, stream, op);
     add("host_functions", 1);
     return OK;
+}
+
+// --- captures ---
+
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    Call call("cuThreadExchangeStreamCaptureMode", Call::Driver);
+    if (call.refused) return call.refused;
+    if (*mode < CAPTURE_GLOBAL || *mode > CAPTURE_RELAXED) return INVALID_VALUE;
+    std::swap(*mode, capture_mode);
+    return OK;
+}
+
+int cuStreamBeginCapture_v2(void *handle, int mode) {
+    Call call("cuStreamBeginCapture_v2");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream || uintptr_t(handle) <= 2 || stream->capture >= 0) return INVALID_HANDLE;
+    stream->capture = mode;
+    stream->capturer = std::this_thread::get_id();
+    stream->invalidated = false;
+    return OK;
+}
+
+int cuStreamIsCapturing(void *handle, int *status) {
+    Call call("cuStreamIsCapturing");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream) return INVALID_HANDLE;
+    *status = stream->capture < 0 ? 0 : stream->invalidated ? 2 : 1;
+    return OK;
+}
+
+// Gives no graph: nobody runs it.
+int cuStreamEndCapture(void *handle, void **graph) {
+    Call call("cuStreamEndCapture");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    *graph = nullptr;
+    if (!stream || stream->capture < 0) return INVALID_HANDLE;
+    stream->capture = -1;
+    return stream->invalidated ? CAPTURE_INVALIDATED : OK;
 }
 
 // --- modules and kernels ---
