@@ -29,7 +29,7 @@ EXAMPLES = re.compile(r"quickstart|.*gpu.*|.*burn.*")
 PEERS = {
     "nvimgcodec": r"nvidia/__init__\.py|nvidia/nvimgcodec/(__init__\.py|libnvimgcodec\.so.*|nvimgcodec_impl\.cpython-{python}-.*"
                   r"|extensions/lib(nvjpeg|jpeg_turbo)_ext\.so.*)|.*\.dist-info/.*",
-    "torchcodec": r"torchcodec/(?!.*\.(cpp|h|txt)$|share/|libtorchcodec_(core|custom_ops|heic)).*|torchcodec\.libs/.*|.*\.dist-info/.*",
+    "torchcodec": r"torchcodec/(.*\.py|libtorchcodec_(image|pybind_ops)\.so)|torchcodec\.libs/.*|.*\.dist-info/.*",
 }
 
 

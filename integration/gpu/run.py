@@ -33,24 +33,32 @@ NO_NVCUVID = ("nvJPEG opens it by name and finds no engines without it. In a con
 # ---- the parts ----------------------------------------------------------------------------------------------------
 
 
-def devices(kit):
-    """`infeed inspect --devices`, and the library without which a GPU's engines are not seen."""
-    machine = kit.report["machine"]
+def inspect(kit):
+    """What `infeed inspect --devices` finds, with the nvJPEG that is used now; None, and a check, where it fails."""
     code, out, both, _ = kit.process("devices", [kit.path("infeed"), "inspect", "--devices", "--json", "-"], 60)
     if code != 0:
         kit.check("infeed inspect --devices", FAIL, kit.ended(code, both))
-        return
+        return None
     # JSON to stdout, the table to stderr.
     try:
         found = json.loads(out)
     except ValueError:
         kit.check("infeed inspect --devices", FAIL, f"no JSON: {words(out)}")
-        return
+        return None
     found = found.get("devices") or found
-    gpus = found.get("gpus") or []
+    machine = kit.report["machine"]
     machine["devices"] = found
     machine["nvjpeg"] = json.dumps(found.get("nvjpeg") or found.get("nvjpeg_note"))
     machine["why"] = found.get("note")
+    return found
+
+
+def devices(kit):
+    """`infeed inspect --devices`, and the library without which a GPU's engines are not seen."""
+    found, machine = inspect(kit), kit.report["machine"]
+    if found is None:
+        return
+    gpus = found.get("gpus") or []
     if not gpus:
         kit.check("infeed inspect --devices", UNKNOWN, f"no GPU: {found.get('note')}; only what needs none is run")
         return
@@ -189,13 +197,15 @@ def deciding(kit):
         run(begin)
     if kit.nvjpeg != measured_with:
         # What was measured so far was another library.
+        inspect(kit)
         engines(kit)
 
 
 def choose(kit, found, test_of, before):
-    """The newest nvJPEG whose tests pass; without any, the one that was used before."""
-    passes = [version for version, tests in found.items() if len(tests) == len(PIXELS) and all(result != FAIL for result, _ in tests.values())]
-    kit.use_nvjpeg(passes[0] if passes else before)
+    """The newest nvJPEG whose tests pass; without any, one that fails none (a GPU without engines); else that from before."""
+    results = {version: [result for result, _ in tests.values()] for version, tests in found.items()}
+    passes = [version for version, each in results.items() if each == [PASS] * len(PIXELS)]
+    kit.use_nvjpeg(passes[0] if passes else next((version for version, each in results.items() if FAIL not in each), before))
     for begin, (result, what) in found[kit.nvjpeg].items():
         kit.check(f"{test_of[begin]}, nvJPEG {kit.nvjpeg}", result, what)
     each = []
@@ -203,7 +213,7 @@ def choose(kit, found, test_of, before):
         said = {begin: result if result == PASS else f"{result}: {words(what, 400)}" for begin, (result, what) in tests.items()}
         kit.figure("tests", "nvJPEG versions", version, note=said or "not tried")
         failed = [begin for begin, (result, _) in tests.items() if result == FAIL]
-        each.append(f"{version} {'fails ' + ', '.join(failed) if failed else 'passes' if len(tests) == len(PIXELS) else 'was not tried to the end'}")
+        each.append(f"{version} {'fails ' + ', '.join(failed) if failed else 'passes' if version in passes else 'was not tried, or not to the end'}")
     # Without a pass the tests themselves have failed.
     kit.check("nvJPEG version", PASS if passes else UNKNOWN, f"{kit.nvjpeg} is used; {'; '.join(each)}")
 
