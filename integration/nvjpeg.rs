@@ -589,6 +589,18 @@ fn memory_of_a_batch_that_failed_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn one_handle_is_enough() {
+    on_mock("nvjpeg::one_handle_is_enough", &[], |mock| {
+        begin(mock);
+        let decoder = Watched::new(1, options().with_streams(0), Some(HARDWARE));
+        // The plan has made its own; the worker's second is refused.
+        mock.fail("nvjpegCreateEx", 2, 5);
+        equal_the_cpu(&ordinary(120), &decoder);
+        assert_eq!(decoder.count(HARDWARE, "done"), 120);
+    });
+}
+
+#[test]
 fn several_threads_may_feed_the_engines() {
     on_mock("nvjpeg::several_threads_may_feed_the_engines", &[], |mock| {
         begin(mock);

@@ -57,7 +57,7 @@ use crate::{
 
 /// One more than the flights that may be under way.
 const GENERATIONS: usize = 3;
-/// Lanes take turns too: while one decodes, the other is set up.
+/// Lanes take turns too: while one decodes, the other is set up. There is one at least.
 const LANES: usize = 2;
 /// Images start at multiples of this or more: what a plain allocation is aligned to.
 const ALIGN: usize = 256;
@@ -363,11 +363,20 @@ impl Hardware {
     ) -> Result<Result<Self, String>> {
         let context = kernels.context();
         let mut lanes = Vec::with_capacity(LANES);
-        for _ in 0..LANES {
-            match Handle::new(context, decoder.backend())? {
-                Ok(handle) => lanes.push(Lane::new(handle)?),
-                Err(reason) => return Ok(Err(reason)),
-            }
+        for n in 0..LANES {
+            let reason = match Handle::new(context, decoder.backend()) {
+                Ok(Ok(handle)) => {
+                    lanes.push(Lane::new(handle)?);
+                    continue;
+                }
+                Ok(Err(reason)) if n == 0 => return Ok(Err(reason)),
+                Err(error) if n == 0 => return Err(error),
+                Ok(Err(reason)) => reason,
+                Err(error) => format!("{error:#}"),
+            };
+            // One after another, then: each waits for the one before.
+            tracing::info!(reason, "nvJPEG gives no second handle; its batches are not set up ahead");
+            break;
         }
         let upload = UploadStream::new(kernels, size.upload(), Priority::High, tables)?;
         let generation = |_| {
@@ -538,7 +547,7 @@ impl Hardware {
 
     fn advance(&mut self) {
         self.current = (self.current + 1) % GENERATIONS;
-        self.turn = (self.turn + 1) % LANES;
+        self.turn = (self.turn + 1) % self.lanes.len();
     }
 
     fn start(&mut self) -> Result<()> {
@@ -661,13 +670,13 @@ impl Hardware {
     /// # Errors
     /// The images are forgotten then.
     pub fn measure(&mut self, times: usize, lanes: usize) -> Result<Duration, Failure> {
-        let lanes = lanes.clamp(1, LANES);
+        let lanes = lanes.clamp(1, self.lanes.len());
         if self.images.is_empty() || self.decoded {
             return Ok(Duration::ZERO);
         }
         self.wait_for_generation()?;
-        for turn in 0..LANES {
-            if let Some(ticket) = self.lanes[turn].used_by.take() {
+        for lane in &mut self.lanes {
+            if let Some(ticket) = lane.used_by.take() {
                 self.upload.wait(ticket).map_err(Failure::Lost)?;
             }
         }
