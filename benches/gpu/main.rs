@@ -4,11 +4,11 @@
 //! cargo bench --bench gpu [-- SECTION…] [--quick] [--photos DIR] [--step-ms N] [--workers 1,4,16]
 //!                                       [--ways auto,'cpu + hardware'] [--list]
 //!
-//! machine   GPU, driver, nvJPEG, engines, link          bounds    copies to, from and within the device
-//! kernels   the resample kernels against these          engines   nvJPEG's engines alone, by batch and states
-//! hybrid    nvJPEG's hybrid decoder by streams          cpu       decode and resample on threads, without a loader
-//! photos    files to batches, by routing and workers    memory    CIFAR and cells from memory
-//! train     a trainer that keeps the GPU busy, with and without the loader
+//! machine     GPU, driver, nvJPEG, engines, link        bounds    copies to, from and within the device
+//! kernels     the resample kernels against these        engines   nvJPEG's engines alone, by batch and handles
+//! gpu_hybrid  batches on the GPU's cores, Huffman too   hybrid    nvJPEG's hybrid decoder by streams
+//! cpu         decode and resample on threads alone      photos    files to batches, by routing and workers
+//! memory      CIFAR and cells from memory               train     a trainer that keeps the GPU busy, with the loader or not
 //! ```
 //!
 //! `--list` names the sections and measures nothing; `--ways` names who decodes in `photos`, by the beginnings of their names.

@@ -148,6 +148,9 @@ class Kit:
         return found
 
     def bench(self, part, sections, limit, more=(), cores=None, env=None, section=None):
+        if unknown := [name for name in sections if name not in self.sections]:
+            # The bench would run all of them.
+            raise ValueError(f"bench-gpu has no section {', '.join(unknown)}")
         command = [self.path("bench-gpu"), *sections, *more]
         if self.args.quick:
             command.append("--quick")

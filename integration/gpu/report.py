@@ -9,7 +9,7 @@ PEERS = ("torchvision", "torchcodec", "nvimgcodec", "dali")
 # What each part must tell, as (section, beginning of a figure's name): a run with --strict fails without.
 EXPECTED = {
     "machine": [("machine", "devices"), ("machine", "engines"), ("bounds", "host to device"), ("bounds", "fill of the device")],
-    "engines": [("engines", "hardware whole"), ("engines", "hardware height cut")],
+    "engines": [("engines", "hardware whole"), ("engines", "hardware height cut"), ("gpu_hybrid", "cores whole")],
     "tests": [("nvJPEG versions", ""), ("on_gpu::jpegs_of_the_engines_are_close_to_the_cpus", "4:2:0, a side below"),
               ("on_gpu::a_cut_height_changes_no_pixel_of_the_crop", "rows from a cut file")],
     "torchvision": [("torchvision", "decode alone"), ("torchvision", "decode, crop")],
@@ -143,8 +143,8 @@ def summary(report):
 
     by_handles = {}
     for figure in of(report, "engines", "hardware"):
-        more = figure.get("more", {})
-        by_handles.setdefault((bool(more.get("cut")), more.get("handles", 1)), []).append(figure)
+        more = figure["more"]
+        by_handles.setdefault((more["cut"], more["handles"]), []).append(figure)
     for (cut, handles), figures in sorted(by_handles.items()):
         row(f"engines alone, {'height cut' if cut else 'whole'}, {handles} handle{'s' if handles > 1 else ''}", best(figures))
     row("GPU_HYBRID, batched", best(of(report, "gpu_hybrid")))
