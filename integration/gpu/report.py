@@ -113,6 +113,15 @@ def missing(report, parts):
 # ---- as text ------------------------------------------------------------------------------------------------------
 
 
+def brief(value):
+    """Four digits of each number in it."""
+    if isinstance(value, dict):
+        return {key: brief(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [brief(inner) for inner in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def cell(value, most=500):
     return words(str(value), most).replace("|", "/")
 
@@ -169,8 +178,11 @@ def summary(report):
 
 
 def host_times(report):
-    """What the host did for each batch of the engines, by phase."""
-    return [(f["name"], json.dumps(f["note"])) for f in report["figures"] if f["name"].endswith("host µs") and "note" in f]
+    """What the host did for the engines, in microseconds by phase: columns and rows."""
+    notes = [f for f in report["figures"] if f["name"].endswith(", host µs") and isinstance(f.get("note"), dict)]
+    phases = sorted({phase for figure in notes for phase in figure["note"]})
+    rows = [(f["name"][: -len(", host µs")], *(brief(f["note"].get(phase)) for phase in phases)) for f in notes]
+    return ["how", *(phase.replace("_", " ") for phase in phases)], rows
 
 
 def threads(report):
@@ -194,8 +206,9 @@ def markdown(report):
     order = {FAIL: 0, UNKNOWN: 1, PASS: 2}
     lines = ["# infeed on a GPU", "", *head(report), "", "## What to look at first"]
     lines += table(["what", "best", "how"], summary(report))
-    if times := host_times(report):
-        lines += ["", "## The host's time for the engines", *table(["how", "µs"], times)]
+    columns, times = host_times(report)
+    if times:
+        lines += ["", "## The host's microseconds for the engines", *table(columns, times)]
     lines += ["", "## Checks"]
     checks = sorted(report["checks"], key=lambda check: order[check["result"]])
     lines += table(["result", "check", "what"], [(c["result"], c["name"], cell(c["what"], 600)) for c in checks])
@@ -215,7 +228,7 @@ def markdown(report):
         if "median" in figure:
             rows.append((figure["name"], *(f"{figure[key]:,.5g}" for key in ("median", "low", "high")), figure["unit"], figure["runs"]))
         elif figure:
-            what = json.dumps(figure.get("note", figure.get("error")))
+            what = json.dumps(brief(figure.get("note", figure.get("error"))), ensure_ascii=False)
             rows.append((figure["name"], what, "", "", "error" if "error" in figure else "", ""))
     lines += ["", "## Parts", *table(["part", "seconds", "end"], [(p["name"], f"{p['seconds']:.1f}", p["end"]) for p in report["parts"]])]
     return "\n".join(lines)
