@@ -216,7 +216,7 @@ def kit(messages, folder, photos, limit):
     print(f"{folder}: {total / (1 << 20):.1f} MiB, needs glibc {about['glibc']}; commit {about['commit']}{' (dirty)' if about['dirty'] else ''}")
     if total > limit << 20:
         sys.exit(f"that is more than {limit} MiB: take fewer photographs, or give another --limit-mib")
-    print(f"next, on the machine with the GPU: python3 {os.path.basename(folder)}/run.py --out results")
+    print(f"next, on the machine with the GPU: python3 {os.path.basename(folder)}/run.py --day first --out first")
 
 
 def main():
