@@ -164,6 +164,12 @@ enum Way {
     Raw,
     /// CPU threads and the engines.
     Hardware(Split),
+    /// The same with two threads that feed the engines.
+    HardwareTwice,
+    /// The same with files that are not cut to the crop.
+    HardwareWhole,
+    /// CPU threads, engines, and batches of so many images on the GPU's cores.
+    Cores(usize),
     /// CPU threads, engines and hybrid threads, by the classes' own routes.
     All(Split),
     /// Everything to one class.
@@ -178,6 +184,9 @@ impl Way {
             Self::Auto(split) => format!("auto {}", word(split)),
             Self::Raw => "cpu + raw".into(),
             Self::Hardware(split) => format!("cpu + hardware {}", word(split)),
+            Self::HardwareTwice => "cpu + hardware by two threads".into(),
+            Self::HardwareWhole => "cpu + hardware of whole files".into(),
+            Self::Cores(images) => format!("cpu + hardware + cores batch={images}"),
             Self::All(split) => format!("cpu + hardware + hybrid {}", word(split)),
             Self::Only(class, streams) if class == HYBRID => format!("{class} only, streams={streams}"),
             Self::Only(class, _) => format!("{class} only"),
@@ -222,6 +231,9 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
         (Way::Raw, &fewer),
         (Way::Auto(Split::Fixed), &fewer),
         (Way::Hardware(Split::Adaptive), &fewer),
+        (Way::HardwareTwice, &fewer),
+        (Way::HardwareWhole, &fewer),
+        (Way::Cores(scale.of(128, 128, 8)), &fewer),
         (Way::All(Split::Adaptive), &fewer),
         (Way::Only("nvjpeg-hardware", 0), &fewer),
         (Way::Only(HYBRID, 4), &fewer),
@@ -235,7 +247,7 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
         for &workers in workers {
             let name = format!("{} workers={workers}", way.name());
             match one(bench, &kernels, way, workers, &name, out) {
-                Ok(Some(median)) if matches!(way, Way::Auto(_) | Way::Hardware(_) | Way::All(_)) => {
+                Ok(Some(median)) if !matches!(way, Way::Raw | Way::Only(..) | Way::Cpu) => {
                     rates.push((name, workers, median));
                 }
                 Ok(_) => {}
@@ -283,9 +295,17 @@ fn one(
         Way::Auto(split) => builder.device(GPU).split(split).build_blocking()?,
         Way::Cpu => builder.device(Device::Cpu).build_blocking()?,
         Way::Raw => builder.decoder(Arc::new(raw())).build_blocking()?,
-        Way::Hardware(split) | Way::All(split) => {
-            let options = if matches!(way, Way::Hardware(_)) { options.with_streams(0) } else { options };
-            let decoder = nvjpeg(options.with_split(split), None);
+        Way::Hardware(_) | Way::HardwareTwice | Way::HardwareWhole | Way::Cores(_) | Way::All(_) => {
+            let alone = options.with_streams(0);
+            let options = match way {
+                Way::Hardware(split) => alone.with_split(split),
+                Way::HardwareTwice => alone.with_engine_threads(NonZeroUsize::MIN.saturating_add(1)),
+                Way::HardwareWhole => alone.with_cut(false),
+                Way::Cores(images) => alone.with_cores_batch(images),
+                Way::All(split) => options.with_split(split),
+                _ => options,
+            };
+            let decoder = nvjpeg(options, None);
             if !has(&decoder, "nvjpeg-hardware") {
                 out.note(name, json!("no engines on this GPU"));
                 return Ok(None);
