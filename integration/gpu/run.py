@@ -386,7 +386,7 @@ PARTS = [
     Part("nvimgcodec", nvimgcodec, 1, 60, 40, True),
     # Where it is installed: it is too large to be taken along.
     Part("dali", dali, 1, 45, 3, True),
-    Part("photos", photos, 1, 150, 110, True),
+    Part("photos", photos, 1, 165, 125, True),
     Part("connections", connections, 1, 70, 45, True),
     Part("kernels", kernels, 2, 45, 15, True),
     Part("memory", memory, 2, 60, 25, True),

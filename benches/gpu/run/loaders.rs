@@ -223,8 +223,16 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
             }
         }
     }
-    let mut rates = Vec::new();
     let workers = bench.workers.clone();
+    // Before the loaders, so that a run that is cut short tells shares too.
+    let mut pools = Vec::new();
+    for &workers in &workers {
+        let resample = bare_cpu(&mut bench.photos, workers, true, scale)?;
+        let decode = bare_cpu(&mut bench.photos, workers, false, scale)?;
+        let more = json!({ "threads": workers, "decode_alone": decode });
+        out.values(&format!("bare cpu pool threads={workers}"), "images/s", more, vec![resample]);
+        pools.push((workers, resample, decode));
+    }
     let fewer: Vec<usize> = workers.iter().copied().filter(|n| *n == most || *n == 4).collect();
     let cases: Vec<(Way, &[usize])> = vec![
         (Way::Auto(Split::Adaptive), &workers),
@@ -248,28 +256,22 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
             let name = format!("{} workers={workers}", way.name());
             match one(bench, &kernels, way, workers, &name, out) {
                 Ok(Some(median)) if !matches!(way, Way::Raw | Way::Only(..) | Way::Cpu) => {
-                    rates.push((name, workers, median));
+                    let pool = pools.iter().find(|pool| pool.0 == workers);
+                    let (Some((_, resample, decode)), [Some(whole), Some(cut)]) = (pool, &engines[..]) else {
+                        continue;
+                    };
+                    let share = |bound: f64| median / bound.max(1e-9);
+                    let note = json!({
+                        "of_best_engines_and_cpu": share(whole.max(*cut) + resample),
+                        "of_engines_and_cpu": share(whole + resample),
+                        "of_engines_with_height_cut_and_cpu": share(cut + resample),
+                        "of_engines_with_height_cut_and_cpu_that_only_decodes": share(cut + decode),
+                    });
+                    out.note(&format!("{name}, shares"), note);
                 }
                 Ok(_) => {}
                 Err(error) => out.error(&name, &format!("{error:#}")),
             }
-        }
-    }
-    for &workers in &workers {
-        let resample = bare_cpu(&mut bench.photos, workers, true, scale)?;
-        let decode = bare_cpu(&mut bench.photos, workers, false, scale)?;
-        let more = json!({ "threads": workers, "decode_alone": decode });
-        out.values(&format!("bare cpu pool threads={workers}"), "images/s", more, vec![resample]);
-        let [Some(whole), Some(cut)] = engines[..] else { continue };
-        for (name, _, median) in rates.iter().filter(|(_, n, _)| *n == workers) {
-            let share = |bound: f64| median / bound.max(1e-9);
-            let note = json!({
-                "of_best_engines_and_cpu": share(whole.max(cut) + resample),
-                "of_engines_and_cpu": share(whole + resample),
-                "of_engines_with_height_cut_and_cpu": share(cut + resample),
-                "of_engines_with_height_cut_and_cpu_that_only_decodes": share(cut + decode),
-            });
-            out.note(&format!("{name}, shares"), note);
         }
     }
     Ok(())
