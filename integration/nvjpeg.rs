@@ -529,6 +529,26 @@ fn engines_that_want_whole_files_get_them() {
 }
 
 #[test]
+fn images_are_not_cut_to_what_engines_refuse() {
+    let env = [("INFEED_MOCK_LEAST_SIDE", "64")];
+    on_mock("nvjpeg::images_are_not_cut_to_what_engines_refuse", &env, |mock| {
+        begin(mock);
+        let size = |n: u16| Made { size: (64 + n % 90, 64 + n * 7 % 200), ..PLAIN };
+        let files: Vec<Vec<u8>> = (0..150).map(|n| size(n).file(n.into())).collect();
+        let decoder = Watched::new(2, options().with_streams(0), Some(HARDWARE));
+        equal_the_cpu(&files, &decoder);
+        assert_eq!(decoder.count(HARDWARE, "done"), files.len(), "{:?}", decoder.seen());
+        // What is small from the start is refused, alone.
+        let small = ordinary(30);
+        let few = Watched::new(2, options().with_streams(0), Some(HARDWARE));
+        equal_the_cpu(&small, &few);
+        let refused =
+            small.iter().map(|file| Jpeg::new().info(file).unwrap()).filter(|i| i.width < 64 || i.height < 64);
+        assert_eq!(few.count(HARDWARE, "elsewhere"), refused.count());
+    });
+}
+
+#[test]
 fn a_bad_image_does_not_end_the_cutting() {
     on_mock("nvjpeg::a_bad_image_does_not_end_the_cutting", &[], |mock| {
         begin(mock);

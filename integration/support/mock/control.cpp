@@ -3,6 +3,7 @@
 //   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=1073741824 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
 //   INFEED_MOCK_FAIL=cuMemAlloc_v2:3:2,…   INFEED_MOCK_IGNORE=cuStreamWaitEvent:0,…   INFEED_MOCK_LOSE=100
 //   INFEED_MOCK_PIXELS=100: nvJPEG decodes without a registered decoder, to this value everywhere
+//   INFEED_MOCK_LEAST_SIDE=64: engines refuse images that are narrower or lower
 //   INFEED_MOCK_SLOW_END=50: destroying a handle of nvJPEG takes so many milliseconds
 //   INFEED_MOCK_STRICT=1: a process that did something wrong prints it at its end and exits with 97; one that touches
 //                         freed memory says so as it dies; one that calls when the library has gone dies of it

@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{
-    order::{Retire, Target, with_outcome},
+    order::{Order, Retire, Target, with_outcome},
     plan::FLIGHTS,
     route::kind,
 };
@@ -72,6 +72,7 @@ pub(super) fn open(
         duty,
         cut,
         trials: 0,
+        least_rows: 0,
         waiting: VecDeque::new(),
         batch: Vec::new(),
         flights: VecDeque::new(),
@@ -89,6 +90,8 @@ struct HardwareWorker {
     cut: Cut,
     /// Batches that failed when their files were cut, and not when they were whole.
     trials: u32,
+    /// Images of fewer rows are refused when they are cut, and not when they are whole.
+    least_rows: u32,
     /// Jobs that came while the batch was full.
     waiting: VecDeque<Job>,
     batch: Vec<Taken>,
@@ -187,15 +190,20 @@ impl HardwareWorker {
                 continue;
             };
             let staged = order.map(|order| {
-                let needed = order.params.y.reads(self.duty.target.lowered.row().height);
-                // A file with restart markers has more of them than a cut image should: not every decoder likes that.
-                let rows = if self.cut != Cut::Yes || order.header.has_restarts() {
-                    order.coded.height
-                } else {
-                    order.header.enough_rows(needed.end).into()
-                };
                 let kind = kind(order.header).unwrap_or(u8::MAX);
-                (self.engines.stage(&order.coded, rows, kind), order.params, rows < order.coded.height)
+                let height = order.coded.height;
+                let rows = self.rows(&order);
+                let mut staged = self.engines.stage(&order.coded, rows, kind);
+                let mut is_cut = rows < height;
+                if is_cut && matches!(staged, Ok(Staged::Refused(_))) {
+                    // Engines may refuse small images, which a cut one may be.
+                    staged = self.engines.stage(&order.coded, height, kind);
+                    is_cut = false;
+                    if matches!(staged, Ok(Staged::Taken(_))) {
+                        self.least_rows = self.least_rows.max(rows.saturating_add(1));
+                    }
+                }
+                (staged, order.params, is_cut)
             });
             match staged {
                 Ok((Ok(Staged::Taken(image)), params, is_cut)) => {
@@ -256,6 +264,17 @@ impl HardwareWorker {
             }
             Err(failure) => self.fail(failure, jobs),
         }
+    }
+
+    /// So many rows of an image are decoded: down to the crop's last.
+    fn rows(&self, order: &Order<'_>) -> u32 {
+        let height = order.coded.height;
+        // A file with restart markers has more of them than a cut image should: not every decoder likes that.
+        if self.cut != Cut::Yes || order.header.has_restarts() {
+            return height;
+        }
+        let needed = order.params.y.reads(self.duty.target.lowered.row().height);
+        u32::from(order.header.enough_rows(needed.end)).max(self.least_rows).min(height)
     }
 
     /// Puts the batch back, to be decoded whole.
