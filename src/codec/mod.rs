@@ -25,6 +25,7 @@ mod image_codec;
 mod reader;
 #[cfg(feature = "prepare")]
 mod renderer;
+mod several;
 
 #[cfg(feature = "bmp")]
 mod bmp;
@@ -55,6 +56,7 @@ pub use self::jpeg::DecodeIndex;
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
 #[cfg(feature = "prepare")]
 pub(crate) use self::renderer::Renderer;
+pub(crate) use self::several::Several;
 pub(crate) use self::volume::write_volume;
 pub use self::{
     contract::codec_contract,

@@ -129,7 +129,7 @@ impl LoaderBuilder {
         self
     }
 
-    /// CUDA streams, each with a thread, that decode images which the hardware engines can't, and what is too much for
+    /// CUDA streams of each GPU, each with a thread, that decode images which the hardware engines can't, and what is too much for
     /// them. Default: chosen by the GPU. Without effect on the CPU. How many of them work follows the run by itself: they
     /// take from the queue that CPU threads and engines take from.
     pub fn streams(mut self, streams: usize) -> Self {
@@ -145,7 +145,7 @@ impl LoaderBuilder {
 
     /// Decoding threads. Never changes what comes out.
     ///
-    /// Default: one for each core this process may use at first; then the run decides ([`autotune`](Self::autotune)): fewer
+    /// Default: one for each core this process may use at first (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer
     /// where they keep up with the trainer, more where they wait for files.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);

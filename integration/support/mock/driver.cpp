@@ -12,7 +12,7 @@ namespace mock {
 
 // Handles 0, 1 and 2 name the default streams.
 Stream *stream_of(Call &call, void *handle) {
-    if (uintptr_t(handle) <= 2) return world().streams[0];
+    if (uintptr_t(handle) <= 2) return call.context->standard;
     for (Stream *stream : world().streams)
         if (stream == handle) {
             if (!stream->destroyed) return stream;
@@ -49,13 +49,14 @@ static int query(Call &call, const OpRef &op) {
         --op->patience;
         return NOT_READY;
     }
-    return advance(call.lock, op) ? OK : world().lost ? world().lost : NOT_READY;
+    const Context *device = op->stream->context;
+    return advance(call.lock, op) ? OK : device->lost ? device->lost : NOT_READY;
 }
 
 static int wait(Call &call, const OpRef &op) {
     if (ignores_wait(call.function)) return OK;
     finish(call.lock, op);
-    return world().lost;
+    return op ? op->stream->context->lost : OK;
 }
 
 static OpRef last_of(const Stream *stream) { return stream->pending.empty() ? nullptr : stream->pending.back(); }
@@ -196,9 +197,10 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     if (!primary->retained) return INVALID_CONTEXT;
     count("context", -1);
     if (--primary->retained) return OK;
-    finish_all(call.lock);
+    finish_all(call.lock, primary);
     size_t streams = 0, events = 0, modules = 0, memory = 0;
-    for (auto *stream : world().streams) streams += stream->context == primary && !stream->destroyed;
+    for (auto *stream : world().streams)
+        streams += stream->context == primary && stream != primary->standard && !stream->destroyed;
     for (auto *event : world().events) events += event->context == primary && !event->destroyed;
     for (auto *module : world().modules) modules += module->context == primary && !module->unloaded;
     for (auto &entry : world().allocations) memory += entry.second.context == primary && entry.second.live;
@@ -238,8 +240,8 @@ int cuCtxGetDevice(int *device) {
 int cuCtxSynchronize(void) {
     Call call("cuCtxSynchronize");
     if (call.refused) return call.refused;
-    if (!ignores_wait(call.function)) finish_all(call.lock);
-    return world().lost;
+    if (!ignores_wait(call.function)) finish_all(call.lock, call.context);
+    return call.context->lost;
 }
 
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
@@ -274,7 +276,7 @@ int cuStreamDestroy_v2(void *handle) {
     Call call("cuStreamDestroy_v2", Call::Release);
     if (call.refused) return call.refused;
     Stream *stream = stream_of(call, handle);
-    if (!stream || stream == world().streams[0]) return INVALID_HANDLE;
+    if (!stream || stream == stream->context->standard) return INVALID_HANDLE;
     stream->destroyed = true;
     count("stream", -1);
     return call.result();
@@ -334,7 +336,7 @@ int cuEventRecord(void *handle, void *stream_handle) {
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
     Stream *stream = stream_of(call, stream_handle);
-    if (!event || !stream) return INVALID_HANDLE;
+    if (!event || !stream || !same_device(call.function, event->context, stream->context)) return INVALID_HANDLE;
     OpRef op = mark(stream, call.function);
     event->last = op;
     enqueue(call.lock, stream, op);
@@ -359,7 +361,7 @@ static int elapsed(const char *function, float *milliseconds, void *start, void 
     Call call(function);
     if (call.refused) return call.refused;
     Event *a = event_of(call, start), *b = event_of(call, end);
-    if (!a || !b || !a->timed || !b->timed || !a->last || !b->last) return INVALID_HANDLE;
+    if (!a || !b || !same_device(call.function, a->context, b->context) || !a->timed || !b->timed || !a->last || !b->last) return INVALID_HANDLE;
     if (!a->last->done || !b->last->done) return NOT_READY;
     *milliseconds = std::chrono::duration<float, std::milli>(b->last->finished - a->last->finished).count();
     return OK;
@@ -415,7 +417,7 @@ int cuModuleUnload(void *handle) {
         for (const OpRef &op : stream->pending)
             if (op->module == module) {
                 violate("a module was unloaded with a kernel of it queued");
-                finish_all(call.lock);
+                finish_all(call.lock, module->context);
             }
     module->unloaded = true;
     count("module", -1);
@@ -456,6 +458,7 @@ int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned
         violate("cuLaunchKernel was given a function of a module that was unloaded");
         return INVALID_HANDLE;
     }
+    if (!same_device("cuLaunchKernel", stream->context, function->module->context)) return INVALID_HANDLE;
     uint64_t threads = uint64_t(bx) * by * bz;
     if (!gx || !gy || !gz || !threads || threads > 1024 || bz > 64 || gy > 65535 || gz > 65535) return INVALID_VALUE;
     if (shared > function->most_shared) return INVALID_VALUE;
@@ -472,6 +475,7 @@ int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned
             memcpy(&word, copies->back().data() + at, 8);
             Allocation *named = find(word);
             if (named && !named->live) violate("a kernel was given " + describe(word));
+            if (named && named->kind == Allocation::Device) same_device("a kernel", stream->context, named->context);
             if (named) op->names.push_back(named->start);
         }
     }
