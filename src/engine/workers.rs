@@ -20,7 +20,7 @@ use crate::{
     codec::{Class, Decoder},
     dataset::Dataset,
     error::{Error, ErrorKind, Result},
-    sys::threads,
+    sys::{numa::Near, threads},
     transform::Lowered,
     types::Device,
 };
@@ -36,6 +36,8 @@ pub(crate) struct Workers {
     more: Arc<Semaphore>,
     /// What one of them takes of it.
     each: u32,
+    /// Where threads had best run.
+    near: Near,
     meters: Meters,
 }
 
@@ -47,7 +49,7 @@ impl fmt::Debug for Workers {
 
 impl Workers {
     /// Starts all threads of the decoder's classes and waits until each has made its worker. `lanes` has the device of
-    /// each loader that they work for.
+    /// each loader that they work for, `near` where they had best run.
     ///
     /// Further threads of the class that reads may be started later, as far as `more` goes; each takes `bytes`.
     pub(crate) fn start(
@@ -55,7 +57,7 @@ impl Workers {
         decoder: &Arc<dyn Decoder>,
         programs: &Arc<[Option<Lowered>]>,
         chunk: &Arc<ChunkSize>,
-        lanes: &[Device],
+        (lanes, near): (&[Device], Near),
         (more, bytes): (&Arc<Semaphore>, u64),
         meters: Meters,
     ) -> Result<Self> {
@@ -72,6 +74,7 @@ impl Workers {
             chunk: Arc::clone(chunk),
             more: Arc::clone(more),
             each: units(bytes),
+            near,
             meters,
         };
         let (report, reports) = mpsc::channel::<Result<()>>();
@@ -115,7 +118,12 @@ impl Workers {
         };
         let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
         let reads = kind.reads;
+        let near = if reads { self.near.reader(n) } else { self.near.engine(kind.device) }.cloned();
         let body = move || {
+            // Before it has a worker: memory lies where it is first touched.
+            if near.is_some_and(|near| !threads::stay_on(&near)) {
+                tracing::debug!("the system does not keep a decode thread near its GPU");
+            }
             // As many threads read as there are cores: they give way to the trainer. Those of engines do short work on
             // which a whole GPU waits, and must not stand in line behind a reader's time slice.
             if reads {

@@ -143,6 +143,16 @@ impl LoaderBuilder {
         self
     }
 
+    /// Whether threads that work for a GPU stay on the processors near it, on machines with several sockets. Default: yes.
+    ///
+    /// Their page-locked memory then lies there, too. Threads of engines and streams stay on the socket of their GPU; of the
+    /// threads that read and decode as many as it has processors, if all GPUs of the loader are on one. Nothing is changed
+    /// where the system does not tell, on one socket, without a GPU, or where this process may use one socket alone.
+    pub fn numa(mut self, stay_near: bool) -> Self {
+        self.config.numa = stay_near;
+        self
+    }
+
     /// Decoding threads. Never changes what comes out.
     ///
     /// Default: one for each core this process may use at first (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer

@@ -20,7 +20,7 @@ use crate::{
     report::RequestRecorder,
     sampler::Shard,
     source::{Cache, Reader},
-    sys::rows::Pool,
+    sys::{numa::Near, rows::Pool},
     transform::{Foreground, LoweredVolume, Transform},
     types::Device,
 };
@@ -197,7 +197,8 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
     let programs: Arc<[_]> = fields.0.into_iter().map(|field| field.lowered.image).collect();
     let growth = (&more, resolved.thread_bytes);
-    let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, &lanes, growth, meters)?);
+    let near = if config.numa { Near::find(&lanes) } else { Near::default() };
+    let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
     let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch()), Ok)?;
     let limits = resolved.limits();
     tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), ranks = lanes.len(), "loader built");
