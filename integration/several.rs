@@ -364,6 +364,38 @@ mod gpus {
         process::threads().iter().filter(|thread| thread.name.starts_with(class)).count()
     }
 
+    /// How the system schedules a thread: 0 as usual, 3 as one that does long work and gives way.
+    fn policy(thread: u64) -> u32 {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        // The 41st field; the second, the name, ends with the last parenthesis.
+        let after_name = text.rsplit_once(')').unwrap().1;
+        after_name.split_whitespace().nth(38).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn threads_that_read_give_way_and_leave_two_cores_where_there_are_engines() {
+        let test = "several::gpus::threads_that_read_give_way_and_leave_two_cores_where_there_are_engines";
+        on_mock(test, &[], |mock| {
+            mock.register_decoder();
+            let cores = thread::available_parallelism().unwrap().get();
+            let dir = tempfile::tempdir().unwrap();
+            let build = |dataset: &Arc<dyn Dataset>| {
+                let builder = Loader::builder(Arc::clone(dataset)).batch_size(6).transform(augment());
+                builder.device(GPUS[0]).build_blocking().unwrap()
+            };
+            let with_engines = build(&photos(dir.path()));
+            assert_eq!(with_engines.config().workers, Some(cores.saturating_sub(2).max(1)));
+            let of_class = |class: &str| -> Vec<u32> {
+                let threads = process::threads().into_iter().filter(|thread| thread.name.starts_with(class));
+                threads.map(|thread| policy(thread.id)).collect()
+            };
+            assert_eq!(of_class("infeed-cpu-"), vec![3; cores.saturating_sub(2).max(1)]);
+            let engines = [of_class("infeed-har"), of_class("infeed-hyb")].concat();
+            assert!(engines.len() >= 2 && engines.iter().all(|policy| *policy == 0), "{engines:?}");
+            assert_eq!(build(&pictures(97, 12, 12)).config().workers, Some(cores), "pixels take no engines");
+        });
+    }
+
     #[test]
     fn threads_are_those_of_one_loader_and_end_with_the_last() {
         let test = "several::gpus::threads_are_those_of_one_loader_and_end_with_the_last";

@@ -6,6 +6,8 @@
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
 //!
+//! Several devices in one process: a decoder for each, put together by `several`.
+//!
 //! What a newcomer would get wrong:
 //!
 //! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
