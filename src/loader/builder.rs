@@ -114,7 +114,8 @@ impl LoaderBuilder {
     /// Where batches lie. Default: on a GPU when this process can use one, else in host memory.
     ///
     /// Of several GPUs, the default is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU
-    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for.
+    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for. For several at a
+    /// time see [`build_each`](Self::build_each).
     pub fn device(mut self, device: Device) -> Self {
         self.config.device = Some(device);
         self

@@ -33,6 +33,10 @@ pub(crate) struct Near {
 impl Near {
     /// For loaders of these devices, by what the system says of this machine and this thread.
     pub(crate) fn find(devices: &[Device]) -> Self {
+        // Without one of theirs, GPUs are not even looked for: that wakes them up.
+        if devices.iter().all(|device| *device == Device::Cpu) {
+            return Self::default();
+        }
         let (Ok(gpus), Some(allowed)) = (cuda::gpus(), threads::allowed()) else { return Self::default() };
         let place = |index: u32| gpus.iter().find(|gpu| gpu.index == index)?.pci_bus_id.clone();
         Self::on(Path::new("/sys"), &allowed, devices, place)
