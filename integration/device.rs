@@ -326,6 +326,158 @@ fn an_event_keeps_memory_for_streams_that_nobody_named() {
     });
 }
 
+/// Ends a capture that nothing must have spoilt.
+fn end_capture(stream: cu::CUstream) {
+    let mut graph = ptr::null_mut();
+    ok!(cuStreamEndCapture(stream, &raw mut graph));
+}
+
+/// In the default mode no thread of the process may wait or allocate, unless it stands aside.
+#[test]
+fn a_graph_may_be_captured_while_batches_are_made() {
+    on_mock("device::a_graph_may_be_captured_while_batches_are_made", &[], |mock| {
+        mock.register_decoder();
+        let files = crate::nvjpeg::mixture();
+        let settings = |b: LoaderBuilder| {
+            let crop = Transform::new().random_resized_crop(24).horizontal_flip(0.5);
+            b.transform(crop).batch_size(16).dtype(DType::U8).codec(Arc::new(crate::nvjpeg::Interchangeable))
+        };
+        let dataset = crate::nvjpeg::dataset(&files);
+        let want = images(&loader(&dataset, Device::Cpu, settings));
+        let _context = Context::open(0).unwrap();
+        let trainer = Trainer::new();
+        for mode in [
+            cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        ] {
+            ok!(cuStreamBeginCapture_v2(trainer.stream, mode));
+            // Built, run, looked at and dropped in the middle of it, by the thread that captures and by others.
+            let on_gpu = loader(&dataset, GPU, settings);
+            let (dropped, batches) = std::sync::mpsc::channel::<Batch>();
+            let other = thread::spawn(move || batches.into_iter().for_each(drop));
+            let mut found = Vec::new();
+            for batch in on_gpu.epoch(0).blocking() {
+                let batch = batch.unwrap();
+                found.push(batch["image"].to_host().unwrap().bytes().unwrap().to_vec());
+                dropped.send(batch).unwrap();
+            }
+            drop(dropped);
+            other.join().unwrap();
+            drop(on_gpu);
+            end_capture(trainer.stream);
+            assert!(found == want, "batches made beside a capture are others");
+        }
+        let counts = mock.counts();
+        assert!(counts.calls("nvjpegDecodeBatchedEx") > 0 && counts.calls("nvjpegDecodeJpegDevice") > 0);
+        // The thread is as it was.
+        let mut mode = cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        ok!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+        assert_eq!(mode, cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+        trainer.end();
+    });
+}
+
+#[test]
+fn a_batch_that_a_graph_reads_keeps_its_memory() {
+    on_mock("device::a_batch_that_a_graph_reads_keeps_its_memory", &[], |mock| {
+        let dataset = pictures(120, 16, 16);
+        let on_gpu = loader(&dataset, GPU, |b| b.batch_size(10).transform(augment()).prefetch(2));
+        let want = images(&loader(&dataset, Device::Cpu, |b| b.batch_size(10).transform(augment())));
+        let trainer = Trainer::new();
+        let mut batches = on_gpu.epoch(0).blocking();
+        let batch = batches.next().unwrap().unwrap();
+        let mode = cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        ok!(cuStreamBeginCapture_v2(trainer.stream, mode));
+        let tensor = &batch["image"];
+        let (from, len) = (tensor.device_ptr(trainer.handle()).unwrap().as_raw(), want[0].len());
+        drop(batch);
+        end_capture(trainer.stream);
+        for (batch, want) in batches.zip(&want[1..]) {
+            assert!(batch.unwrap()["image"].to_host().unwrap().bytes().unwrap() == want);
+        }
+        // What the graph would read when it runs.
+        let copy = trainer.read(from, len);
+        trainer.wait();
+        assert!(trainer.take(copy, len) == want[0], "the memory was used again");
+        trainer.end();
+        // Given up for good.
+        mock.allow_leaks_of("device memory");
+    });
+}
+
+/// The handle names another stream on each thread.
+#[test]
+fn a_threads_own_stream_may_be_named_on_one_thread_and_the_batch_dropped_on_another() {
+    let test = "device::a_threads_own_stream_may_be_named_on_one_thread_and_the_batch_dropped_on_another";
+    on_mock(test, &[], |_| {
+        let dataset = pictures(200, 16, 16);
+        let settings = |b: LoaderBuilder| b.batch_size(10).transform(augment()).prefetch(1);
+        let want = images(&loader(&dataset, Device::Cpu, settings));
+        let on_gpu = loader(&dataset, GPU, settings);
+        let (read, batches) = std::sync::mpsc::sync_channel::<Batch>(0);
+        let trainer = thread::spawn(move || {
+            let trainer = Trainer::new();
+            let own: cu::CUstream = CudaStream::PER_THREAD.as_raw().cast();
+            let mut copies = Vec::new();
+            for (n, batch) in on_gpu.epoch(0).blocking().enumerate() {
+                let batch = batch.unwrap();
+                let tensor = &batch["image"];
+                let len = tensor.len() * tensor.dtype().size();
+                let from = tensor.device_ptr(CudaStream::PER_THREAD).unwrap().as_raw();
+                let mut copy: *mut c_void = ptr::null_mut();
+                ok!(cuMemHostAlloc(&raw mut copy, len, 0));
+                ok!(cuMemcpyDtoHAsync_v2(copy, from, len, own));
+                copies.push((copy, len));
+                // Every second one here, the others elsewhere.
+                if n % 2 == 1 { drop(batch) } else { read.send(batch).unwrap() }
+            }
+            ok!(cuStreamSynchronize(own));
+            let seen: Vec<_> = copies.into_iter().map(|(copy, len)| trainer.take(copy, len)).collect();
+            trainer.end();
+            seen
+        });
+        batches.into_iter().for_each(drop);
+        assert!(trainer.join().unwrap() == want, "a batch was overwritten before the trainer had read it");
+    });
+}
+
+/// Threads that are in the driver, or on their way into it, when the process ends, crash no program.
+#[test]
+fn a_process_may_end_at_any_time() {
+    let slow = [("INFEED_MOCK_STRICT", "1"), ("INFEED_MOCK_SLOW_END", "40")];
+    // The child does not come back from its body: status 0 is what there is to see.
+    fails_on_mock("device::a_process_may_end_at_any_time", &slow, "exit status: 0", |mock| {
+        mock.register_decoder();
+        let dataset = crate::nvjpeg::dataset(&crate::nvjpeg::mixture());
+        let crop = |b: LoaderBuilder| b.transform(Transform::new().random_resized_crop(24)).batch_size(16);
+        // One in the middle of its work, one whose threads take themselves down.
+        let running = loader(&dataset, GPU, crop);
+        let mut batches = running.epochs(0..1000).blocking();
+        batches.next().unwrap().unwrap();
+        let ending = loader(&dataset, GPU, crop);
+        ending.epoch(0).blocking().next().unwrap().unwrap();
+        drop(ending);
+        while mock.counts().calls("nvjpegJpegStateDestroy") == 0 {
+            thread::yield_now();
+        }
+        std::process::exit(0);
+    });
+}
+
+/// An image from a file is a job of its own; a launch has a copy, a kernel and three events.
+#[test]
+fn images_that_the_cpu_decodes_share_launches() {
+    on_mock("device::images_that_the_cpu_decodes_share_launches", &[("INFEED_NVJPEG", "/nowhere")], |mock| {
+        let dataset = crate::nvjpeg::dataset(&crate::nvjpeg::ordinary(200));
+        let crop = Transform::new().random_resized_crop(48);
+        let settings = |b: LoaderBuilder| b.transform(crop.clone()).batch_size(50).workers(2).prefetch(3);
+        let found = images(&loader(&dataset, GPU, settings));
+        assert_eq!(found.len(), 4);
+        let kernels = mock.counts().total("kernels");
+        assert!((200 / 8..=120).contains(&kernels), "{kernels} launches for 200 images");
+    });
+}
+
 #[test]
 fn a_stream_dropped_in_the_middle_leaves_nothing_behind() {
     on_mock("device::a_stream_dropped_in_the_middle_leaves_nothing_behind", &[("INFEED_MOCK_SEED", "5")], |_| {

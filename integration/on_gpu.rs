@@ -23,7 +23,7 @@ use infeed::{
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Copies, Kernels, Meter},
-        nvjpeg::{Coded, Hardware, HardwareSize, Staged},
+        nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged},
         rows::Pool,
     },
     transform::PRESETS,
@@ -424,7 +424,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let crop = Transform::new().random_resized_crop(size);
         let lowered = crop.lower(&field, DType::U8, Layout::Nchw).unwrap();
         let batch = HardwareSize { images: 2, arena_bytes: 32 << 20, pinned_bytes: 8 << 20 };
-        let engines = Hardware::open(&kernels, batch, &[lowered.table(DType::U8)]).unwrap();
+        let engines = Hardware::open(&kernels, BatchDecoder::Engines, batch, &[lowered.table(DType::U8)]).unwrap();
         let mut engines = match engines {
             Ok(engines) => engines,
             Err(why) => return skipped(&why),
@@ -515,7 +515,7 @@ fn arenas_are_written_only_when_nobody_reads_them() {
             // A quarter of an arena must hold an image.
             let arena = (images.max(4) * width * height * 3).next_multiple_of(4096);
             let size = HardwareSize { images, arena_bytes: arena, pinned_bytes: 64 << 10 };
-            let engines = Hardware::open(&kernels, size, &[lowered.table(DType::U8)]).unwrap();
+            let engines = Hardware::open(&kernels, BatchDecoder::Engines, size, &[lowered.table(DType::U8)]).unwrap();
             let mut engines = match engines {
                 Ok(engines) => engines,
                 Err(why) => return skipped(&why),

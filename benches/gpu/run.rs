@@ -47,11 +47,12 @@ impl Scale {
 
 type Section = fn(&mut Bench, &mut Out) -> Result<()>;
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("machine", device::machine),
     ("bounds", device::bounds),
     ("kernels", device::kernels),
     ("engines", decoders::engines),
+    ("gpu_hybrid", decoders::gpu_hybrid),
     ("hybrid", decoders::hybrid),
     ("cpu", decoders::cpu),
     ("photos", loaders::photos),

@@ -276,14 +276,14 @@ struct Hybrid<'a> {
     jpeg: Object,
     params: Object,
     pinned: [Object; 2],
-    device: Object,
+    device: [Object; 2],
 }
 
 impl<'a> Hybrid<'a> {
     fn new(nv: &'a Nv) -> Self {
         let handle = nv.handle(HYBRID);
-        let mut made = [ptr::null_mut(); 7];
-        let [decoder, state, jpeg, params, front, back, device] = &mut made;
+        let mut made = [ptr::null_mut(); 8];
+        let [decoder, state, jpeg, params, front, back, one, other] = &mut made;
         let none = ptr::null();
         let codes = [
             nv!(nv, nvjpegDecoderCreate(handle => Object, HYBRID => c_int, decoder => *mut Object)),
@@ -292,12 +292,12 @@ impl<'a> Hybrid<'a> {
             nv!(nv, nvjpegDecodeParamsCreate(handle => Object, params => *mut Object)),
             nv!(nv, nvjpegBufferPinnedCreate(handle => Object, none => *const c_void, front => *mut Object)),
             nv!(nv, nvjpegBufferPinnedCreate(handle => Object, none => *const c_void, back => *mut Object)),
-            nv!(nv, nvjpegBufferDeviceCreate(handle => Object, none => *const c_void, device => *mut Object)),
-            nv!(nv, nvjpegStateAttachDeviceBuffer(*state => Object, *device => Object)),
+            nv!(nv, nvjpegBufferDeviceCreate(handle => Object, none => *const c_void, one => *mut Object)),
+            nv!(nv, nvjpegBufferDeviceCreate(handle => Object, none => *const c_void, other => *mut Object)),
         ];
         assert_eq!(codes, [SUCCESS; 8]);
-        let [decoder, state, jpeg, params, front, back, device] = made;
-        Self { nv, handle, decoder, state, jpeg, params, pinned: [front, back], device }
+        let [decoder, state, jpeg, params, front, back, one, other] = made;
+        Self { nv, handle, decoder, state, jpeg, params, pinned: [front, back], device: [one, other] }
     }
     fn parse(&self, file: &[u8]) -> c_int {
         let (data, len) = (file.as_ptr(), file.len());
@@ -305,11 +305,16 @@ impl<'a> Hybrid<'a> {
     }
     /// The whole way, with the host's part in the pinned buffer of this page.
     fn decode(&self, file: &[u8], page: usize, to: &mut Image, stream: CUstream) -> c_int {
+        self.decode_through(file, (page, page), to, stream)
+    }
+    /// With buffers of their own pages: pinned, device.
+    fn decode_through(&self, file: &[u8], (pinned, device): (usize, usize), to: &mut Image, stream: CUstream) -> c_int {
         let Self { nv, handle, decoder, state, jpeg, params, .. } = *self;
-        let steps: [&mut dyn FnMut() -> c_int; 5] = [
+        let steps: [&mut dyn FnMut() -> c_int; 6] = [
             &mut || self.parse(file),
-            &mut || nv!(nv, nvjpegStateAttachPinnedBuffer(state => Object, self.pinned[page] => Object)),
+            &mut || nv!(nv, nvjpegStateAttachPinnedBuffer(state => Object, self.pinned[pinned] => Object)),
             &mut || nv!(nv, nvjpegDecodeJpegHost(handle => Object, decoder => Object, state => Object, params => Object, jpeg => Object)),
+            &mut || nv!(nv, nvjpegStateAttachDeviceBuffer(state => Object, self.device[device] => Object)),
             &mut || nv!(nv, nvjpegDecodeJpegTransferToDevice(handle => Object, decoder => Object, state => Object, jpeg => Object, stream => CUstream)),
             &mut || nv!(nv, nvjpegDecodeJpegDevice(handle => Object, decoder => Object, state => Object, to => *mut Image, stream => CUstream)),
         ];
@@ -325,12 +330,13 @@ impl<'a> Hybrid<'a> {
             nv!(nv, nvjpegDecodeParamsDestroy(params => Object)),
             nv!(nv, nvjpegBufferPinnedDestroy(pinned[0] => Object)),
             nv!(nv, nvjpegBufferPinnedDestroy(pinned[1] => Object)),
-            nv!(nv, nvjpegBufferDeviceDestroy(device => Object)),
+            nv!(nv, nvjpegBufferDeviceDestroy(device[0] => Object)),
+            nv!(nv, nvjpegBufferDeviceDestroy(device[1] => Object)),
             nv!(nv, nvjpegJpegStateDestroy(state => Object)),
             nv!(nv, nvjpegDecoderDestroy(decoder => Object)),
             nv!(nv, nvjpegDestroy(handle => Object)),
         ];
-        assert_eq!(codes, [SUCCESS; 8]);
+        assert_eq!(codes, [SUCCESS; 9]);
     }
 }
 
@@ -383,11 +389,94 @@ fn a_pinned_buffer_is_busy_until_its_transfer_has_run() {
         let (stream, memory, other) = (gpu.stream(), gpu.memory(BYTES), gpu.memory(BYTES));
         let (a, b) = (photo(1), photo(2));
         assert_eq!(hybrid.decode(&a, 0, &mut Image::interleaved(memory), stream), SUCCESS);
-        assert_eq!(hybrid.decode(&b, 0, &mut Image::interleaved(other), stream), SUCCESS);
+        assert_eq!(hybrid.decode_through(&b, (0, 1), &mut Image::interleaved(other), stream), SUCCESS);
         mock.expect_violations(1, "an earlier transfer still reads the pinned buffer");
         assert!(gpu.read(memory, BYTES, stream) != pixels(&a), "and the pixels show it");
         hybrid.end();
         gpu.free(&[stream], &[], &[memory, other]);
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_device_buffer_is_busy_until_its_decode_has_run() {
+    on_mock("mock::decode::a_device_buffer_is_busy_until_its_decode_has_run", &[], |mock| {
+        let (gpu, nv) = (Gpu::new(), Nv::new(mock));
+        let hybrid = Hybrid::new(&nv);
+        let (stream, memory, other) = (gpu.stream(), gpu.memory(BYTES), gpu.memory(BYTES));
+        let (a, b) = (photo(1), photo(2));
+        assert_eq!(hybrid.decode_through(&a, (0, 0), &mut Image::interleaved(memory), stream), SUCCESS);
+        assert_eq!(hybrid.decode_through(&b, (1, 0), &mut Image::interleaved(other), stream), SUCCESS);
+        mock.expect_violations(1, "queued work still uses the device buffer");
+        gpu.wait(stream);
+        assert_eq!(hybrid.decode_through(&b, (0, 0), &mut Image::interleaved(other), stream), SUCCESS);
+        gpu.wait(stream);
+        hybrid.end();
+        gpu.free(&[stream], &[], &[memory, other]);
+        gpu.end();
+    });
+}
+
+#[test]
+fn a_handle_has_one_batch_at_a_time() {
+    on_mock("mock::decode::a_handle_has_one_batch_at_a_time", &[], |mock| {
+        let (gpu, nv) = (Gpu::new(), Nv::new(mock));
+        let (handle, other) = (nv.handle(HARDWARE), nv.handle(HARDWARE));
+        let states = [nv.state(handle), nv.state(handle), nv.state(other)];
+        let (stream, memory) = (gpu.stream(), [0; 3].map(|_: i32| gpu.memory(BYTES)));
+        let file = photo(1);
+        let decode = |handle, n: usize| {
+            assert_eq!(nv.initialise(handle, states[n], 1, RGBI), SUCCESS);
+            let image = [Image::interleaved(memory[n])];
+            assert_eq!(nv.batch((handle, states[n]), &[&file], &image, stream), SUCCESS);
+        };
+        decode(handle, 0);
+        decode(other, 2);
+        decode(handle, 1);
+        mock.expect_violations(1, "a batch of the handle is queued");
+        gpu.wait(stream);
+        decode(handle, 1);
+        gpu.wait(stream);
+        nv.destroy(handle, &states[..2]);
+        nv.destroy(other, &states[2..]);
+        gpu.free(&[stream], &[], &memory);
+        gpu.end();
+    });
+}
+
+#[test]
+fn engines_may_leave_an_image_out_and_write_late_what_failed() {
+    on_mock("mock::decode::engines_may_leave_an_image_out_and_write_late_what_failed", &[], |mock| {
+        let (gpu, nv) = (Gpu::new(), Nv::new(mock));
+        let handle = nv.handle(HARDWARE);
+        let (state, stream) = (nv.state(handle), gpu.stream());
+        let memory = [gpu.memory(BYTES), gpu.memory(BYTES)];
+        let images = memory.map(Image::interleaved);
+        let good = photo(1);
+        let skipped = file(2, ColorType::Rgb, "mock:skip");
+        gpu.fill(memory[1], 7, BYTES, stream);
+        gpu.wait(stream);
+        assert_eq!(nv.initialise(handle, state, 2, RGBI), SUCCESS);
+        assert_eq!(nv.batch((handle, state), &[&good, &skipped], &images, stream), SUCCESS);
+        assert_eq!(gpu.read(memory[0], BYTES, stream), pixels(&good));
+        assert_eq!(gpu.read(memory[1], BYTES, stream), [7; BYTES], "nobody wrote it, and nobody says so");
+
+        assert_eq!(nv.initialise(handle, state, 2, RGBI), SUCCESS);
+        let fails = file(2, ColorType::Rgb, "mock:batch");
+        assert_eq!(nv.batch((handle, state), &[&good, &fails], &images, stream), EXECUTION_FAILED);
+        assert_eq!(nv.initialise(handle, state, 1, RGBI), SUCCESS);
+        // Into the same memory at once.
+        assert_eq!(nv.batch((handle, state), &[&good], &images[..1], stream), SUCCESS);
+        assert!(gpu.read(memory[0], BYTES, stream) != pixels(&good), "the batch that failed was not done writing");
+        // A frame of another height than it wants.
+        for (rows, code) in [(HEIGHT, SUCCESS), (HEIGHT + 8, EXECUTION_FAILED)] {
+            let wants = file(1, ColorType::Rgb, &format!("mock:whole {rows}"));
+            assert_eq!(nv.initialise(handle, state, 1, RGBI), SUCCESS);
+            assert_eq!(nv.batch((handle, state), &[&wants], &images[..1], stream), code, "{rows}");
+            gpu.wait(stream);
+        }
+        nv.destroy(handle, &[state]);
+        gpu.free(&[stream], &[], &memory);
         gpu.end();
     });
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cudarc::driver::sys::{CUfunction, CUmodule, CUresult, CUstream};
+use cudarc::driver::sys::{CUfunction, CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 use super::{Gpu, code, ok};
 use crate::support::mock::{Mock, fails_on_mock, on_mock};
@@ -190,6 +190,103 @@ fn host_functions_run_without_being_asked() {
         gpu.free(&[a, b], &[event], &[]);
         gpu.end();
     });
+}
+
+/// Begins a capture on `stream` in this mode (0 global, 1 of this thread, 2 relaxed), lets another thread allocate in `mode`
+/// of its own, and ends it: what the allocation and the end gave.
+fn capture_beside(stream: CUstream, captured: u32, mode: u32) -> (CUresult, CUresult) {
+    let modes = [
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    ];
+    ok!(cuStreamBeginCapture_v2(stream, modes[captured as usize]));
+    let allocated = std::thread::scope(|scope| {
+        let beside = || {
+            let (_gpu, mut mode, mut memory) = (Gpu::new(), modes[mode as usize], 0);
+            ok!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+            assert_eq!(mode, modes[0], "threads begin in the strictest mode");
+            let allocated = code!(cuMemAlloc_v2(&raw mut memory, 10));
+            if allocated == CUresult::CUDA_SUCCESS {
+                ok!(cuMemFree_v2(memory));
+            }
+            ok!(cuDevicePrimaryCtxRelease_v2(0));
+            allocated
+        };
+        scope.spawn(beside).join().expect("no panic")
+    });
+    let mut graph = ptr::null_mut();
+    (allocated, code!(cuStreamEndCapture(stream, &raw mut graph)))
+}
+
+#[test]
+fn a_capture_forbids_what_may_disturb_it_to_threads_that_do_not_stand_aside() {
+    let test = "mock::driver::a_capture_forbids_what_may_disturb_it_to_threads_that_do_not_stand_aside";
+    on_mock(test, &[], |_| {
+        const FINE: (CUresult, CUresult) = (CUresult::CUDA_SUCCESS, CUresult::CUDA_SUCCESS);
+        const SPOILT: (CUresult, CUresult) =
+            (CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        let gpu = Gpu::new();
+        let stream = gpu.stream();
+        // By the mode of the capture and that of the thread beside it.
+        for (captured, mode, end) in [(0, 0, SPOILT), (0, 1, FINE), (0, 2, FINE), (1, 0, FINE), (2, 0, FINE)] {
+            assert_eq!(capture_beside(stream, captured, mode), end, "{captured} {mode}");
+        }
+        gpu.free(&[stream], &[], &[]);
+        gpu.end();
+    });
+}
+
+#[test]
+fn an_event_of_a_capture_draws_nobody_in_and_never_passes() {
+    on_mock("mock::driver::an_event_of_a_capture_draws_nobody_in_and_never_passes", &[], |mock| {
+        let gpu = Gpu::new();
+        let (stream, other, event) = (gpu.stream(), gpu.stream(), gpu.event());
+        let (mut status, mut graph) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, ptr::null_mut());
+        ok!(cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED));
+        ok!(cuStreamIsCapturing(stream, &raw mut status));
+        assert_eq!(status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        gpu.record(event, stream);
+        assert_eq!(code!(cuStreamWaitEvent(other, event, 0)), CUresult::CUDA_ERROR_CAPTURED_EVENT);
+        mock.expect_violations(1, "drew a stream into a capture");
+        assert_eq!(code!(cuEventQuery(event)), CUresult::CUDA_ERROR_CAPTURED_EVENT);
+        ok!(cuStreamEndCapture(stream, &raw mut graph));
+        gpu.record(event, stream);
+        ok!(cuEventSynchronize(event));
+        gpu.free(&[stream, other], &[event], &[]);
+        gpu.end();
+    });
+}
+
+#[test]
+fn default_streams_of_threads_are_apart_and_the_legacy_one_waits_for_all() {
+    on_mock("mock::driver::default_streams_of_threads_are_apart_and_the_legacy_one_waits_for_all", &[], |_| {
+        let gpu = Gpu::new();
+        let memory = gpu.memory(LEN);
+        let (own, legacy): (CUstream, CUstream) = (ptr::without_provenance_mut(2), ptr::null_mut());
+        let event = gpu.event();
+        gpu.fill(memory, 1, LEN, own);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let gpu = Gpu::new();
+                // Nothing was ever queued on this thread's stream.
+                gpu.wait(ptr::without_provenance_mut(2));
+                ok!(cuDevicePrimaryCtxRelease_v2(0));
+            });
+        });
+        assert_eq!(mock_bytes(memory), [FRESH; LEN]);
+        gpu.record(event, legacy);
+        ok!(cuEventSynchronize(event));
+        assert_eq!(mock_bytes(memory), [1; LEN]);
+        gpu.free(&[], &[event], &[memory]);
+        gpu.end();
+    });
+}
+
+/// Device memory as it is now: the mock's is memory of the host.
+fn mock_bytes(memory: u64) -> Vec<u8> {
+    // SAFETY: a live allocation of the mock, which nothing writes meanwhile.
+    unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(memory as usize), LEN) }.to_vec()
 }
 
 /// A module with the mock's own kernel.

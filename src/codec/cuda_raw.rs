@@ -36,6 +36,11 @@ use crate::{
 
 /// Pages of a worker's upload: one is filled while two are on their way.
 const PAGES: usize = 3;
+/// Jobs that share a launch, with its copy, kernel and events, as long as more come: an image decoded from a file is a job
+/// of its own, and takes a millisecond where a launch takes the driver a good ten microseconds.
+const JOBS: usize = 4;
+/// Items that make a launch worth its while alone.
+const ITEMS: usize = 8;
 /// Bytes of a page, if rows are not longer: a few hundred CIFAR pictures, several crops of photographs.
 const PAGE_BYTES: usize = 2 << 20;
 
@@ -64,7 +69,8 @@ impl CudaRaw {
         row_bytes: usize,
     ) -> Self {
         let device = Device::Cuda(kernels.context().index());
-        let class = Class { batch: NonZeroUsize::MIN.saturating_add(PAGES - 1), ..Class::new("cpu", device, workers) };
+        let batch = NonZeroUsize::MIN.saturating_add(PAGES * JOBS - 1);
+        let class = Class { batch, ..Class::new("cpu", device, workers) };
         // Some bytes beside a row, so that a page takes a row whatever else an upload writes there.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
@@ -114,7 +120,7 @@ impl Decoder for CudaRaw {
             resampler: Resampler::new(),
             upload: UploadStream::new(&self.kernels, size, Priority::High, &tables(programs))?,
             programs: Arc::clone(programs),
-            depth: self.classes[0].batch.get(),
+            staged: Vec::new(),
             flights: VecDeque::new(),
             lost: Vec::new(),
         }))
@@ -141,8 +147,9 @@ struct RawWorker {
     resampler: Resampler,
     upload: UploadStream,
     programs: Arc<[Option<Lowered>]>,
-    depth: usize,
-    flights: VecDeque<(Ticket, Finished)>,
+    /// Jobs whose pixels are in the page.
+    staged: Vec<Finished>,
+    flights: VecDeque<(Ticket, Vec<Finished>)>,
     /// Jobs that could not be launched.
     lost: Vec<Finished>,
 }
@@ -157,31 +164,34 @@ impl Worker for RawWorker {
             Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
         };
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
-        let launched = self.upload.launch();
         let transform = start.elapsed().saturating_sub(decode);
-        let finished = Finished { decode, transform, ..Finished::new(job, outcomes) };
-        match launched {
-            Ok(ticket) => self.flights.push_back((ticket, finished)),
-            Err(error) => self.lost.push(failed(finished, &error)),
+        self.staged.push(Finished { decode, transform, ..Finished::new(job, outcomes) });
+        let items: usize = self.staged.iter().map(|finished| finished.job.items.len()).sum();
+        if self.staged.len() >= JOBS || items >= ITEMS {
+            self.launch();
         }
     }
 
     fn poll(&mut self, wait: Wait) -> Vec<Finished> {
         let mut finished = std::mem::take(&mut self.lost);
         if wait == Wait::Block && finished.is_empty() {
+            // Whoever asks to wait has no more work for now.
+            self.launch();
             self.wait();
         }
-        while let Some((ticket, _)) = self.flights.front() {
-            let done = self.upload.is_done(*ticket);
+        while let Some(ticket) = self.flights.front().map(|flight| flight.0) {
+            let done = self.upload.is_done(ticket);
             if let Ok(false) = done {
                 break;
             }
-            let Some((_, mut job)) = self.flights.pop_front() else { break };
-            job.device = self.upload.take_times();
-            finished.push(match done {
-                Ok(_) => job,
-                Err(error) => failed(job, &error),
-            });
+            let Some((_, mut jobs)) = self.flights.pop_front() else { break };
+            if let Some(first) = jobs.first_mut() {
+                first.device = self.upload.take_times();
+            }
+            match done {
+                Ok(_) => finished.append(&mut jobs),
+                Err(error) => finished.extend(jobs.into_iter().map(|job| failed(job, &error))),
+            }
         }
         finished
     }
@@ -193,10 +203,28 @@ pub(super) const NAP: Duration = Duration::from_micros(50);
 pub(super) const NAPS: usize = 4;
 
 impl RawWorker {
-    /// Waits for the oldest job; only shortly when another can be taken, which may come at any time.
+    /// Starts what is in the page.
+    fn launch(&mut self) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let (start, mut jobs) = (Instant::now(), std::mem::take(&mut self.staged));
+        match self.upload.launch() {
+            Ok(ticket) => {
+                if let Some(last) = jobs.last_mut() {
+                    last.transform += start.elapsed();
+                }
+                self.flights.push_back((ticket, jobs));
+            }
+            Err(error) => self.lost.extend(jobs.into_iter().map(|job| failed(job, &error))),
+        }
+    }
+
+    /// Waits for the oldest jobs; only shortly when another can be taken, which may come at any time.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
-        if self.flights.len() >= self.depth {
+        let in_hand: usize = self.flights.iter().map(|flight| flight.1.len()).sum();
+        if in_hand >= PAGES * JOBS {
             // A failure shows again when the launch is asked about.
             let _ = self.upload.wait(ticket);
             return;

@@ -28,6 +28,11 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
         self.header(bytes).map(|header| header.info)
     }
+    /// Whether another decoder of the same format, such as a GPU's, may decode a file in this one's place: pixels are what
+    /// the format says and no more. Where this says no, nobody else is offered a file that the codec recognises.
+    fn is_interchangeable(&self) -> bool {
+        false
+    }
     /// Where the pixels of the whole image lie in the file, when they lie there just as [`decode`](Self::decode) would give
     /// them: then they are read in place, without a copy, and nothing else is called. `None`: they have to be decoded.
     fn in_place(&self, _bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {

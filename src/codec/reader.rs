@@ -274,9 +274,14 @@ pub(super) fn codec_of<'a>(codecs: &'a [Arc<dyn ImageCodec>], file: &[u8]) -> Re
 }
 
 /// Reads the header of a file, by the codec that will decode it.
-#[cfg(any(feature = "prepare", all(feature = "cuda", feature = "jpeg", target_os = "linux")))]
+#[cfg(feature = "prepare")]
 pub(super) fn header_of(codecs: &[Arc<dyn ImageCodec>], file: &[u8]) -> Result<ImageHeader> {
-    let codec = codec_of(codecs, file)?;
+    header_by(codec_of(codecs, file)?, file)
+}
+
+/// What this codec says of a file.
+#[cfg(any(feature = "prepare", all(feature = "cuda", feature = "jpeg", target_os = "linux")))]
+pub(super) fn header_by(codec: &dyn ImageCodec, file: &[u8]) -> Result<ImageHeader> {
     guard(codec, || codec.header(file))
 }
 

@@ -21,6 +21,10 @@ pub struct Devices {
     pub nvjpeg: Option<NvJpegLibrary>,
     /// Why `nvjpeg` is `None`; empty when it is not.
     pub nvjpeg_note: String,
+    /// NVIDIA's video decoder, if it can be loaded: nvJPEG 13 reaches the JPEG engines through it.
+    pub nvcuvid: Option<String>,
+    /// Why `nvcuvid` is `None`; empty when it is not.
+    pub nvcuvid_note: String,
 }
 
 /// Asks the driver for GPUs and looks for nvJPEG.
@@ -33,11 +37,16 @@ pub fn devices() -> Devices {
         Ok(gpus) => (gpus, String::new()),
         Err(reason) => (Vec::new(), reason),
     };
-    let (nvjpeg, nvjpeg_note) = match nvjpeg::find() {
+    let (nvjpeg, nvjpeg_note) = found(nvjpeg::find());
+    let (nvcuvid, nvcuvid_note) = found(nvjpeg::nvcuvid());
+    Devices { gpus, note, nvjpeg, nvjpeg_note, nvcuvid, nvcuvid_note }
+}
+
+fn found<T>(looked: Result<T, String>) -> (Option<T>, String) {
+    match looked {
         Ok(found) => (Some(found), String::new()),
         Err(reason) => (None, reason),
-    };
-    Devices { gpus, note, nvjpeg, nvjpeg_note }
+    }
 }
 
 impl fmt::Display for Devices {
@@ -49,6 +58,10 @@ impl fmt::Display for Devices {
             write!(f, "{}{gpu}", if i > 0 { "\n" } else { "" })?;
         }
         match &self.nvjpeg {
+            // Older ones do without.
+            Some(nvjpeg) if !self.gpus.is_empty() && self.nvcuvid.is_none() && nvjpeg.version.0 >= 13 => {
+                write!(f, "\n{nvjpeg}, without JPEG engines: {}", self.nvcuvid_note)
+            }
             Some(nvjpeg) => write!(f, "\n{nvjpeg}"),
             // Without a GPU nobody misses it.
             None if self.gpus.is_empty() => Ok(()),
@@ -66,6 +79,7 @@ mod tests {
         let devices = devices();
         assert_eq!(devices.gpus.is_empty(), !devices.note.is_empty(), "{devices:?}");
         assert_eq!(devices.nvjpeg.is_none(), !devices.nvjpeg_note.is_empty(), "{devices:?}");
+        assert_eq!(devices.nvcuvid.is_none(), !devices.nvcuvid_note.is_empty(), "{devices:?}");
         assert!(!devices.to_string().is_empty());
     }
 
@@ -81,8 +95,12 @@ mod tests {
             "cuda:0: NVIDIA H200, 139.0 GiB, compute 9.0, driver for CUDA 13.0\nno nvJPEG: libnvjpeg.so.13 not found"
         );
         let nvjpeg = NvJpegLibrary { version: (13, 0, 0), library: "libnvjpeg.so.13".into() };
-        let both = Devices { nvjpeg: Some(nvjpeg), nvjpeg_note: String::new(), ..one };
+        let nvcuvid = Some("libnvcuvid.so.1".into());
+        let both = Devices { nvjpeg: Some(nvjpeg), nvjpeg_note: String::new(), nvcuvid, ..one };
         assert!(both.to_string().ends_with("\nnvJPEG 13.0.0 (libnvjpeg.so.13)"));
+        let no_video = Devices { nvcuvid: None, nvcuvid_note: "libnvcuvid.so.1 not found".into(), ..both };
+        let told = no_video.to_string();
+        assert!(told.ends_with("(libnvjpeg.so.13), without JPEG engines: libnvcuvid.so.1 not found"), "{told}");
     }
 
     /// A binary that names a GPU library in its header does not even start where that is missing.

@@ -3,7 +3,7 @@
 use std::{
     num::NonZeroUsize,
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -17,7 +17,7 @@ use infeed::{
     internal::{
         cuda::{Context, Kernels},
         kernels::{Pixels, Resampler},
-        nvjpeg::{self, Failure, Hardware, HardwareSize, Hybrid, HybridSize, Staged},
+        nvjpeg::{self, BatchDecoder, Failure, Hardware, HardwareSize, HostTimes, Hybrid, HybridSize, Staged},
         rows::Pool,
     },
     transform::Lowered,
@@ -44,10 +44,70 @@ fn of_failure(failure: Failure) -> Error {
     }
 }
 
-/// The engines, with photographs that lie in page-locked memory already: nothing but decoding is timed.
-pub(super) fn engines(bench: &mut Bench, out: &mut Out) -> Result<()> {
+/// How the engines are run without a loader.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    decoder: BatchDecoder,
+    /// Images of a batch.
+    images: usize,
+    /// Threads, each with handles and batches of its own.
+    handles: usize,
+    /// Batches of a thread that are under way at a time.
+    lanes: usize,
+    /// Files end with the crop's last row.
+    cut: bool,
+}
+
+impl Case {
+    fn name(self) -> String {
+        let Self { decoder, images, handles, lanes, cut } = self;
+        let what = match decoder {
+            BatchDecoder::Engines => "hardware",
+            BatchDecoder::Cores => "cores",
+        };
+        let how = if cut { "height cut to the crop" } else { "whole" };
+        format!("{what} {how} batch={images} handles={handles} lanes={lanes}")
+    }
+
+    fn more(self) -> serde_json::Value {
+        let Self { images, handles, lanes, cut, .. } = self;
+        json!({ "images": images, "handles": handles, "lanes": lanes, "cut": cut })
+    }
+}
+
+/// Photographs that lie in page-locked memory already: nothing but decoding is timed. Then what the host does for an image.
+fn batches(bench: &mut Bench, out: &mut Out, cases: impl IntoIterator<Item = Case>) -> Result<()> {
     let context = Context::open(0)?;
     let kernels = Kernels::load(&context)?;
+    let files = bench.photos.files()?;
+    for case in cases {
+        let name = case.name();
+        match together(&kernels, &files, case, bench.scale, out.runs()) {
+            Ok(Ok((rates, times))) => {
+                out.values(&name, "images/s", case.more(), rates);
+                out.note(&format!("{name}, host µs"), host_times(times));
+            }
+            Ok(Err(why)) => out.note(&name, json!(why)),
+            Err(error) => out.error(&name, &format!("{error:#}")),
+        }
+    }
+    Ok(())
+}
+
+/// Microseconds of the host for an image, and for a batch.
+fn host_times(times: HostTimes) -> serde_json::Value {
+    let HostTimes { images, copy, parse, batches, initialise, decode, .. } = times;
+    let each = |time: Duration, count: u64| time.as_secs_f64() * 1e6 / count.max(1) as f64;
+    json!({
+        "copy_of_an_image": each(copy, images),
+        "parse_of_an_image": each(parse, images),
+        "initialise_of_a_batch": each(initialise, batches),
+        "decode_calls_of_a_batch": each(decode, batches),
+    })
+}
+
+pub(super) fn engines(bench: &mut Bench, out: &mut Out) -> Result<()> {
+    let context = Context::open(0)?;
     match nvjpeg::engines(&context)? {
         Ok(engines) => out.note("engines", json!({ "engines": engines.engines, "cores": engines.cores })),
         Err(why) => {
@@ -55,69 +115,67 @@ pub(super) fn engines(bench: &mut Bench, out: &mut Out) -> Result<()> {
             return Ok(());
         }
     }
-    let files = bench.photos.files()?;
-    let scale = bench.scale;
+    let sizes = bench.scale.of(vec![16, 28, 32, 56, 64, 96, 128], vec![32, 64, 128], vec![4]);
+    let mut cases = Vec::new();
     for cut in [false, true] {
-        for images in scale.of(vec![16, 28, 32, 56, 64, 96, 128], vec![16, 32, 64, 128], vec![4]) {
-            for states in [1, 2] {
-                let how = if cut { "height cut to the crop" } else { "whole" };
-                let name = format!("hardware {how} batch={images} states={states}");
-                let mut alone = match Alone::open(&kernels, images)? {
-                    Ok(alone) => alone,
-                    Err(why) => {
-                        out.error(&name, &why);
-                        return Ok(());
-                    }
-                };
-                out.figure(&name, "images/s", json!({ "images": images, "states": states, "cut": cut }), || {
-                    alone.rate(&files, states, cut, scale)
-                });
+        for &images in &sizes {
+            // What the batches of one thread do beside each other, then more threads.
+            for (handles, lanes) in [(1, 1), (1, 2), (2, 2), (4, 2)] {
+                cases.push(Case { decoder: BatchDecoder::Engines, images, handles, lanes, cut });
             }
         }
     }
-    Ok(())
+    batches(bench, out, cases)
 }
 
-/// The engines without a loader.
+/// Batches on the GPU's cores, Huffman decoding included: of more than 50 images, in NVIDIA's words.
+pub(super) fn gpu_hybrid(bench: &mut Bench, out: &mut Out) -> Result<()> {
+    nvjpeg::usable(&Context::open(0)?)?;
+    let mut cases = Vec::new();
+    for images in bench.scale.of(vec![32, 64, 128, 256], vec![64, 128], vec![4]) {
+        for handles in bench.scale.of(vec![1, 2, 4], vec![1, 2], vec![1]) {
+            cases.push(Case { decoder: BatchDecoder::Cores, images, handles, lanes: 2, cut: false });
+        }
+    }
+    batches(bench, out, cases)
+}
+
+/// Batches without a loader.
 struct Alone {
     hardware: Hardware,
     lowered: Lowered,
-    images: usize,
+    case: Case,
     /// The next photograph, so that each run decodes others.
     next: usize,
 }
 
 impl Alone {
-    fn open(kernels: &Arc<Kernels>, images: usize) -> Result<std::result::Result<Self, String>> {
+    fn open(kernels: &Arc<Kernels>, case: Case, n: usize) -> Result<std::result::Result<Self, String>> {
+        let images = case.images;
         let size = HardwareSize {
             images,
             arena_bytes: (images << 20).max(48 << 20),
             pinned_bytes: (images * (256 << 10)).max(8 << 20),
         };
         let lowered = imagenet()?;
-        let hardware = Hardware::open(kernels, size, &[lowered.table(DType::U8)])?;
-        Ok(hardware.map(|hardware| Self { hardware, lowered, images, next: 0 }))
+        let hardware = Hardware::open(kernels, case.decoder, size, &[lowered.table(DType::U8)])?;
+        Ok(hardware.map(|hardware| Self { hardware, lowered, case, next: n * 101 }))
     }
 
-    /// Images a second of one batch, decoded again and again.
-    fn rate(&mut self, files: &[Photo], states: usize, cut: bool, scale: Scale) -> Result<f64> {
-        self.stage(files, cut)?;
-        let before = self.hardware.measure(2, states).map_err(of_failure)? / 2;
-        let staged = self.stage(files, cut)?;
-        let time = scale.of(0.4, 0.2, 0.001);
-        let times = (time / before.as_secs_f64().max(1e-6)).ceil().clamp(2.0, 2000.0) as usize;
-        let times = if scale == Scale::Tiny { 2 } else { times };
-        let time = self.hardware.measure(times, states).map_err(of_failure)?;
-        Ok((staged * times) as f64 / time.as_secs_f64().max(1e-9))
+    /// Decodes a staged batch again and again; images and time.
+    fn run(&mut self, files: &[Photo], times: usize) -> Result<(usize, Duration)> {
+        let staged = self.stage(files)?;
+        let time = self.hardware.measure(times, self.case.lanes).map_err(of_failure)?;
+        Ok((staged * times, time))
     }
 
     /// Fills a batch; how many photographs it holds.
-    fn stage(&mut self, files: &[Photo], cut: bool) -> Result<usize> {
+    fn stage(&mut self, files: &[Photo]) -> Result<usize> {
         let mut refused = None;
-        for _ in 0..self.images + files.len() {
+        for _ in 0..self.case.images + files.len() {
             let photo = &files[self.next % files.len()];
             self.next += 1;
-            let rows = if cut {
+            let rows = if self.case.cut {
                 let params = self.lowered.params(&photo.header.info, SampleRng::new(1, 0, self.next as u64))?;
                 // Whole blocks, and one more for chroma that is interpolated.
                 params.y.reads(self.lowered.row().height).end.next_multiple_of(16) + 16
@@ -132,7 +190,7 @@ impl Alone {
                 }
                 Staged::Refused(why) => refused = Some(why),
             }
-            if self.hardware.staged() >= self.images {
+            if self.hardware.staged() >= self.case.images {
                 break;
             }
         }
@@ -144,17 +202,89 @@ impl Alone {
     }
 }
 
+/// What a case gave: images a second of all handles in each run, and the host's time of one of them.
+type Measured = std::result::Result<(Vec<f64>, HostTimes), String>;
+
+/// All handles at once, each on a thread of its own; the inner error is the reason why there is nothing to measure.
+fn together(kernels: &Arc<Kernels>, files: &[Photo], case: Case, scale: Scale, runs: usize) -> Result<Measured> {
+    let (barrier, broken) = (Barrier::new(case.handles), AtomicBool::new(false));
+    let images: Vec<AtomicUsize> = (0..=runs).map(|_| AtomicUsize::new(0)).collect();
+    let handle = |n: usize| -> Result<std::result::Result<(Vec<Duration>, HostTimes), String>> {
+        // Everybody comes to each barrier, whatever became of his work: nobody waits for ever.
+        let mut alone = Alone::open(kernels, case, n);
+        let mut failed = None;
+        let mut times = 2;
+        if let Ok(Ok(alone)) = &mut alone {
+            match alone.run(files, 2) {
+                Ok((_, time)) => {
+                    let wanted = scale.of(0.4, 0.2, 0.001) / (time.as_secs_f64() / 2.0).max(1e-6);
+                    times = if scale == Scale::Tiny { 2 } else { wanted.ceil().clamp(2.0, 2000.0) as usize };
+                    let _ = alone.hardware.take_host_times();
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if failed.is_some() || !matches!(alone, Ok(Ok(_))) {
+            broken.store(true, Ordering::Relaxed);
+        }
+        let mut spent = Vec::with_capacity(runs + 1);
+        for done in &images {
+            barrier.wait();
+            let begin = Instant::now();
+            if let Ok(Ok(alone)) = &mut alone
+                && !broken.load(Ordering::Relaxed)
+            {
+                match alone.run(files, times) {
+                    Ok((images, _)) => {
+                        done.fetch_add(images, Ordering::Relaxed);
+                    }
+                    Err(error) => {
+                        failed = Some(error);
+                        broken.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+            spent.push(begin.elapsed());
+        }
+        match (alone, failed) {
+            (Err(error), _) | (_, Some(error)) => Err(error),
+            (Ok(Err(why)), _) => Ok(Err(why)),
+            (Ok(Ok(mut alone)), None) => Ok(Ok((spent, alone.hardware.take_host_times()))),
+        }
+    };
+    let ended = thread::scope(|scope| {
+        let threads: Vec<_> = (0..case.handles).map(|n| scope.spawn(move || handle(n))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().map_err(|_| Error::new(ErrorKind::Internal, "a thread panicked"))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    let mut handles = Vec::new();
+    for end in ended {
+        match end? {
+            Ok(spent) => handles.push(spent),
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    // The first run warms up.
+    let slowest =
+        |run: usize| handles.iter().filter_map(|(spent, _)| spent.get(run)).max().copied().unwrap_or_default();
+    let rate = |run: usize| images[run].load(Ordering::Relaxed) as f64 / slowest(run).as_secs_f64().max(1e-9);
+    let rates = (1..=runs).map(rate).collect();
+    Ok(Ok((rates, handles.first().map(|handle| handle.1).unwrap_or_default())))
+}
+
 /// The fastest way to run the engines, in short: for shares that are measured in one process. 0 without engines.
 pub(super) fn bare_engines(kernels: &Arc<Kernels>, photos: &mut Photos, cut: bool, scale: Scale) -> Result<f64> {
     let files = photos.files()?;
     let mut best = 0.0f64;
-    for images in scale.of(vec![32, 64, 128], vec![32, 64], vec![4]) {
-        let Ok(mut alone) = Alone::open(kernels, images)? else { return Ok(0.0) };
-        let mut rates = (0..4).map(|_| alone.rate(&files, 2, cut, scale)).collect::<Result<Vec<_>>>()?;
-        // The first one warms up.
-        rates.remove(0);
-        rates.sort_by(f64::total_cmp);
-        best = best.max(rates[1]);
+    for images in scale.of(vec![32, 64, 128], vec![32, 128], vec![4]) {
+        for handles in scale.of(vec![1, 2, 4], vec![1, 2, 4], vec![1, 2]) {
+            let case = Case { decoder: BatchDecoder::Engines, images, handles, lanes: 2, cut };
+            let Ok((mut rates, _)) = together(kernels, &files, case, scale, 3)? else { return Ok(0.0) };
+            rates.sort_by(f64::total_cmp);
+            best = best.max(rates[1]);
+        }
     }
     Ok(best)
 }

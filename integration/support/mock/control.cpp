@@ -3,10 +3,12 @@
 //   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=1073741824 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
 //   INFEED_MOCK_FAIL=cuMemAlloc_v2:3:2,…   INFEED_MOCK_IGNORE=cuStreamWaitEvent:0,…   INFEED_MOCK_LOSE=100
 //   INFEED_MOCK_PIXELS=100: nvJPEG decodes without a registered decoder, to this value everywhere
+//   INFEED_MOCK_SLOW_END=50: destroying a handle of nvJPEG takes so many milliseconds
 //   INFEED_MOCK_STRICT=1: a process that did something wrong prints it at its end and exits with 97; one that touches
-//                         freed memory says so as it dies
+//                         freed memory says so as it dies; one that calls when the library has gone dies of it
 #include "world.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -38,6 +40,35 @@ struct Control {
 static Control &control() {
     static Control *control = new Control;
     return *control;
+}
+
+thread_local int capture_mode = CAPTURE_GLOBAL;
+
+// What CUDA calls potentially unsafe: it waits, or allocates, or may.
+static bool is_unsafe(const std::string &function) {
+    static const char *const NAMES[] = {
+        "cuCtxSynchronize",  "cuEventQuery",     "cuEventSynchronize",  "cuMemAlloc_v2",  "cuMemFreeHost",
+        "cuMemFree_v2",      "cuMemHostAlloc",   "cuMemcpyDtoH_v2",     "cuMemcpyHtoD_v2", "cuMemsetD8_v2",
+        "cuModuleLoadData",  "cuModuleUnload",   "cuStreamQuery",       "cuStreamSynchronize"};
+    for (const char *name : NAMES)
+        if (function == name) return true;
+    // The library calls such functions.
+    return function.rfind("nvjpeg", 0) == 0 &&
+           (function.rfind("nvjpegDecode", 0) == 0 || function.find("Create") != std::string::npos);
+}
+
+bool spoils_a_capture(const char *function) {
+    if (capture_mode == CAPTURE_RELAXED || !is_unsafe(function)) return false;
+    bool spoils = false;
+    for (Stream *stream : world().streams) {
+        bool mine = stream->capturer == std::this_thread::get_id();
+        bool forbids = mine ? stream->capture == CAPTURE_GLOBAL || stream->capture == CAPTURE_THREAD_LOCAL
+                            : stream->capture == CAPTURE_GLOBAL && capture_mode == CAPTURE_GLOBAL;
+        if (!forbids) continue;
+        stream->invalidated = true;
+        spoils = true;
+    }
+    return spoils;
 }
 
 thread_local int current_device = -1;
@@ -79,6 +110,7 @@ World &world() {
             context->device = i;
             context->standard = new Stream;
             context->standard->context = context;
+            context->standard->standard = true;
             w->contexts.push_back(context);
             w->streams.push_back(context->standard);
         }
@@ -139,7 +171,18 @@ bool ignores_wait(const char *function) {
     return true;
 }
 
+// Set when the process ends: the library has taken itself down.
+static std::atomic<bool> ended{false};
+
+static void not_after_the_end(const char *function) {
+    if (!ended) return;
+    fprintf(stderr, "mock driver: %s was called when the process had ended\n", function);
+    fflush(nullptr);
+    _exit(97);
+}
+
 Call::Call(const char *function, Needs needs) : function(function), lock(world().mutex) {
+    not_after_the_end(function);
     control().calls[function]++;
     if (needs != Nothing && !world().initialised) {
         refused = NOT_INITIALIZED;
@@ -167,6 +210,7 @@ Call::Call(const char *function, Needs needs) : function(function), lock(world()
     }
     if (context->lose_after >= 0 && context->lose_after-- == 0) lose(context, LAUNCH_FAILED);
     if (needs != Release) refused = context->lost;
+    if (!refused && spoils_a_capture(function)) refused = CAPTURE_UNSUPPORTED;
 }
 
 static std::string quoted(const std::string &text) {
@@ -189,7 +233,11 @@ static size_t give(const std::string &all, char *text, size_t capacity) {
 
 // Runs at the end of any process that loaded the library.
 __attribute__((destructor)) static void at_exit() {
-    if (control().violations.empty() || !number("INFEED_MOCK_STRICT", 0)) return;
+    if (!number("INFEED_MOCK_STRICT", 0)) return;
+    ended = true;
+    // As long as a library takes itself down, others run on.
+    if (long long slow = number("INFEED_MOCK_SLOW_END", 0)) usleep(useconds_t(3000 * slow));
+    if (control().violations.empty()) return;
     for (const auto &sentence : control().violations) fprintf(stderr, "mock driver: %s\n", sentence.c_str());
     fflush(nullptr);
     _exit(97);
@@ -261,16 +309,24 @@ size_t mock_violations(char *text, size_t capacity) {
 }
 
 int mock_call(const char *function) {
+    not_after_the_end(function);
     Lock lock(world().mutex);
     control().calls[function]++;
     int code = 0;
     if (applies(control().failures, function, &code)) return code;
-    return current_device >= 0 && world().contexts[(size_t)current_device]->lost ? -1 : 0;
+    bool lost = current_device >= 0 && world().contexts[(size_t)current_device]->lost;
+    return lost || spoils_a_capture(function) ? -1 : 0;
 }
 
 void mock_count(const char *kind, int change) {
+    not_after_the_end("nvJPEG");
     Lock lock(world().mutex);
     count(kind, change);
+}
+
+void mock_add(const char *total, long long amount) {
+    Lock lock(world().mutex);
+    add(total, amount);
 }
 
 void mock_violation(const char *sentence) {

@@ -337,6 +337,71 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t len, void *handle) {
     return OK;
 }
 
+// CUDA_MEMCPY2D
+struct Copy2D {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src_device;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst_device;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t width, height;
+};
+
+// From the device to page-locked memory; nobody here copies anything else in lines.
+int cuMemcpy2DAsync_v2(const Copy2D *copy, void *handle) {
+    Call call("cuMemcpy2DAsync_v2");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream) return INVALID_HANDLE;
+    const Copy2D c = *copy;
+    if (c.src_type != 2 || c.dst_type != 1 || c.src_x || c.src_y || c.dst_x || c.dst_y) return NOT_SUPPORTED;
+    if (!c.width || !c.height) return OK;
+    if (c.width > c.src_pitch || c.width > c.dst_pitch) return INVALID_VALUE;
+    const char *function = call.function;
+    const size_t from = c.src_pitch * (c.height - 1) + c.width, to = c.dst_pitch * (c.height - 1) + c.width;
+    OpRef op = mark(stream, function);
+    bool pinned;
+    if (!name_device(function, c.src_device, from, op) || !name_host(function, c.dst_host, to, op, &pinned) || !pinned)
+        return INVALID_VALUE;
+    op->run = [=] {
+        if (!usable(function, c.src_device, from, Allocation::Device) ||
+            !usable(function, uint64_t(c.dst_host), to, Allocation::Pinned))
+            return;
+        for (size_t y = 0; y < c.height; ++y)
+            memcpy(static_cast<char *>(c.dst_host) + y * c.dst_pitch, pointer(c.src_device + y * c.src_pitch), c.width);
+    };
+    enqueue(call.lock, stream, op);
+    add("bytes_to_host", (long long)(c.width * c.height));
+    return OK;
+}
+
+int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, size_t height, void *handle) {
+    Call call("cuMemsetD2D32Async");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream) return INVALID_HANDLE;
+    if (!width || !height) return OK;
+    if (to % 4 || pitch % 4 || pitch < width * 4) return INVALID_VALUE;
+    const char *function = call.function;
+    const size_t len = pitch * (height - 1) + width * 4;
+    OpRef op = mark(stream, function);
+    if (!name_device(function, to, len, op)) return INVALID_VALUE;
+    op->run = [=] {
+        if (!usable(function, to, len, Allocation::Device)) return;
+        for (size_t y = 0; y < height; ++y)
+            for (size_t x = 0; x < width; ++x) memcpy(pointer(to + y * pitch + x * 4), &value, 4);
+    };
+    enqueue(call.lock, stream, op);
+    return OK;
+}
+
 // --- for the mock nvJPEG ---
 
 int mock_enqueue(void *handle, const char *what, void (*run)(void *), void *arg) {
@@ -355,6 +420,12 @@ int mock_enqueue(void *handle, const char *what, void (*run)(void *), void *arg)
 int mock_lost(void) {
     Lock lock(world().mutex);
     return current_device < 0 ? 0 : world().contexts[(size_t)current_device]->lost;
+}
+
+int mock_is_live(const void *at) {
+    Lock lock(world().mutex);
+    const Allocation *a = find(uint64_t(at));
+    return a && a->live && !a->leaving;
 }
 
 int mock_is_device_memory(const char *what, const void *at, size_t len) {

@@ -2,13 +2,16 @@
 //
 //   batched (hardware engines)   outputs are overwritten AT THE CALL, whatever their stream still has to do with them, as
 //                                Hopper's engines do; the right pixels stand there when the stream gets to the decode.
-//                                The bitstreams must not change until then.
+//                                The bitstreams must not change until then. One batch at a time for a handle. Outputs
+//                                of a batch that failed are written once more behind the next batch.
 //   decoupled (hybrid)           Host at the call, into the pinned buffer; TransferToDevice and Device on the stream
 //
 // A comment in the JPEG gives orders: "mock:parse", "mock:host", "mock:batch" and "mock:once" fail, "mock:unsupported" is
-// none for the engines.
+// none for the engines, "mock:skip" is left out by the engines, which report success, and "mock:whole N" fails on the
+// engines unless the frame is N rows high.
 #include "nvjpeg.h"
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -88,6 +91,8 @@ int nvjpegDecodeJpegTransferToDevice(void *handle, void *decoder, void *state_ha
     }
     Buffer *from = state->pinned, *to = state->device;
     size_t len = state->pixels.bytes();
+    // It may have to grow, which frees it under the work on it.
+    if (to->pending) violate(std::string(function) + ": queued work still uses the device buffer");
     if (int status = grow(*to, len)) return status;
     from->pending++;
     to->pending++;
@@ -166,8 +171,10 @@ int nvjpegDecodeBatchedSupportedEx(void *handle, void *stream, void *params, int
 int nvjpegDecodeBatchedInitialize(void *handle, void *state_handle, int batch, int, int format) {
     ENTER("nvjpegDecodeBatchedInitialize");
     State *state = use<State>(function, state_handle);
-    if (!use<Handle>(function, handle) || !state || batch < 1) return INVALID_PARAMETER;
+    Handle *parent = use<Handle>(function, handle);
+    if (!parent || !state || batch < 1) return INVALID_PARAMETER;
     if (state->in_flight) violate("nvjpegDecodeBatchedInitialize: a decode with the state is queued");
+    else if (parent->in_flight) violate("nvjpegDecodeBatchedInitialize: a batch of the handle is queued");
     state->initialised = true;
     state->batch = batch;
     state->format = format;
@@ -188,6 +195,39 @@ static bool seen(const std::string &order) {
     return !orders->insert(order).second;
 }
 
+// Engines that failed may go on for a while: what they still write, behind the next batch.
+struct Late {
+    std::mutex lock;
+    std::vector<std::pair<Image, Pixels>> outputs;
+};
+static Late &late() {
+    static Late *late = new Late;
+    return *late;
+}
+
+static void leave_for_later(const Image &image, const Pixels &pixels) {
+    std::lock_guard<std::mutex> guard(late().lock);
+    late().outputs.emplace_back(image, pixels);
+}
+
+static void write_what_is_late(const char *function) {
+    std::vector<std::pair<Image, Pixels>> outputs;
+    {
+        std::lock_guard<std::mutex> guard(late().lock);
+        outputs.swap(late().outputs);
+    }
+    for (const auto &output : outputs) {
+        std::vector<unsigned char> gray(output.second.bytes(), 99);
+        if (!driver().is_live(output.first.channel[0])) continue;
+        if (!check(function, output.first, output.second)) store(output.first, output.second, gray.data(), 0);
+    }
+}
+
+// Whether the engines refuse a frame that was cut: "mock:whole N".
+static bool refuses_cut(const Header &header) {
+    return header.order.rfind("mock:whole ", 0) == 0 && unsigned(atoi(header.order.c_str() + 11)) != header.height;
+}
+
 static int decode_batch(const char *function, void *handle, void *state_handle, const unsigned char *const *data,
                         const size_t *lengths, const Image *destinations, void *const *params, void *stream) {
     State *state = use<State>(function, state_handle);
@@ -203,14 +243,16 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
         std::vector<unsigned char> bytes, rgb;
         Image image;
         Pixels pixels;
+        bool skipped;
     };
     auto all = std::make_shared<std::vector<One>>();
     for (int i = 0; i < state->batch; ++i) {
         if (!data[i] || !lengths[i]) return INVALID_PARAMETER;
         Params *wanted = params && params[i] ? use<Params>(function, params[i]) : nullptr;
         Header header = Header::parse(data[i], lengths[i], true);
-        One one{data[i], {data[i], data[i] + lengths[i]}, {}, destinations[i], {}};
+        One one{data[i], {data[i], data[i] + lengths[i]}, {}, destinations[i], {}, header.order == "mock:skip"};
         bool ordered = header.order == "mock:batch" || (header.order.rfind("mock:once", 0) == 0 && !seen(header.order));
+        ordered = ordered || refuses_cut(header);
         int status = header.status || ordered || (parent->hardware() && !hardware_takes(header)) ? EXECUTION_FAILED : SUCCESS;
         if (!status) status = decode(data[i], lengths[i], header, wanted, one.pixels, one.rgb);
         one.pixels.format = state->format;
@@ -218,19 +260,25 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
         if (status) {
             // One image takes its batch with it, whose outputs are partly written.
             state->initialised = false;
+            if (parent->hardware())
+                for (const One &written : *all) leave_for_later(written.image, written.pixels);
             return status == INVALID_PARAMETER || status == JPEG_NOT_SUPPORTED ? status : int(EXECUTION_FAILED);
         }
-        if (parent->hardware()) store(one.image, one.pixels, one.rgb.data(), 0xff);
+        if (parent->hardware() && !one.skipped) store(one.image, one.pixels, one.rgb.data(), 0xff);
         all->push_back(std::move(one));
     }
     state->in_flight++;
+    parent->in_flight++;
+    for (const One &one : *all) driver().add("decoded_rows", one.pixels.height);
     return later(stream, function, [=] {
         for (const One &one : *all) {
             if (memcmp(one.data, one.bytes.data(), one.bytes.size()))
                 violate(std::string(function) + ": a bitstream was changed before its decode had run");
-            if (!check(function, one.image, one.pixels)) store(one.image, one.pixels, one.rgb.data(), 0);
+            if (!one.skipped && !check(function, one.image, one.pixels)) store(one.image, one.pixels, one.rgb.data(), 0);
         }
+        write_what_is_late(function);
         state->in_flight--;
+        parent->in_flight--;
     });
 }
 

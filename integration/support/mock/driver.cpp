@@ -10,9 +10,28 @@ using namespace mock;
 
 namespace mock {
 
-// Handles 0, 1 and 2 name the default streams.
+static std::vector<Stream *> &own_streams() {
+    static std::vector<Stream *> *streams = new std::vector<Stream *>;
+    return *streams;
+}
+
+const std::vector<Stream *> &thread_streams() { return own_streams(); }
+
+// Handles 0 and 1 name the legacy default stream, 2 that of the calling thread.
 Stream *stream_of(Call &call, void *handle) {
-    if (uintptr_t(handle) <= 2) return call.context->standard;
+    if (uintptr_t(handle) <= 1) return call.context->standard;
+    if (uintptr_t(handle) == 2) {
+        static thread_local std::map<Context *, Stream *> *all = new std::map<Context *, Stream *>;
+        Stream *&own = (*all)[call.context];
+        if (!own) {
+            own = new Stream;
+            own->context = call.context;
+            own->standard = true;
+            world().streams.push_back(own);
+            own_streams().push_back(own);
+        }
+        return own;
+    }
     for (Stream *stream : world().streams)
         if (stream == handle) {
             if (!stream->destroyed) return stream;
@@ -109,6 +128,9 @@ static const struct {
     {CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
@@ -200,7 +222,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     finish_all(call.lock, primary);
     size_t streams = 0, events = 0, modules = 0, memory = 0;
     for (auto *stream : world().streams)
-        streams += stream->context == primary && stream != primary->standard && !stream->destroyed;
+        streams += stream->context == primary && !stream->standard && !stream->destroyed;
     for (auto *event : world().events) events += event->context == primary && !event->destroyed;
     for (auto *module : world().modules) modules += module->context == primary && !module->unloaded;
     for (auto &entry : world().allocations) memory += entry.second.context == primary && entry.second.live;
@@ -253,7 +275,7 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 // --- streams and events ---
 
-// All are as if made NON_BLOCKING: the default stream is one more of them and orders no other.
+// All are as if made NON_BLOCKING: default streams order none of them.
 static int create_stream(const char *function, void **stream) {
     Call call(function);
     if (call.refused) return call.refused;
@@ -276,7 +298,7 @@ int cuStreamDestroy_v2(void *handle) {
     Call call("cuStreamDestroy_v2", Call::Release);
     if (call.refused) return call.refused;
     Stream *stream = stream_of(call, handle);
-    if (!stream || stream == stream->context->standard) return INVALID_HANDLE;
+    if (!stream || stream->standard) return INVALID_HANDLE;
     stream->destroyed = true;
     count("stream", -1);
     return call.result();
@@ -302,6 +324,10 @@ int cuStreamWaitEvent(void *handle, void *event_handle, unsigned) {
     Stream *stream = stream_of(call, handle);
     Event *event = event_of(call, event_handle);
     if (!stream || !event) return INVALID_HANDLE;
+    if (event->captured && stream->capture < 0) {
+        violate("cuStreamWaitEvent drew a stream into a capture");
+        return CAPTURED_EVENT;
+    }
     if (ignores_wait(call.function) || !event->last || event->last->done) return OK;
     OpRef op = mark(stream, call.function);
     op->after = event->last;
@@ -339,6 +365,7 @@ int cuEventRecord(void *handle, void *stream_handle) {
     if (!event || !stream || !same_device(call.function, event->context, stream->context)) return INVALID_HANDLE;
     OpRef op = mark(stream, call.function);
     event->last = op;
+    event->captured = stream->capture >= 0;
     enqueue(call.lock, stream, op);
     return OK;
 }
@@ -347,6 +374,7 @@ int cuEventQuery(void *handle) {
     Call call("cuEventQuery");
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
+    if (event && event->captured) return CAPTURED_EVENT;
     return event ? query(call, OpRef(event->last)) : INVALID_HANDLE;
 }
 
@@ -354,6 +382,7 @@ int cuEventSynchronize(void *handle) {
     Call call("cuEventSynchronize");
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
+    if (event && event->captured) return CAPTURED_EVENT;
     return event ? wait(call, OpRef(event->last)) : INVALID_HANDLE;
 }
 
@@ -384,6 +413,47 @@ int cuLaunchHostFunc(void *handle, void (*function)(void *), void *data) {
     enqueue(call.lock, stream, op);
     add("host_functions", 1);
     return OK;
+}
+
+// --- captures ---
+
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    Call call("cuThreadExchangeStreamCaptureMode", Call::Driver);
+    if (call.refused) return call.refused;
+    if (*mode < CAPTURE_GLOBAL || *mode > CAPTURE_RELAXED) return INVALID_VALUE;
+    std::swap(*mode, capture_mode);
+    return OK;
+}
+
+int cuStreamBeginCapture_v2(void *handle, int mode) {
+    Call call("cuStreamBeginCapture_v2");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream || uintptr_t(handle) <= 2 || stream->capture >= 0) return INVALID_HANDLE;
+    stream->capture = mode;
+    stream->capturer = std::this_thread::get_id();
+    stream->invalidated = false;
+    return OK;
+}
+
+int cuStreamIsCapturing(void *handle, int *status) {
+    Call call("cuStreamIsCapturing");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    if (!stream) return INVALID_HANDLE;
+    *status = stream->capture < 0 ? 0 : stream->invalidated ? 2 : 1;
+    return OK;
+}
+
+// Gives no graph: nobody runs it.
+int cuStreamEndCapture(void *handle, void **graph) {
+    Call call("cuStreamEndCapture");
+    if (call.refused) return call.refused;
+    Stream *stream = stream_of(call, handle);
+    *graph = nullptr;
+    if (!stream || stream->capture < 0) return INVALID_HANDLE;
+    stream->capture = -1;
+    return stream->invalidated ? CAPTURE_INVALIDATED : OK;
 }
 
 // --- modules and kernels ---

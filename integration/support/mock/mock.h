@@ -41,10 +41,14 @@ int mock_call(const char *function);
 // Counts a creation (+1) or a destruction (-1).
 void mock_count(const char *kind, int change);
 void mock_violation(const char *sentence);
+// Adds to a total.
+void mock_add(const char *total, long long amount);
 // Queues work on a stream; it runs when the stream gets there, or never if the device is lost. 0, or a CUresult.
 int mock_enqueue(void *stream, const char *what, void (*run)(void *), void *arg);
 // Whether the thread's current device is lost.
 int mock_lost(void);
+// Whether the address lies in an allocation that was not freed.
+int mock_is_live(const void *pointer);
 // Whether the bytes lie in one live allocation that is usable now; a violation in the name of `what` if not.
 int mock_is_device_memory(const char *what, const void *pointer, size_t len);
 }

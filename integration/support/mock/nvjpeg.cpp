@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 
 namespace mock {
 
@@ -21,8 +22,10 @@ const Driver &driver() {
         };
         get(d.call, "mock_call");
         get(d.count, "mock_count");
+        get(d.add, "mock_add");
         get(d.violation, "mock_violation");
         get(d.enqueue, "mock_enqueue");
+        get(d.is_live, "mock_is_live");
         get(d.is_device_memory, "mock_is_device_memory");
         get(d.lost, "mock_lost");
         get(d.init, "cuInit");
@@ -217,6 +220,8 @@ int nvjpegDestroy(void *object) {
     LEAVE("nvjpegDestroy");
     Handle *handle = use<Handle>(function, object);
     if (!handle) return INVALID_PARAMETER;
+    if (const char *slow = getenv("INFEED_MOCK_SLOW_END"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(atoi(slow)));
     if (handle->children) violate("nvjpegDestroy: " + std::to_string(handle->children) + " objects of it are alive");
     end(handle);
     return SUCCESS;

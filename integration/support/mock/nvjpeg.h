@@ -39,8 +39,10 @@ struct Image {
 struct Driver {
     int (*call)(const char *);
     void (*count)(const char *, int);
+    void (*add)(const char *, long long);
     void (*violation)(const char *);
     int (*enqueue)(void *, const char *, void (*)(void *), void *);
+    int (*is_live)(const void *);
     int (*is_device_memory)(const char *, const void *, size_t);
     int (*lost)();
     int (*init)(unsigned);
@@ -70,6 +72,8 @@ struct Handle : Object {
     int backend = DEFAULT;
     Allocator device, pinned;
     std::atomic<int> children{0};
+    // Batches that are queued: the batched decoder is one for the handle.
+    std::atomic<int> in_flight{0};
     bool hardware() const { return backend == HARDWARE || backend == HARDWARE_DEVICE; }
 };
 

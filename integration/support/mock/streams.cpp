@@ -33,8 +33,24 @@ static void host_functions() {
     }
 }
 
+// Behind whatever `other` was given so far.
+static void behind(Stream *stream, const Stream *other) {
+    if (other == stream || other->pending.empty()) return;
+    OpRef wait = mark(stream, "the order of default streams");
+    wait->after = other->pending.back();
+    stream->pending.push_back(wait);
+}
+
 void enqueue(Lock &lock, Stream *stream, OpRef op) {
     op->stream = stream;
+    // Captured, not done.
+    if (stream->capture >= 0) return;
+    const auto &threads = thread_streams();
+    Stream *legacy = stream->context->standard;
+    if (stream == legacy) {
+        for (const Stream *other : threads)
+            if (other->context == stream->context) behind(stream, other);
+    } else if (std::find(threads.begin(), threads.end(), stream) != threads.end()) behind(stream, legacy);
     stream->pending.push_back(op);
     if (op->host) {
         if (!world().host_thread) {

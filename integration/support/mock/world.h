@@ -16,6 +16,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace mock {
@@ -36,7 +37,13 @@ enum Code {
     CONTEXT_IS_DESTROYED = 709,
     LAUNCH_FAILED = 719,
     NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURED_EVENT = 907,
 };
+
+// CUstreamCaptureMode
+enum CaptureMode { CAPTURE_GLOBAL = 0, CAPTURE_THREAD_LOCAL = 1, CAPTURE_RELAXED = 2 };
 
 using Lock = std::unique_lock<std::mutex>;
 using Clock = std::chrono::steady_clock;
@@ -62,8 +69,14 @@ struct Context {
 
 struct Stream {
     Context *context = nullptr;
+    // The driver's own, which ends with its context.
+    bool standard = false;
     bool destroyed = false;
     std::deque<OpRef> pending;
+    // A capture: its mode, or -1; who began it; whether a call that it forbids was made meanwhile.
+    int capture = -1;
+    std::thread::id capturer;
+    bool invalidated = false;
 };
 
 struct Event {
@@ -72,6 +85,8 @@ struct Event {
     bool timed = true;
     // The last record; null = never recorded, which counts as complete.
     OpRef last;
+    // That was recorded in a capture, so nothing of it ever happens.
+    bool captured = false;
 };
 
 struct Module {
@@ -172,6 +187,10 @@ std::string name_of(const Context *context);
 bool same_device(const char *what, const Context *one, const Context *other);
 // Whether this call of a waiting function shall not wait.
 bool ignores_wait(const char *function);
+// How this thread stands to captures of others, which calls that might disturb them ask.
+extern thread_local int capture_mode;
+// Whether a capture forbids this thread the call; the capture is spoiled then, as CUDA does it.
+bool spoils_a_capture(const char *function);
 
 // The beginning of each exported function: takes the lock, then decides whether the call is refused.
 class Call {
@@ -190,6 +209,8 @@ class Call {
 // --- driver.cpp ---
 // Null, and a violation, if there is no such stream.
 Stream *stream_of(Call &call, void *handle);
+// The default stream of each thread that has used its own. They and the legacy one wait for each other.
+const std::vector<Stream *> &thread_streams();
 
 // --- streams.cpp ---
 void enqueue(Lock &lock, Stream *stream, OpRef op);

@@ -41,6 +41,7 @@ use crate::{
 pub struct Jpeg {
     decoder: Decoder,
     orientation: bool,
+    fill: bool,
 }
 
 /// What a thread keeps from image to image.
@@ -87,7 +88,7 @@ impl Jpeg {
     /// As the built-in codec is: no index, pixels as they are stored, damage is an error.
     #[must_use]
     pub const fn new() -> Self {
-        Self { decoder: Decoder::new(), orientation: false }
+        Self { decoder: Decoder::new(), orientation: false, fill: false }
     }
 
     /// Learns where rows begin, and uses what is known.
@@ -109,6 +110,7 @@ impl Jpeg {
     #[must_use]
     pub fn fill(mut self, fill: bool) -> Self {
         self.decoder = self.decoder.fill(fill);
+        self.fill = fill;
         self
     }
 
@@ -155,6 +157,11 @@ impl ImageCodec for Jpeg {
 
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(&[0xff, 0xd8])
+    }
+
+    /// Unless it fills what is missing, which others do in their own ways. How an image is turned stands in its header.
+    fn is_interchangeable(&self) -> bool {
+        !self.fill
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {

@@ -1,9 +1,15 @@
-//! The thread of the JPEG engines.
+//! Threads that decode in batches: on the JPEG engines, or on the GPU's cores.
 //!
 //! ```text
-//! submit ─▶ waiting ─ parse, copy ─▶ batch ─ full, or nothing else to do ─▶ flight (two at most) ─▶ finished
-//!              └ refused: elsewhere    └ fails: all of it elsewhere
+//! submit ─▶ waiting ─ copy, read the header ─▶ batch ─ full, or nothing else to do ─▶ flight (two at most) ─▶ finished
+//!              │                                 │ fails                                  └ not written: elsewhere
+//!              │                                 ├ files were cut: once more, whole
+//!              └ refused: elsewhere              └ else: all of it elsewhere
 //! ```
+//!
+//! Of a file only the rows down to the crop's last are decoded: its height is cut in the copy that the engines get, which
+//! leaves them data behind the last block. No document says that they take that. So a batch of cut files that fails is
+//! tried once more with whole ones; when that works twice (once may be an accident), files are whole from then on.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +33,7 @@ use crate::{
     sys::{
         cuda::{Kernels, Ticket},
         kernels::ResampleParams,
-        nvjpeg::{Failure, Hardware, HardwareSize, Staged},
+        nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
     },
     transform::Lowered,
 };
@@ -35,30 +41,43 @@ use crate::{
 /// So many batches that fail one after another are no accident of their images.
 const MOST_FAILURES: u32 = 3;
 
+/// So many batches that fail when their files are cut, and do not when they are whole, are no accident either.
+const MOST_TRIALS: u32 = 2;
+
+/// What a worker is made for.
+#[derive(Debug)]
+pub(super) struct Duty {
+    pub(super) decoder: BatchDecoder,
+    pub(super) size: HardwareSize,
+    pub(super) target: Target,
+    pub(super) elsewhere: ClassSet,
+    pub(super) retire: Retire,
+    /// Whether files end with the crop's last row.
+    pub(super) cut: bool,
+}
+
 /// A worker, or the reason why the GPU has no engines after all.
 pub(super) fn open(
     kernels: &Arc<Kernels>,
-    size: HardwareSize,
     programs: &[Option<Lowered>],
-    target: Target,
-    elsewhere: ClassSet,
-    retire: Retire,
+    duty: Duty,
 ) -> Result<Result<Box<dyn Worker>, String>> {
-    let engines = match Hardware::open(kernels, size, &tables(programs))? {
+    let engines = match Hardware::open(kernels, duty.decoder, duty.size, &tables(programs))? {
         Ok(engines) => engines,
         Err(reason) => return Ok(Err(reason)),
     };
+    let cut = if duty.cut { Cut::Yes } else { Cut::No };
     Ok(Ok(Box::new(HardwareWorker {
         engines,
-        images: size.images,
-        target,
-        elsewhere,
-        retire,
+        duty,
+        cut,
+        trials: 0,
         waiting: VecDeque::new(),
         batch: Vec::new(),
         flights: VecDeque::new(),
         finished: Vec::new(),
         failures: 0,
+        skips: 0,
         health: Health::Good,
     })))
 }
@@ -66,11 +85,10 @@ pub(super) fn open(
 #[derive(Debug)]
 struct HardwareWorker {
     engines: Hardware,
-    /// Images of a full batch.
-    images: usize,
-    target: Target,
-    elsewhere: ClassSet,
-    retire: Retire,
+    duty: Duty,
+    cut: Cut,
+    /// Batches that failed when their files were cut, and not when they were whole.
+    trials: u32,
     /// Jobs that came while the batch was full.
     waiting: VecDeque<Job>,
     batch: Vec<Taken>,
@@ -78,7 +96,18 @@ struct HardwareWorker {
     finished: Vec<Finished>,
     /// Batches that failed since the last good one.
     failures: u32,
+    /// Batches with images that were left out since the last without.
+    skips: u32,
     health: Health,
+}
+
+/// Whether files end with the crop's last row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Yes,
+    /// A batch of cut files failed: so many of its images are tried again whole.
+    Trial(usize),
+    No,
 }
 
 #[derive(Debug)]
@@ -97,6 +126,8 @@ struct Taken {
     /// Its number in the batch of the engines.
     image: usize,
     params: ResampleParams,
+    /// Rows were left out.
+    is_cut: bool,
     /// Time spent on it.
     decode: Duration,
 }
@@ -105,6 +136,8 @@ struct Taken {
 struct Flight {
     ticket: Ticket,
     jobs: Vec<Finished>,
+    /// The numbers of their images in the batch.
+    images: Vec<usize>,
 }
 
 impl Worker for HardwareWorker {
@@ -114,7 +147,7 @@ impl Worker for HardwareWorker {
                 self.waiting.push_back(job);
                 self.work(false);
             }
-            Health::GaveUp => self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.elsewhere))),
+            Health::GaveUp => self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.duty.elsewhere))),
             Health::Lost(error) => self.finished.push(with_outcome(job, &Outcome::Failed(error.clone()))),
         }
     }
@@ -149,37 +182,37 @@ impl HardwareWorker {
     fn fill(&mut self) -> bool {
         while let Some(job) = self.waiting.pop_front() {
             let start = Instant::now();
-            let Some(order) = self.target.order(&job) else {
+            let Some(order) = self.duty.target.order(&job) else {
                 self.give_away(job);
                 continue;
             };
             let staged = order.map(|order| {
-                let needed = order.params.y.reads(self.target.lowered.row().height);
+                let needed = order.params.y.reads(self.duty.target.lowered.row().height);
                 // A file with restart markers has more of them than a cut image should: not every decoder likes that.
-                let rows = if order.header.has_restarts() {
+                let rows = if self.cut != Cut::Yes || order.header.has_restarts() {
                     order.coded.height
                 } else {
                     order.header.enough_rows(needed.end).into()
                 };
                 let kind = kind(order.header).unwrap_or(u8::MAX);
-                (self.engines.stage(&order.coded, rows, kind), order.params)
+                (self.engines.stage(&order.coded, rows, kind), order.params, rows < order.coded.height)
             });
             match staged {
-                Ok((Ok(Staged::Taken(image)), params)) => {
-                    self.batch.push(Taken { job, image, params, decode: start.elapsed() });
-                    if self.batch.len() >= self.images {
+                Ok((Ok(Staged::Taken(image)), params, is_cut)) => {
+                    self.batch.push(Taken { job, image, params, is_cut, decode: start.elapsed() });
+                    if self.batch.len() >= self.duty.size.images {
                         return true;
                     }
                 }
-                Ok((Ok(Staged::Full), _)) => {
+                Ok((Ok(Staged::Full), ..)) => {
                     self.waiting.push_front(job);
                     return true;
                 }
-                Ok((Ok(Staged::Refused(why)), _)) => {
+                Ok((Ok(Staged::Refused(why)), ..)) => {
                     tracing::trace!(record = job.items[0].record, why = %format!("{why:#}"), "not for the engines");
                     self.give_away(job);
                 }
-                Ok((Err(failure), _)) => {
+                Ok((Err(failure), ..)) => {
                     self.waiting.push_front(job);
                     self.fail(failure, Vec::new());
                     return false;
@@ -193,14 +226,20 @@ impl HardwareWorker {
     fn launch(&mut self) {
         let start = Instant::now();
         if let Err(failure) = self.engines.decode() {
-            return self.fail(failure, Vec::new());
+            let was_cut = self.cut == Cut::Yes && self.batch.iter().any(|taken| taken.is_cut);
+            return match failure {
+                Failure::Images(error) if was_cut => self.try_whole(&error),
+                failure => self.fail(failure, Vec::new()),
+            };
         }
+        self.whole_worked();
         let count = self.batch.len() as u32;
         let decode = start.elapsed() / count.max(1);
         let start = Instant::now();
         let mut jobs: Vec<Finished> = Vec::with_capacity(self.batch.len());
+        let images = self.batch.iter().map(|taken| taken.image).collect();
         for taken in self.batch.drain(..) {
-            let Target { field, table, lowered } = &self.target;
+            let Target { field, table, lowered } = &self.duty.target;
             let out = &taken.job.rows[*field];
             let done = self.engines.resample(taken.image, &taken.params, *table, lowered.row(), out, 0);
             let outcome = done.map_or_else(|error| Outcome::Failed(of_device(error)), |()| Outcome::Done);
@@ -213,9 +252,36 @@ impl HardwareWorker {
         match launched {
             Ok(ticket) => {
                 self.failures = 0;
-                self.flights.push_back(Flight { ticket, jobs });
+                self.flights.push_back(Flight { ticket, jobs, images });
             }
             Err(failure) => self.fail(failure, jobs),
+        }
+    }
+
+    /// Puts the batch back, to be decoded whole.
+    fn try_whole(&mut self, error: &Error) {
+        let words = format!("{error:#}");
+        tracing::debug!(images = self.batch.len(), error = words, "a batch of cut files failed; trying whole ones");
+        self.cut = Cut::Trial(self.batch.len());
+        for taken in self.batch.drain(..).rev() {
+            self.waiting.push_front(taken.job);
+        }
+    }
+
+    /// A batch was decoded: what that says about cut files.
+    fn whole_worked(&mut self) {
+        let Cut::Trial(left) = self.cut else { return };
+        match left.saturating_sub(self.batch.len()) {
+            0 => {
+                self.trials += 1;
+                self.cut = Cut::Yes;
+                if self.trials >= MOST_TRIALS {
+                    let what = "the JPEG engines refuse files that end with the crop; they get whole ones from now on";
+                    tracing::warn!("{what}");
+                    self.cut = Cut::No;
+                }
+            }
+            left => self.cut = Cut::Trial(left),
         }
     }
 
@@ -228,18 +294,43 @@ impl HardwareWorker {
             Failure::Images(error) => {
                 let words = format!("{error:#}");
                 tracing::debug!(images = jobs.len(), error = words, "a batch failed on the JPEG engines");
+                if let Cut::Trial(_) = self.cut {
+                    // Whole files fail too: that they were cut was not why.
+                    self.cut = Cut::Yes;
+                }
                 jobs.into_iter().for_each(|job| self.give_away(job));
                 self.failures += 1;
                 if self.failures >= MOST_FAILURES {
                     let batches = self.failures;
                     tracing::warn!(batches, error = words, "the JPEG engines fail again and again; going on without");
-                    self.health = Health::GaveUp;
-                    self.retire.now();
-                    while let Some(job) = self.waiting.pop_front() {
-                        self.give_away(job);
-                    }
+                    self.give_up();
                 }
             }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.health = Health::GaveUp;
+        self.duty.retire.now();
+        let batch = std::mem::take(&mut self.batch);
+        batch.into_iter().for_each(|taken| self.give_away(taken.job));
+        while let Some(job) = self.waiting.pop_front() {
+            self.give_away(job);
+        }
+    }
+
+    /// Images that the engines left out though they reported no failure: their rows show something else.
+    fn skipped(&mut self, count: usize) {
+        if count == 0 {
+            self.skips = 0;
+            return;
+        }
+        self.skips += 1;
+        let what = "the JPEG engines left images out and reported success; these are decoded elsewhere";
+        tracing::warn!(images = count, "{what}");
+        if self.skips >= MOST_FAILURES {
+            tracing::warn!(batches = self.skips, "the JPEG engines leave images out again and again; going on without");
+            self.give_up();
         }
     }
 
@@ -253,23 +344,34 @@ impl HardwareWorker {
     }
 
     fn give_away(&mut self, job: Job) {
-        self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.elsewhere)));
+        self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.duty.elsewhere)));
     }
 
     /// Takes what is done.
     fn land(&mut self) {
-        while let Some(flight) = self.flights.front() {
-            match self.engines.is_done(flight.ticket) {
+        while let Some(ticket) = self.flights.front().map(|flight| flight.ticket) {
+            match self.engines.is_done(ticket) {
                 Ok(false) => return,
-                Ok(true) => {
-                    let Some(Flight { mut jobs, .. }) = self.flights.pop_front() else { return };
-                    if let Some(first) = jobs.first_mut() {
-                        first.device = self.engines.take_times();
-                    }
-                    self.finished.append(&mut jobs);
-                }
+                Ok(true) => {}
                 Err(error) => return self.lose(error, Vec::new()),
             }
+            let unwritten = match self.engines.unwritten(ticket) {
+                Ok(unwritten) => unwritten,
+                Err(error) => return self.lose(error, Vec::new()),
+            };
+            let Some(Flight { mut jobs, images, .. }) = self.flights.pop_front() else { return };
+            if let Some(first) = jobs.first_mut() {
+                first.device = self.engines.take_times();
+            }
+            for (finished, image) in jobs.into_iter().zip(images) {
+                let was_done = matches!(finished.outcomes[..], [Outcome::Done]);
+                if was_done && unwritten.contains(&image) {
+                    self.give_away(finished.job);
+                } else {
+                    self.finished.push(finished);
+                }
+            }
+            self.skipped(unwritten.len());
         }
     }
 
@@ -277,7 +379,7 @@ impl HardwareWorker {
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.ticket) else { return };
         let in_hand = self.waiting.len() + self.batch.len();
-        if self.flights.len() >= FLIGHTS && in_hand >= self.images {
+        if self.flights.len() >= FLIGHTS && in_hand >= self.duty.size.images {
             // A failure shows again when the launch is asked about.
             let _ = self.engines.wait(ticket);
             return;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cpu threads ─ read ─ route ─▶ queue ─┬─▶ cpu               decode, upload the window, resample
-//!                                      ├─▶ nvjpeg-hardware   one thread, batches for the JPEG engines
+//!                                      ├─▶ nvjpeg-hardware   batches for the JPEG engines; one thread, or more
+//!                                      ├─▶ nvjpeg-cores      batches for the GPU's cores; only when asked for
 //!                                      └─▶ nvjpeg-hybrid     Huffman on the thread, the rest on the GPU
 //! ```
 //!

@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    hardware, hybrid,
+    hardware::{self, Duty},
+    hybrid,
     order::{Retire, Target, with_outcome},
     plan::{FLIGHTS, HYBRID_JOBS, NvJpegPlan},
     route::{self, Routes},
@@ -17,15 +18,18 @@ use super::{
 use crate::{
     codec::{Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
     error::{Error, ErrorKind, Result},
+    sys::nvjpeg::{BatchDecoder, HardwareSize},
     transform::Lowered,
     types::Device,
 };
 
 /// Decodes JPEGs with nvJPEG and on CPU threads, everything else on CPU threads, and resamples on a GPU.
 ///
-/// Classes: `cpu`, the threads of [`CudaRaw`], which read; `nvjpeg-hardware`, one thread that gives batches to the JPEG
-/// engines; `nvjpeg-hybrid`, a thread for each stream. Classes that the GPU or the library lacks are left out. Only
-/// samples with one image, an encoded JPEG, for rows of three channels without custom steps leave the CPU threads.
+/// Classes: `cpu`, the threads of [`CudaRaw`], which read; `nvjpeg-hardware`, threads that give batches to the JPEG
+/// engines; `nvjpeg-cores`, a thread that gives batches to the GPU's cores, if that was asked for; `nvjpeg-hybrid`, a
+/// thread for each stream. Classes that the GPU or the library lacks are left out. Only samples with one image, an encoded
+/// JPEG, for rows of three channels without custom steps leave the CPU threads, and only where the codec that recognises
+/// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable).
 ///
 /// # Memory
 /// `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread 80 MB and
@@ -36,8 +40,8 @@ use crate::{
 /// (up to a few levels where nvJPEG is older than 12.1.1 and repeats chroma). Shapes, order, crops and flips never
 /// differ. With [`Split::Fixed`] header and record alone choose, so runs with the same GPU, library and number of
 /// threads repeat to the byte. Exceptions, for both: an image that fails on the engines takes its batch with it, which
-/// is then decoded image by image elsewhere; engines that fail three batches in a row are left alone from then on, with
-/// a warning; and files that are damaged where no header shows it may be an error on the CPU and pixels on the GPU.
+/// is then decoded image by image elsewhere; so is an image that the engines leave out; engines that fail three batches in
+/// a row, or leave images out of them, are left alone from then on, with a warning; and files that are damaged where no header shows it may be an error on the CPU and pixels on the GPU.
 #[derive(Debug)]
 pub struct NvJpeg {
     raw: CudaRaw,
@@ -62,20 +66,29 @@ impl NvJpeg {
         };
         // In hand: a batch that is filled, and two that are decoded.
         let hardware =
-            plan.hardware.map(|(_, size)| add("nvjpeg-hardware", NonZeroUsize::MIN, size.images * (FLIGHTS + 1)));
+            plan.hardware.map(|(_, size)| add("nvjpeg-hardware", plan.engine_threads, size.images * (FLIGHTS + 1)));
+        let cores = plan.cores.map(|size| add("nvjpeg-cores", NonZeroUsize::MIN, size.images * (FLIGHTS + 1)));
         let hybrid = plan.hybrid.map(|(streams, _)| add("nvjpeg-hybrid", streams, HYBRID_JOBS));
         let share = plan.hardware.map_or(0, |(engines, _)| route::share(engines.engines, threads));
         let (split, max_image_bytes) = (plan.split, raw.max_image_bytes());
         let codecs = Arc::clone(raw.codecs());
-        let routes = Routes { cpu: 0, hardware, hybrid, codecs, split, share, max_image_bytes };
+        let routes = Routes { cpu: 0, hardware, cores, hybrid, codecs, split, share, max_image_bytes };
         Self { raw, classes, plan, routes, retired: Arc::default() }
+    }
+
+    /// What decodes the batches of a class that makes some, and how large they are.
+    fn batches(&self, class: usize) -> Option<(BatchDecoder, HardwareSize)> {
+        let hardware = self.plan.hardware.filter(|_| Some(class) == self.routes.hardware);
+        let cores = self.plan.cores.filter(|_| Some(class) == self.routes.cores);
+        let hardware = hardware.map(|(_, size)| (BatchDecoder::Engines, size));
+        hardware.or(cores.map(|size| (BatchDecoder::Cores, size)))
     }
 
     /// Where images go that this class does not decode: to exactly one class when the split is fixed.
     fn elsewhere(&self, class: usize) -> ClassSet {
         let cpu = ClassSet::only(self.routes.cpu);
-        let from_hardware = Some(class) == self.routes.hardware;
-        match (self.routes.hybrid.filter(|_| from_hardware), self.plan.split) {
+        let from_batches = Some(class) == self.routes.hardware || Some(class) == self.routes.cores;
+        match (self.routes.hybrid.filter(|_| from_batches), self.plan.split) {
             (None, _) => cpu,
             (Some(hybrid), Split::Fixed) => ClassSet::only(hybrid),
             (Some(hybrid), Split::Adaptive) => ClassSet(cpu.0 | ClassSet::only(hybrid).0),
@@ -97,17 +110,21 @@ impl Decoder for NvJpeg {
     }
 
     fn scratch_bytes(&self, class: usize) -> u64 {
-        match (self.plan.hardware, self.plan.hybrid) {
-            (Some((_, size)), _) if Some(class) == self.routes.hardware => size.host_bytes(),
-            (_, Some((_, size))) if Some(class) == self.routes.hybrid => size.host_bytes(),
+        if let Some((_, size)) = self.batches(class) {
+            return size.host_bytes();
+        }
+        match self.plan.hybrid {
+            Some((_, size)) if Some(class) == self.routes.hybrid => size.host_bytes(),
             _ => self.raw.scratch_bytes(class),
         }
     }
 
     fn device_bytes(&self, class: usize) -> u64 {
-        match (self.plan.hardware, self.plan.hybrid) {
-            (Some((_, size)), _) if Some(class) == self.routes.hardware => size.device_bytes(),
-            (_, Some((_, size))) if Some(class) == self.routes.hybrid => size.device_bytes(),
+        if let Some((_, size)) = self.batches(class) {
+            return size.device_bytes();
+        }
+        match self.plan.hybrid {
+            Some((_, size)) if Some(class) == self.routes.hybrid => size.device_bytes(),
             _ => self.raw.device_bytes(class),
         }
     }
@@ -120,15 +137,18 @@ impl Decoder for NvJpeg {
         let retire = Retire { class, retired: Arc::clone(&self.retired) };
         let elsewhere = self.elsewhere(class);
         let kernels = self.raw.kernels();
-        let made: Result<Result<Box<dyn Worker>, String>> = match (Target::find(programs), &self.plan) {
+        let made: Result<Result<Box<dyn Worker>, String>> = match (Target::find(programs), self.batches(class)) {
             (None, _) => Ok(Err("the transform is not one for nvJPEG".into())),
-            (Some(target), NvJpegPlan { hardware: Some((_, size)), .. }) if Some(class) == self.routes.hardware => {
-                hardware::open(kernels, *size, programs, target, elsewhere, retire.clone())
+            (Some(target), Some((decoder, size))) => {
+                let (retire, cut) = (retire.clone(), self.plan.cut);
+                hardware::open(kernels, programs, Duty { decoder, size, target, elsewhere, retire, cut })
             }
-            (Some(target), NvJpegPlan { hybrid: Some((_, size)), .. }) if Some(class) == self.routes.hybrid => {
-                hybrid::open(kernels, *size, programs, target, elsewhere)
-            }
-            _ => return Err(Error::new(ErrorKind::Internal, format!("decoder nvjpeg has no class {class}"))),
+            (Some(target), None) => match self.plan.hybrid {
+                Some((_, size)) if Some(class) == self.routes.hybrid => {
+                    hybrid::open(kernels, size, programs, target, elsewhere)
+                }
+                _ => return Err(Error::new(ErrorKind::Internal, format!("decoder nvjpeg has no class {class}"))),
+            },
         };
         match made {
             Ok(Ok(worker)) => return Ok(worker),

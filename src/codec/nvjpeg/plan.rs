@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Images in a batch, about: enough to keep every core of the engines busy while the next batch is set up.
+/// Images in a batch of the engines, about: enough to keep every core of the engines busy while the next batch is set up.
 const BATCH: usize = 32;
 /// Pixels of a batch: 32 photographs of 500x375 take 18 MB, larger ones fit too (up to 4 million pixels each).
 const ARENA_BYTES: usize = 48 << 20;
@@ -29,7 +29,7 @@ pub(super) const HYBRID_JOBS: usize = 2;
 pub(super) const FLIGHTS: usize = 2;
 
 /// Settings of [`NvJpeg`](super::NvJpeg).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NvJpegOptions {
     /// Threads for images that engines do not take, each with a CUDA stream; 0 for none. `None`: one for each four
@@ -37,8 +37,25 @@ pub struct NvJpegOptions {
     pub streams: Option<usize>,
     /// Who takes which image.
     pub split: Split,
-    /// Device memory that both classes may use together; `None`: about 250 MB for the engines and 60 MB for each stream.
+    /// Device memory that all classes may use together; `None`: about 250 MB for each thread of the engines and 100 MB for
+    /// each stream.
     pub device_bytes: Option<u64>,
+    /// Threads that feed the engines, each with handles and batches of its own; 1 by default. One parses and copies some
+    /// ten thousand files a second.
+    pub engine_threads: NonZeroUsize,
+    /// Gives the engines files that end with the crop's last row, so that they decode no more; yes by default. Where they
+    /// refuse such files, that ends by itself.
+    pub cut: bool,
+    /// Images in a batch for the GPU's cores, which decode whatever the engines could, Huffman coding included; 0, the
+    /// default, for none. nvJPEG wants more than 50.
+    pub cores_batch: usize,
+}
+
+impl Default for NvJpegOptions {
+    fn default() -> Self {
+        let (streams, split, device_bytes) = (None, Split::default(), None);
+        Self { streams, split, device_bytes, engine_threads: NonZeroUsize::MIN, cut: true, cores_batch: 0 }
+    }
 }
 
 impl NvJpegOptions {
@@ -62,6 +79,27 @@ impl NvJpegOptions {
         self.device_bytes = Some(bytes);
         self
     }
+
+    /// Sets [`engine_threads`](Self::engine_threads).
+    #[must_use]
+    pub const fn with_engine_threads(mut self, threads: NonZeroUsize) -> Self {
+        self.engine_threads = threads;
+        self
+    }
+
+    /// Sets [`cut`](Self::cut).
+    #[must_use]
+    pub const fn with_cut(mut self, cut: bool) -> Self {
+        self.cut = cut;
+        self
+    }
+
+    /// Sets [`cores_batch`](Self::cores_batch).
+    #[must_use]
+    pub const fn with_cores_batch(mut self, images: usize) -> Self {
+        self.cores_batch = images;
+        self
+    }
 }
 
 /// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to copy; making it asks the library, which may
@@ -69,8 +107,11 @@ impl NvJpegOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct NvJpegPlan {
     pub(super) hardware: Option<(Engines, HardwareSize)>,
+    pub(super) cores: Option<HardwareSize>,
     pub(super) hybrid: Option<(NonZeroUsize, HybridSize)>,
     pub(super) split: Split,
+    pub(super) engine_threads: NonZeroUsize,
+    pub(super) cut: bool,
 }
 
 impl NvJpegPlan {
@@ -78,8 +119,8 @@ impl NvJpegPlan {
     /// level `info`: the CPU class does its work.
     #[must_use]
     pub fn find(context: &Context, options: NvJpegOptions) -> Self {
-        let NvJpegOptions { streams, split, device_bytes } = options;
-        let nothing = Self { hardware: None, hybrid: None, split };
+        let NvJpegOptions { streams, split, device_bytes, engine_threads, cut, cores_batch } = options;
+        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut };
         let index = context.index();
         if let Err(error) = sys::usable(context) {
             let reason = format!("{error:#}");
@@ -101,13 +142,13 @@ impl NvJpegPlan {
             let images = BATCH.div_ceil(cores).saturating_mul(cores).min(4 * BATCH);
             let size = HardwareSize { images, arena_bytes: ARENA_BYTES, pinned_bytes: PINNED_BYTES };
             // Half of what there is, unless nobody else wants it.
-            let most = if streams > 0 { left / 2 } else { left };
+            let most = if streams > 0 || cores_batch > 0 { left / 2 } else { left } / engine_threads.get() as u64;
             let size = size.within(most, LEAST_ARENA_BYTES);
             size.map(|size| (engines, size)).ok_or_else(|| format!("{most} bytes of device memory are too few"))
         });
         let hardware = match hardware {
             Ok(hardware) => {
-                left -= hardware.1.device_bytes();
+                left -= hardware.1.device_bytes() * engine_threads.get() as u64;
                 Some(hardware)
             }
             Err(reason) => {
@@ -115,6 +156,21 @@ impl NvJpegPlan {
                 None
             }
         };
+        let cores = NonZeroUsize::new(cores_batch).and_then(|images| {
+            let images = images.get();
+            let size = HardwareSize {
+                images,
+                arena_bytes: ARENA_BYTES / BATCH * images,
+                pinned_bytes: PINNED_BYTES / BATCH * images,
+            };
+            let most = if streams > 0 { left / 2 } else { left };
+            let size = size.within(most, LEAST_ARENA_BYTES);
+            if size.is_none() {
+                tracing::info!(cuda = index, most, "too little device memory for batches on the GPU's cores");
+            }
+            size
+        });
+        left -= cores.map_or(0, |size| size.device_bytes());
         let hybrid = NonZeroUsize::new(streams).and_then(|streams| {
             let size = HYBRID_SIZE.within(left / streams.get() as u64, LEAST_IMAGE_BYTES);
             if size.is_none() {
@@ -122,6 +178,6 @@ impl NvJpegPlan {
             }
             size.map(|size| (streams, size))
         });
-        Self { hardware, hybrid, split }
+        Self { hardware, cores, hybrid, split, engine_threads, cut }
     }
 }

@@ -6,8 +6,10 @@
 //! | the same with more than a million pixels | engines, hybrid, CPU | hybrid |
 //! | progressive; other subsampling; CMYK, YCCK | hybrid, CPU | hybrid |
 //! | stored as RGB; cut short; another marker in the image; above `max_image_bytes`; turned; no JPEG | CPU | CPU |
+//! | decoded by a codec that is not [interchangeable](ImageCodec::is_interchangeable) | CPU | CPU |
 //!
-//! Without engines, hybrid takes their place; without either, the CPU. Ordinary images are not offered to hybrid where
+//! The GPU's cores, where they decode batches, take what the engines take, by whoever is idle. Without both, hybrid takes
+//! their place; without either, the CPU. Ordinary images are not offered to hybrid where
 //! there are engines: its Huffman pass costs as much CPU time as the whole decode of the CPU class.
 
 use std::sync::Arc;
@@ -15,7 +17,11 @@ use std::sync::Arc;
 use infeed_jpeg::{Colour, Header};
 
 use crate::{
-    codec::{ClassSet, ImageCodec, ImageHeader, Item, Split, jpeg::JpegHeader, reader::header_of},
+    codec::{
+        ClassSet, ImageCodec, ImageHeader, Item, Split,
+        jpeg::JpegHeader,
+        reader::{codec_of, header_by},
+    },
     dataset::{Sample, Value},
     random::mix,
 };
@@ -31,6 +37,7 @@ const THREADS_OF_AN_ENGINE: f64 = 1.35;
 pub(super) struct Routes {
     pub(super) cpu: usize,
     pub(super) hardware: Option<usize>,
+    pub(super) cores: Option<usize>,
     pub(super) hybrid: Option<usize>,
     /// Who decodes a file on the CPU, and reads its header for all.
     pub(super) codecs: Arc<[Arc<dyn ImageCodec>]>,
@@ -63,18 +70,24 @@ impl Routes {
         let record = item.record;
         let file = item.sample.as_ref().ok().and_then(file_of).filter(|file| file.starts_with(&[0xff, 0xd8]));
         // An error is found again by the CPU's class, which tells it.
-        let header = file.and_then(|file| header_of(&self.codecs, file).ok());
-        let kind = file.zip(header.as_ref()).map_or(Kind::Cpu, |(file, header)| self.kind(file, header));
+        let codec = file.and_then(|file| codec_of(&self.codecs, file).ok());
+        let header = file.zip(codec).and_then(|(file, codec)| header_by(codec, file).ok());
+        let kind = match (file, &header) {
+            // A codec of the user's reads JPEGs as it likes, and only the CPU's class asks it.
+            (Some(file), Some(header)) if codec.is_some_and(ImageCodec::is_interchangeable) => self.kind(file, header),
+            _ => Kind::Cpu,
+        };
         item.header = header;
-        let [hardware, hybrid] =
-            [self.hardware, self.hybrid].map(|class| class.filter(|class| usable.contains(*class)));
+        let [hardware, cores, hybrid] =
+            [self.hardware, self.cores, self.hybrid].map(|class| class.filter(|class| usable.contains(*class)));
         let cpu = ClassSet::only(self.cpu);
         let with = |set: ClassSet, class: Option<usize>| class.map_or(set, |class| ClassSet(set.0 | 1 << class));
         let one = |class: Option<usize>| class.map_or(cpu, ClassSet::only);
         match (kind, self.split) {
             (Kind::Cpu, _) => cpu,
-            (Kind::Ordinary, Split::Adaptive) => with(cpu, hardware.or(hybrid)),
-            (Kind::Large, Split::Adaptive) => with(with(cpu, hardware), hybrid),
+            (Kind::Ordinary, Split::Adaptive) if hardware.or(cores).is_some() => with(with(cpu, hardware), cores),
+            (Kind::Ordinary, Split::Adaptive) => with(cpu, hybrid),
+            (Kind::Large, Split::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
             (Kind::Odd, Split::Adaptive) => with(cpu, hybrid),
             (Kind::Large | Kind::Odd, Split::Fixed) => one(hybrid),
             // Not the record's own bits: neighbours in a dataset may be alike.
@@ -84,7 +97,6 @@ impl Routes {
     }
 
     fn kind(&self, file: &[u8], header: &ImageHeader) -> Kind {
-        // A codec of the user's reads JPEGs as it likes.
         let Ok(JpegHeader { file: header, turn }) = header.own() else { return Kind::Cpu };
         // Every decoder takes other liberties with RGB, which is rare.
         if header.colour() == Colour::Rgb
@@ -144,7 +156,7 @@ mod tests {
     fn routes(split: Split) -> Routes {
         let (hardware, hybrid) = (Some(1), Some(2));
         let codecs: Arc<[Arc<dyn ImageCodec>]> = vec![Arc::new(Jpeg::new()) as Arc<dyn ImageCodec>].into();
-        Routes { cpu: 0, hardware, hybrid, codecs, split, share: share(7, 16), max_image_bytes: 64 << 20 }
+        Routes { cpu: 0, hardware, cores: None, hybrid, codecs, split, share: share(7, 16), max_image_bytes: 64 << 20 }
     }
 
     fn item(record: u64, file: &[u8]) -> Item {
@@ -266,7 +278,7 @@ mod tests {
                 Jpeg::new().recognises(head)
             }
             fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-                Jpeg::new().info(bytes).map(Into::into)
+                Jpeg::new().header(bytes)
             }
             fn decode(&self, _: &[u8], _: &ImageHeader, _: Range<u32>, _: &mut PixelBuffer) -> Result<()> {
                 Ok(())
@@ -279,7 +291,10 @@ mod tests {
         let with = |codec: Arc<dyn ImageCodec>| Routes { codecs: vec![codec].into(), ..routes(Split::Adaptive) };
         assert_eq!(route(&with(Arc::new(Jpeg::new())), 1, &turned), CPU | HARDWARE);
         assert_eq!(route(&with(Arc::new(Jpeg::new().orientation(true))), 1, &turned), CPU);
+        // That it passes our header on says nothing of its pixels.
         assert_eq!(route(&with(Arc::new(Own)), 1, &turned), CPU);
+        assert_eq!(route(&with(Arc::new(Own)), 1, &encode(&PLAIN)), CPU);
+        assert_eq!(route(&with(Arc::new(Jpeg::new().fill(true))), 1, &encode(&PLAIN)), CPU);
     }
 
     #[test]
@@ -298,6 +313,10 @@ mod tests {
         let (file, odd) = (encode(&PLAIN), encode(&Made { progressive: true, ..PLAIN }));
         let none = Routes { hardware: None, hybrid: None, ..routes(Split::Adaptive) };
         assert_eq!((route(&none, 1, &file), route(&none, 1, &odd)), (CPU, CPU));
+        let cores = Routes { cores: Some(3), ..routes(Split::Adaptive) };
+        assert_eq!((route(&cores, 1, &file), route(&cores, 1, &odd)), (CPU | HARDWARE | 8, CPU | HYBRID));
+        let cores = Routes { hardware: None, cores: Some(1), ..routes(Split::Adaptive) };
+        assert_eq!((route(&cores, 1, &file), route(&cores, 1, &odd)), (CPU | 2, CPU | HYBRID));
         let hybrid = Routes { hardware: None, hybrid: Some(1), ..routes(Split::Adaptive) };
         assert_eq!((route(&hybrid, 1, &file), route(&hybrid, 1, &odd)), (CPU | 2, CPU | 2));
         for split in [Split::Adaptive, Split::Fixed] {

@@ -6,12 +6,17 @@
 //!                                                                 stream waits for all, `done` marks the end
 //! ```
 //!
+//! A stream that is captured for a graph when its batch is dropped can't be marked: what it reads then, it reads again
+//! each time the graph runs. The memory is kept for it, for good. The default stream of a thread that is not this one can't
+//! be marked either; the legacy default stream can, which waits for those of all threads.
+//!
 //! Nothing here blocks but [`sync`](DeviceBlock::sync) and what says so: blocks are dropped on the trainer's threads.
 
 use std::{
     ffi::c_void,
     fmt, mem,
     sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
 };
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -20,7 +25,7 @@ use super::{
     context::{Context, Event, Priority, Stream},
     handles::{CudaEvent, CudaStream},
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// One allocation of device memory. Starts out with no work on it.
 pub(in crate::sys) struct DeviceBlock {
@@ -36,10 +41,29 @@ pub(in crate::sys) struct DeviceBlock {
     foreign: Option<Foreign>,
 }
 
+/// A stream as it was named on a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Named {
+    stream: CudaStream,
+    thread: ThreadId,
+}
+
+impl Named {
+    fn here(stream: CudaStream) -> Self {
+        Self { stream, thread: thread::current().id() }
+    }
+
+    /// A handle that means the same stream on this thread, or one that waits for it.
+    fn raw(self) -> CUstream {
+        let elsewhere = self.stream == CudaStream::PER_THREAD && self.thread != thread::current().id();
+        if elsewhere { CudaStream::DEFAULT.as_raw().cast() } else { self.stream.as_raw().cast() }
+    }
+}
+
 /// Whose memory it is.
 struct Foreign {
     /// Behind this stream the library uses the memory again.
-    stream: CudaStream,
+    stream: Named,
     /// Gives the memory back when dropped.
     owner: Box<dyn Send + Sync>,
 }
@@ -47,7 +71,7 @@ struct Foreign {
 #[derive(Default)]
 struct Readers {
     /// Those that were given the address.
-    streams: Vec<usize>,
+    streams: Vec<Named>,
     /// `mark` was recorded and not seen passed yet.
     pending: bool,
     /// The stream waits for an event that a reader gave.
@@ -92,8 +116,14 @@ impl DeviceBlock {
         owner: Box<dyn Send + Sync>,
     ) -> Result<Self> {
         let (own, mark) = (Stream::new(context, Priority::Usual)?, Event::new(context)?);
+        let stream = Named::here(stream);
         // SAFETY: whoever made the `CudaStream` vouches that it is alive.
-        unsafe { mark.record_raw(stream.as_raw().cast()) }?;
+        if unsafe { context.is_capturing(stream.raw()) }? {
+            let what = "memory can't be taken from a stream that is captured for a graph";
+            return Err(Error::new(ErrorKind::Config, what).hint("take it before the capture begins"));
+        }
+        // SAFETY: as above.
+        unsafe { mark.record_raw(stream.raw()) }?;
         mark.sync()?;
         let readers = Mutex::default();
         let foreign = Some(Foreign { stream, owner });
@@ -120,9 +150,11 @@ impl DeviceBlock {
     /// Notes that `stream` reads the memory from now on.
     pub(in crate::sys) fn read_by(&self, stream: CudaStream) {
         let mut readers = self.readers();
-        let raw = stream.as_raw() as usize;
-        if !readers.streams.contains(&raw) {
-            readers.streams.push(raw);
+        let named = Named::here(stream);
+        // Another thread's name for the same stream is one more, unless it means another stream.
+        let same = |known: &Named| *known == named || known.stream == stream && stream != CudaStream::PER_THREAD;
+        if !readers.streams.iter().any(same) {
+            readers.streams.push(named);
         }
     }
 
@@ -145,7 +177,12 @@ impl DeviceBlock {
         let end = || -> Result<()> {
             for reader in &streams {
                 // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
-                unsafe { self.mark.record_raw(*reader as CUstream) }?;
+                if unsafe { self.context.is_capturing(reader.raw()) }? {
+                    let what = "the stream is captured for a graph, which will read the batch again";
+                    return Err(Error::new(ErrorKind::Device, what));
+                }
+                // SAFETY: as above.
+                unsafe { self.mark.record_raw(reader.raw()) }?;
                 // A wait keeps the record that it saw, so one event serves all readers.
                 // SAFETY: our own event.
                 unsafe { self.stream.wait_raw(self.mark.raw()) }?;
@@ -153,7 +190,7 @@ impl DeviceBlock {
             self.mark.record(&self.stream)?;
             if let Some(foreign) = &self.foreign {
                 // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
-                unsafe { self.mark.hold_raw(foreign.stream.as_raw().cast()) }?;
+                unsafe { self.mark.hold_raw(foreign.stream.raw()) }?;
             }
             Ok(())
         };
@@ -161,7 +198,7 @@ impl DeviceBlock {
         readers.pending = true;
         if let Err(error) = end() {
             readers.lost = true;
-            let what = "a stream that reads a batch is gone; its memory is given up";
+            let what = "a stream that reads a batch can't be marked; the memory is given up";
             tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
         }
     }

@@ -2,17 +2,30 @@
 //!
 //! Handles are owned and destroyed once. Every call binds the context for its own time and puts back what was bound
 //! before: a tensor may be dropped on any thread, in the middle of somebody else's CUDA work.
+//!
+//! **Graphs**: while a trainer captures one in the default mode, CUDA refuses what may wait or allocate on *every* thread of
+//! the process, and a call that is refused spoils the capture (pytorch/pytorch#104487, #148594). None of ours has anything
+//! to do with what is captured, so while the context is bound the thread is in the mode that allows them; a thread of
+//! ours stays in it.
 
 use std::{
+    cell::Cell,
     ffi::{c_int, c_uint, c_void},
     fmt, ptr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice_attribute, CUdeviceptr, CUevent, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED, CUstreamCaptureStatus,
+    CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as NOT_CAPTURING,
+};
 
-use super::driver::{Driver, driver, probe};
+use super::{
+    driver::{Driver, driver, probe},
+    exit,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -76,6 +89,9 @@ impl Context {
         let inner = Inner { driver, raw, index, ordered_free, priorities: (0, 0) };
         let priorities = inner.priorities()?;
         let context = Self { inner: Arc::new(Inner { priorities, ..inner }) };
+        if open.is_empty() {
+            exit::register();
+        }
         open.push(context.clone());
         Ok(context)
     }
@@ -103,6 +119,19 @@ impl Context {
         self.inner.driver
     }
 
+    /// Whether what `stream` is given is captured for a graph instead of done.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this context.
+    pub(in crate::sys) unsafe fn is_capturing(&self, stream: CUstream) -> Result<bool> {
+        let _bound = self.bind()?;
+        let mut status: CUstreamCaptureStatus = NOT_CAPTURING;
+        // SAFETY: the number outlives the call; the caller vouches for the stream.
+        let code = unsafe { (self.driver().calls.cuStreamIsCapturing)(stream, &raw mut status) };
+        self.check("cuStreamIsCapturing", code)?;
+        Ok(status != NOT_CAPTURING)
+    }
+
     pub(in crate::sys) fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
         self.inner.check(call, code)
     }
@@ -125,17 +154,19 @@ impl Inner {
     }
 
     fn bind(&self) -> Result<Bound> {
+        let inside = exit::enter()?;
         let mut before: CUcontext = ptr::null_mut();
         // SAFETY: `before` outlives the call.
         let code = unsafe { (self.driver.calls.cuCtxGetCurrent)(&raw mut before) };
         self.check("cuCtxGetCurrent", code)?;
+        let mode = relax(self.driver)?;
         let changed = before != self.raw;
         if changed {
             // SAFETY: the context is retained until the process ends.
             let code = unsafe { (self.driver.calls.cuCtxSetCurrent)(self.raw) };
             self.check("cuCtxSetCurrent", code)?;
         }
-        Ok(Bound { driver: self.driver, before: changed.then_some(before) })
+        Ok(Bound { driver: self.driver, before: changed.then_some(before), mode, _inside: inside })
     }
 
     fn priorities(&self) -> Result<(c_int, c_int)> {
@@ -158,21 +189,47 @@ impl fmt::Debug for Context {
     }
 }
 
+thread_local! {
+    /// This thread is ours, and never in the way of a capture.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts the thread in the mode that captures of others do not touch. Gives the mode that it was in; `None` for a thread of
+/// ours, which stays so.
+fn relax(driver: &Driver) -> Result<Option<CUstreamCaptureMode>> {
+    if OURS.get() {
+        return Ok(None);
+    }
+    let mut mode = RELAXED;
+    // SAFETY: a known mode, which the call replaces by another.
+    let code = unsafe { (driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+    driver.check("cuThreadExchangeStreamCaptureMode", code)?;
+    Ok(Some(mode))
+}
+
 /// The context is current on this thread; dropping puts the one before back.
 pub(in crate::sys) struct Bound {
     driver: &'static Driver,
     before: Option<CUcontext>,
+    mode: Option<CUstreamCaptureMode>,
+    _inside: exit::Inside,
 }
 
 impl Bound {
-    /// Leaves the context current on this thread. For threads of ours: binding for each call costs three more.
+    /// Leaves the context current on this thread, and the thread out of the way of captures. For threads of ours: binding
+    /// for each call costs five more.
     pub(in crate::sys) fn keep(mut self) {
-        self.before = None;
+        (self.before, self.mode) = (None, None);
+        OURS.set(true);
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
+        if let Some(mut mode) = self.mode {
+            // SAFETY: the mode that the call before gave.
+            let _ = unsafe { (self.driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        }
         if let Some(before) = self.before {
             // SAFETY: it was current on this thread, or null, which unbinds.
             let _ = unsafe { (self.driver.calls.cuCtxSetCurrent)(before) };

@@ -10,7 +10,8 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult, CUstream,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult,
+    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use libloading::Library;
 
@@ -72,11 +73,15 @@ calls! {
     cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
     cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
     cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuMemcpy2DAsync_v2(*const CUDA_MEMCPY2D, CUstream);
     cuMemsetD8Async(CUdeviceptr, u8, usize, CUstream);
+    cuMemsetD2D32Async(CUdeviceptr, usize, c_uint, usize, usize, CUstream);
     cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
     cuStreamDestroy_v2(CUstream);
     cuStreamSynchronize(CUstream);
     cuStreamWaitEvent(CUstream, CUevent, c_uint);
+    cuStreamIsCapturing(CUstream, *mut CUstreamCaptureStatus);
+    cuThreadExchangeStreamCaptureMode(*mut CUstreamCaptureMode);
     cuEventCreate(*mut CUevent, c_uint);
     cuEventDestroy_v2(CUevent);
     cuEventRecord(CUevent, CUstream);

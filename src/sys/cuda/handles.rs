@@ -10,15 +10,9 @@ impl CudaStream {
     /// The legacy default stream of the tensor's device.
     pub const DEFAULT: Self = Self(0);
 
-    /// The default stream of the calling thread, in programs that use one for each thread.
-    ///
-    /// # Safety
-    /// The handle names another stream on each thread: what is said with it of a tensor is true only if that tensor's
-    /// last clone is dropped on the thread that reads it.
-    #[must_use]
-    pub const unsafe fn per_thread() -> Self {
-        Self(2)
-    }
+    /// The default stream of the calling thread, in programs that use one for each thread: of the thread that names it,
+    /// wherever the tensor is dropped.
+    pub const PER_THREAD: Self = Self(2);
 
     /// A stream of some framework.
     ///
@@ -47,7 +41,7 @@ impl CudaEvent {
     ///
     /// # Safety
     /// - `event` is an event of the device on which it will be used, and lives as long as this value is used.
-    /// - It was recorded behind all work that reads the tensors which it is given to.
+    /// - It was recorded behind all work that reads the tensors which it is given to, and not in the capture of a graph.
     #[must_use]
     pub unsafe fn from_raw(event: *mut c_void) -> Self {
         Self(event as usize)

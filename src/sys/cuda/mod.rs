@@ -5,6 +5,7 @@
 //! handles.rs  streams and events of other libraries
 //! driver.rs   the driver's functions, loaded at run time; the look for GPUs
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
+//! exit.rs     no call when the process ends
 //! block.rs    the memory of a batch, and who still reads it
 //! kernels.rs  infeed's kernels, loaded on a GPU
 //! upload.rs   UploadStream: what one thread gives to a GPU: pixels up, resample, rows out
@@ -28,6 +29,8 @@ mod block;
 mod context;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod driver;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod exit;
 mod gpu;
 mod handles;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -48,9 +51,11 @@ pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use context::{Context, Priority};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) use context::{DeviceMemory, Pinned};
+pub(super) use context::{DeviceMemory, Pinned, Stream};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use driver::probe as gpus;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use exit::register as before_exit;
 pub use gpu::Gpu;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(super) use gpu::MISSING;

@@ -30,7 +30,7 @@ use std::{
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::{
-    context::{DeviceMemory, Event, Pinned, Priority, Stream},
+    context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
     kernels::Kernels,
 };
 use crate::{
@@ -302,6 +302,10 @@ impl UploadStream {
         &self.stream
     }
 
+    pub(in crate::sys) fn context(&self) -> &Context {
+        self.kernels.context()
+    }
+
     /// Whoever decodes on the stream marks the begin (`false`) and the end (`true`), for the times.
     pub(in crate::sys) fn mark_decode(&mut self, end: bool) -> Result<()> {
         if !end {
@@ -320,6 +324,11 @@ impl UploadStream {
     /// `Device` when the GPU failed: then nothing that was given to it since may be used, and each later launch
     /// fails with the same error.
     pub fn launch(&mut self) -> Result<Ticket> {
+        self.launch_then(|_| Ok(()))
+    }
+
+    /// [`launch`](Self::launch), with more work for the stream behind it, which is done when the launch is.
+    pub(in crate::sys) fn launch_then(&mut self, more: impl FnOnce(&Stream) -> Result<()>) -> Result<Ticket> {
         if let Some((error, _)) = &self.broken {
             return Err(error.clone());
         }
@@ -333,7 +342,7 @@ impl UploadStream {
             decode: self.decoded.take(),
             writing: mem::take(&mut self.writing),
         };
-        let started = self.start(&flight.events);
+        let started = self.start(&flight.events).and_then(|()| more(&self.stream));
         let done = started.and_then(|()| flight.events[2].record(&self.stream));
         self.groups.clear();
         self.copies.clear();

@@ -12,14 +12,17 @@ use nvjpeg_sys::{
     libraryPropertyType_t_MINOR_VERSION as MINOR, libraryPropertyType_t_PATCH_LEVEL as PATCH, nvjpegBackend_t,
     nvjpegBackend_t_NVJPEG_BACKEND_DEFAULT as DEFAULT, nvjpegBufferDevice_t, nvjpegBufferPinned_t,
     nvjpegChromaSubsampling_t, nvjpegDecodeParams_t, nvjpegDevAllocator_t, nvjpegExifOrientation_t, nvjpegHandle_t,
-    nvjpegImage_t, nvjpegJpegDecoder_t, nvjpegJpegState_t, nvjpegJpegStream_t, nvjpegOutputFormat_t,
-    nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
+    nvjpegImage_t, nvjpegJpegDecoder_t, nvjpegJpegEncoding_t, nvjpegJpegState_t, nvjpegJpegStream_t,
+    nvjpegOutputFormat_t, nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
 use super::{found::NvJpegLibrary, result::words};
 use crate::{
     error::{Error, ErrorKind, Result},
-    sys::{cuda::Context, library::load},
+    sys::{
+        cuda::{Context, before_exit},
+        library::load,
+    },
 };
 
 type GetProperty = unsafe extern "C" fn(what: libraryPropertyType, value: *mut c_int) -> nvjpegStatus_t;
@@ -63,7 +66,9 @@ calls! {
     nvjpegJpegStreamCreate(nvjpegHandle_t, *mut nvjpegJpegStream_t);
     nvjpegJpegStreamDestroy(nvjpegJpegStream_t);
     nvjpegJpegStreamParse(nvjpegHandle_t, *const c_uchar, usize, c_int, c_int, nvjpegJpegStream_t);
+    nvjpegJpegStreamParseHeader(nvjpegHandle_t, *const c_uchar, usize, nvjpegJpegStream_t);
     nvjpegJpegStreamGetFrameDimensions(nvjpegJpegStream_t, *mut c_uint, *mut c_uint);
+    nvjpegJpegStreamGetJpegEncoding(nvjpegJpegStream_t, *mut nvjpegJpegEncoding_t);
     nvjpegDecodeParamsCreate(nvjpegHandle_t, *mut nvjpegDecodeParams_t);
     nvjpegDecodeParamsDestroy(nvjpegDecodeParams_t);
     nvjpegDecodeParamsSetOutputFormat(nvjpegDecodeParams_t, nvjpegOutputFormat_t);
@@ -163,6 +168,7 @@ pub(super) fn library(context: &Context) -> Result<&'static Library> {
         Some(path) => open(path).map_err(named)?,
         None => first(&NAMES, open).map_err(unusable)?,
     };
+    before_exit();
     let library: &'static Library = Box::leak(Box::new(library));
     *loaded = Some(library);
     Ok(library)
@@ -216,6 +222,14 @@ fn find_at(path: Option<&str>) -> Result<NvJpegLibrary, String> {
         Some(path) => open(path).map_err(|reason| format!("INFEED_NVJPEG: {reason}")),
         None => first(&NAMES, open),
     }
+}
+
+/// The video decoder by which nvJPEG 13 reaches the engines: it opens it by name (NVIDIA/CUDALibrarySamples#104, #132).
+pub(in crate::sys) fn nvcuvid() -> Result<String, String> {
+    let looked = load(&["libnvcuvid.so.1"]);
+    looked.map(|(_, name)| name).map_err(|reason| {
+        reason + "; nvJPEG 13 needs it for the engines; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+    })
 }
 
 fn version(library: &Shared, name: String) -> Result<NvJpegLibrary, String> {

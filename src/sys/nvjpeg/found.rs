@@ -26,3 +26,9 @@ impl fmt::Display for NvJpegLibrary {
 pub(in crate::sys) fn find() -> Result<NvJpegLibrary, String> {
     Err(crate::sys::cuda::MISSING.into())
 }
+
+/// Why it is not looked for.
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(in crate::sys) fn nvcuvid() -> Result<String, String> {
+    Err(crate::sys::cuda::MISSING.into())
+}

@@ -5,8 +5,9 @@
 //!                 on this thread: the cost                └──────────────── on the upload's stream ────────────────┘
 //! ```
 //!
-//! Two pages take turns: while the GPU works on one, this thread decodes into the other. Only the window that the
-//! crop reads is decoded, as far as nvJPEG can leave out the rest.
+//! Two pages take turns: while the GPU works on one, this thread decodes into the other. Each has buffers of its own, in
+//! device memory too: nvJPEG may let one grow, which frees it, while the stream still works on the image before. Only the
+//! window that the crop reads is decoded, as far as nvJPEG can leave out the rest.
 
 use std::{ops::Range, rc::Rc, sync::Arc};
 
@@ -33,6 +34,8 @@ use crate::{
 };
 
 const PAGES: usize = 2;
+/// Device memory of a page in images: pixels, coefficients of twice their size, planes.
+const IMAGES: usize = 4;
 /// One image to a launch.
 const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES };
 /// Windows begin and end at multiples of this: whole blocks in every usual subsampling.
@@ -67,16 +70,16 @@ impl HybridSize {
         file.saturating_add(coefficients).saturating_add(UPLOAD.page_bytes).saturating_mul(PAGES) as u64
     }
 
-    /// Device bytes of a [`Hybrid`]: pixels for each page, the coefficients of one image and its planes.
+    /// Device bytes of a [`Hybrid`]: for each page an image's pixels, its coefficients and its planes.
     #[must_use]
     pub const fn device_bytes(&self) -> u64 {
-        self.image_bytes.saturating_mul(PAGES + 3).saturating_add(PAGES * UPLOAD.page_bytes) as u64
+        self.image_bytes.saturating_mul(PAGES * IMAGES).saturating_add(PAGES * UPLOAD.page_bytes) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; for images of `least` bytes at least.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
-        let image = bytes.saturating_sub((PAGES * UPLOAD.page_bytes) as u64) / (PAGES as u64 + 3);
+        let image = bytes.saturating_sub((PAGES * UPLOAD.page_bytes) as u64) / (PAGES * IMAGES) as u64;
         let image = usize::try_from(image).unwrap_or(usize::MAX).min(self.image_bytes);
         (image >= least).then_some(Self { image_bytes: image, ..self })
     }
@@ -86,7 +89,6 @@ impl HybridSize {
 pub struct Hybrid {
     // Destroyed in this order, after the stream was waited for.
     pages: [Page; PAGES],
-    device: DeviceBuffer,
     params: Params,
     /// Huffman on the CPU; Huffman on the GPU, which pays for large sequential images. Made when first needed.
     decoders: [Option<Decoder>; 2],
@@ -100,6 +102,7 @@ struct Page {
     /// One for each decoder, made when first needed: it takes a good part of a second.
     states: [Option<DecodeState>; 2],
     pinned: PinnedBuffer,
+    device: DeviceBuffer,
     stream: JpegStream,
     arena: DeviceMemory,
     /// The bitstream: nvJPEG reads it until the launch is done.
@@ -120,6 +123,7 @@ impl Hybrid {
             Ok(Page {
                 states: [None, None],
                 pinned: PinnedBuffer::new(&handle)?,
+                device: DeviceBuffer::new(&handle)?,
                 stream: JpegStream::new(&handle)?,
                 arena: DeviceMemory::new(context, size.image_bytes)?,
                 file: Vec::new(),
@@ -127,9 +131,9 @@ impl Hybrid {
             })
         };
         let pages = [page()?, page()?];
-        let (device, mut params) = (DeviceBuffer::new(&handle)?, Params::new(&handle)?);
+        let mut params = Params::new(&handle)?;
         params.allow_ink()?;
-        Ok(Self { pages, device, params, decoders: [None, None], handle, upload, size, current: 0 })
+        Ok(Self { pages, params, decoders: [None, None], handle, upload, size, current: 0 })
     }
 
     /// Decodes the part of an image that `params` reads and resamples it into row `at` of `out`. `on_gpu`: the Huffman
@@ -243,8 +247,8 @@ impl Hybrid {
         // SAFETY: all live; the bytes of the parsed file are the page's.
         let status = unsafe { (calls.nvjpegDecodeJpegHost)(handle, decoder, state, self.params.raw(), jpeg) };
         check("nvjpegDecodeJpegHost", status)?;
-        // SAFETY: state and buffer live. Both pages use it, in the order of the one stream.
-        let status = unsafe { (calls.nvjpegStateAttachDeviceBuffer)(state, self.device.raw()) };
+        // SAFETY: state and buffer live. The page's last launch is done, so nothing uses the buffer.
+        let status = unsafe { (calls.nvjpegStateAttachDeviceBuffer)(state, page.device.raw()) };
         check("nvjpegStateAttachDeviceBuffer", status)?;
         self.upload.mark_decode(false)?;
         // SAFETY: all live; the page stays as it is until the launch is done.

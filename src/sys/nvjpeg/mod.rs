@@ -14,7 +14,8 @@
 //! 1. Engines of Hopper GPUs ignore the order of their stream when they write pixels: the *host* must know that an
 //!    output is idle before `nvjpegDecodeBatchedEx` is called. An event that the stream waits for is not enough.
 //! 2. One bad image fails its whole batch. Each is parsed alone before, and the batch's images are tried elsewhere.
-//! 3. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
+//! 3. A container may have the driver and the engines, and not the library that nvJPEG reaches them by: `nvcuvid`.
+//! 4. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod ffi;
@@ -29,12 +30,12 @@ mod result;
 mod safe;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) use ffi::find;
+pub(super) use ffi::{find, nvcuvid};
 pub use found::NvJpegLibrary;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) use found::find;
+pub(super) use found::{find, nvcuvid};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub use hardware::{Engines, Hardware, HardwareSize, Staged, engines};
+pub use hardware::{BatchDecoder, Engines, Hardware, HardwareSize, HostTimes, Staged, engines};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hybrid::{Hybrid, HybridSize, usable};
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -3,13 +3,14 @@
 use std::{ffi::c_int, ptr, rc::Rc};
 
 use nvjpeg_sys::{
-    nvjpegBackend_t, nvjpegBufferDevice_t, nvjpegBufferPinned_t, nvjpegDecodeParams_t,
-    nvjpegExifOrientation_NVJPEG_ORIENTATION_NORMAL as UPRIGHT, nvjpegHandle_t, nvjpegJpegDecoder_t, nvjpegJpegState_t,
-    nvjpegJpegStream_t, nvjpegOutputFormat_t, nvjpegOutputFormat_t_NVJPEG_OUTPUT_RGBI as RGBI,
+    nvjpegBackend_t, nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE, nvjpegBufferDevice_t, nvjpegBufferPinned_t,
+    nvjpegDecodeParams_t, nvjpegExifOrientation_NVJPEG_ORIENTATION_NORMAL as UPRIGHT, nvjpegHandle_t,
+    nvjpegJpegDecoder_t, nvjpegJpegEncoding_t, nvjpegJpegState_t, nvjpegJpegStream_t, nvjpegOutputFormat_t,
+    nvjpegOutputFormat_t_NVJPEG_OUTPUT_RGBI as RGBI,
 };
 
 use super::{
-    ffi::{Calls, Library, library},
+    ffi::{Calls, Library, library, nvcuvid},
     result::{NO_ENGINE, check, words},
 };
 use crate::{
@@ -68,9 +69,15 @@ impl Handle {
         let _bound = context.bind()?;
         let (raw, status) = library.create(backend);
         if status == NO_ENGINE {
-            return Ok(Err(words("nvjpegCreateEx", status).err().unwrap_or_default()));
+            let why = words("nvjpegCreateEx", status).err().unwrap_or_default();
+            return Ok(Err(
+                missing_library(library, backend).map_or_else(|| why.clone(), |note| why.clone() + "; " + &note)
+            ));
         }
-        check("nvjpegCreateEx", status)?;
+        check("nvjpegCreateEx", status).map_err(|error| match missing_library(library, backend) {
+            Some(note) => error.hint(note),
+            None => error,
+        })?;
         Ok(Ok(Rc::new(Self { library, context: context.clone(), raw })))
     }
 
@@ -93,6 +100,12 @@ impl Drop for Handle {
         // SAFETY: made in `new`, destroyed once; what was made of it held it alive.
         let _ = unsafe { (self.calls().nvjpegDestroy)(self.raw) };
     }
+}
+
+/// What the engines lack besides, where a library reaches them by another that is not there.
+fn missing_library(library: &Library, backend: nvjpegBackend_t) -> Option<String> {
+    let needs = backend == HARDWARE && library.found.version.0 >= 13;
+    if needs { nvcuvid().err() } else { None }
 }
 
 macro_rules! owned {
@@ -177,15 +190,41 @@ impl JpegStream {
         // SAFETY: the file's bytes are readable; the caller keeps them.
         let status = unsafe { (calls.nvjpegJpegStreamParse)(self.handle.raw, start, len, 0, 0, self.raw) };
         check("nvjpegJpegStreamParse", status)?;
+        self.has_size(height, width)
+    }
+
+    /// The same for its header alone: enough for questions, not for a decode with this stream.
+    ///
+    /// # Safety
+    /// As [`parse`](Self::parse).
+    pub(super) unsafe fn parse_header(&mut self, file: &[u8], height: u32, width: u32) -> Result<()> {
+        let calls = self.handle.calls();
+        let (start, len) = (file.as_ptr(), file.len());
+        // SAFETY: the file's bytes are readable; the caller keeps them.
+        let status = unsafe { (calls.nvjpegJpegStreamParseHeader)(self.handle.raw, start, len, self.raw) };
+        check("nvjpegJpegStreamParseHeader", status)?;
+        self.has_size(height, width)
+    }
+
+    fn has_size(&self, height: u32, width: u32) -> Result<()> {
         let (mut w, mut h) = (0, 0);
         // SAFETY: the stream was parsed; both numbers outlive the call.
-        let status = unsafe { (calls.nvjpegJpegStreamGetFrameDimensions)(self.raw, &raw mut w, &raw mut h) };
+        let status =
+            unsafe { (self.handle.calls().nvjpegJpegStreamGetFrameDimensions)(self.raw, &raw mut w, &raw mut h) };
         check("nvjpegJpegStreamGetFrameDimensions", status)?;
         if (h, w) != (height, width) {
             let what = format!("nvJPEG sees {w}x{h} pixels where the header says {width}x{height}");
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         Ok(())
+    }
+
+    /// The process that the image was coded by. The stream was parsed.
+    pub(super) fn encoding(&self) -> Result<nvjpegJpegEncoding_t> {
+        let mut encoding = 0;
+        // SAFETY: the stream lives; the number outlives the call.
+        let status = unsafe { (self.handle.calls().nvjpegJpegStreamGetJpegEncoding)(self.raw, &raw mut encoding) };
+        check("nvjpegJpegStreamGetJpegEncoding", status).map(|()| encoding)
     }
 }
 
