@@ -24,6 +24,7 @@
 
 mod builder;
 mod config;
+mod fields;
 mod handle;
 mod memory;
 mod monitor;

@@ -6,7 +6,9 @@ use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
 use tokio::sync::Semaphore;
 
 use super::{
-    Loader, LoaderBuilder, LoaderConfig, memory,
+    Loader, LoaderBuilder, LoaderConfig,
+    fields::Fields,
+    memory,
     order::{order_of_sampler, ordering},
     place::{Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
@@ -14,13 +16,13 @@ use super::{
 use crate::{
     codec::codecs as built_in_codecs,
     dataset::{Dataset, FieldKind, Narrow},
-    engine::{self, ChunkSize, FieldRows, IoRuntime, LoaderShared, LoweredField, Meters, SharedParts, Tuning, Workers},
+    engine::{self, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, SharedParts, Tuning, Workers},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::RequestRecorder,
     sampler::Shard,
     source::{Cache, Reader},
-    sys::{numa::Near, rows::Pool},
+    sys::numa::Near,
     transform::{Foreground, LoweredVolume, Transform},
     types::Device,
 };
@@ -251,86 +253,6 @@ fn shards(process: Shard, devices: Option<&[Device]>) -> Result<Vec<Shard>> {
     }
     let count = u32::try_from(count).map_err(|_| Error::config(format!("{count} devices")))?;
     (0..count).map(|n| process.of_device(n, count)).collect()
-}
-
-/// A field of the schema, and how its rows are made.
-struct Field {
-    name: String,
-    lowered: LoweredField,
-    /// Of a field of bytes: the most in a row.
-    most: Option<usize>,
-}
-
-impl Field {
-    fn row_bytes(&self) -> u64 {
-        FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64
-    }
-
-    /// Whether the workers write its rows where the decoder is.
-    const fn is_image(&self) -> bool {
-        self.lowered.image.is_some()
-    }
-}
-
-struct Fields(Vec<Field>);
-
-impl Fields {
-    /// Fits the transform to all fields.
-    fn lower(dataset: &dyn Dataset, config: &LoaderConfig) -> Result<Self> {
-        let lower = |field: &crate::dataset::Field| {
-            let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout);
-            let lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
-            let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
-            Ok(Field { name: field.name.clone(), lowered, most })
-        };
-        dataset.schema().fields.iter().map(lower).collect::<Result<_>>().map(Self)
-    }
-
-    fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
-        let of = |bytes: &dyn Fn(&Field) -> u64| {
-            let row = self.0.iter().map(bytes).fold(0, u64::saturating_add);
-            row.saturating_mul(batch_size as u64)
-        };
-        let is_there = |field: &Field| has_device && field.is_image();
-        let of_bytes = of(&|field| field.most.map_or(0, |most| most as u64));
-        let on_host = of(&|field| if is_there(field) { 0 } else { field.row_bytes() });
-        // Every field ends on the device; those of bytes have no rows.
-        let on_device = if has_device { of(&Field::row_bytes) } else { 0 };
-        BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
-    }
-
-    /// Volumes are no work of the decoder.
-    fn longest_row(&self) -> usize {
-        let decoded = self.0.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
-        decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
-    }
-
-    /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
-    fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
-        let pool = |field: &Field| -> Result<FieldRows> {
-            let LoweredField { shape, dtype, volume, .. } = &field.lowered;
-            let bytes = FieldRows::row_bytes(shape, *dtype);
-            let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
-            let context = place.context().filter(|_| field.most.is_none());
-            let on_device =
-                context.map(|context| Pool::on_device(context, batch_size, bytes, prefetch + 1)).transpose()?;
-            let (pool, upload) = match on_device {
-                Some(pool) if field.is_image() => (pool, None),
-                upload => (on_host()?, upload),
-            };
-            Ok(FieldRows {
-                name: field.name.clone(),
-                shape: shape.clone(),
-                dtype: *dtype,
-                most: field.most,
-                pool,
-                upload,
-                volume: volume.clone(),
-            })
-        };
-        let named = |field: &Field| pool(field).map_err(|error| error.at_object(format!("field {}", field.name)));
-        self.0.iter().map(named).collect()
-    }
 }
 
 /// The memory of batches, for each place. On a GPU it is taken now: a trainer that takes the rest afterwards can't break

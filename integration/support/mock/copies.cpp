@@ -428,6 +428,8 @@ int mock_is_live(const void *at) {
     return a && a->live && !a->leaving;
 }
 
+int mock_current_device(void) { return current_device; }
+
 int mock_is_device_memory(const char *what, const void *at, size_t len) {
     return usable(what, uint64_t(at), len, Allocation::Device);
 }

@@ -47,6 +47,8 @@ void mock_add(const char *total, long long amount);
 int mock_enqueue(void *stream, const char *what, void (*run)(void *), void *arg);
 // Whether the thread's current device is lost.
 int mock_lost(void);
+// The thread's current device; -1 without one.
+int mock_current_device(void);
 // Whether the address lies in an allocation that was not freed.
 int mock_is_live(const void *pointer);
 // Whether the bytes lie in one live allocation that is usable now; a violation in the name of `what` if not.
