@@ -41,6 +41,7 @@ mod resume;
 #[cfg(feature = "s3")]
 mod s3;
 mod sampling;
+mod several;
 mod shards;
 mod stage;
 mod suites;

@@ -33,18 +33,28 @@ macro_rules! ok {
 pub(crate) use {code, ok};
 
 /// A context that is current on this thread, and what the tests do with it. Frees nothing by itself.
-struct Gpu;
+struct Gpu {
+    context: cu::CUcontext,
+    index: i32,
+}
 
 impl Gpu {
     fn new() -> Self {
+        Self::on(0)
+    }
+    fn on(index: i32) -> Self {
         let mut context = ptr::null_mut();
         ok!(cuInit(0));
-        ok!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
-        ok!(cuCtxSetCurrent(context));
-        Self
+        ok!(cuDevicePrimaryCtxRetain(&raw mut context, index));
+        let gpu = Self { context, index };
+        gpu.make_current();
+        gpu
+    }
+    fn make_current(&self) {
+        ok!(cuCtxSetCurrent(self.context));
     }
     fn end(self) {
-        ok!(cuDevicePrimaryCtxRelease_v2(0));
+        ok!(cuDevicePrimaryCtxRelease_v2(self.index));
     }
     fn stream(&self) -> cu::CUstream {
         let mut stream = ptr::null_mut();

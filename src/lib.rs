@@ -44,12 +44,13 @@
 //!
 //! # What runs where
 //!
-//! A loader owns one thread for planning and network reads, and one decoding thread for each core; local files are read
-//! by the decoding threads. Your runtime, if any, runs only the polls of the stream.
+//! A loader owns one thread for planning and network reads, and one decoding thread for each core (two fewer beside a GPU's
+//! engines); local files are read by the decoding threads. Your runtime, if any, runs only the polls of the stream.
 //!
 //! On a GPU ([`LoaderBuilder::device`]) there is one more thread for its JPEG engines and one for each decoding stream
 //! ([`LoaderBuilder::streams`]); each decoding thread has a CUDA stream of its own. Batches are complete when yielded;
-//! [`Tensor::device_ptr`] says how a trainer takes them.
+//! [`Tensor::device_ptr`] says how a trainer takes them. For several GPUs in one process there is
+//! [`LoaderBuilder::build_each`].
 //!
 //! # Where things are
 //!

@@ -529,3 +529,20 @@ fn without_a_decoder_nothing_is_decoded() {
         gpu.end();
     });
 }
+
+#[test]
+fn objects_belong_to_the_device_that_was_current() {
+    let test = "mock::decode::objects_belong_to_the_device_that_was_current";
+    on_mock(test, &[("INFEED_MOCK_DEVICES", "2")], |mock| {
+        let (one, nv) = (Gpu::new(), Nv::new(mock));
+        let handle = nv.handle(HARDWARE);
+        let state = nv.state(handle);
+        let two = Gpu::on(1);
+        assert_eq!(nv.initialise(handle, state, 1, RGBI), SUCCESS);
+        mock.expect_violations(2, "of cuda:0 while cuda:1 is current");
+        one.make_current();
+        nv.destroy(handle, &[state]);
+        one.end();
+        two.end();
+    });
+}

@@ -238,3 +238,69 @@ fn the_binary_tells_why_there_is_no_gpu() {
     let Some(seen) = inspect(&[("INFEED_MOCK_DEVICES", "0")]) else { return };
     assert!(seen.starts_with("no GPU: the driver sees no GPU"), "{seen}");
 }
+
+#[test]
+fn work_of_one_device_with_things_of_another_is_told() {
+    let test = "mock::faults::work_of_one_device_with_things_of_another_is_told";
+    on_mock(test, &[("INFEED_MOCK_DEVICES", "2")], |mock| {
+        let told = |count| mock.expect_violations(count, "mixes cuda:");
+        let (one, two) = (Gpu::new(), Gpu::on(1));
+        let (stream, event, memory) = (two.stream(), two.event(), two.memory(100));
+        one.make_current();
+        let (own_stream, own_memory) = (one.stream(), one.memory(100));
+        // What is asked for with the stream of another device goes there.
+        two.fill(memory, 5, 100, stream);
+        assert_eq!(two.read(memory, 100, stream), [5; 100]);
+        assert_eq!(code!(cuMemsetD8Async(memory, 0, 100, own_stream)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        told(1);
+        assert_eq!(code!(cuMemcpyDtoDAsync_v2(memory, own_memory, 100, stream)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        told(1);
+        assert_eq!(code!(cuEventRecord(event, own_stream)), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        told(1);
+        assert_eq!(code!(cuMemFreeAsync(memory, own_stream)), CUresult::CUDA_ERROR_INVALID_VALUE);
+        told(1);
+        // The default stream is that of the current device.
+        assert_eq!(code!(cuEventRecord(event, ptr::null_mut())), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        told(1);
+        two.make_current();
+        two.record(event, ptr::null_mut());
+        // A device that is waited for does not bring another forward.
+        one.fill(own_memory, 7, 100, own_stream);
+        ok!(cuCtxSynchronize());
+        assert_eq!(mock.counts().total("pending"), 1);
+        two.free(&[stream], &[event], &[memory]);
+        one.make_current();
+        one.free(&[own_stream], &[], &[own_memory]);
+        mock.expect_violations(1, "still uses");
+        one.end();
+        two.end();
+    });
+}
+
+#[test]
+fn one_device_is_lost_and_the_other_is_not() {
+    let env = [("INFEED_MOCK_DEVICES", "2"), ("INFEED_MOCK_MEMORY", "1000")];
+    on_mock("mock::faults::one_device_is_lost_and_the_other_is_not", &env, |mock| {
+        const LOST: CUresult = CUresult::CUDA_ERROR_LAUNCH_FAILED;
+        let (one, two) = (Gpu::new(), Gpu::on(1));
+        // Each has memory of its own.
+        let (stream, memory) = (two.stream(), two.memory(900));
+        one.make_current();
+        let (own_stream, own_memory) = (one.stream(), one.memory(900));
+        assert_eq!(mock.counts().total("device_bytes_most cuda:0"), 900);
+        assert_eq!(mock.counts().total("device_bytes_most"), 1800);
+        two.fill(memory, 1, 900, stream);
+        mock.lose_device_of(1, 0);
+        one.fill(own_memory, 2, 900, own_stream);
+        one.wait(own_stream);
+        two.make_current();
+        assert_eq!(code!(cuStreamSynchronize(stream)), LOST);
+        assert_eq!(code!(cuMemFree_v2(memory)), LOST);
+        assert_eq!(code!(cuStreamDestroy_v2(stream)), LOST);
+        two.end();
+        one.make_current();
+        assert_eq!(one.read(own_memory, 900, own_stream), [2; 900]);
+        one.free(&[own_stream], &[], &[own_memory]);
+        one.end();
+    });
+}

@@ -297,8 +297,8 @@ pub(crate) struct Counts {
     /// `pinned memory`, `nvjpeg handle`, `nvjpeg state`, `nvjpeg buffer`, `nvjpeg stream`, ….
     pub(crate) objects: BTreeMap<String, (u64, u64)>,
     /// `kernels`, `host_functions`, `bytes_to_device`, `bytes_to_host`, `bytes_on_device`, `device_bytes` and
-    /// `pinned_bytes` (alive), `device_bytes_most`, `pinned_bytes_most`, `ignored_waits`, `pending` (queued steps),
-    /// `decoded_rows` (of nvJPEG's batches).
+    /// `pinned_bytes` (alive), `device_bytes_most`, `pinned_bytes_most` (also of one device: `device_bytes_most cuda:1`),
+    /// `ignored_waits`, `pending` (queued steps), `decoded_rows` (of nvJPEG's batches).
     pub(crate) totals: BTreeMap<String, i64>,
 }
 
@@ -362,7 +362,7 @@ impl Mock {
         unsafe { ignore(name.as_ptr(), nth) };
     }
 
-    /// After `calls` more calls that need a context, all queued work is lost and each call returns 719.
+    /// After `calls` more calls that need a context, all queued work is lost and each call returns 719, on all devices.
     pub(crate) fn lose_device(&self, calls: i32) {
         // SAFETY: the prototype of mock.h.
         let lose = unsafe { self.function::<unsafe extern "C" fn(c_int)>("mock_lose_device") };
@@ -370,7 +370,15 @@ impl Mock {
         unsafe { lose(calls) };
     }
 
-    /// Device memory that can be had in all, from now on.
+    /// The same for one device, after `calls` more calls in its context. The others go on.
+    pub(crate) fn lose_device_of(&self, device: u32, calls: i32) {
+        // SAFETY: the prototype of mock.h.
+        let lose = unsafe { self.function::<unsafe extern "C" fn(c_int, c_int)>("mock_lose_device_of") };
+        // SAFETY: takes numbers.
+        unsafe { lose(device as c_int, calls) };
+    }
+
+    /// Memory that can be had on each device in all, from now on.
     pub(crate) fn memory_limit(&self, bytes: usize) {
         // SAFETY: the prototype of mock.h.
         let limit = unsafe { self.function::<unsafe extern "C" fn(usize)>("mock_memory_limit") };

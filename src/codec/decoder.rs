@@ -156,13 +156,15 @@ pub struct Item {
     pub sample: Result<Sample>,
     /// What [`Decoder::route`] has read of the header of the sample's only image, by the codec that decodes it.
     pub header: Option<ImageHeader>,
+    /// Where its batch is made; the same for all items of a job. Of interest to a decoder that serves several devices.
+    pub device: Device,
 }
 
 impl Item {
-    /// A sample whose header nobody has read yet.
+    /// A sample whose header nobody has read yet, for a batch in host memory.
     #[must_use]
     pub const fn new(record: u64, rng: SampleRng, sample: Result<Sample>) -> Self {
-        Self { record, rng, sample, header: None }
+        Self { record, rng, sample, header: None, device: Device::Cpu }
     }
 }
 

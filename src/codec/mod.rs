@@ -6,6 +6,8 @@
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
 //!
+//! Several devices in one process: a decoder for each, put together by `several`.
+//!
 //! What a newcomer would get wrong:
 //!
 //! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
@@ -25,6 +27,7 @@ mod image_codec;
 mod reader;
 #[cfg(feature = "prepare")]
 mod renderer;
+mod several;
 
 #[cfg(feature = "bmp")]
 mod bmp;
@@ -55,6 +58,7 @@ pub use self::jpeg::DecodeIndex;
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
 #[cfg(feature = "prepare")]
 pub(crate) use self::renderer::Renderer;
+pub(crate) use self::several::Several;
 pub(crate) use self::volume::write_volume;
 pub use self::{
     contract::codec_contract,

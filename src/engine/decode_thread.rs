@@ -245,7 +245,8 @@ impl DecodeThread {
                 mark = Instant::now();
             }
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
-            items.push(Item::new(record, rng, sample.map_err(named)));
+            let device = stream.loader.device;
+            items.push(Item { device, ..Item::new(record, rng, sample.map_err(named)) });
         }
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);

@@ -1,4 +1,5 @@
-//! What all streams of a loader share, and nothing that runs.
+//! What all streams of a loader share, and nothing that runs. Loaders that were built together share most of it with each
+//! other: what they have alone is their shard, their device, and rows there.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -6,7 +7,8 @@ use super::{chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, shared_p
 use crate::{
     dataset::Dataset,
     sampler::{LastBatch, Schedule, Shard},
-    source::Cache,
+    source::{Cache, Reader},
+    types::Device,
 };
 
 /// Everything a loader's streams share.
@@ -14,6 +16,10 @@ use crate::{
 pub(crate) struct LoaderShared {
     pub(crate) dataset: Arc<dyn Dataset>,
     pub(crate) shard: Shard,
+    /// Where its batches are made.
+    pub(crate) device: Device,
+    /// Its number among those who share the threads.
+    pub(crate) lane: usize,
     pub(crate) batch_size: NonZeroUsize,
     pub(crate) last_batch: LastBatch,
     pub(crate) fields: Vec<FieldRows>,
@@ -22,7 +28,7 @@ pub(crate) struct LoaderShared {
     /// Records in a job, as the decode threads learn it.
     pub(crate) chunk: Arc<ChunkSize>,
     /// What is on `auto`.
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: Arc<Tuning>,
     /// Whether streams write down where their time goes.
     pub(crate) accounting: bool,
     /// Admits and reads.
@@ -31,6 +37,8 @@ pub(crate) struct LoaderShared {
     pub(crate) cache: Option<Arc<Cache>>,
     /// Parts that records share, for all streams.
     pub(crate) shared_parts: SharedParts,
+    /// The bound on requests that streams of loaders built together share; `None`: each stream has one of its own.
+    pub(crate) reader: Option<Reader>,
 }
 
 /// How far a stream may run ahead.

@@ -35,6 +35,10 @@
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
 //! always holds what it needs, or waits only for jobs that wait for nothing.
 //!
+//! **Several devices**: loaders that were built together share the [`Workers`] and most of [`LoaderShared`]. Each has seats,
+//! rows, encoded bytes and a lane of the queue of its own, so one whose trainer stands still, or whose GPU is lost, holds
+//! nothing that another waits for; jobs in hand always end.
+//!
 //! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards, and whoever waits for
 //! something of the stream wakes), aborts the tasks and empties the queue. A running job owns its rows and ends in peace.
 //!

@@ -2,12 +2,19 @@
 //!
 //! ```text
 //! fresh: records nobody has read ─▶ a class that reads ─▶ one class in all: its worker
-//!                                        └ several: route each sample ─▶ ready ─▶ whichever class of its set is idle
+//!   a lane for each loader               └ several: route each sample ─▶ ready ─▶ whichever class of its set is idle
 //! given back (Elsewhere) ────────────────────────────────────────────────▶ ready, at the head
+//!                                                               what engines may take: a supply for each device
 //! ```
 //!
 //! Threads that read keep as many samples ready as the other classes can take in one go, and decode ready ones
 //! themselves when there are more. So engines of a GPU never wait for a file, and no thread idles while one has work.
+//!
+//! Loaders of several devices share the queue. Each has a *lane*, whose records are taken in plan order; lanes take
+//! turns, a job each: trainers that run in step need a batch of every device before any of them goes on, so the first
+//! batch of the last device must not stand behind all that the others may have ahead. A trainer that is slow has a lane
+//! that is empty, and its turns go to the others. Supply is counted for each *device*: samples that wait for the engines
+//! of one say nothing of those of another.
 //!
 //! Of the threads that read, as many as [`Shift::active`] says take jobs: those with the lowest numbers. The others
 //! *park*: they finish what they have in hand and wait apart, so that a wake-up never goes to one that may not work.
@@ -34,18 +41,46 @@ pub(super) trait Queued {
 
     /// Encoded bytes of samples that were read.
     fn encoded_bytes(&self) -> u64;
+
+    /// Whose it is, of the loaders that share the queue.
+    fn lane(&self) -> usize;
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Records that nobody has read, in plan order.
-    fresh: VecDeque<T>,
-    /// Samples that were read and routed.
-    ready: VecDeque<T>,
-    /// Encoded bytes of `ready`.
-    ready_bytes: u64,
+    /// Records that nobody has read, in plan order, for each lane.
+    fresh: Vec<VecDeque<T>>,
+    /// The lane that is next.
+    turn: usize,
+    /// Samples that were read, which only classes that read may take.
+    own: VecDeque<T>,
+    /// Those that others may take, for each device.
+    supplies: Vec<Supply<T>>,
     shift: Shift,
     closed: bool,
+}
+
+/// What was read for one device.
+#[derive(Debug)]
+struct Supply<T> {
+    /// Samples that its engines may take.
+    ready: VecDeque<T>,
+    /// Encoded bytes of all samples that were read for it and wait.
+    bytes: u64,
+}
+
+impl<T> Default for Supply<T> {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<T> Waiting<T> {
+    fn all(&mut self) -> impl Iterator<Item = &mut VecDeque<T>> {
+        let Self { fresh, own, supplies, .. } = self;
+        let ready = supplies.iter_mut().map(|supply| &mut supply.ready);
+        fresh.iter_mut().chain([own]).chain(ready)
+    }
 }
 
 /// Who works of the threads that read.
@@ -117,7 +152,7 @@ impl WorkClocks {
     }
 }
 
-/// First in, first out, for each class the first task that it may take.
+/// First in, first out in each lane, for each class the first task that it may take.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
@@ -129,22 +164,28 @@ pub(super) struct Queue<T> {
     others: ClassSet,
     /// The only class that reads, whose threads may park. `None`: there are several, and all work.
     shifts: Option<usize>,
-    /// Samples that the others can take in one go.
-    appetite: usize,
+    /// The device of each class, and of each lane, by number.
+    homes: Vec<usize>,
+    lanes: Vec<usize>,
+    /// Samples that the others can take in one go, for each device.
+    appetites: Vec<usize>,
     pub(super) work: WorkClocks,
 }
 
 impl<T: Queued> Queue<T> {
-    pub(super) fn new(classes: &[Class]) -> Self {
+    /// For `classes`, each with the number of its device, which is of no account for those that read; `lanes` has the
+    /// device of each loader.
+    pub(super) fn new(classes: &[Class], homes: Vec<usize>, lanes: Vec<usize>) -> Self {
         let mut readers = 0;
         let mut others = 0;
-        let mut appetite = 0;
+        let devices = homes.iter().chain(&lanes).max().map_or(1, |most| most + 1);
+        let mut appetites = vec![0; devices];
         for (i, class) in classes.iter().enumerate() {
             if class.reads {
                 readers |= 1 << i;
             } else {
                 others |= 1 << i;
-                appetite += class.workers.get() * class.batch.get();
+                appetites[homes[i]] += class.workers.get() * class.batch.get();
             }
         }
         let (readers, others) = (ClassSet(readers), ClassSet(others));
@@ -154,7 +195,14 @@ impl<T: Queued> Queue<T> {
             _ => (None, 0),
         };
         let shift = Shift { active: threads, kept: threads, alive: vec![true; threads], ..Shift::default() };
-        let waiting = Waiting { fresh: VecDeque::new(), ready: VecDeque::new(), ready_bytes: 0, shift, closed: false };
+        let waiting = Waiting {
+            fresh: lanes.iter().map(|_| VecDeque::new()).collect(),
+            turn: 0,
+            own: VecDeque::new(),
+            supplies: (0..devices).map(|_| Supply::default()).collect(),
+            shift,
+            closed: false,
+        };
         Self {
             waiting: Mutex::new(waiting),
             ready: Condvar::new(),
@@ -162,7 +210,9 @@ impl<T: Queued> Queue<T> {
             readers,
             others,
             shifts,
-            appetite,
+            homes,
+            lanes,
+            appetites,
             work: WorkClocks::default(),
         }
     }
@@ -178,23 +228,24 @@ impl<T: Queued> Queue<T> {
 
     /// Takes a task that nobody has read.
     pub(super) fn push(&self, task: T) {
-        self.add([task], |waiting, task| waiting.fresh.push_back(task));
+        self.add([task], |waiting, task| waiting.fresh[task.lane()].push_back(task));
     }
 
     /// Takes samples that were read.
     pub(super) fn push_ready(&self, tasks: impl IntoIterator<Item = T>) {
-        self.add(tasks, |waiting, task| {
-            waiting.ready_bytes += task.encoded_bytes();
-            waiting.ready.push_back(task);
-        });
+        self.add(tasks, |waiting, task| self.read(waiting, &task).push_back(task));
     }
 
     /// Puts a task before all others: its batch is already late.
     pub(super) fn push_front(&self, task: T) {
-        self.add([task], |waiting, task| {
-            waiting.ready_bytes += task.encoded_bytes();
-            waiting.ready.push_front(task);
-        });
+        self.add([task], |waiting, task| self.read(waiting, &task).push_front(task));
+    }
+
+    /// Counts a sample that was read; gives the line that it waits in.
+    fn read<'a>(&self, waiting: &'a mut Waiting<T>, task: &T) -> &'a mut VecDeque<T> {
+        let supply = &mut waiting.supplies[self.lanes[task.lane()]];
+        supply.bytes += task.encoded_bytes();
+        if task.allowed().and(self.others) == ClassSet::NONE { &mut waiting.own } else { &mut supply.ready }
     }
 
     /// Nobody would take what comes once the queue is closed: it is dropped, outside the lock.
@@ -212,21 +263,22 @@ impl<T: Queued> Queue<T> {
 
     /// How many tasks wait for a thread.
     pub(super) fn len(&self) -> usize {
-        let waiting = self.lock();
-        waiting.fresh.len() + waiting.ready.len()
+        self.lock().all().map(|tasks| tasks.len()).sum()
     }
 
     /// Drops what is `gone`, and with it its memory.
     pub(super) fn forget(&self, gone: impl Fn(&T) -> bool) {
-        let dropped: [VecDeque<T>; 2] = {
+        let dropped: Vec<VecDeque<T>> = {
             let mut waiting = self.lock();
-            let Waiting { fresh, ready, ready_bytes, .. } = &mut *waiting;
-            let dropped = [fresh, ready].map(|tasks| {
+            let part = |tasks: &mut VecDeque<T>| {
                 let (gone, left) = tasks.drain(..).partition(&gone);
                 *tasks = left;
                 gone
-            });
-            *ready_bytes -= dropped[1].iter().map(T::encoded_bytes).sum::<u64>();
+            };
+            let dropped: Vec<VecDeque<T>> = waiting.all().map(part).collect();
+            for task in dropped[self.lanes.len()..].iter().flatten() {
+                waiting.supplies[self.lanes[task.lane()]].bytes -= task.encoded_bytes();
+            }
             dropped
         };
         // Threads that read may have waited until fewer samples are ready.
@@ -235,8 +287,8 @@ impl<T: Queued> Queue<T> {
     }
 
     fn wake(&self) {
-        // One waiting thread is enough when each may take the task.
-        if self.is_plain() { self.ready.notify_one() } else { self.ready.notify_all() }
+        // One waiting thread is enough when each may take the task: with several classes it may be one that may not.
+        if self.is_plain() && self.shifts.is_some() { self.ready.notify_one() } else { self.ready.notify_all() }
     }
 
     /// A thread begins its work. It ends with a [`pop`](Self::pop) that gives nothing though it may wait.
@@ -293,22 +345,39 @@ impl<T: Queued> Queue<T> {
     }
 
     fn next(&self, waiting: &mut Waiting<T>, class: usize) -> Option<T> {
-        let reads = self.readers.contains(class);
-        let wanted_elsewhere = |task: &T| task.allowed().and(self.others) != ClassSet::NONE;
-        let mine = |task: &T| task.allowed().contains(class);
-        // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
-        let mut at = waiting.ready.iter().position(|task| mine(task) && (!reads || !wanted_elsewhere(task)));
-        if at.is_none() && reads {
-            let supply = waiting.ready.iter().filter(|task| wanted_elsewhere(task)).count();
-            let hungry = supply < self.appetite && waiting.ready_bytes < READY_BYTES;
-            let fresh = if hungry || self.is_plain() { waiting.fresh.pop_front() } else { None };
-            if fresh.is_some() {
-                return fresh;
-            }
-            at = waiting.ready.iter().position(mine);
+        if !self.readers.contains(class) {
+            return Self::take_ready(&mut waiting.supplies[self.homes[class]], class);
         }
-        let task = waiting.ready.remove(at?)?;
-        waiting.ready_bytes -= task.encoded_bytes();
+        // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
+        if let Some(at) = waiting.own.iter().position(|task| task.allowed().contains(class)) {
+            let task = waiting.own.remove(at)?;
+            waiting.supplies[self.lanes[task.lane()]].bytes -= task.encoded_bytes();
+            return Some(task);
+        }
+        let lanes = self.lanes.len();
+        let turns = (waiting.turn..lanes).chain(0..waiting.turn);
+        for lane in turns.clone() {
+            let device = self.lanes[lane];
+            let Supply { ready, bytes } = &waiting.supplies[device];
+            let hungry = self.is_plain() || ready.len() < self.appetites[device] && *bytes < READY_BYTES;
+            if let Some(task) = hungry.then(|| waiting.fresh[lane].pop_front()).flatten() {
+                waiting.turn = (lane + 1) % lanes;
+                return Some(task);
+            }
+        }
+        for lane in turns {
+            if let Some(task) = Self::take_ready(&mut waiting.supplies[self.lanes[lane]], class) {
+                waiting.turn = (lane + 1) % lanes;
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    fn take_ready(supply: &mut Supply<T>, class: usize) -> Option<T> {
+        let at = supply.ready.iter().position(|task| task.allowed().contains(class))?;
+        let task = supply.ready.remove(at)?;
+        supply.bytes -= task.encoded_bytes();
         Some(task)
     }
 
@@ -374,14 +443,154 @@ impl<T: Queued> Queue<T> {
     }
 
     pub(super) fn close(&self) {
-        let tasks = {
+        let tasks: Vec<VecDeque<T>> = {
             let mut waiting = self.lock();
             waiting.closed = true;
-            (std::mem::take(&mut waiting.fresh), std::mem::take(&mut waiting.ready))
+            waiting.all().map(std::mem::take).collect()
         };
         self.ready.notify_all();
         self.parked.notify_all();
         // Outside the lock: dropping rows may free memory.
         drop(tasks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::{random::mix, types::Device};
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Job {
+        lane: usize,
+        number: usize,
+        allowed: ClassSet,
+        bytes: u64,
+    }
+
+    impl Queued for Job {
+        fn allowed(&self) -> ClassSet {
+            self.allowed
+        }
+        fn encoded_bytes(&self) -> u64 {
+            self.bytes
+        }
+        fn lane(&self) -> usize {
+            self.lane
+        }
+    }
+
+    fn job(lane: usize, number: usize) -> Job {
+        Job { lane, number, allowed: ClassSet::ALL, bytes: 0 }
+    }
+
+    fn class(reads: bool, batch: usize) -> Class {
+        let batch = NonZeroUsize::new(batch).unwrap();
+        Class { reads, batch, ..Class::new("test", Device::Cpu, NonZeroUsize::MIN) }
+    }
+
+    /// Threads that read, and an engine that takes `batch` at a time on each of two devices.
+    fn two_gpus(batch: usize) -> Queue<Job> {
+        Queue::new(&[class(true, 1), class(false, batch), class(false, batch)], vec![0, 0, 1], vec![0, 1])
+    }
+
+    /// As a thread that reads does: the sample goes to the engine of its device or stays.
+    fn read(job: Job, bytes: u64) -> Job {
+        Job { allowed: ClassSet(1 | 2 << job.lane), bytes, ..job }
+    }
+
+    fn pop(queue: &Queue<Job>, class: usize) -> Option<Job> {
+        queue.pop(class, 0, false).map(|(job, _)| job)
+    }
+
+    #[test]
+    fn lanes_take_turns_and_each_keeps_its_order() {
+        let queue = Queue::new(&[class(true, 1)], vec![0], vec![0, 1, 2]);
+        (0..6).for_each(|number| queue.push(job(0, number)));
+        (0..2).for_each(|number| queue.push(job(2, number)));
+        let taken = |count: usize| -> Vec<_> {
+            (0..count).map_while(|_| pop(&queue, 0)).map(|job| (job.lane, job.number)).collect()
+        };
+        assert_eq!(taken(3), [(0, 0), (2, 0), (0, 1)]);
+        // Whoever comes late is next.
+        (0..3).for_each(|number| queue.push(job(1, number)));
+        assert_eq!(taken(99), [(1, 0), (2, 1), (0, 2), (1, 1), (0, 3), (1, 2), (0, 4), (0, 5)]);
+        assert_eq!(queue.len(), 0);
+    }
+
+    /// Random work for up to four loaders: no lane that has work is passed over for longer than all others have a turn.
+    #[test]
+    fn no_lane_starves_and_none_is_taken_out_of_order() {
+        for seed in 0..300u64 {
+            let lanes = 1 + seed as usize % 4;
+            let queue = Queue::new(&[class(true, 1)], vec![0], (0..lanes).collect());
+            let (mut pushed, mut taken, mut passed) = (vec![0; lanes], vec![0; lanes], vec![0; lanes]);
+            let mut draw = seed;
+            for _ in 0..400 {
+                draw = mix(draw);
+                if draw.is_multiple_of(2) {
+                    let lane = (draw >> 8) as usize % lanes;
+                    queue.push(job(lane, pushed[lane]));
+                    pushed[lane] += 1;
+                } else if let Some(job) = pop(&queue, 0) {
+                    assert_eq!(job.number, taken[job.lane], "seed {seed}: out of order");
+                    taken[job.lane] += 1;
+                    passed[job.lane] = 0;
+                    for lane in (0..lanes).filter(|lane| *lane != job.lane && taken[*lane] < pushed[*lane]) {
+                        passed[lane] += 1;
+                        assert!(passed[lane] < lanes, "seed {seed}: lane {lane} waits while others go twice");
+                    }
+                } else {
+                    assert_eq!(pushed, taken, "seed {seed}: nothing came though there was something");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_with_enough_to_do_does_not_keep_threads_from_reading_for_another() {
+        let queue = two_gpus(2);
+        (0..9).for_each(|number| queue.push(job(0, number)));
+        // Its engine stands still: two samples wait for it, which is what it can take.
+        for _ in 0..2 {
+            let job = pop(&queue, 0).unwrap();
+            queue.push_ready([read(job, 10)]);
+        }
+        (0..3).for_each(|number| queue.push(job(1, number)));
+        let next = pop(&queue, 0).unwrap();
+        assert_eq!((next.lane, next.number), (1, 0), "the other device is hungry");
+        queue.push_ready([read(next, 10)]);
+        queue.push_ready([read(pop(&queue, 0).unwrap(), 10)]);
+        // Both have enough: threads that read decode for themselves, and read on where that made a device hungry.
+        let own: Vec<_> = (0..2).map(|_| pop(&queue, 0).unwrap()).map(|job| (job.lane, job.number)).collect();
+        assert_eq!(own, [(0, 0), (0, 2)]);
+        queue.push_ready([read(job(0, 2), 10)]);
+        assert_eq!(pop(&queue, 0).map(|job| (job.lane, job.number)), Some((1, 0)), "in turn");
+        // Engines get what is for their device, and nothing else.
+        assert_eq!(pop(&queue, 2).map(|job| (job.lane, job.number)), Some((1, 1)));
+        assert_eq!(pop(&queue, 2), None);
+        assert_eq!(pop(&queue, 1).map(|job| (job.lane, job.number)), Some((0, 1)));
+        assert_eq!(queue.len(), 8, "7 of 9 and 1 of 3");
+    }
+
+    #[test]
+    fn bytes_that_wait_are_counted_for_each_device_and_forgotten_with_their_stream() {
+        let queue = two_gpus(100);
+        (0..2).for_each(|lane| (0..9).for_each(|number| queue.push(job(lane, number))));
+        queue.push_ready([read(job(0, 100), READY_BYTES)]);
+        // The first device has all the bytes that it may have.
+        let taken: Vec<_> = (0..9).map(|_| pop(&queue, 0).unwrap().lane).collect();
+        assert_eq!(taken, [1; 9]);
+        queue.push_ready([Job { allowed: ClassSet::only(0), bytes: READY_BYTES, ..job(1, 200) }]);
+        queue.push(job(1, 9));
+        assert_eq!(pop(&queue, 0).unwrap().number, 200, "only threads that read can do it");
+        assert_eq!(pop(&queue, 0).unwrap(), job(1, 9), "its bytes are gone");
+        queue.forget(|job| job.lane == 0 && job.number == 100);
+        assert_eq!(pop(&queue, 0).unwrap(), job(0, 0), "so are those of a stream that is gone");
+        assert_eq!(queue.len(), 8);
+        queue.close();
+        assert_eq!((queue.len(), pop(&queue, 0)), (0, None));
     }
 }

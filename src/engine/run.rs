@@ -75,7 +75,10 @@ impl Run {
             loader: Arc::clone(loader),
             gate: Gate::default(),
             recorder: if loader.accounting { Recorder::default() } else { Recorder::off() },
-            reader: Reader::new(loader.limits.requests, requests.clone()),
+            reader: match &loader.reader {
+                Some(shared) => shared.with_recorder(requests.clone()),
+                None => Reader::new(loader.limits.requests, requests.clone()),
+            },
             requests,
             cache_recorder: CacheRecorder::default(),
             sampler: Arc::clone(&order.sampler),

@@ -95,6 +95,10 @@ impl Queued for Task {
     fn encoded_bytes(&self) -> u64 {
         self.samples.iter().map(encoded_bytes).sum()
     }
+
+    fn lane(&self) -> usize {
+        self.assembly.stream.loader.lane
+    }
 }
 
 /// Bytes of a sample's files.

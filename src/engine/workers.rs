@@ -1,4 +1,4 @@
-//! The decode threads of a loader: started, parked, ended.
+//! The decode threads of a loader, or of several that were built together: started, parked, ended.
 
 use std::{
     fmt,
@@ -17,11 +17,12 @@ use super::{
     task::Task,
 };
 use crate::{
-    codec::Decoder,
+    codec::{Class, Decoder},
     dataset::Dataset,
     error::{Error, ErrorKind, Result},
-    sys::threads,
+    sys::{numa::Near, threads},
     transform::Lowered,
+    types::Device,
 };
 
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
@@ -35,6 +36,8 @@ pub(crate) struct Workers {
     more: Arc<Semaphore>,
     /// What one of them takes of it.
     each: u32,
+    /// Where threads had best run.
+    near: Near,
     meters: Meters,
 }
 
@@ -45,7 +48,8 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Starts all threads of the decoder's classes and waits until each has made its worker.
+    /// Starts all threads of the decoder's classes and waits until each has made its worker. `lanes` has the device of
+    /// each loader that they work for, `near` where they had best run.
     ///
     /// Further threads of the class that reads may be started later, as far as `more` goes; each takes `bytes`.
     pub(crate) fn start(
@@ -53,18 +57,24 @@ impl Workers {
         decoder: &Arc<dyn Decoder>,
         programs: &Arc<[Option<Lowered>]>,
         chunk: &Arc<ChunkSize>,
+        (lanes, near): (&[Device], Near),
         (more, bytes): (&Arc<Semaphore>, u64),
         meters: Meters,
     ) -> Result<Self> {
+        // Devices by number. A class of none of them is a user's, which works for the only one.
+        let number = |device: Device| lanes.iter().position(|lane| *lane == device).unwrap_or(0);
+        let homes = decoder.classes().iter().map(|class| number(class.device)).collect();
+        let lanes = lanes.iter().map(|lane| number(*lane)).collect();
         // From here on an early return closes the queue, which ends the threads that did start.
         let workers = Self {
-            queue: Arc::new(Queue::new(decoder.classes())),
+            queue: Arc::new(Queue::new(decoder.classes(), homes, lanes)),
             dataset: Arc::clone(dataset),
             decoder: Arc::clone(decoder),
             programs: Arc::clone(programs),
             chunk: Arc::clone(chunk),
             more: Arc::clone(more),
             each: units(bytes),
+            near,
             meters,
         };
         let (report, reports) = mpsc::channel::<Result<()>>();
@@ -107,8 +117,18 @@ impl Workers {
             meters: self.meters,
         };
         let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
+        let reads = kind.reads;
+        let near = if reads { self.near.reader(n) } else { self.near.engine(kind.device) }.cloned();
         let body = move || {
-            threads::yield_to_others();
+            // Before it has a worker: memory lies where it is first touched.
+            if near.is_some_and(|near| !threads::stay_on(&near)) {
+                tracing::debug!("the system does not keep a decode thread near its GPU");
+            }
+            // As many threads read as there are cores: they give way to the trainer. Those of engines do short work on
+            // which a whole GPU waits, and must not stand in line behind a reader's time slice.
+            if reads {
+                threads::yield_to_others();
+            }
             match thread.worker() {
                 Ok(worker) => {
                     ready(Ok(()));
@@ -120,7 +140,7 @@ impl Workers {
             }
             drop(memory);
         };
-        thread::Builder::new().name(format!("infeed-{}-{n}", kind.name)).spawn(body).map_err(failed)?;
+        thread::Builder::new().name(thread_name(kind, n)).spawn(body).map_err(failed)?;
         Ok(())
     }
 
@@ -174,11 +194,43 @@ impl Drop for Workers {
     }
 }
 
+/// What debuggers and `top` call thread `n` of a class. Linux keeps 15 letters, so of the classes of a GPU the last word
+/// is cut to three, with the GPU's number: `infeed-har1-0` is the first thread of `nvjpeg-hardware` on `cuda:1`.
+fn thread_name(class: &Class, n: usize) -> String {
+    match class.device {
+        Device::Cuda(index) if !class.reads => {
+            let word = class.name.rsplit('-').next().unwrap_or(class.name);
+            format!("infeed-{}{index}-{n}", word.chars().take(3).collect::<String>())
+        }
+        _ => format!("infeed-{}-{n}", class.name),
+    }
+}
+
 /// Refuses a decoder that promises more classes than a set can hold.
 pub(crate) fn check_decoder(decoder: &dyn Decoder) -> Result<()> {
     match decoder.classes().len() {
         0 => Err(Error::config(format!("decoder {} has no worker classes", decoder.name()))),
         1..=32 => Ok(()),
         n => Err(Error::config(format!("decoder {} has {n} worker classes", decoder.name())).hint("use 32 at most")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_threads_fit_and_tell_them_apart() {
+        let class = |name, device, reads| Class { reads, ..Class::new(name, device, std::num::NonZeroUsize::MIN) };
+        let cases = [
+            (class("cpu", Device::Cpu, true), 127, "infeed-cpu-127"),
+            (class("cpu", Device::Cuda(3), true), 0, "infeed-cpu-0"),
+            (class("nvjpeg-hardware", Device::Cuda(1), false), 0, "infeed-har1-0"),
+            (class("nvjpeg-hybrid", Device::Cuda(15), false), 3, "infeed-hyb15-3"),
+        ];
+        for (class, n, name) in cases {
+            assert_eq!(thread_name(&class, n), name);
+            assert!(name.len() <= 15);
+        }
     }
 }

@@ -114,7 +114,8 @@ impl LoaderBuilder {
     /// Where batches lie. Default: on a GPU when this process can use one, else in host memory.
     ///
     /// Of several GPUs, the default is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU
-    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for.
+    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for. For several at a
+    /// time see [`build_each`](Self::build_each).
     pub fn device(mut self, device: Device) -> Self {
         self.config.device = Some(device);
         self
@@ -129,7 +130,7 @@ impl LoaderBuilder {
         self
     }
 
-    /// CUDA streams, each with a thread, that decode images which the hardware engines can't, and what is too much for
+    /// CUDA streams of each GPU, each with a thread, that decode images which the hardware engines can't, and what is too much for
     /// them. Default: chosen by the GPU. Without effect on the CPU. How many of them work follows the run by itself: they
     /// take from the queue that CPU threads and engines take from.
     pub fn streams(mut self, streams: usize) -> Self {
@@ -143,9 +144,19 @@ impl LoaderBuilder {
         self
     }
 
+    /// Whether threads that work for a GPU stay on the processors near it, on machines with several sockets. Default: yes.
+    ///
+    /// Their page-locked memory then lies there, too. Threads of engines and streams stay on the socket of their GPU; of the
+    /// threads that read and decode as many as it has processors, if all GPUs of the loader are on one. Nothing is changed
+    /// where the system does not tell, on one socket, without a GPU, or where this process may use one socket alone.
+    pub fn numa(mut self, stay_near: bool) -> Self {
+        self.config.numa = stay_near;
+        self
+    }
+
     /// Decoding threads. Never changes what comes out.
     ///
-    /// Default: one for each core this process may use at first; then the run decides ([`autotune`](Self::autotune)): fewer
+    /// Default: one for each core this process may use at first (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer
     /// where they keep up with the trainer, more where they wait for files.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);

@@ -92,6 +92,9 @@ pub struct LoaderConfig {
     pub streams: Option<usize>,
     /// How decoders share images on a GPU. Default adaptive.
     pub split: Split,
+    /// Whether threads of a GPU stay on the processors near it, see [`LoaderBuilder::numa`](crate::LoaderBuilder::numa).
+    /// Default true.
+    pub numa: bool,
     /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
     pub max_image_bytes: Option<u64>,
     /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept. Default 256 MiB. See
@@ -129,6 +132,7 @@ impl Default for LoaderConfig {
             device_budget: None,
             streams: None,
             split: Split::default(),
+            numa: true,
             max_image_bytes: None,
             decode_index_bytes: 256 << 20,
             io_concurrency: None,

@@ -16,7 +16,8 @@ use crate::{
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///
-/// Built by [`Loader::builder`]. Several streams of one loader may run at a time; they share its workers, each gives its own
+/// Built by [`Loader::builder`], one, or one for each of several devices
+/// ([`build_each`](super::LoaderBuilder::build_each)). Several streams of one loader may run at a time; they share its workers, each gives its own
 /// batches in order, and each after the first has rows and read-ahead of its own beside the memory budget. Dropping the last handle and stream ends its threads.
 #[derive(Clone)]
 pub struct Loader {

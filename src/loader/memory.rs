@@ -11,8 +11,10 @@ use crate::{
 pub(super) struct Needs {
     /// What the machine or container has.
     pub(super) machine: u64,
-    /// Rows of one batch, all fields.
+    /// Rows of one batch of each rank, all fields.
     pub(super) batch: u64,
+    /// Ranks that this process has, one for each of its devices.
+    pub(super) ranks: u64,
     /// Of these, the most that fields of bytes take.
     pub(super) of_bytes: u64,
     /// Encoded bytes that decode threads read for themselves, all threads.
@@ -67,11 +69,14 @@ impl Needs {
     ) -> Result<Shares> {
         let [usual_scratch, scratch] = scratch;
         let least = self.least();
-        let texts = if self.of_bytes > self.batch / 2 {
+        let mut texts = if self.of_bytes > self.batch / 2 {
             format!(", {} of it for fields of bytes, which columns(…) can leave out", mib(self.of_bytes))
         } else {
             String::new()
         };
+        if self.ranks > 1 {
+            texts += &format!(", those of {} devices together", self.ranks);
+        }
         // More would be a list of promises, not of batches; tokio's channels have a bound too.
         let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch()).min(1 << 16);
         let budget = match budget {
@@ -150,8 +155,9 @@ impl Needs {
         Ok(shares)
     }
 
+    /// For each rank as if it were alone: its own trainer is to be bridged over a stumble.
     pub(super) fn auto_prefetch(&self) -> usize {
-        auto_prefetch(self.batch)
+        auto_prefetch(self.batch / self.ranks.max(1))
     }
 
     /// Batches ahead that `auto` may come to: four times as much memory as it begins with.
@@ -236,6 +242,7 @@ mod tests {
     const NEEDS: Needs = Needs {
         machine: 16 << 30,
         batch: 10 * MIB,
+        ranks: 1,
         of_bytes: 0,
         reads: 8 * MIB,
         window: 0,
@@ -302,6 +309,23 @@ mod tests {
         assert_eq!((growing.more - auto.more, growing.budget - auto.budget), (60 * MIB, 60 * MIB));
         let crowded = divide(Needs { more: 60 * MIB, processes: 1 << 40, ..NEEDS }, None);
         assert_eq!((crowded.more, crowded.budget), (auto.more, auto.budget));
+    }
+
+    #[test]
+    fn several_ranks_have_one_budget_and_as_many_batches_each() {
+        let four = Needs { batch: 40 * MIB, ranks: 4, ..NEEDS };
+        let alone = NEEDS.divide(None, None, [96 * MIB, 512 * MIB], 0).unwrap();
+        let together = four.divide(None, None, [96 * MIB, 512 * MIB], 0).unwrap();
+        assert_eq!((alone.prefetch, together.prefetch), (16, 16));
+        assert_eq!(
+            together.budget - alone.budget,
+            3 * 17 * NEEDS.batch,
+            "rows, and nothing else, are there four times"
+        );
+        let small = four.divide(Some(500 * MIB), None, [96 * MIB, 512 * MIB], 0).unwrap();
+        assert_eq!((small.budget, small.prefetch), (500 * MIB, 8));
+        let error = four.divide(Some(90 * MIB), None, [0, 0], 0).unwrap_err().to_string();
+        assert!(error.contains("2 batches of 40 MiB, those of 4 devices together"), "{error}");
     }
 
     #[test]

@@ -4,15 +4,15 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use super::LoaderConfig;
 use crate::{
-    codec::{Cpu, Decoder, ImageCodec},
+    codec::{Cpu, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
     error::{Error, ErrorKind, Result},
     sys::cuda::{self, Context, Kernels},
     types::Device,
 };
 
-/// A device that was found to work.
-#[derive(Debug)]
+/// A device that was found to work. Clones are of the same.
+#[derive(Clone, Debug)]
 pub(super) enum Place {
     Host,
     /// For the built-in decoders.
@@ -21,42 +21,64 @@ pub(super) enum Place {
     Foreign(Context),
 }
 
-/// Makes a decoder for images of at most so many bytes.
-type Make = Box<dyn Fn(u64) -> Arc<dyn Decoder>>;
+/// Makes a decoder for images of at most so many bytes, with so many threads that read.
+type Make = Box<dyn Fn(u64, NonZeroUsize) -> Arc<dyn Decoder>>;
 
-/// What a built-in decoder has to do.
+/// What a built-in decoder has to do on one device.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(all(feature = "cuda", feature = "jpeg", target_os = "linux")),
     allow(dead_code, reason = "the CPU's decoder asks for less")
 )]
 pub(super) struct Workload {
-    /// Decoding threads.
-    pub(super) workers: NonZeroUsize,
+    /// Decoding threads that read, at most.
+    pub(super) most_threads: NonZeroUsize,
     /// Bytes of the longest row.
     pub(super) row_bytes: usize,
     /// Whether there are image files to decode.
     pub(super) has_files: bool,
-    /// Bytes of a batch on the device.
+    /// Bytes of a batch on the device, of all ranks that have theirs there.
     pub(super) device_batch: u64,
+    /// Devices that share the threads.
+    pub(super) devices: usize,
 }
 
-/// How to get the decoder, asked for its needs before there is one: given, or made for a largest image.
+/// How to get the decoder, asked for its needs before there is one: given, or made for a largest image, with a part for
+/// each device.
 pub(super) enum Recipe {
     Given(Arc<dyn Decoder>),
-    Made(Make),
+    Made(Vec<(Device, Make)>),
 }
 
 impl Place {
     /// The device of the config, or the best there is.
     pub(super) fn find(config: &LoaderConfig, decoder: Option<&Arc<dyn Decoder>>) -> Result<Self> {
-        if let Some(decoder) = decoder {
-            return Self::of_decoder(config, &**decoder);
+        match (config.device, decoder) {
+            (device, Some(decoder)) => Self::of_decoder(device, &**decoder),
+            (Some(device), None) => Self::of_device(device),
+            (None, None) => Ok(Self::best(config)),
         }
-        match config.device {
-            Some(Device::Cpu) => Ok(Self::Host),
-            Some(Device::Cuda(index)) => Self::gpu(index),
-            None => Ok(Self::best(config)),
+    }
+
+    /// These devices, in this order. One that is named twice is opened once.
+    pub(super) fn each(devices: &[Device], decoder: Option<&Arc<dyn Decoder>>) -> Result<Vec<Self>> {
+        let mut places: Vec<Self> = Vec::new();
+        for device in devices {
+            let known = places.iter().find(|place| place.device() == *device).cloned();
+            let found = || match decoder {
+                // It has rows on one device; who wants others has to leave it out.
+                Some(decoder) => Self::of_decoder(Some(*device), &**decoder),
+                None => Self::of_device(*device),
+            };
+            places.push(known.map_or_else(found, Ok)?);
+        }
+        Ok(places)
+    }
+
+    fn of_device(device: Device) -> Result<Self> {
+        match device {
+            Device::Cpu => Ok(Self::Host),
+            Device::Cuda(index) => Self::gpu(index),
         }
     }
 
@@ -80,14 +102,14 @@ impl Place {
     }
 
     /// A decoder of the user's says by its classes where rows are made.
-    fn of_decoder(config: &LoaderConfig, decoder: &dyn Decoder) -> Result<Self> {
+    fn of_decoder(wanted: Option<Device>, decoder: &dyn Decoder) -> Result<Self> {
         let mut devices = decoder.classes().iter().map(|class| class.device);
         let device = devices.next().unwrap_or_default();
         if let Some(other) = devices.find(|other| *other != device) {
             let what = format!("decoder {} makes rows on {device} and on {other}", decoder.name());
             return Err(Error::config(what).hint("use a decoder for each device"));
         }
-        if let Some(wanted) = config.device.filter(|wanted| *wanted != device) {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != device) {
             let what = format!("decoder {} makes rows on {device}, device is {wanted}", decoder.name());
             return Err(Error::config(what).hint(format!("leave device on auto, or set it to {device}")));
         }
@@ -109,26 +131,25 @@ impl Place {
         self.context().is_some()
     }
 
-    /// The recipe for the decoder here.
-    pub(super) fn decoders(
+    pub(super) fn device(&self) -> Device {
+        self.context().map_or(Device::Cpu, |context| Device::Cuda(context.index()))
+    }
+
+    /// How to make the built-in decoder here.
+    pub(super) fn make(
         &self,
         config: &LoaderConfig,
-        decoder: Option<Arc<dyn Decoder>>,
         codecs: Arc<[Arc<dyn ImageCodec>]>,
         workload: &Workload,
-    ) -> Result<Recipe> {
-        if let Some(decoder) = decoder {
-            return Ok(Recipe::Given(decoder));
-        }
-        let workers = workload.workers;
+    ) -> Result<(Device, Make)> {
         let make: Make = match self {
             Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workload)?,
-            Self::Host => Box::new(move |most| Arc::new(Cpu::new(workers, codecs.iter().cloned(), most))),
+            Self::Host => Box::new(move |most, threads| Arc::new(Cpu::new(threads, codecs.iter().cloned(), most))),
             Self::Foreign(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a device was found for a decoder that is not there"));
             }
         };
-        Ok(Recipe::Made(make))
+        Ok((self.device(), make))
     }
 }
 
@@ -141,27 +162,29 @@ fn gpu_decoder(
     workload: &Workload,
 ) -> Result<Make> {
     let kernels = Arc::clone(kernels);
-    let &Workload { workers, row_bytes, .. } = workload;
+    let &Workload { most_threads, row_bytes, .. } = workload;
     let raw = {
         let kernels = Arc::clone(&kernels);
-        move |most| crate::codec::CudaRaw::new(workers, codecs.iter().cloned(), most, &kernels, row_bytes)
+        move |most, threads| crate::codec::CudaRaw::new(threads, codecs.iter().cloned(), most, &kernels, row_bytes)
     };
     #[cfg(feature = "jpeg")]
     if workload.has_files {
         use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
         // The batches and the other threads come first; nvJPEG makes do with what is left.
-        let threads = raw(0).device_bytes(0).saturating_mul(workers.get() as u64);
+        let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
         let rest = |budget: u64| budget.saturating_sub(workload.device_batch.saturating_mul(4)).saturating_sub(threads);
         let most = match config.device_budget {
             Some(budget) => rest(budget),
             None => rest(kernels.context().memory()?.0 / 2),
         };
         let mut options = NvJpegOptions::default().with_split(config.split).with_device_bytes(most);
-        options.streams = config.streams;
+        // Its threads decode on the CPU, too: of several devices each has its part of what one would have.
+        let several = (workload.devices > 1).then(|| (most_threads.get() / (4 * workload.devices)).clamp(1, 4));
+        options.streams = config.streams.or(several);
         let plan = NvJpegPlan::find(kernels.context(), options);
-        return Ok(Box::new(move |most| Arc::new(NvJpeg::new(raw(most), plan))));
+        return Ok(Box::new(move |most, threads| Arc::new(NvJpeg::new(raw(most, threads), plan))));
     }
-    Ok(Box::new(move |most| Arc::new(raw(most))))
+    Ok(Box::new(move |most, threads| Arc::new(raw(most, threads))))
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -175,39 +198,71 @@ fn gpu_decoder(
 }
 
 impl Recipe {
-    fn sum(decoder: &dyn Decoder, bytes: impl Fn(usize) -> u64) -> u64 {
-        let classes = decoder.classes().iter().enumerate();
-        classes.map(|(i, class)| bytes(i).saturating_mul(class.workers.get() as u64)).fold(0, u64::saturating_add)
-    }
-
-    /// The decoder for images of at most so many bytes.
-    pub(super) fn decoder(&self, max_image_bytes: u64) -> Arc<dyn Decoder> {
+    /// The parts, with `threads` that read for all of them.
+    fn parts(&self, most: u64, threads: NonZeroUsize) -> Vec<(Device, Arc<dyn Decoder>)> {
         match self {
-            Self::Given(decoder) => Arc::clone(decoder),
-            Self::Made(make) => make(max_image_bytes),
+            Self::Given(decoder) => {
+                let device = decoder.classes().first().map(|class| class.device).unwrap_or_default();
+                vec![(device, Arc::clone(decoder))]
+            }
+            Self::Made(parts) => {
+                let devices = NonZeroUsize::new(parts.len()).unwrap_or(NonZeroUsize::MIN);
+                // What a device's engines are worth is seen against its share of the threads.
+                let share = threads.get().div_ceil(devices.get());
+                let share = NonZeroUsize::new(share).unwrap_or(NonZeroUsize::MIN);
+                parts.iter().map(|(device, make)| (*device, make(most, share))).collect()
+            }
         }
     }
 
+    /// The decoder for images of at most so many bytes, with so many threads that read; a given one has its own.
+    pub(super) fn decoder(&self, max_image_bytes: u64, threads: NonZeroUsize) -> Arc<dyn Decoder> {
+        let mut parts = self.parts(max_image_bytes, threads);
+        match parts.len() {
+            1 => parts.swap_remove(0).1,
+            _ => Arc::new(Several::new(threads, parts)),
+        }
+    }
+
+    /// Whether there are threads that do not read, such as those of engines.
+    pub(super) fn has_engines(&self) -> bool {
+        let parts = self.parts(0, NonZeroUsize::MIN);
+        parts.iter().any(|(_, part)| part.classes().iter().any(|class| !class.reads))
+    }
+
     /// Host memory of all workers when images may be as large as this.
-    pub(super) fn scratch_bytes(&self, max_image_bytes: u64) -> u64 {
-        let decoder = self.decoder(max_image_bytes);
-        Self::sum(&*decoder, |class| decoder.scratch_bytes(class))
+    pub(super) fn scratch_bytes(&self, max_image_bytes: u64, threads: NonZeroUsize) -> u64 {
+        let decoder = self.decoder(max_image_bytes, threads);
+        let classes = decoder.classes().iter().enumerate();
+        let bytes = classes.map(|(i, class)| decoder.scratch_bytes(i).saturating_mul(class.workers.get() as u64));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Threads that read.
-    pub(super) fn reading(&self) -> usize {
-        self.decoder(0).classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum()
+    pub(super) fn reading(&self, threads: NonZeroUsize) -> usize {
+        self.decoder(0, threads).classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum()
     }
 
-    /// Device memory of all workers.
-    pub(super) fn device_bytes(&self) -> u64 {
-        let decoder = self.decoder(0);
-        Self::sum(&*decoder, |class| decoder.device_bytes(class))
+    /// Memory of a device that all workers take there.
+    pub(super) fn device_bytes(&self, device: Device, threads: NonZeroUsize) -> u64 {
+        let parts = self.parts(0, threads);
+        let own = parts.iter().filter(|(other, _)| *other == device);
+        let bytes = own.flat_map(|(_, part)| {
+            part.classes().iter().enumerate().map(|(i, class)| {
+                // All threads that read have memory on each device; a given decoder says how many there are.
+                let shared = class.reads && matches!(self, Self::Made(_));
+                let workers = if shared { threads } else { class.workers };
+                part.device_bytes(i).saturating_mul(workers.get() as u64)
+            })
+        });
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Host memory of samples on their way between classes.
     pub(super) fn ready_bytes(&self) -> u64 {
-        if self.decoder(0).classes().iter().all(|class| class.reads) { 0 } else { READY_BYTES }
+        let parts = self.parts(0, NonZeroUsize::MIN);
+        let with_engines = parts.iter().filter(|(_, part)| part.classes().iter().any(|class| !class.reads));
+        READY_BYTES * with_engines.count() as u64
     }
 
     /// Whether the largest image decides how much scratch there is.

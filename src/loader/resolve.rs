@@ -47,10 +47,13 @@ pub(super) struct Facts<'a> {
     pub(super) shared: SharedBytes,
     /// There are image files of unknown size to decode.
     pub(super) has_files: bool,
+    /// A batch of each rank, together.
     pub(super) batch: BatchBytes,
     pub(super) machine: Machine,
-    /// `None`: batches are made in host memory.
-    pub(super) device: Option<DeviceFacts>,
+    /// Ranks that this process has, one for each of its devices.
+    pub(super) ranks: usize,
+    /// Each once. None: batches are made in host memory.
+    pub(super) devices: Vec<DeviceFacts>,
     pub(super) decoder: DecoderFacts<'a>,
 }
 
@@ -63,6 +66,17 @@ pub(super) struct BatchBytes {
     pub(super) of_bytes: u64,
     /// Rows on the device, those that are copied there at the end included.
     pub(super) on_device: u64,
+}
+
+impl BatchBytes {
+    /// Of both together.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            on_host: self.on_host.saturating_add(other.on_host),
+            of_bytes: self.of_bytes.saturating_add(other.of_bytes),
+            on_device: self.on_device.saturating_add(other.on_device),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +93,8 @@ pub(super) struct DeviceFacts {
     pub(super) index: u32,
     /// Bytes that nobody has.
     pub(super) free: u64,
+    /// Bytes of a batch there; of several ranks that have their batches there, of one of each.
+    pub(super) batch: u64,
     /// Bytes that all workers of the decoder take there.
     pub(super) decoding: u64,
 }
@@ -111,8 +127,8 @@ impl fmt::Debug for DecoderFacts<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) batch_size: NonZeroUsize,
-    /// Decode threads at first.
-    pub(super) workers: NonZeroUsize,
+    /// Decode threads that were asked for.
+    pub(super) workers: Option<NonZeroUsize>,
     /// Of augmentation.
     pub(super) seed: u64,
 }
@@ -124,7 +140,8 @@ pub(super) struct Resolved {
     pub(super) shares: Shares,
     /// Batches that may own rows.
     pub(super) prefetch: usize,
-    pub(super) device_budget: Option<u64>,
+    /// For each device, in the order of the facts.
+    pub(super) device_budgets: Vec<u64>,
     /// The largest image that the decoder takes; of a user's decoder what was set, which is its own matter.
     pub(super) max_image: Option<u64>,
     /// What one more decode thread takes of `shares.more`.
@@ -133,6 +150,7 @@ pub(super) struct Resolved {
     pub(super) batch_bytes: u64,
     pub(super) reading: usize,
     growth: Growth,
+    ranks: usize,
     /// Batches announced beyond those that have rows; `None` where nothing is fetched.
     read_ahead: Option<usize>,
     requests: Option<usize>,
@@ -151,7 +169,7 @@ struct Growth {
 }
 
 /// Refuses what can't be, whatever the machine.
-pub(super) fn check(config: &LoaderConfig, records: u64, cores: NonZeroUsize) -> Result<Checked> {
+pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
     let zero = |name: &str| Error::config(format!("{name} is 0")).hint("use 1 or more");
     let given = [
         ("prefetch", config.prefetch == Some(0)),
@@ -166,12 +184,8 @@ pub(super) fn check(config: &LoaderConfig, records: u64, cores: NonZeroUsize) ->
         return Err(Error::config(format!("dtype {} is no type for images", config.dtype))
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
-    let workers = match config.workers {
-        // One for each core, not one more: a decode thread never waits for anything but memory.
-        None => cores,
-        Some(workers) => NonZeroUsize::new(workers)
-            .ok_or_else(|| Error::config("workers is 0").hint("use 1 or more, or leave it on auto"))?,
-    };
+    let no_threads = || Error::config("workers is 0").hint("use 1 or more, or leave it on auto");
+    let workers = config.workers.map(|workers| NonZeroUsize::new(workers).ok_or_else(no_threads)).transpose()?;
     let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero("batch_size"))?;
     if records == 0 {
         return Err(Error::new(ErrorKind::Empty, "the dataset has no records")
@@ -179,6 +193,25 @@ pub(super) fn check(config: &LoaderConfig, records: u64, cores: NonZeroUsize) ->
     }
     let seed = config.seed.or(config.order.seed()).unwrap_or(0);
     Ok(Checked { batch_size, workers, seed })
+}
+
+impl Checked {
+    /// Decode threads at first.
+    pub(super) fn threads(&self, cores: NonZeroUsize, has_engines: bool) -> NonZeroUsize {
+        // One for each core, not one more: a decode thread never waits for anything but memory.
+        let auto = match has_engines {
+            false => cores,
+            // Engines are worth many threads and starve without theirs, one of which feeds them; and there is a trainer,
+            // which gives work to the GPU. If decode threads are what is missing, the run shows it.
+            true => NonZeroUsize::new(cores.get().saturating_sub(2)).unwrap_or(NonZeroUsize::MIN),
+        };
+        self.workers.unwrap_or(auto)
+    }
+
+    /// As many as there may ever be where each holds memory of a GPU.
+    pub(super) fn most_threads(&self, cores: NonZeroUsize) -> NonZeroUsize {
+        self.workers.unwrap_or(cores)
+    }
 }
 
 /// Refuses an epoch of `positions` without a batch: a training of no steps would look like one that succeeded.
@@ -198,45 +231,55 @@ pub(super) fn check_steps(positions: u64, batch_size: NonZeroUsize, config: &Loa
 }
 
 /// Divides what there is.
-pub(super) fn resolve(config: &LoaderConfig, checked: &Checked, facts: &Facts<'_>) -> Result<Resolved> {
-    let workers = checked.workers.get();
+pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolved> {
+    let workers = facts.decoder.reading.max(1);
+    let ranks = facts.ranks.max(1) as u64;
     // One thread reads a record, or a few small ones, at a time.
     let reads_inline = !facts.needs_fetch && facts.largest_read > 0;
     let reads =
         if reads_inline { facts.largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
+    let window = if facts.needs_fetch { facts.largest_read.next_multiple_of(64 << 10) } else { 0 };
     let needs = Needs {
         machine: facts.machine.memory,
         batch: facts.batch.on_host,
+        ranks,
         of_bytes: facts.batch.of_bytes,
         reads,
-        window: if facts.needs_fetch { facts.largest_read.next_multiple_of(64 << 10) } else { 0 },
+        // Each rank's own: a trainer that stands still must not hold what the others read with.
+        window: window.saturating_mul(ranks),
         scratch: 0,
         shared: facts.shared.one,
         // One record's more: the last is made beside all others.
         all_shared: facts.shared.all.saturating_add(facts.shared.one),
         more: 0,
-        processes: u64::from(config.shard.local_world()),
+        // The ranks of this process have one budget.
+        processes: u64::from(config.shard.local_world()) / ranks,
     };
     let growth = Growth::new(config, facts, &needs, reads_inline);
-    let mut prefetch = config.prefetch;
-    let mut device_budget = None;
-    // On a GPU every field ends there, and how far to run ahead is decided there.
-    if let Some(device) = &facts.device {
-        let (wanted, batch) = (config.device_budget, facts.batch.on_device);
-        let (budget, ahead) = memory::divide_device(wanted, device.free, batch, device.decoding, prefetch)?;
-        device_budget = Some(budget);
-        prefetch = Some(ahead);
-    }
+    // On a GPU every field ends there, and how far to run ahead is decided there: by the one with the least memory, so
+    // that all are fed evenly.
+    let divide = |prefetch| -> Result<(Vec<u64>, Vec<usize>)> {
+        let on = |device: &DeviceFacts| {
+            let &DeviceFacts { index, free, batch, decoding } = device;
+            memory::divide_device(config.device_budget, free, batch, decoding, prefetch)
+                .map_err(|error| error.at_object(Device::Cuda(index).to_string()))
+        };
+        facts.devices.iter().map(on).collect::<Result<Vec<_>>>().map(|divided| divided.into_iter().unzip())
+    };
+    let (_, ahead) = divide(config.prefetch)?;
+    let prefetch = ahead.into_iter().min().or(config.prefetch);
+    let (device_budgets, _) = divide(prefetch)?;
     let (shares, max_image) = share(config, facts, needs, growth, (workers, prefetch))?;
     Ok(Resolved {
         shares,
         prefetch: shares.prefetch,
-        device_budget,
+        device_budgets,
         max_image,
         thread_bytes: (shares.scratch + reads) / workers as u64,
         batch_bytes: needs.batch,
         reading: facts.decoder.reading,
         growth,
+        ranks: facts.ranks.max(1),
         read_ahead: facts.needs_fetch.then(|| fetched_ahead(config, facts.records)),
         requests: config.io_concurrency,
     })
@@ -291,15 +334,15 @@ fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
 impl Growth {
     fn new(config: &LoaderConfig, facts: &Facts<'_>, needs: &Needs, reads_inline: bool) -> Self {
         let cores = facts.machine.cores.get();
-        let on_device = facts.device.is_some();
+        let on_device = !facts.devices.is_empty();
         let reads = reads_inline || config.cache.as_ref().is_some_and(|cache| !cache.is_ram());
         // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
         let follows = config.autotune && config.workers.is_none() && facts.decoder.built_in;
         // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy.
         let most = if reads && !on_device { (8 * cores).clamp(16, 128).max(cores) } else { cores };
         // What a GPU has for batches is taken when the loader is built: a trainer that takes the rest afterwards can't
-        // break an epoch in its middle.
-        let ahead = config.autotune && config.prefetch.is_none() && !on_device;
+        // break an epoch in its middle. Of several ranks none gets more than another.
+        let ahead = config.autotune && config.prefetch.is_none() && !on_device && facts.ranks <= 1;
         let workers = follows.then_some(most);
         let prefetch = ahead.then(|| needs.most_prefetch());
         Self { cores, reads, on_device, workers, prefetch }
@@ -337,20 +380,25 @@ impl Resolved {
         Limits {
             // Bytes are read further ahead than rows are made; the window of bytes is the true limit.
             seats: self.read_ahead.map_or(self.scope().prefetch.most, |ahead| self.prefetch + ahead),
-            encoded: self.shares.window,
+            encoded: self.shares.window / self.ranks as u64,
             requests: self.requests,
         }
     }
 
-    /// The settings in force: `config` with nothing left on `auto`.
-    pub(super) fn in_force(&self, config: LoaderConfig, checked: &Checked, device: Option<u32>) -> LoaderConfig {
+    /// The settings in force: `config` with nothing left on `auto`. `budget` is that of the device.
+    pub(super) fn in_force(
+        &self,
+        config: LoaderConfig,
+        checked: &Checked,
+        (device, budget): (Device, Option<u64>),
+    ) -> LoaderConfig {
         LoaderConfig {
-            device: Some(device.map_or(Device::Cpu, Device::Cuda)),
+            device: Some(device),
             seed: Some(checked.seed),
             workers: Some(self.reading),
             prefetch: Some(self.prefetch),
             memory_budget: Some(self.shares.budget),
-            device_budget: self.device_budget,
+            device_budget: budget,
             max_image_bytes: self.max_image,
             ..config
         }
@@ -384,7 +432,8 @@ mod tests {
             has_files: true,
             batch: BatchBytes { on_host: 10 * MIB, of_bytes: 0, on_device: 0 },
             machine: Machine { cores: NonZeroUsize::new(4).unwrap(), memory: 16 << 30 },
-            device: None,
+            ranks: 1,
+            devices: Vec::new(),
             // Four threads.
             decoder: DecoderFacts { built_in: true, reading: 4, scratch: &|most| 4 * most, ready: 0 },
         }
@@ -395,15 +444,15 @@ mod tests {
     }
 
     fn gpu(facts: &mut Facts<'_>) {
-        facts.device = Some(DeviceFacts { index: 1, free: 2000 * MIB, decoding: 100 * MIB });
+        facts.devices = vec![DeviceFacts { index: 1, free: 2000 * MIB, batch: 50 * MIB, decoding: 100 * MIB }];
         facts.batch = BatchBytes { on_host: MIB, of_bytes: 0, on_device: 50 * MIB };
         facts.decoder = DecoderFacts { ready: 32 * MIB, ..facts.decoder };
     }
 
     fn resolved(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolved> {
-        let checked = check(config, facts.records, facts.machine.cores)?;
+        let checked = check(config, facts.records)?;
         check_steps(facts.records, checked.batch_size, config)?;
-        resolve(config, &checked, facts)
+        resolve(config, facts)
     }
 
     /// What a case is about.
@@ -515,6 +564,79 @@ mod tests {
     }
 
     #[test]
+    fn threads_leave_two_cores_to_engines_and_trainer_at_first() {
+        let number = |n| NonZeroUsize::new(n).unwrap();
+        let threads = |workers, cores, has_engines| {
+            let config = LoaderConfig { workers, ..LoaderConfig::default() };
+            let checked = check(&config, 10).unwrap();
+            (checked.threads(number(cores), has_engines).get(), checked.most_threads(number(cores)).get())
+        };
+        let cases = [(None, 16), (None, 3), (None, 2), (None, 1), (Some(5), 16), (Some(16), 4)];
+        assert_eq!(cases.map(|(workers, cores)| threads(workers, cores, false).0), [16, 3, 2, 1, 5, 16]);
+        assert_eq!(
+            cases.map(|(workers, cores)| threads(workers, cores, true)),
+            [(14, 16), (1, 3), (1, 2), (1, 1), (5, 5), (16, 16)]
+        );
+        // The run may take them all.
+        let mut facts = facts();
+        gpu(&mut facts);
+        facts.decoder = DecoderFacts { reading: 2, scratch: &|most| 2 * most, ..facts.decoder };
+        let range = |config: &LoaderConfig| {
+            let scope = resolved(config, &facts).unwrap().scope();
+            (scope.workers.start, scope.workers.most)
+        };
+        assert_eq!(range(&LoaderConfig::default()), (2, 4));
+        assert_eq!(range(&LoaderConfig { autotune: false, ..LoaderConfig::default() }), (2, 2));
+        assert_eq!(range(&LoaderConfig { workers: Some(2), ..LoaderConfig::default() }), (2, 2));
+    }
+
+    #[test]
+    fn four_ranks_of_one_process_have_one_budget() {
+        // Batches of 10 MiB each, in host memory, from afar; as many ahead of each trainer as if it were alone.
+        let config =
+            || LoaderConfig { shard: Shard::new(0, 4).unwrap().with_local(0, 4).unwrap(), ..Default::default() };
+        let mut facts = facts();
+        remote(&mut facts);
+        facts.records = 4000;
+        let alone = resolved(&LoaderConfig { shard: Shard::default(), ..config() }, &facts).unwrap();
+        (facts.ranks, facts.batch.on_host) = (4, 40 * MIB);
+        let four = resolved(&config(), &facts).unwrap();
+        assert_eq!(
+            (alone.prefetch, four.prefetch, four.scope().prefetch.most),
+            (16, 16, 16),
+            "none may outgrow another"
+        );
+        let rows = 17 * 10 * MIB;
+        let (one, all) = (alone.shares, four.shares);
+        assert_eq!(all.budget - all.more - (one.budget - one.more), 3 * rows, "only rows are there four times");
+        assert_eq!((all.window, four.limits().encoded), (WINDOW, WINDOW / 4));
+        assert_eq!((alone.limits().encoded, alone.reading, four.reading), (WINDOW, 4, 4));
+        // The least holds a record for each rank.
+        let least = LoaderConfig { memory_budget: Some(103 * MIB), ..config() };
+        let error = resolved(&least, &facts).unwrap_err().to_string();
+        assert!(error.contains("the least that works is 104 MiB"), "{error}");
+    }
+
+    #[test]
+    fn devices_are_fed_evenly_by_the_one_with_the_least_memory() {
+        let mut facts = facts();
+        gpu(&mut facts);
+        let other = DeviceFacts { index: 0, free: 700 * MIB, ..facts.devices[0] };
+        facts.ranks = 3;
+        // Two ranks have their batches on the second.
+        facts.devices.push(DeviceFacts { index: 2, batch: 100 * MIB, ..other });
+        let config = LoaderConfig::default();
+        let three = resolved(&config, &facts).unwrap();
+        // 1000 - 100 would hold 17 batches, 350 - 100 hold two of each rank: one ahead, one that comes back.
+        assert_eq!((three.prefetch, &three.device_budgets[..]), (1, &[200 * MIB, 300 * MIB][..]));
+        facts.devices[1].free = 250 * MIB;
+        let error = resolved(&config, &facts).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("the least that works is 300 MiB"), "{error}");
+        assert!(error.to_string().contains("(cuda:2)"), "{error}");
+    }
+
+    #[test]
     fn what_can_not_be_is_refused_by_name() {
         type Change = fn(&mut LoaderConfig, &mut Facts<'_>);
         let cases: [(&str, Change); 16] = [
@@ -548,7 +670,7 @@ mod tests {
             }),
             ("150 MiB of device memory are free, the least that works is 200 MiB", |_, facts| {
                 gpu(facts);
-                facts.device = Some(DeviceFacts { free: 150 * MIB, ..facts.device.unwrap() });
+                facts.devices[0].free = 150 * MIB;
             }),
         ];
         for (want, change) in cases {
@@ -582,9 +704,9 @@ mod tests {
         let mut facts = facts();
         gpu(&mut facts);
         let config = LoaderConfig { order: Order::Random { seed: 9 }, ..LoaderConfig::default() };
-        let checked = check(&config, facts.records, facts.machine.cores).unwrap();
-        let resolved = resolve(&config, &checked, &facts).unwrap();
-        let config = resolved.in_force(config, &checked, facts.device.map(|device| device.index));
+        let checked = check(&config, facts.records).unwrap();
+        let resolved = resolve(&config, &facts).unwrap();
+        let config = resolved.in_force(config, &checked, (Device::Cuda(1), Some(resolved.device_budgets[0])));
         assert_eq!((config.device, config.seed, config.workers), (Some(Device::Cuda(1)), Some(9), Some(4)));
         assert!(config.prefetch.is_some() && config.memory_budget.is_some() && config.device_budget.is_some());
         assert!(config.max_image_bytes.is_some());

@@ -1,4 +1,4 @@
-//! From a builder to a running loader: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
+//! From a builder to a running loader, or to one for each of several devices: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
 //! then takes memory and starts threads.
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
@@ -6,20 +6,25 @@ use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
 use tokio::sync::Semaphore;
 
 use super::{
-    Loader, LoaderBuilder, LoaderConfig, memory,
+    Loader, LoaderBuilder, LoaderConfig,
+    fields::Fields,
+    memory,
     order::{order_of_sampler, ordering},
-    place::{Place, Workload},
+    place::{Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
 };
 use crate::{
     codec::codecs as built_in_codecs,
     dataset::{Dataset, FieldKind, Narrow},
-    engine::{self, ChunkSize, FieldRows, IoRuntime, LoaderShared, LoweredField, Meters, SharedParts, Tuning, Workers},
-    error::{ErrorKind, Result},
+    engine::{self, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, SharedParts, Tuning, Workers},
+    error::{Error, ErrorKind, Result},
     random::SampleRng,
-    source::Cache,
-    sys::rows::Pool,
+    report::RequestRecorder,
+    sampler::Shard,
+    source::{Cache, Reader},
+    sys::numa::Near,
     transform::{Foreground, LoweredVolume, Transform},
+    types::Device,
 };
 
 impl Loader {
@@ -39,7 +44,7 @@ impl LoaderBuilder {
     /// `Device` and `OutOfMemory` when the GPU that was asked for can't be used.
     pub async fn build(self) -> Result<Loader> {
         // Waking a GPU up and compiling its kernels may take seconds.
-        engine::off_thread("infeed-build", || start(self)).await?
+        engine::off_thread("infeed-build", || self.build_blocking()).await?
     }
 
     /// [`build`](Self::build) for callers without an async runtime.
@@ -47,15 +52,80 @@ impl LoaderBuilder {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn build_blocking(self) -> Result<Loader> {
-        start(self)
+        let mut loaders = start(self, None)?;
+        loaders.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a loader was not built"))
+    }
+
+    /// A loader for each of `devices`, in their order: for a process that trains on several.
+    ///
+    /// Each is a rank of its own: device `n` of `d` gets what rank `rank * d + n` of `world * d` would get in a process of
+    /// its own, to the record and the byte, where `rank` and `world` are those of [`shard`](Self::shard) (so all processes
+    /// of a run have as many devices). Epochs, states, reports and streams are each loader's own; a state of any of them
+    /// resumes on any number of devices. `device` is not looked at. A device may be named twice, for two ranks on it;
+    /// [`Device::Cpu`] makes ranks in host memory.
+    ///
+    /// What they share: the dataset; one pool of decode threads, which work for whoever lacks batches (lanes take turns, so
+    /// all are fed evenly, and a trainer that stands still holds up nobody); threads that read from stores, requests in
+    /// flight ([`io_concurrency`](Self::io_concurrency) bounds all together), cache, and decoded volumes. JPEG engines and
+    /// [`streams`](Self::streams) are each GPU's own. Threads end with the last loader and stream.
+    ///
+    /// Memory: [`memory_budget`](Self::memory_budget) is one for all of them, and each says the same; rows and bytes that
+    /// are read ahead are each rank's equal part. Each thread that reads holds scratch for each GPU (6 MiB of page-locked
+    /// memory, and the pixels of an image). [`device_budget`](Self::device_budget) is that of each GPU; where one has less
+    /// memory than others, all have as many batches ahead as fit there. Batches ahead do not follow the run, and threads
+    /// only while one stream of all of them runs.
+    ///
+    /// A GPU that fails ends its own stream, with an error that names it; the others go on.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Device, Loader};
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// // On a machine with two GPUs: [Device::Cuda(0), Device::Cuda(1)].
+    /// let loaders = Loader::builder(dataset).batch_size(10).shuffle(1).build_each([Device::Cpu, Device::Cpu]).await?;
+    /// let trainers = loaders.into_iter().map(|loader| {
+    ///     tokio::spawn(async move {
+    ///         let mut batches = loader.epoch(0);
+    ///         let mut samples = 0;
+    ///         while let Some(batch) = batches.next().await {
+    ///             samples += batch?.len();
+    ///         }
+    ///         Ok::<_, infeed::Error>(samples)
+    ///     })
+    /// });
+    /// for trainer in futures::future::join_all(trainers).await {
+    ///     assert_eq!(trainer.expect("no panic")?, 50);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build`](Self::build); `Config` for no devices, and for a decoder of your own that makes rows elsewhere than on
+    /// every one of them.
+    pub async fn build_each(self, devices: impl IntoIterator<Item = Device>) -> Result<Vec<Loader>> {
+        let devices: Vec<Device> = devices.into_iter().collect();
+        engine::off_thread("infeed-build", || self.build_each_blocking(devices)).await?
+    }
+
+    /// [`build_each`](Self::build_each) for callers without an async runtime.
+    ///
+    /// # Errors
+    /// As [`build_each`](Self::build_each).
+    pub fn build_each_blocking(self, devices: impl IntoIterator<Item = Device>) -> Result<Vec<Loader>> {
+        start(self, Some(devices.into_iter().collect()))
     }
 }
 
-fn start(builder: LoaderBuilder) -> Result<Loader> {
+/// Loaders for these devices, or one for that of the config.
+fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loader>> {
     let indexed = builder.indexed();
     let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, .. } = builder;
     let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let checked = resolve::check(&config, dataset.len(), cores)?;
+    let checked = resolve::check(&config, dataset.len())?;
+    let process = config.shard;
+    let shards = shards(process, devices.as_deref())?;
+    let config = LoaderConfig { shard: shards[0], ..config };
     let own_sampler = sampler.is_some();
     let order = match sampler {
         Some(sampler) => order_of_sampler(sampler, &*dataset, checked.seed)?,
@@ -65,174 +135,153 @@ fn start(builder: LoaderBuilder) -> Result<Loader> {
     let fields = Fields::lower(&*dataset, &config)?;
     let dataset = narrowed(dataset, &fields, &config.transform);
 
-    let place = Place::find(&config, decoder.as_ref())?;
-    let batch = fields.batch_bytes(config.batch_size, place.is_device());
+    let places = match &devices {
+        Some(devices) => Place::each(devices, decoder.as_ref())?,
+        None => vec![Place::find(&config, decoder.as_ref())?],
+    };
+    let lanes: Vec<Device> = places.iter().map(Place::device).collect();
+    let batch_on = |place: &Place| fields.batch_bytes(config.batch_size, place.is_device());
+    // Each device once, with a batch of all who have theirs there.
+    let mut found: Vec<(&Place, BatchBytes)> = Vec::new();
+    for place in &places {
+        match found.iter_mut().find(|(other, _)| other.device() == place.device()) {
+            Some((_, batch)) => *batch = batch.and(batch_on(place)),
+            None => found.push((place, batch_on(place))),
+        }
+    }
     let schema = dataset.schema();
     let has_files = schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { size: None, .. }));
-    let workload = Workload {
-        workers: checked.workers,
-        row_bytes: fields.longest_row(),
-        has_files,
-        device_batch: batch.on_device,
-    };
     let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(built_in_codecs()).collect();
-    let recipe = place.decoders(&config, decoder, codecs, &workload)?;
-    let device = place.context().map(|context| -> Result<DeviceFacts> {
-        let decoding = recipe.device_bytes();
-        Ok(DeviceFacts { index: context.index(), free: context.memory()?.0, decoding })
-    });
+    let most_threads = checked.most_threads(cores);
+    let make = |(place, batch): &(&Place, BatchBytes)| {
+        let (devices, device_batch) = (found.len(), batch.on_device);
+        let workload = Workload { most_threads, row_bytes: fields.longest_row(), has_files, device_batch, devices };
+        place.make(&config, Arc::clone(&codecs), &workload)
+    };
+    let recipe = match decoder {
+        Some(decoder) => Recipe::Given(decoder),
+        None => Recipe::Made(found.iter().map(make).collect::<Result<_>>()?),
+    };
+    let threads = checked.threads(cores, recipe.has_engines());
+    let device_facts = |(place, batch): &(&Place, BatchBytes)| -> Option<Result<DeviceFacts>> {
+        let context = place.context()?;
+        // Threads that the run may add take memory there, too.
+        let decoding = recipe.device_bytes(place.device(), most_threads);
+        let facts = |free| DeviceFacts { index: context.index(), free, batch: batch.on_device, decoding };
+        Some(context.memory().map(|(free, _)| facts(free)))
+    };
     let facts = Facts {
         records: dataset.len(),
         needs_fetch: dataset.needs_fetch(),
         largest_read: dataset.largest_read(),
         shared: dataset.shared_bytes(),
         has_files,
-        batch,
+        batch: found.iter().fold(BatchBytes::default(), |all, (_, batch)| all.and(*batch)),
         machine: Machine { cores, memory: memory::machine_bytes() },
-        device: device.transpose()?,
+        ranks: places.len(),
+        devices: found.iter().filter_map(device_facts).collect::<Result<_>>()?,
         decoder: DecoderFacts {
             built_in: recipe.decodes_on_cpu(),
-            reading: recipe.reading(),
-            scratch: &|max_image| recipe.scratch_bytes(max_image),
+            reading: recipe.reading(threads),
+            scratch: &|max_image| recipe.scratch_bytes(max_image, threads),
             ready: recipe.ready_bytes(),
         },
     };
-    let mut resolved = resolve(&config, &checked, &facts)?;
-    let decoder = recipe.decoder(resolved.max_image.unwrap_or(0));
+    let mut resolved = resolve(&config, &facts)?;
+    let decoder = recipe.decoder(resolved.max_image.unwrap_or(0), threads);
     engine::check_decoder(&*decoder)?;
 
-    let rows = take_rows(&fields, &place, &checked, &mut resolved)?;
-    let chunk = Arc::new(ChunkSize::new(&dataset, &rows));
+    let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
+    let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0]));
     // What settings on `auto` share when they grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
-    let tuning = Tuning::new(resolved.scope(), (&more, resolved.batch_bytes));
+    let tuning = Arc::new(Tuning::new(resolved.scope(), (&more, resolved.batch_bytes)));
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
     let programs: Arc<[_]> = fields.0.into_iter().map(|field| field.lowered.image).collect();
-    let workers = Workers::start(&dataset, &decoder, &programs, &chunk, (&more, resolved.thread_bytes), meters)?;
+    let growth = (&more, resolved.thread_bytes);
+    let near = if config.numa { Near::find(&lanes) } else { Near::default() };
+    let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
     let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch()), Ok)?;
     let limits = resolved.limits();
-    tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), "loader built");
+    tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), ranks = lanes.len(), "loader built");
 
-    let device = facts.device.map(|device| device.index);
-    let config = resolved.in_force(config, &checked, device);
-    let shared = LoaderShared {
-        shard: config.shard,
-        batch_size: checked.batch_size,
-        last_batch: config.last_batch,
-        fields: rows,
-        limits,
-        bad: resolve::bad_rows(config.on_bad_sample),
-        chunk,
-        tuning,
-        accounting: config.accounting,
-        io,
-        cache: open_cache(&config, &*dataset, facts.machine.memory)?,
-        shared_parts: SharedParts::new(resolved.shares.shared),
-        dataset,
+    let cache = open_cache(&config, &process, &*dataset, facts.machine.memory)?;
+    let shared_parts = SharedParts::new(resolved.shares.shared);
+    let reader = (lanes.len() > 1).then(|| Reader::new(limits.requests, RequestRecorder::default()));
+    let budget_of = |device| {
+        let index = facts.devices.iter().position(|facts| Device::Cuda(facts.index) == device)?;
+        resolved.device_budgets.get(index).copied()
     };
-    Ok(Loader { shared: Arc::new(shared), workers: Arc::new(workers), order, own_sampler, config: Arc::new(config) })
-}
-
-/// A field of the schema, and how its rows are made.
-struct Field {
-    name: String,
-    lowered: LoweredField,
-    /// Of a field of bytes: the most in a row.
-    most: Option<usize>,
-}
-
-impl Field {
-    fn row_bytes(&self) -> u64 {
-        FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64
-    }
-
-    /// Whether the workers write its rows where the decoder is.
-    const fn is_image(&self) -> bool {
-        self.lowered.image.is_some()
-    }
-}
-
-struct Fields(Vec<Field>);
-
-impl Fields {
-    /// Fits the transform to all fields.
-    fn lower(dataset: &dyn Dataset, config: &LoaderConfig) -> Result<Self> {
-        let lower = |field: &crate::dataset::Field| {
-            let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout);
-            let lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
-            let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
-            Ok(Field { name: field.name.clone(), lowered, most })
+    let loader = |(lane, (fields, shard)): (usize, (Vec<FieldRows>, Shard))| {
+        let device = lanes[lane];
+        let own = LoaderConfig { shard, ..config.clone() };
+        let shared = LoaderShared {
+            shard,
+            device,
+            lane,
+            batch_size: checked.batch_size,
+            last_batch: config.last_batch,
+            fields,
+            limits,
+            bad: resolve::bad_rows(config.on_bad_sample),
+            chunk: Arc::clone(&chunk),
+            tuning: Arc::clone(&tuning),
+            accounting: config.accounting,
+            io: io.clone(),
+            cache: cache.clone(),
+            shared_parts: shared_parts.clone(),
+            reader: reader.clone(),
+            dataset: Arc::clone(&dataset),
         };
-        dataset.schema().fields.iter().map(lower).collect::<Result<_>>().map(Self)
-    }
-
-    fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
-        let of = |bytes: &dyn Fn(&Field) -> u64| {
-            let row = self.0.iter().map(bytes).fold(0, u64::saturating_add);
-            row.saturating_mul(batch_size as u64)
-        };
-        let is_there = |field: &Field| has_device && field.is_image();
-        let of_bytes = of(&|field| field.most.map_or(0, |most| most as u64));
-        let on_host = of(&|field| if is_there(field) { 0 } else { field.row_bytes() });
-        // Every field ends on the device; those of bytes have no rows.
-        let on_device = if has_device { of(&Field::row_bytes) } else { 0 };
-        BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
-    }
-
-    /// Volumes are no work of the decoder.
-    fn longest_row(&self) -> usize {
-        let decoded = self.0.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
-        decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
-    }
-
-    /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
-    fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
-        let pool = |field: &Field| -> Result<FieldRows> {
-            let LoweredField { shape, dtype, volume, .. } = &field.lowered;
-            let bytes = FieldRows::row_bytes(shape, *dtype);
-            let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
-            let context = place.context().filter(|_| field.most.is_none());
-            let on_device =
-                context.map(|context| Pool::on_device(context, batch_size, bytes, prefetch + 1)).transpose()?;
-            let (pool, upload) = match on_device {
-                Some(pool) if field.is_image() => (pool, None),
-                upload => (on_host()?, upload),
-            };
-            Ok(FieldRows {
-                name: field.name.clone(),
-                shape: shape.clone(),
-                dtype: *dtype,
-                most: field.most,
-                pool,
-                upload,
-                volume: volume.clone(),
-            })
-        };
-        let named = |field: &Field| pool(field).map_err(|error| error.at_object(format!("field {}", field.name)));
-        self.0.iter().map(named).collect()
-    }
+        Loader {
+            shared: Arc::new(shared),
+            workers: Arc::clone(&workers),
+            order: order.clone(),
+            own_sampler,
+            config: Arc::new(resolved.in_force(own, &checked, (device, budget_of(device)))),
+        }
+    };
+    Ok(rows.into_iter().zip(shards).enumerate().map(loader).collect())
 }
 
-/// The memory of batches. On a GPU it is taken now: a trainer that takes the rest afterwards can't break an epoch in its
-/// middle. When there is less of it than the GPU said, half as many batches are ahead.
-fn take_rows(fields: &Fields, place: &Place, checked: &Checked, resolved: &mut Resolved) -> Result<Vec<FieldRows>> {
-    let batch_size = checked.batch_size.get();
+/// Which part of the run each device is; without a list there is one.
+fn shards(process: Shard, devices: Option<&[Device]>) -> Result<Vec<Shard>> {
+    let count = devices.map_or(1, <[_]>::len);
+    if count == 0 {
+        return Err(Error::config("no devices to build loaders for")
+            .hint("name one or more, or use build, which takes the best there is"));
+    }
+    let count = u32::try_from(count).map_err(|_| Error::config(format!("{count} devices")))?;
+    (0..count).map(|n| process.of_device(n, count)).collect()
+}
+
+/// The memory of batches, for each place. On a GPU it is taken now: a trainer that takes the rest afterwards can't break
+/// an epoch in its middle. When one has less of it than it said, half as many batches are ahead, on all of them.
+fn take_rows(
+    fields: &Fields,
+    places: &[Place],
+    checked: &Checked,
+    resolved: &mut Resolved,
+) -> Result<Vec<Vec<FieldRows>>> {
+    let take = |prefetch: usize| -> Result<Vec<Vec<FieldRows>>> {
+        let on = |place: &Place| {
+            let rows = fields.pools(place, checked.batch_size.get(), prefetch)?;
+            if place.is_device() {
+                engine::fill(&rows, prefetch + 1)?;
+            }
+            Ok(rows)
+        };
+        places.iter().map(on).collect()
+    };
     let wanted = resolved.prefetch;
-    let rows = fields.pools(place, batch_size, wanted)?;
-    if !place.is_device() {
-        return Ok(rows);
-    }
-    let Err(error) = engine::fill(&rows, wanted + 1) else { return Ok(rows) };
-    if error.kind() != ErrorKind::OutOfMemory || wanted == 1 {
-        return Err(error);
-    }
-    drop(rows);
+    let error = match take(wanted) {
+        Err(error) if error.kind() == ErrorKind::OutOfMemory && wanted > 1 => error,
+        taken => return taken,
+    };
     let fewer = (wanted / 2).max(1);
     tracing::warn!(prefetch = fewer, wanted, %error, "out of device memory: fewer batches ahead");
     resolved.prefetch = fewer;
-    let rows = fields.pools(place, batch_size, fewer)?;
-    engine::fill(&rows, fewer + 1)?;
-    Ok(rows)
+    take(fewer)
 }
 
 /// The dataset that reads of volumes only what the transform uses, if it can.
@@ -264,13 +313,18 @@ impl Narrow for Boxes {
     }
 }
 
-/// The cache of a dataset that is read from afar.
-fn open_cache(config: &LoaderConfig, dataset: &dyn Dataset, memory: u64) -> Result<Option<Arc<Cache>>> {
+/// The cache of a dataset that is read from afar, for a process: its ranks share it.
+fn open_cache(
+    config: &LoaderConfig,
+    process: &Shard,
+    dataset: &dyn Dataset,
+    memory: u64,
+) -> Result<Option<Arc<Cache>>> {
     let Some(spec) = &config.cache else { return Ok(None) };
     if !dataset.needs_fetch() {
         tracing::warn!("the dataset is not read from a remote store: the cache is not used");
         return Ok(None);
     }
     memory::check_ram_cache(spec, memory)?;
-    Cache::open(spec, config.shard.local_rank(), config.shard.local_world()).map(Some)
+    Cache::open(spec, process.local_rank(), process.local_world()).map(Some)
 }

@@ -58,6 +58,21 @@ impl Shard {
         Ok(Self { local_rank, local_world, ..self })
     }
 
+    /// The share of device `n` of the `of` that this process has, as if each of them had a process of its own: rank
+    /// `rank * of + n`. The other processes have as many.
+    pub(crate) fn of_device(self, n: u32, of: u32) -> Result<Self> {
+        let number = |process: u32, n: u32| process.checked_mul(of).and_then(|before| before.checked_add(n));
+        let numbers = [(self.rank, n), (self.world, 0), (self.local_rank, n), (self.local_world, 0)];
+        let [Some(rank), Some(world), Some(local_rank), Some(local_world)] =
+            numbers.map(|(process, n)| number(process, n))
+        else {
+            let what =
+                format!("{of} devices in each of {} processes are more ranks than there are numbers", self.world);
+            return Err(Error::config(what));
+        };
+        Self::new(rank, world)?.with_local(local_rank, local_world)
+    }
+
     /// Number of this process in the job.
     #[must_use]
     pub const fn rank(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! How the system shares the processor between the loader's threads and the trainer's.
+//! How the system shares the processors between the loader's threads and the trainer's.
 
 use std::time::Duration;
 
@@ -18,6 +18,48 @@ pub(crate) fn yield_to_others() {
             tracing::debug!("the system keeps the default scheduling for a decode thread");
         }
     }
+}
+
+/// Processors that the calling thread may run on, ascending. `None` where the system does not tell, or has more than 1,024.
+pub(crate) fn allowed() -> Option<Vec<usize>> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut set = no_processors();
+        // SAFETY: 0 is the calling thread; the kernel writes one `cpu_set_t`, which lives until the call returns.
+        let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0;
+        // SAFETY: each number is below the size of the set.
+        let is_in = |processor: &usize| unsafe { libc::CPU_ISSET(*processor, &set) };
+        (!failed).then(|| (0..libc::CPU_SETSIZE as usize).filter(is_in).collect())
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Keeps the calling thread, and threads that it starts, on these processors. Whether the system obeyed; if not, nothing
+/// has changed.
+pub(crate) fn stay_on(processors: &[usize]) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let mut set = no_processors();
+        for processor in processors.iter().filter(|processor| **processor < libc::CPU_SETSIZE as usize) {
+            // SAFETY: the number is below the size of the set.
+            unsafe { libc::CPU_SET(*processor, &mut set) };
+        }
+        // SAFETY: 0 is the calling thread; the kernel reads one `cpu_set_t`, which lives until the call returns. It
+        // refuses an empty set.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = processors;
+        false
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn no_processors() -> libc::cpu_set_t {
+    // SAFETY: plain numbers, of which all zeros is the empty set.
+    unsafe { std::mem::zeroed() }
 }
 
 /// Processor time that the calling thread has used. `None` where the system does not tell.
@@ -61,6 +103,28 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_stays_where_it_is_put_and_a_refusal_changes_nothing() {
+        let own = || super::allowed().expect("Linux tells");
+        let before = own();
+        assert!(!before.is_empty() && before.is_sorted());
+        let inside = before.clone();
+        let moved = std::thread::spawn(move || {
+            let some = [inside[inside.len() - 1]];
+            assert!(super::stay_on(&some));
+            assert_eq!(own(), some);
+            // Threads that it starts inherit it.
+            assert_eq!(std::thread::spawn(own).join().unwrap(), some);
+            assert!(!super::stay_on(&[]) && !super::stay_on(&[1 << 20]));
+            assert_eq!(own(), some);
+            assert!(super::stay_on(&inside));
+            assert_eq!(own(), inside);
+        });
+        moved.join().unwrap();
+        assert_eq!(own(), before, "others are where they were");
+    }
+
     #[cfg(target_os = "linux")]
     use std::time::Duration;
 

@@ -45,6 +45,7 @@ mod engine {
     pub(crate) struct Job {
         pub(crate) number: usize,
         pub(crate) allowed: crate::codec::ClassSet,
+        pub(crate) lane: usize,
     }
 
     impl queue::Queued for Job {
@@ -54,6 +55,10 @@ mod engine {
 
         fn encoded_bytes(&self) -> u64 {
             1
+        }
+
+        fn lane(&self) -> usize {
+            self.lane
         }
     }
 
@@ -67,11 +72,12 @@ use engine::{Gate, Job, Queue, RowPermits};
 
 type Model = fn();
 
-const MODELS: [(&str, Model); 9] = [
+const MODELS: [(&str, Model); 10] = [
     ("queue: every job is taken once, in order, and all threads end", jobs_are_taken_once),
     ("queue: threads that park and come back lose no wake-up", threads_park),
     ("queue: threads that come back work beside the others", threads_come_back),
     ("queue: jobs that are given back reach the class that may take them", jobs_are_given_back),
+    ("queue: engines of two devices get what is theirs, and all of it", devices_get_their_own),
     ("queue: jobs of a stream that is gone are forgotten, the others are done", jobs_are_forgotten),
     ("gate: nothing begins once it was closed", nothing_begins_behind_the_gate),
     ("gate: whoever waits wakes when it closes", the_gate_wakes),
@@ -96,7 +102,12 @@ fn class(workers: usize, batch: usize, reads: bool) -> Class {
 }
 
 fn job(number: usize, allowed: ClassSet) -> Job {
-    Job { number, allowed }
+    Job { number, allowed, lane: 0 }
+}
+
+/// The queue of one loader.
+fn queue(classes: &[Class]) -> Arc<Queue<Job>> {
+    Arc::new(Queue::new(classes, vec![0; classes.len()], vec![0]))
 }
 
 /// Takes jobs of a class until the queue says to end, and tells of each; gives their numbers.
@@ -121,7 +132,7 @@ fn workers(queue: &Arc<Queue<Job>>, done: &Sender<usize>, threads: usize) -> Vec
 
 fn jobs_are_taken_once() {
     const JOBS: usize = 6;
-    let queue = Arc::new(Queue::new(&[class(2, 1, true)]));
+    let queue = queue(&[class(2, 1, true)]);
     let (tell, done) = channel();
     let workers = workers(&queue, &tell, 2);
     (0..JOBS).for_each(|number| queue.push(job(number, ClassSet::ALL)));
@@ -135,7 +146,7 @@ fn jobs_are_taken_once() {
 
 fn threads_park() {
     const JOBS: usize = 5;
-    let queue = Arc::new(Queue::new(&[class(2, 1, true)]));
+    let queue = queue(&[class(2, 1, true)]);
     let (tell, done) = channel();
     let start = |n: usize| {
         let (queue, tell) = (Arc::clone(&queue), tell.clone());
@@ -159,7 +170,7 @@ fn threads_park() {
 }
 
 fn threads_come_back() {
-    let queue = Arc::new(Queue::<Job>::new(&[class(2, 1, true)]));
+    let queue = queue(&[class(2, 1, true)]);
     // Each job waits for the other: one thread alone can't do them.
     let together = Arc::new(Barrier::new(2));
     let (tell, done) = channel();
@@ -186,7 +197,7 @@ fn threads_come_back() {
 fn jobs_are_given_back() {
     const JOBS: usize = 4;
     // Class 0 reads and routes, class 1 is an engine that refuses every second job.
-    let queue = Arc::new(Queue::<Job>::new(&[class(1, 1, true), class(1, 1, false)]));
+    let queue = queue(&[class(1, 1, true), class(1, 1, false)]);
     let (tell, done) = channel();
     let (reader, engine) = (ClassSet::only(0), ClassSet::only(1));
     let workers: Vec<_> = (0..2)
@@ -213,10 +224,48 @@ fn jobs_are_given_back() {
     assert_eq!(taken, (0..JOBS).collect::<Vec<_>>());
 }
 
+fn devices_get_their_own() {
+    const JOBS: usize = 6;
+    // Two threads of class 0 read for both; classes 1 and 2 are the engines of a device each, which take one at a time.
+    let classes = [class(2, 1, true), class(1, 1, false), class(1, 1, false)];
+    let queue = Arc::new(Queue::<Job>::new(&classes, vec![0, 0, 1], vec![0, 1]));
+    let (tell, done) = channel();
+    let workers: Vec<_> = [(0, 0), (0, 1), (1, 0), (2, 0)]
+        .map(|(class, n)| {
+            let (queue, tell) = (Arc::clone(&queue), tell.clone());
+            thread::spawn(move || {
+                queue.entered(class);
+                while let Some((taken, _)) = queue.pop(class, n, true) {
+                    let engine = ClassSet::only(1 + taken.lane);
+                    match class {
+                        // Every third may be decoded by either, the others by the engine alone.
+                        0 if taken.allowed == ClassSet::ALL => {
+                            let both = ClassSet(engine.0 | 1);
+                            let allowed = if taken.number % 3 == 0 { both } else { engine };
+                            queue.push_ready([Job { allowed, ..taken }]);
+                        }
+                        _ => {
+                            assert!(class == 0 || class == 1 + taken.lane, "{taken:?} for class {class}");
+                            tell.send(taken.number).expect("the model waits");
+                        }
+                    }
+                }
+            })
+        })
+        .into_iter()
+        .collect();
+    (0..JOBS).for_each(|number| queue.push(Job { lane: number % 2, ..job(number, ClassSet::ALL) }));
+    let mut taken: Vec<usize> = (0..JOBS).map(|_| done.recv().expect("a job is done")).collect();
+    queue.close();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    taken.sort_unstable();
+    assert_eq!(taken, (0..JOBS).collect::<Vec<_>>());
+}
+
 fn jobs_are_forgotten() {
     const JOBS: usize = 6;
     let is_gone = |number: usize| number % 2 == 1;
-    let queue = Arc::new(Queue::new(&[class(2, 1, true)]));
+    let queue = queue(&[class(2, 1, true)]);
     let (tell, done) = channel();
     let workers = workers(&queue, &tell, 2);
     (0..JOBS).for_each(|number| queue.push(job(number, ClassSet::ALL)));

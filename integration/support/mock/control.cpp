@@ -109,10 +109,12 @@ World &world() {
         for (int i = 0; i < w->devices; ++i) {
             Context *context = new Context;
             context->device = i;
+            context->standard = new Stream;
+            context->standard->context = context;
+            context->standard->standard = true;
             w->contexts.push_back(context);
+            w->streams.push_back(context->standard);
         }
-        // The default stream.
-        w->streams.push_back(new Stream);
         control().failures = rules("INFEED_MOCK_FAIL");
         control().ignored = rules("INFEED_MOCK_IGNORE");
         control().lose_after = (int)number("INFEED_MOCK_LOSE", -1);
@@ -136,7 +138,15 @@ void count(const char *kind, int change) {
 
 void add(const char *total, long long amount) { control().totals[total] += amount; }
 
-void highest(const char *total, long long value) {
+std::string name_of(const Context *context) { return "cuda:" + std::to_string(context->device); }
+
+bool same_device(const char *what, const Context *one, const Context *other) {
+    if (one == other) return true;
+    violate(std::string(what) + " mixes " + name_of(one) + " and " + name_of(other));
+    return false;
+}
+
+void highest(const std::string &total, long long value) {
     long long &most = control().totals[total];
     if (value > most) most = value;
 }
@@ -185,7 +195,8 @@ Call::Call(const char *function, Needs needs) : function(function), lock(world()
         return;
     }
     if (needs != ThreadContext && needs != Release) return;
-    if (control().lose_after >= 0 && control().lose_after-- == 0) lose(LAUNCH_FAILED);
+    if (control().lose_after >= 0 && control().lose_after-- == 0)
+        for (Context *device : world().contexts) lose(device, LAUNCH_FAILED);
     stir(lock);
     if (current_device < 0) {
         violate(std::string(function) + " was called without a current context");
@@ -198,7 +209,8 @@ Call::Call(const char *function, Needs needs) : function(function), lock(world()
         refused = CONTEXT_IS_DESTROYED;
         return;
     }
-    if (needs != Release) refused = world().lost;
+    if (context->lose_after >= 0 && context->lose_after-- == 0) lose(context, LAUNCH_FAILED);
+    if (needs != Release) refused = context->lost;
     if (!refused && spoils_a_capture(function)) refused = CAPTURE_UNSUPPORTED;
 }
 
@@ -253,6 +265,11 @@ void mock_lose_device(int after_calls) {
     control().lose_after = after_calls;
 }
 
+void mock_lose_device_of(int device, int after_calls) {
+    Lock lock(world().mutex);
+    world().contexts.at((size_t)device)->lose_after = after_calls;
+}
+
 void mock_memory_limit(size_t bytes) {
     Lock lock(world().mutex);
     world().memory_limit = bytes;
@@ -260,7 +277,7 @@ void mock_memory_limit(size_t bytes) {
 
 void mock_settle(void) {
     Lock lock(world().mutex);
-    finish_all(lock);
+    finish_all(lock, nullptr);
 }
 
 size_t mock_counts(char *text, size_t capacity) {
@@ -298,7 +315,8 @@ int mock_call(const char *function) {
     control().calls[function]++;
     int code = 0;
     if (applies(control().failures, function, &code)) return code;
-    return world().lost || spoils_a_capture(function) ? -1 : 0;
+    bool lost = current_device >= 0 && world().contexts[(size_t)current_device]->lost;
+    return lost || spoils_a_capture(function) ? -1 : 0;
 }
 
 void mock_count(const char *kind, int change) {

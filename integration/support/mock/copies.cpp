@@ -24,7 +24,7 @@ static bool usable(const char *what, uint64_t address, size_t len, Allocation::K
 static bool name_device(const char *what, uint64_t address, size_t len, const OpRef &op) {
     Allocation *a = inside(what, address, len, Allocation::Device);
     if (a) op->names.push_back(a->start);
-    return a;
+    return a && same_device(what, op->stream->context, a->context);
 }
 
 // Pinned memory, or null for any other; false for what no copy may be given.
@@ -62,7 +62,7 @@ static int upload(const char *function, uint64_t to, const void *from, size_t le
     enqueue(call.lock, stream, op);
     add("bytes_to_device", (long long)len);
     if (wait) finish(call.lock, op);
-    return world().lost;
+    return stream->context->lost;
 }
 
 static int download(const char *function, void *to, uint64_t from, size_t len, void *handle, bool wait) {
@@ -83,7 +83,7 @@ static int download(const char *function, void *to, uint64_t from, size_t len, v
     add("bytes_to_host", (long long)len);
     // Into pageable memory CUDA returns when the copy is done.
     if (wait || !pinned) finish(call.lock, op);
-    return world().lost;
+    return stream->context->lost;
 }
 
 static int fill(const char *function, uint64_t to, unsigned char value, size_t len, void *handle, bool wait) {
@@ -99,7 +99,7 @@ static int fill(const char *function, uint64_t to, unsigned char value, size_t l
     };
     enqueue(call.lock, stream, op);
     if (wait) finish(call.lock, op);
-    return world().lost;
+    return stream->context->lost;
 }
 
 // The allocation that begins here and may be freed; null, and a violation, otherwise.
@@ -115,11 +115,11 @@ static Allocation *to_free(const char *function, uint64_t start, Allocation::Kin
 static int free_now(Call &call, uint64_t start, Allocation::Kind kind) {
     Allocation *a = to_free(call.function, start, kind);
     if (!a) return INVALID_VALUE;
-    const char *user = world().lost ? nullptr : named_by(start);
+    const char *user = a->context->lost ? nullptr : named_by(start);
     if (user) violate(std::string(call.function) + " freed " + describe(start) + " which " + user + " still uses");
     // As CUDA's, which makes a free the most expensive way to wait.
     a->leaving = true;
-    finish_all(call.lock);
+    finish_all(call.lock, a->context);
     // Else it went with the device.
     if (a->live) release(*a);
     return call.result();
@@ -131,8 +131,9 @@ static int allocate_async(const char *function, uint64_t *start, size_t size, Po
     if (!world().pools) return NOT_SUPPORTED;
     Stream *stream = stream_of(call, handle);
     if (!stream || (pool && pool->destroyed)) return INVALID_HANDLE;
+    if (!same_device(function, stream->context, pool ? pool->context : stream->context)) return INVALID_VALUE;
     Allocation *a;
-    if (int code = allocate(Allocation::Device, size, call.context, start, &a)) return code;
+    if (int code = allocate(Allocation::Device, size, stream->context, start, &a)) return code;
     a->pool = pool;
     if (pool) {
         pool->used += size;
@@ -165,7 +166,7 @@ extern "C" {
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     Call call("cuMemGetInfo_v2");
-    size_t used = world().live[Allocation::Device];
+    size_t used = call.context ? call.context->live[Allocation::Device] : 0;
     *total = world().memory_limit;
     *free = used < *total ? *total - used : 0;
     return call.refused;
@@ -277,10 +278,10 @@ int cuMemFreeAsync(uint64_t start, void *handle) {
     if (call.refused) return call.refused;
     Stream *stream = stream_of(call, handle);
     Allocation *a = to_free(call.function, start, Allocation::Device);
-    if (!stream || !a) return INVALID_VALUE;
-    if (world().lost) {
+    if (!stream || !a || !same_device(call.function, stream->context, a->context)) return INVALID_VALUE;
+    if (stream->context->lost) {
         release(*a);
-        return world().lost;
+        return stream->context->lost;
     }
     a->leaving = true;
     OpRef op = mark(stream, call.function);
@@ -408,6 +409,8 @@ int mock_enqueue(void *handle, const char *what, void (*run)(void *), void *arg)
     if (call.refused) return call.refused;
     Stream *stream = stream_of(call, handle);
     if (!stream) return INVALID_HANDLE;
+    // nvJPEG works on the device that is current.
+    if (!same_device(what, call.context, stream->context)) return INVALID_HANDLE;
     OpRef op = mark(stream, what);
     op->run = [=] { run(arg); };
     enqueue(call.lock, stream, op);
@@ -416,7 +419,7 @@ int mock_enqueue(void *handle, const char *what, void (*run)(void *), void *arg)
 
 int mock_lost(void) {
     Lock lock(world().mutex);
-    return world().lost;
+    return current_device < 0 ? 0 : world().contexts[(size_t)current_device]->lost;
 }
 
 int mock_is_live(const void *at) {
@@ -424,6 +427,8 @@ int mock_is_live(const void *at) {
     const Allocation *a = find(uint64_t(at));
     return a && a->live && !a->leaving;
 }
+
+int mock_current_device(void) { return current_device; }
 
 int mock_is_device_memory(const char *what, const void *at, size_t len) {
     return usable(what, uint64_t(at), len, Allocation::Device);

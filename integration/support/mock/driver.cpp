@@ -19,11 +19,14 @@ const std::vector<Stream *> &thread_streams() { return own_streams(); }
 
 // Handles 0 and 1 name the legacy default stream, 2 that of the calling thread.
 Stream *stream_of(Call &call, void *handle) {
-    if (uintptr_t(handle) <= 1) return world().streams[0];
+    if (uintptr_t(handle) <= 1) return call.context->standard;
     if (uintptr_t(handle) == 2) {
-        static thread_local Stream *own = nullptr;
+        static thread_local std::map<Context *, Stream *> *all = new std::map<Context *, Stream *>;
+        Stream *&own = (*all)[call.context];
         if (!own) {
             own = new Stream;
+            own->context = call.context;
+            own->standard = true;
             world().streams.push_back(own);
             own_streams().push_back(own);
         }
@@ -65,13 +68,14 @@ static int query(Call &call, const OpRef &op) {
         --op->patience;
         return NOT_READY;
     }
-    return advance(call.lock, op) ? OK : world().lost ? world().lost : NOT_READY;
+    const Context *device = op->stream->context;
+    return advance(call.lock, op) ? OK : device->lost ? device->lost : NOT_READY;
 }
 
 static int wait(Call &call, const OpRef &op) {
     if (ignores_wait(call.function)) return OK;
     finish(call.lock, op);
-    return world().lost;
+    return op ? op->stream->context->lost : OK;
 }
 
 static OpRef last_of(const Stream *stream) { return stream->pending.empty() ? nullptr : stream->pending.back(); }
@@ -215,9 +219,10 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     if (!primary->retained) return INVALID_CONTEXT;
     count("context", -1);
     if (--primary->retained) return OK;
-    finish_all(call.lock);
+    finish_all(call.lock, primary);
     size_t streams = 0, events = 0, modules = 0, memory = 0;
-    for (auto *stream : world().streams) streams += stream->context == primary && !stream->destroyed;
+    for (auto *stream : world().streams)
+        streams += stream->context == primary && !stream->standard && !stream->destroyed;
     for (auto *event : world().events) events += event->context == primary && !event->destroyed;
     for (auto *module : world().modules) modules += module->context == primary && !module->unloaded;
     for (auto &entry : world().allocations) memory += entry.second.context == primary && entry.second.live;
@@ -257,8 +262,8 @@ int cuCtxGetDevice(int *device) {
 int cuCtxSynchronize(void) {
     Call call("cuCtxSynchronize");
     if (call.refused) return call.refused;
-    if (!ignores_wait(call.function)) finish_all(call.lock);
-    return world().lost;
+    if (!ignores_wait(call.function)) finish_all(call.lock, call.context);
+    return call.context->lost;
 }
 
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
@@ -293,7 +298,7 @@ int cuStreamDestroy_v2(void *handle) {
     Call call("cuStreamDestroy_v2", Call::Release);
     if (call.refused) return call.refused;
     Stream *stream = stream_of(call, handle);
-    if (!stream || stream == world().streams[0]) return INVALID_HANDLE;
+    if (!stream || stream->standard) return INVALID_HANDLE;
     stream->destroyed = true;
     count("stream", -1);
     return call.result();
@@ -357,7 +362,7 @@ int cuEventRecord(void *handle, void *stream_handle) {
     if (call.refused) return call.refused;
     Event *event = event_of(call, handle);
     Stream *stream = stream_of(call, stream_handle);
-    if (!event || !stream) return INVALID_HANDLE;
+    if (!event || !stream || !same_device(call.function, event->context, stream->context)) return INVALID_HANDLE;
     OpRef op = mark(stream, call.function);
     event->last = op;
     event->captured = stream->capture >= 0;
@@ -385,7 +390,7 @@ static int elapsed(const char *function, float *milliseconds, void *start, void 
     Call call(function);
     if (call.refused) return call.refused;
     Event *a = event_of(call, start), *b = event_of(call, end);
-    if (!a || !b || !a->timed || !b->timed || !a->last || !b->last) return INVALID_HANDLE;
+    if (!a || !b || !same_device(call.function, a->context, b->context) || !a->timed || !b->timed || !a->last || !b->last) return INVALID_HANDLE;
     if (!a->last->done || !b->last->done) return NOT_READY;
     *milliseconds = std::chrono::duration<float, std::milli>(b->last->finished - a->last->finished).count();
     return OK;
@@ -482,7 +487,7 @@ int cuModuleUnload(void *handle) {
         for (const OpRef &op : stream->pending)
             if (op->module == module) {
                 violate("a module was unloaded with a kernel of it queued");
-                finish_all(call.lock);
+                finish_all(call.lock, module->context);
             }
     module->unloaded = true;
     count("module", -1);
@@ -523,6 +528,7 @@ int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned
         violate("cuLaunchKernel was given a function of a module that was unloaded");
         return INVALID_HANDLE;
     }
+    if (!same_device("cuLaunchKernel", stream->context, function->module->context)) return INVALID_HANDLE;
     uint64_t threads = uint64_t(bx) * by * bz;
     if (!gx || !gy || !gz || !threads || threads > 1024 || bz > 64 || gy > 65535 || gz > 65535) return INVALID_VALUE;
     if (shared > function->most_shared) return INVALID_VALUE;
@@ -539,6 +545,7 @@ int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned
             memcpy(&word, copies->back().data() + at, 8);
             Allocation *named = find(word);
             if (named && !named->live) violate("a kernel was given " + describe(word));
+            if (named && named->kind == Allocation::Device) same_device("a kernel", stream->context, named->context);
             if (named) op->names.push_back(named->start);
         }
     }

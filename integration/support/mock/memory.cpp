@@ -51,7 +51,7 @@ static const char *live_total(Allocation::Kind kind) {
 
 int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *start, Allocation **made) {
     if (!start || !size) return INVALID_VALUE;
-    size_t &live = world().live[kind];
+    size_t &live = context->live[kind];
     if (kind == Allocation::Device && (size > world().memory_limit || live > world().memory_limit - size))
         return OUT_OF_MEMORY;
     size_t len = up(size, PAGE);
@@ -68,7 +68,12 @@ int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *sta
     count(kind == Allocation::Device ? "device memory" : "pinned memory", 1);
     live += size;
     add(live_total(kind), (long long)size);
-    highest(kind == Allocation::Device ? "device_bytes_most" : "pinned_bytes_most", (long long)live);
+    long long all = 0;
+    for (const Context *each : world().contexts) all += (long long)each->live[kind];
+    const char *most = kind == Allocation::Device ? "device_bytes_most" : "pinned_bytes_most";
+    highest(most, all);
+    // "device_bytes_most cuda:1"
+    highest(most + (" " + name_of(context)), (long long)live);
     return OK;
 }
 
@@ -92,7 +97,7 @@ void release(Allocation &a) {
     madvise(reinterpret_cast<void *>(a.pages), a.pages_len, MADV_DONTNEED);
     if (a.pool) a.pool->used -= a.size;
     count(a.kind == Allocation::Device ? "device memory" : "pinned memory", -1);
-    world().live[a.kind] -= a.size;
+    a.context->live[a.kind] -= a.size;
     add(live_total(a.kind), -(long long)a.size);
 }
 

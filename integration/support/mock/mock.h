@@ -11,9 +11,11 @@ extern "C" {
 void mock_fail(const char *function, int nth, int code);
 // The nth call of a function that waits returns success without having waited; a query says "ready" too early.
 void mock_ignore_wait(const char *function, int nth);
-// After so many more calls all work is lost and each call returns 719, as after a sticky error.
+// After so many more calls all work is lost and each call returns 719, as after a sticky error; on all devices.
 void mock_lose_device(int after_calls);
-// Device memory that can be had in all; allocations above it return 2.
+// The same for one device, after so many more calls in its context; the others go on.
+void mock_lose_device_of(int device, int after_calls);
+// Memory that can be had on each device in all; allocations above it return 2.
 void mock_memory_limit(size_t bytes);
 // All counts as a JSON object, zero-terminated; gives the length that is needed.
 size_t mock_counts(char *text, size_t capacity);
@@ -43,8 +45,10 @@ void mock_violation(const char *sentence);
 void mock_add(const char *total, long long amount);
 // Queues work on a stream; it runs when the stream gets there, or never if the device is lost. 0, or a CUresult.
 int mock_enqueue(void *stream, const char *what, void (*run)(void *), void *arg);
-// Whether the device is lost.
+// Whether the thread's current device is lost.
 int mock_lost(void);
+// The thread's current device; -1 without one.
+int mock_current_device(void);
 // Whether the address lies in an allocation that was not freed.
 int mock_is_live(const void *pointer);
 // Whether the bytes lie in one live allocation that is usable now; a violation in the name of `what` if not.

@@ -28,6 +28,7 @@ const Driver &driver() {
         get(d.is_live, "mock_is_live");
         get(d.is_device_memory, "mock_is_device_memory");
         get(d.lost, "mock_lost");
+        get(d.current_device, "mock_current_device");
         get(d.init, "cuInit");
         get(d.device_alloc, "cuMemAlloc_v2");
         get(d.device_free, "cuMemFree_v2");
@@ -51,6 +52,7 @@ static std::set<Object *> *const objects = new std::set<Object *>;
 
 void enlist(Object *object) {
     driver().count(object->kind, 1);
+    object->device = driver().current_device();
     std::lock_guard<std::mutex> guard(*lock);
     objects->insert(object);
 }
@@ -61,7 +63,13 @@ Object *known(const char *function, void *handle, const char *kind) {
         std::lock_guard<std::mutex> guard(*lock);
         if (!objects->count(object) || strcmp(object->kind, kind)) object = nullptr;
     }
-    if (object && object->alive) return object;
+    if (object && object->alive) {
+        int device = driver().current_device();
+        if (device != object->device)
+            violate(std::string(function) + ": " + kind + " of cuda:" + std::to_string(object->device) +
+                    " while cuda:" + std::to_string(device) + " is current");
+        return object;
+    }
     violate(std::string(function) + " was given " + (object ? "a destroyed " : "something that is no ") + kind);
     return nullptr;
 }

@@ -45,6 +45,7 @@ struct Driver {
     int (*is_live)(const void *);
     int (*is_device_memory)(const char *, const void *, size_t);
     int (*lost)();
+    int (*current_device)();
     int (*init)(unsigned);
     int (*device_alloc)(uint64_t *, size_t);
     int (*device_free)(uint64_t);
@@ -58,6 +59,8 @@ const Driver &driver();
 struct Object {
     const char *kind;
     std::atomic<bool> alive{true};
+    // The device that was current when it was made.
+    int device = -1;
     explicit Object(const char *kind) : kind(kind) {}
 };
 

@@ -22,7 +22,7 @@ static void host_functions() {
     Lock lock(world().mutex);
     for (;;) {
         OpRef op = oldest_host_op();
-        if (!op || world().lost) {
+        if (!op) {
             world().changed.wait(lock);
             continue;
         }
@@ -46,10 +46,11 @@ void enqueue(Lock &lock, Stream *stream, OpRef op) {
     // Captured, not done.
     if (stream->capture >= 0) return;
     const auto &threads = thread_streams();
-    Stream *legacy = world().streams[0];
-    if (stream == legacy)
-        for (const Stream *other : threads) behind(stream, other);
-    else if (std::find(threads.begin(), threads.end(), stream) != threads.end()) behind(stream, legacy);
+    Stream *legacy = stream->context->standard;
+    if (stream == legacy) {
+        for (const Stream *other : threads)
+            if (other->context == stream->context) behind(stream, other);
+    } else if (std::find(threads.begin(), threads.end(), stream) != threads.end()) behind(stream, legacy);
     stream->pending.push_back(op);
     if (op->host) {
         if (!world().host_thread) {
@@ -120,7 +121,7 @@ static OpRef pick(const OpRef &target) {
 }
 
 void finish(Lock &lock, const OpRef &target) {
-    while (target && !target->done && !world().lost) {
+    while (target && !target->done && !target->stream->context->lost) {
         OpRef op = pick(target);
         if (op) execute(lock, op);
         else world().changed.wait(lock); // another thread runs what is needed
@@ -128,7 +129,7 @@ void finish(Lock &lock, const OpRef &target) {
 }
 
 bool advance(Lock &lock, const OpRef &target) {
-    while (target && !target->done && !world().lost) {
+    while (target && !target->done && !target->stream->context->lost) {
         OpRef op = pick(target);
         if (!op) return false;
         execute(lock, op);
@@ -136,11 +137,11 @@ bool advance(Lock &lock, const OpRef &target) {
     return !target || target->done;
 }
 
-void finish_all(Lock &lock) {
+void finish_all(Lock &lock, const Context *device) {
     // By index: a callback may add streams meanwhile.
     for (size_t i = 0; i < world().streams.size(); ++i) {
         Stream *stream = world().streams[i];
-        if (!stream->pending.empty()) finish(lock, OpRef(stream->pending.back()));
+        if ((!device || stream->context == device) && !stream->pending.empty()) finish(lock, OpRef(stream->pending.back()));
     }
 }
 
@@ -152,7 +153,7 @@ const char *named_by(uint64_t start) {
 }
 
 void stir(Lock &lock) {
-    if (!world().seed || world().lost || draw(4)) return;
+    if (!world().seed || draw(4)) return;
     for (unsigned steps = draw(3) + 1; steps; --steps) {
         std::vector<OpRef> heads;
         for (Stream *stream : world().streams)
@@ -162,17 +163,22 @@ void stir(Lock &lock) {
     }
 }
 
-void lose(int code) {
-    world().lost = code;
+void lose(Context *device, int code) {
+    if (device->lost) return;
+    device->lost = code;
     // Kept, not destroyed: what they captured may come back to us.
     static std::vector<std::deque<OpRef>> *dropped = new std::vector<std::deque<OpRef>>;
     for (Stream *stream : world().streams) {
+        // What another device was to wait for does not come.
+        for (const OpRef &op : stream->pending)
+            if (op->after && op->after->stream->context == device) op->after = nullptr;
+        if (stream->context != device) continue;
         dropped->push_back(std::move(stream->pending));
         stream->pending.clear();
     }
     // The program has freed these; that the device never came to it is no leak.
     for (auto &entry : world().allocations)
-        if (entry.second.leaving) release(entry.second);
+        if (entry.second.leaving && entry.second.context == device) release(entry.second);
     world().changed.notify_all();
 }
 

@@ -51,14 +51,26 @@ using Clock = std::chrono::steady_clock;
 struct Op;
 using OpRef = std::shared_ptr<Op>;
 
+struct Stream;
+
 struct Context {
     int device = 0;
     int retained = 0;
     int generation = 0;
+    // The default stream.
+    Stream *standard = nullptr;
+    // Bytes alive, by Allocation::Kind.
+    size_t live[2] = {};
+    // Calls until the device is lost; -1: never.
+    int lose_after = -1;
+    // The code of a sticky error.
+    int lost = 0;
 };
 
 struct Stream {
     Context *context = nullptr;
+    // The driver's own, which ends with its context.
+    bool standard = false;
     bool destroyed = false;
     std::deque<OpRef> pending;
     // A capture: its mode, or -1; who began it; whether a call that it forbids was made meanwhile.
@@ -139,9 +151,8 @@ struct World {
     int devices = 1;
     int driver_version = 13000;
     bool pools = true;
+    // Of each device.
     size_t memory_limit = size_t(1) << 30;
-    // Bytes alive, by Allocation::Kind.
-    size_t live[2] = {};
     // 0: work runs as late as possible. Else also at random times before.
     uint64_t seed = 0;
     std::mt19937_64 random;
@@ -152,8 +163,6 @@ struct World {
     std::vector<Pool *> pool_list;
     std::map<uint64_t, Allocation> allocations;
     bool host_thread = false;
-    // The code of a sticky error.
-    int lost = 0;
 };
 
 // Made at the first use and never destroyed: threads may outlive main.
@@ -171,7 +180,11 @@ extern thread_local int current_generation;
 void violate(const std::string &sentence);
 void count(const char *kind, int change);
 void add(const char *total, long long amount);
-void highest(const char *total, long long value);
+void highest(const std::string &total, long long value);
+// "cuda:1"
+std::string name_of(const Context *context);
+// Whether both are of one device; a violation in the name of `what` if not.
+bool same_device(const char *what, const Context *one, const Context *other);
 // Whether this call of a waiting function shall not wait.
 bool ignores_wait(const char *function);
 // How this thread stands to captures of others, which calls that might disturb them ask.
@@ -190,7 +203,7 @@ class Call {
     int refused = 0;
     Context *context = nullptr;
     // A `Release` does its duty on a lost device too, so that leaks stay countable, and then tells of the loss.
-    int result() const { return world().lost; }
+    int result() const { return context->lost; }
 };
 
 // --- driver.cpp ---
@@ -202,16 +215,17 @@ const std::vector<Stream *> &thread_streams();
 // --- streams.cpp ---
 void enqueue(Lock &lock, Stream *stream, OpRef op);
 OpRef mark(Stream *stream, const char *what);
-// Runs what `op` depends on and itself; returns early when the device is lost.
+// Runs what `op` depends on and itself; returns early when its device is lost.
 void finish(Lock &lock, const OpRef &op);
 // As far as it goes without waiting for other threads.
 bool advance(Lock &lock, const OpRef &op);
-void finish_all(Lock &lock);
+// Of one device; null: of all.
+void finish_all(Lock &lock, const Context *device);
 // Whether queued steps touch the allocation, and the first one's name.
 const char *named_by(uint64_t start);
 // Some ready steps of any stream, at random; nothing with seed 0.
 void stir(Lock &lock);
-void lose(int code);
+void lose(Context *device, int code);
 
 // --- memory.cpp ---
 int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *start, Allocation **made = nullptr);

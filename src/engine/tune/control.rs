@@ -677,6 +677,8 @@ impl Tuner {
         let (most, why) = match at < range.start {
             // The best may lie between two steps.
             true => ((at + (at / 8).max(1)).min(range.start), TuneReason::Waited),
+            // A run on a GPU begins with fewer than there are cores, for the sake of engines and trainer.
+            false if at < self.scope.cores => (self.scope.cores, TuneReason::Waited),
             false if self.reading < READING => (at, TuneReason::Reading),
             false => (at.saturating_mul(2).min(self.worth(figures)), TuneReason::Reading),
         };

@@ -274,6 +274,21 @@ fn what_memory_does_not_hold_is_not_asked_for_again_at_once() {
 }
 
 #[test]
+fn cores_that_were_left_to_engines_are_taken_where_threads_are_what_is_missing() {
+    let workers = Range { start: 6, least: 1, most: 8 };
+    let scope = Scope { reads: false, computes: false, workers, ..scope(8) };
+    let (sim, _) = near_the_best("decoding", Pipe { compute: Cost::of(0.003), ..PIPE }, scope);
+    let first = sim.decisions[0];
+    assert_eq!((first.what, first.from, first.to, first.why), (Tuned::Workers, 6, 8, TuneReason::Waited));
+    assert_eq!(sim.workers, 8, "{:#?}", sim.decisions);
+    // Where two more stand in each other's way they go back, and are tried seldom.
+    let (sim, _) = near_the_best("crowded", Pipe { compute: Cost::of(0.003), thrash: (0.4, 6), ..PIPE }, scope);
+    let back = sim.decisions[1];
+    assert_eq!((back.from, back.to, back.why), (8, 6, TuneReason::NoGain));
+    assert!(sim.decisions.iter().filter(|decision| decision.to == 8).count() <= 4, "{:#?}", sim.decisions);
+}
+
+#[test]
 fn several_streams_have_all_threads() {
     let mut tuner = Tuner::new(scope(8));
     let mut sim = Sim::new(Pipe { step_gpu: 0.2, ..PIPE }, 8, 4);

@@ -47,6 +47,11 @@ impl Reader {
         Self { ceiling, recorder, batch: 0 }
     }
 
+    /// One below the same ceiling that tells somebody else.
+    pub(crate) fn with_recorder(&self, recorder: RequestRecorder) -> Self {
+        Self { recorder, ..self.clone() }
+    }
+
     /// The same for the reads of one batch; batches are numbered in the order in which they are wanted.
     pub(crate) fn of_batch(&self, batch: u64) -> Self {
         Self { batch, ..self.clone() }

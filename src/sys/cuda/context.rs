@@ -133,7 +133,7 @@ impl Context {
     }
 
     pub(in crate::sys) fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
-        self.inner.driver.check(call, code)
+        self.inner.check(call, code)
     }
 
     /// Whether memory can be freed in a stream's order, which never blocks.
@@ -148,18 +148,23 @@ impl Context {
 }
 
 impl Inner {
+    /// An error names the GPU: a process may work with several.
+    fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
+        self.driver.check(call, code).map_err(|error| error.at_object(format!("cuda:{}", self.index)))
+    }
+
     fn bind(&self) -> Result<Bound> {
         let inside = exit::enter()?;
         let mut before: CUcontext = ptr::null_mut();
         // SAFETY: `before` outlives the call.
         let code = unsafe { (self.driver.calls.cuCtxGetCurrent)(&raw mut before) };
-        self.driver.check("cuCtxGetCurrent", code)?;
+        self.check("cuCtxGetCurrent", code)?;
         let mode = relax(self.driver)?;
         let changed = before != self.raw;
         if changed {
             // SAFETY: the context is retained until the process ends.
             let code = unsafe { (self.driver.calls.cuCtxSetCurrent)(self.raw) };
-            self.driver.check("cuCtxSetCurrent", code)?;
+            self.check("cuCtxSetCurrent", code)?;
         }
         Ok(Bound { driver: self.driver, before: changed.then_some(before), mode, _inside: inside })
     }
@@ -169,7 +174,7 @@ impl Inner {
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both outlive the call.
         let code = unsafe { (self.driver.calls.cuCtxGetStreamPriorityRange)(&raw mut least, &raw mut greatest) };
-        self.driver.check("cuCtxGetStreamPriorityRange", code)?;
+        self.check("cuCtxGetStreamPriorityRange", code)?;
         Ok((least, greatest))
     }
 }

@@ -1,0 +1,109 @@
+//! Training on all GPUs of a machine from one process: a loader and a thread for each, one pool of decode threads for all.
+//!
+//! `cargo run --release --example several_gpus -- PATH` (a folder of class folders). Without a path it makes pixels up. On a
+//! machine without a GPU it says so and trains two ranks in host memory: the same code.
+#![allow(clippy::print_stdout, reason = "an example talks to its reader")]
+
+use std::{
+    sync::{Barrier, Mutex},
+    thread,
+};
+
+use futures::executor::block_on;
+use infeed::{
+    Batch, Device, Error, Loader, Result,
+    device::devices,
+    open,
+    transform::{IMAGENET_MEAN, IMAGENET_STD, Transform},
+};
+
+fn main() -> Result<()> {
+    let found = devices();
+    let devices = match found.gpus.len() {
+        0 => {
+            println!("{found}; two ranks in host memory instead");
+            vec![Device::Cpu; 2]
+        }
+        _ => found.gpus.iter().map(|gpu| Device::Cuda(gpu.index)).collect(),
+    };
+
+    let url = std::env::args().nth(1).unwrap_or("synthetic://?count=2000&height=60&width=80&classes=10".into());
+    let dataset = block_on(open(url).into_future())?;
+    let transform =
+        Transform::new().random_resized_crop(32).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD);
+    // Rank r of as many ranks as there are devices; with several such processes, add `.shard(Shard::from_env()?)`.
+    let loaders = Loader::builder(dataset)
+        .batch_size(64)
+        .shuffle(42)
+        .transform(transform)
+        .build_each_blocking(devices.iter().copied())?;
+
+    let together = AllReduce::new(loaders.len());
+    let trained: Vec<usize> = thread::scope(|scope| {
+        let together = &together;
+        let start = |loader| scope.spawn(move || train(loader, together).unwrap_or_else(|error| give_up(&error)));
+        let trainers: Vec<_> = loaders.iter().map(start).collect();
+        trainers.into_iter().map(|trainer| trainer.join().expect("a trainer does not panic")).collect()
+    });
+    for (device, samples) in devices.iter().zip(trained) {
+        println!("{device}: {samples} samples");
+    }
+    Ok(())
+}
+
+/// The error names the device. Loaders of the others go on, but their trainers would wait for its gradients for ever.
+fn give_up(error: &Error) -> ! {
+    println!("{error:#}");
+    std::process::exit(1)
+}
+
+/// One device's training. Every rank takes the same number of steps, so nobody waits for a gradient that never comes.
+fn train(loader: &Loader, together: &AllReduce) -> Result<usize> {
+    let mut samples = 0;
+    for epoch in 0..2 {
+        let mut batches = loader.epoch(epoch).blocking();
+        for batch in &mut batches {
+            let batch = batch?;
+            let loss = together.mean(step(&batch));
+            samples += batch.len();
+            if loader.config().shard.rank() == 0 && batch.step() == 0 {
+                println!("epoch {epoch}: {loss:.3} over {} devices", together.ranks);
+            }
+        }
+        let report = batches.report();
+        println!("{:?} waited {:?} in epoch {epoch}", loader.config().device, report.data_wait.sum);
+    }
+    Ok(samples)
+}
+
+/// Stands for forward and backward, which would be queued on a stream of the batch's device.
+fn step(batch: &Batch) -> f64 {
+    let labels = batch["label"].to_host().expect("a copy of 64 numbers");
+    let labels: &[i64] = labels.as_slice().expect("labels are i64");
+    labels.iter().sum::<i64>() as f64 / labels.len() as f64
+}
+
+/// Stands for NCCL: every rank gets the mean of all.
+struct AllReduce {
+    ranks: usize,
+    sum: Mutex<f64>,
+    all: Barrier,
+}
+
+impl AllReduce {
+    fn new(ranks: usize) -> Self {
+        Self { ranks, sum: Mutex::default(), all: Barrier::new(ranks) }
+    }
+
+    fn mean(&self, value: f64) -> f64 {
+        *self.sum.lock().expect("nobody panics with it") += value;
+        self.all.wait();
+        let mean = *self.sum.lock().expect("nobody panics with it") / self.ranks as f64;
+        // Once all have read it, one clears it for the next step.
+        if self.all.wait().is_leader() {
+            *self.sum.lock().expect("nobody panics with it") = 0.0;
+        }
+        self.all.wait();
+        mean
+    }
+}

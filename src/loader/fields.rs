@@ -1,0 +1,89 @@
+//! The fields of a dataset as a loader makes them: the transform fitted to each, and the memory of their rows.
+
+use super::{LoaderConfig, place::Place, resolve::BatchBytes};
+use crate::{
+    dataset::{Dataset, FieldKind},
+    engine::{self, FieldRows, LoweredField},
+    error::Result,
+    sys::rows::Pool,
+};
+
+/// A field of the schema, and how its rows are made.
+pub(super) struct Field {
+    name: String,
+    pub(super) lowered: LoweredField,
+    /// Of a field of bytes: the most in a row.
+    most: Option<usize>,
+}
+
+impl Field {
+    fn row_bytes(&self) -> u64 {
+        FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64
+    }
+
+    /// Whether the workers write its rows where the decoder is.
+    const fn is_image(&self) -> bool {
+        self.lowered.image.is_some()
+    }
+}
+
+pub(super) struct Fields(pub(super) Vec<Field>);
+
+impl Fields {
+    /// Fits the transform to all fields.
+    pub(super) fn lower(dataset: &dyn Dataset, config: &LoaderConfig) -> Result<Self> {
+        let lower = |field: &crate::dataset::Field| {
+            let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout);
+            let lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
+            let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
+            Ok(Field { name: field.name.clone(), lowered, most })
+        };
+        dataset.schema().fields.iter().map(lower).collect::<Result<_>>().map(Self)
+    }
+
+    pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
+        let of = |bytes: &dyn Fn(&Field) -> u64| {
+            let row = self.0.iter().map(bytes).fold(0, u64::saturating_add);
+            row.saturating_mul(batch_size as u64)
+        };
+        let is_there = |field: &Field| has_device && field.is_image();
+        let of_bytes = of(&|field| field.most.map_or(0, |most| most as u64));
+        let on_host = of(&|field| if is_there(field) { 0 } else { field.row_bytes() });
+        // Every field ends on the device; those of bytes have no rows.
+        let on_device = if has_device { of(&Field::row_bytes) } else { 0 };
+        BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
+    }
+
+    /// Volumes are no work of the decoder.
+    pub(super) fn longest_row(&self) -> usize {
+        let decoded = self.0.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
+        decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
+    }
+
+    /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
+    pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
+        let pool = |field: &Field| -> Result<FieldRows> {
+            let LoweredField { shape, dtype, volume, .. } = &field.lowered;
+            let bytes = FieldRows::row_bytes(shape, *dtype);
+            let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
+            let context = place.context().filter(|_| field.most.is_none());
+            let on_device =
+                context.map(|context| Pool::on_device(context, batch_size, bytes, prefetch + 1)).transpose()?;
+            let (pool, upload) = match on_device {
+                Some(pool) if field.is_image() => (pool, None),
+                upload => (on_host()?, upload),
+            };
+            Ok(FieldRows {
+                name: field.name.clone(),
+                shape: shape.clone(),
+                dtype: *dtype,
+                most: field.most,
+                pool,
+                upload,
+                volume: volume.clone(),
+            })
+        };
+        let named = |field: &Field| pool(field).map_err(|error| error.at_object(format!("field {}", field.name)));
+        self.0.iter().map(named).collect()
+    }
+}
