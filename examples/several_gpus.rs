@@ -71,7 +71,8 @@ fn train(loader: &Loader, together: &AllReduce) -> Result<usize> {
             }
         }
         let report = batches.report();
-        println!("{:?} waited {:?} in epoch {epoch}", loader.config().device, report.data_wait.sum);
+        let device = loader.config().device.unwrap_or_default();
+        println!("{device}: waited {:?} in epoch {epoch}", report.data_wait.sum);
     }
     Ok(samples)
 }
