@@ -13,7 +13,7 @@ use tracing::Span;
 
 use super::{
     chunk::ChunkSize,
-    queue::Queue,
+    queue::{Hunger, Queue},
     read_here::{Buffers, collect, read_own},
     read_parts::read_parts,
     stream::StreamShared,
@@ -74,7 +74,7 @@ struct InWork {
 struct Moments {
     queued: Instant,
     taken: Instant,
-    /// How long its thread had had nothing to do.
+    /// How long a thread had had nothing to do, its own or another.
     idle: Duration,
     reading: ReadTimes,
 }
@@ -132,7 +132,7 @@ impl DecodeThread {
             let idle = in_work.is_empty();
             let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
             let wait = match next {
-                Some((task, waited)) => {
+                Some((task, Hunger { waited, idle: longest })) => {
                     if task.assembly.stream.gate.is_closed() {
                         continue;
                     }
@@ -157,7 +157,7 @@ impl DecodeThread {
                             continue;
                         }
                         let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
-                        let moments = Moments { queued, taken: began, idle: waited, reading };
+                        let moments = Moments { queued, taken: began, idle: longest, reading };
                         let prepared = began.elapsed();
                         let span = span.clone();
                         in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });

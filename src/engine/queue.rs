@@ -92,6 +92,8 @@ struct Shift {
     kept: usize,
     /// Threads that there are, by number.
     alive: Vec<bool>,
+    /// Since when those that wait for a job do.
+    idle: Vec<Instant>,
     /// Threads that are not waiting for a job, and the time of all of them together until `since`.
     working: usize,
     worked: Duration,
@@ -107,6 +109,16 @@ impl Shift {
         self.worked += now.saturating_duration_since(since).saturating_mul(threads);
         self.working = (self.working + usize::from(begin)).saturating_sub(usize::from(end));
     }
+}
+
+/// How long there was nothing to do when a task was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hunger {
+    /// The thread that took it waited so long.
+    pub(super) waited: Duration,
+    /// That of the threads that may take such tasks which waited longest, or waits still. Who of several that are idle takes a
+    /// task is chance: one that has just ended another says nothing of the rest.
+    pub(super) idle: Duration,
 }
 
 /// What the threads did, summed over them.
@@ -298,9 +310,9 @@ impl<T: Queued> Queue<T> {
         }
     }
 
-    /// The next task for thread `n` of `class`, and how long it waited for it. `None` at once when `wait` is false and
+    /// The next task for thread `n` of `class`, and how long it and others waited for one. `None` at once when `wait` is false and
     /// there is none, or when the thread is to end.
-    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, Duration)> {
+    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, Hunger)> {
         let mut began = Instant::now();
         let shifts = self.shifts == Some(class);
         let mut waiting = self.lock();
@@ -324,22 +336,27 @@ impl<T: Queued> Queue<T> {
                 continue;
             }
             if let Some(task) = self.next(&mut waiting, class) {
+                let longest = waiting.shift.idle.iter().copied().min().filter(|_| shifts);
                 drop(waiting);
                 // A thread that reads may have waited until fewer samples are ready.
                 if !self.is_plain() {
                     self.ready.notify_all();
                 }
-                return Some((task, began.elapsed()));
+                let idle = longest.map_or(began, |longest| longest.min(began)).elapsed();
+                return Some((task, Hunger { waited: began.elapsed(), idle }));
             }
             if !wait {
                 return None;
             }
             if shifts {
                 waiting.shift.count(false, true);
+                waiting.shift.idle.push(began);
             }
             waiting = self.ready.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             if shifts {
                 waiting.shift.count(true, false);
+                let own = waiting.shift.idle.iter().position(|since| *since == began);
+                own.map(|own| waiting.shift.idle.swap_remove(own));
             }
         }
     }

@@ -53,7 +53,7 @@ pub(super) struct JobTimeline {
     pub(super) fetched: Option<FetchTimes>,
     pub(super) queued: Instant,
     pub(super) taken: Instant,
-    /// How long the thread had had nothing to do.
+    /// How long a thread had had nothing to do, its own or another.
     pub(super) idle: Duration,
     pub(super) read: Duration,
     pub(super) decode: Duration,
@@ -148,7 +148,7 @@ impl Timeline {
         parts
     }
 
-    /// How much sooner the last job could have begun: its thread was idle while its batch waited for a permit.
+    /// How much sooner the last job could have begun: a thread was idle while its batch waited for a permit.
     fn idle_for_permits(&self) -> Duration {
         let Some(job) = &self.jobs.last else { return Duration::ZERO };
         // Before a request there may be no permit because requests are slow: that is no one's idleness.
