@@ -17,7 +17,7 @@ use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
     Batch, DType, Device, ErrorKind, Layout, Loader, LoaderBuilder, OnBadSample, Result,
-    codec::Split,
+    codec::{Jpeg, Split},
     dataset::{Dataset, MemoryDataset},
     device::{CudaEvent, CudaStream},
     internal::{cuda::Context, rows::Pool},
@@ -28,6 +28,7 @@ use infeed::{
 
 use crate::{
     mock::{code, ok},
+    nvjpeg::AsPixels,
     support::{
         Plain,
         mock::{Mock, fails_on_mock, mock_env, on_mock},
@@ -340,7 +341,10 @@ fn a_graph_may_be_captured_while_batches_are_made() {
         let files = crate::nvjpeg::mixture();
         let settings = |b: LoaderBuilder| {
             let crop = Transform::new().random_resized_crop(24).horizontal_flip(0.5);
-            b.transform(crop).batch_size(16).dtype(DType::U8).codec(Arc::new(crate::nvjpeg::Interchangeable))
+            b.transform(crop)
+                .batch_size(16)
+                .dtype(DType::U8)
+                .codec(Arc::new(AsPixels { jpeg: Jpeg::new(), interchangeable: true }))
         };
         let dataset = crate::nvjpeg::dataset(&files);
         let want = images(&loader(&dataset, Device::Cpu, settings));

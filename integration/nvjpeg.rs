@@ -262,44 +262,28 @@ impl ImageCodec for JpegPixels {
     }
 }
 
-/// [`JpegPixels`] that leaves its files to the GPU's decoders.
+/// A [`Jpeg`] that gives pixels, likewise, and may leave its files to the GPU's decoders.
 #[derive(Debug)]
-pub(crate) struct Interchangeable;
-
-impl ImageCodec for Interchangeable {
-    fn name(&self) -> &'static str {
-        "jpeg"
-    }
-    fn recognises(&self, head: &[u8]) -> bool {
-        Jpeg::new().recognises(head)
-    }
-    fn is_interchangeable(&self) -> bool {
-        true
-    }
-    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        Jpeg::new().header(bytes)
-    }
-    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        Jpeg::new().decode(bytes, header, rows, out)
-    }
+pub(crate) struct AsPixels {
+    pub(crate) jpeg: Jpeg,
+    pub(crate) interchangeable: bool,
 }
 
-/// A [`Jpeg`] that gives pixels, likewise.
-#[derive(Debug)]
-struct Pixelwise(Jpeg);
-
-impl ImageCodec for Pixelwise {
+impl ImageCodec for AsPixels {
     fn name(&self) -> &'static str {
         "jpeg"
     }
     fn recognises(&self, head: &[u8]) -> bool {
-        self.0.recognises(head)
+        self.jpeg.recognises(head)
+    }
+    fn is_interchangeable(&self) -> bool {
+        self.interchangeable
     }
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        self.0.header(bytes)
+        self.jpeg.header(bytes)
     }
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        self.0.decode(bytes, header, rows, out)
+        self.jpeg.decode(bytes, header, rows, out)
     }
 }
 
@@ -663,7 +647,9 @@ fn turned_images_of_a_codec_that_turns_them_are_turned_whoever_decodes() {
             file.splice(2..2, exif(1 + (n % 8) as u8));
         }
         let turning = || Arc::new(Jpeg::new().orientation(true));
-        let upright = loader(&files).device(Device::Cpu).codec(Arc::new(Pixelwise(Jpeg::new().orientation(true))));
+        let upright = loader(&files)
+            .device(Device::Cpu)
+            .codec(Arc::new(AsPixels { jpeg: Jpeg::new().orientation(true), interchangeable: false }));
         let expected = rows(&upright.workers(1).build_blocking().unwrap()).unwrap();
         assert!(expected != on_cpu(loader(&files)), "nothing is turned");
         for split in [Split::Adaptive, Split::Fixed] {
