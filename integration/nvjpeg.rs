@@ -887,6 +887,28 @@ fn rows_below_the_crop_take_no_room() {
     });
 }
 
+/// The end of an arena that is not a whole number of places has no canary, and no memory for one.
+#[test]
+fn an_image_begins_only_where_a_canary_is() {
+    on_mock("nvjpeg::an_image_begins_only_where_a_canary_is", &[], |mock| {
+        begin(mock);
+        let (lowered, kernels) = (lowered(), Kernels::load(&Context::open(0).unwrap()).unwrap());
+        // Places every 512 bytes; behind forty of them are 256 bytes more.
+        let size = HardwareSize { images: 5, arena_bytes: 20_736, pinned_bytes: 1 << 20 };
+        let tables = [lowered.table(DType::U8)];
+        let mut engines = Hardware::open(&kernels, BatchDecoder::Engines, size, &tables).unwrap().unwrap();
+        let wide = Made { size: (853, 2), ..PLAIN }.file(1);
+        let small = Made { size: (9, 9), ..PLAIN }.file(2);
+        for _ in 0..4 {
+            assert!(matches!(engines.stage(&coded(&wide), 2, 0).unwrap(), Staged::Taken(_)));
+        }
+        assert!(matches!(engines.stage(&coded(&small), 9, 0).unwrap(), Staged::Full));
+        engines.decode().unwrap();
+        let ticket = engines.launch().unwrap();
+        assert_eq!(engines.unwritten(ticket).unwrap(), [0; 0]);
+    });
+}
+
 /// Nine batches one after another through the engines themselves, with nobody who asks whether one is done: only their
 /// own waits keep a batch from being written over the one that is still read.
 fn back_to_back() {

@@ -191,6 +191,11 @@ impl HardwareSize {
         self.arena_bytes / self.slot()
     }
 
+    /// Bytes of an arena that images may take: what is behind the last whole place has no canary.
+    fn room(&self) -> usize {
+        self.slots() * self.slot()
+    }
+
     /// Pages that hold the descriptors of a whole batch.
     fn upload(&self) -> UploadSize {
         let items = self.images.saturating_add(2).saturating_mul(size_of::<DeviceItem>());
@@ -431,7 +436,7 @@ impl Hardware {
         });
         let full = self.images.len() >= self.size.images
             || file_at + file.len() > self.size.pinned_bytes
-            || at + image.bytes() > self.size.arena_bytes;
+            || at + image.bytes() > self.size.room();
         if full || self.decoded {
             return Ok(Staged::Full);
         }
@@ -808,5 +813,18 @@ mod tests {
         assert!(small.device_bytes() <= 100 << 20 && small.arena_bytes > 19 << 20, "{small:?}");
         assert_eq!(small.arena_bytes % ALIGN, 0);
         assert_eq!(size.within(4 << 20, 1 << 20), None);
+    }
+
+    #[test]
+    fn places_lie_in_the_arena_and_the_largest_image_fits() {
+        for images in [1, 2, 5, 7, 32, 64, 128] {
+            for arena_bytes in (1..60).map(|n| n * 77 * ALIGN) {
+                let size = HardwareSize { images, arena_bytes, pinned_bytes: 1 << 20 };
+                assert!(size.slot() >= ALIGN && size.room() <= arena_bytes, "{size:?}");
+                assert!(size.room() >= arena_bytes / SHARE && size.slots() > 0, "{size:?}");
+            }
+        }
+        let photographs = HardwareSize { images: 32, arena_bytes: 48 << 20, pinned_bytes: 8 << 20 };
+        assert_eq!((photographs.slot(), photographs.room()), (64 << 10, 48 << 20));
     }
 }
