@@ -243,30 +243,19 @@ pub(crate) fn rows(loader: &Loader) -> Result<Vec<Vec<u8>>> {
     Ok(rows)
 }
 
-/// [`Jpeg`] that gives pixels, as a GPU takes them, where the CPU's resampling takes planes.
-#[derive(Debug)]
-pub(crate) struct JpegPixels;
-
-impl ImageCodec for JpegPixels {
-    fn name(&self) -> &'static str {
-        "jpeg"
-    }
-    fn recognises(&self, head: &[u8]) -> bool {
-        Jpeg::new().recognises(head)
-    }
-    fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        Jpeg::new().header(bytes)
-    }
-    fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        Jpeg::new().decode(bytes, header, rows, out)
-    }
-}
-
-/// A [`Jpeg`] that gives pixels, likewise, and may leave its files to the GPU's decoders.
+/// A [`Jpeg`] that gives pixels, as a GPU takes them, where the CPU's resampling takes planes; and may leave its files to
+/// the GPU's decoders.
 #[derive(Debug)]
 pub(crate) struct AsPixels {
     pub(crate) jpeg: Jpeg,
     pub(crate) interchangeable: bool,
+}
+
+impl AsPixels {
+    /// The built-in one, whose files nobody else decodes.
+    pub(crate) const fn new() -> Self {
+        Self { jpeg: Jpeg::new(), interchangeable: false }
+    }
 }
 
 impl ImageCodec for AsPixels {
@@ -357,7 +346,7 @@ fn a_header_is_read_once_whoever_decodes_the_image() {
 }
 
 fn on_cpu(loader: LoaderBuilder) -> Vec<Vec<u8>> {
-    rows(&loader.device(Device::Cpu).codec(Arc::new(JpegPixels)).workers(1).build_blocking().unwrap()).unwrap()
+    rows(&loader.device(Device::Cpu).codec(Arc::new(AsPixels::new())).workers(1).build_blocking().unwrap()).unwrap()
 }
 
 fn on_gpu(loader: LoaderBuilder, decoder: &Arc<Watched>) -> Result<Vec<Vec<u8>>> {

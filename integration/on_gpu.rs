@@ -36,7 +36,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use crate::{
     device::{GPU, Trainer, agree, images, loader, pictures},
     mock::ok,
-    nvjpeg::{CPU, HARDWARE, HYBRID, JpegPixels, Watched, dataset, options, rows},
+    nvjpeg::{AsPixels, CPU, HARDWARE, HYBRID, Watched, dataset, options, rows},
     support::{
         mock::{Mock, on_mock},
         skipped,
@@ -429,7 +429,7 @@ fn classes_agree(class: &'static str, kinds: &[Kind], at: &At<'_>) {
             return skipped(&format!("this GPU has no class {class}"));
         }
         let size = at.of(224, 24);
-        let expected = rows_of(jpegs(files, size).device(Device::Cpu).codec(Arc::new(JpegPixels)));
+        let expected = rows_of(jpegs(files, size).device(Device::Cpu).codec(Arc::new(AsPixels::new())));
         let found = rows_of(jpegs(files, size).decoder(Arc::<Watched>::clone(&decoder)));
         let difference = difference(&found, &expected);
         let done = decoder.count(class, "done");
@@ -781,9 +781,10 @@ fn a_damaged_image_anywhere_costs_nobody_else_a_row() {
         ];
         let good = PLAIN.files(40, at);
         let size = at.of(96, 16);
-        let want =
-            by_record(&jpegs(&good, size).device(Device::Cpu).codec(Arc::new(JpegPixels)).build_blocking().unwrap())
-                .unwrap();
+        let want = by_record(
+            &jpegs(&good, size).device(Device::Cpu).codec(Arc::new(AsPixels::new())).build_blocking().unwrap(),
+        )
+        .unwrap();
         for (name, damage) in damages {
             // To make a loader takes nvJPEG a second.
             for place in at.of(vec![0, 17, 39], vec![0, 17]) {

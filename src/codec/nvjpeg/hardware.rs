@@ -28,7 +28,7 @@ use crate::{
         ClassSet, Finished, Job, Outcome, Wait, Worker,
         cuda_raw::{NAP, NAPS, of_device, tables},
     },
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     report::Stage,
     sys::{
         cuda::{Kernels, Ticket},
@@ -195,11 +195,12 @@ impl HardwareWorker {
                 let rows = self.rows(&order);
                 let mut staged = self.engines.stage(&order.coded, rows, kind);
                 let mut is_cut = rows < height;
-                if is_cut && matches!(staged, Ok(Staged::Refused(_))) {
+                if let (true, Ok(Staged::Refused(why))) = (is_cut, &staged) {
                     // Engines may refuse small images, which a cut one may be.
+                    let is_kind = why.kind() == ErrorKind::Unsupported;
                     staged = self.engines.stage(&order.coded, height, kind);
                     is_cut = false;
-                    if matches!(staged, Ok(Staged::Taken(_))) {
+                    if is_kind && matches!(staged, Ok(Staged::Taken(_))) {
                         self.least_rows = self.least_rows.max(rows.saturating_add(1));
                     }
                 }
@@ -295,8 +296,8 @@ impl HardwareWorker {
                 self.trials += 1;
                 self.cut = Cut::Yes;
                 if self.trials >= MOST_TRIALS {
-                    let what = "the JPEG engines refuse files that end with the crop; they get whole ones from now on";
-                    tracing::warn!("{what}");
+                    let who = self.duty.decoder;
+                    tracing::warn!("the {who} refuse files that end with the crop; they get whole ones from now on");
                     self.cut = Cut::No;
                 }
             }
@@ -312,7 +313,8 @@ impl HardwareWorker {
             Failure::Lost(error) => self.lose(error, jobs),
             Failure::Images(error) => {
                 let words = format!("{error:#}");
-                tracing::debug!(images = jobs.len(), error = words, "a batch failed on the JPEG engines");
+                let who = self.duty.decoder;
+                tracing::debug!(images = jobs.len(), error = words, "a batch failed on the {who}");
                 if let Cut::Trial(_) = self.cut {
                     // Whole files fail too: that they were cut was not why.
                     self.cut = Cut::Yes;
@@ -321,7 +323,7 @@ impl HardwareWorker {
                 self.failures += 1;
                 if self.failures >= MOST_FAILURES {
                     let batches = self.failures;
-                    tracing::warn!(batches, error = words, "the JPEG engines fail again and again; going on without");
+                    tracing::warn!(batches, error = words, "the {who} fail again and again; going on without");
                     self.give_up();
                 }
             }
@@ -345,10 +347,10 @@ impl HardwareWorker {
             return;
         }
         self.skips += 1;
-        let what = "the JPEG engines left images out and reported success; these are decoded elsewhere";
-        tracing::warn!(images = count, "{what}");
+        let who = self.duty.decoder;
+        tracing::warn!(images = count, "the {who} left images out and reported success; these are decoded elsewhere");
         if self.skips >= MOST_FAILURES {
-            tracing::warn!(batches = self.skips, "the JPEG engines leave images out again and again; going on without");
+            tracing::warn!(batches = self.skips, "the {who} leave images out again and again; going on without");
             self.give_up();
         }
     }

@@ -32,8 +32,9 @@ use crate::{
 /// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable).
 ///
 /// # Memory
-/// `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread 80 MB and
-/// 60 MB, nvJPEG's own buffers estimated; less device memory with [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes).
+/// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread
+/// 80 MB and 100 MB, that of `nvjpeg-cores` as much more than an engine's as its batches are larger than 32 images; nvJPEG's own
+/// buffers are estimated; less device memory with [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes).
 ///
 /// # What is not deterministic
 /// With [`Split::Adaptive`] whoever is idle decodes the next image, and decoders differ in the last bits of some pixels

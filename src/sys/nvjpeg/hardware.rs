@@ -25,6 +25,7 @@
 use std::{
     collections::VecDeque,
     ffi::c_uchar,
+    fmt,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -115,6 +116,15 @@ pub enum BatchDecoder {
     Engines,
     /// Its cores, Huffman decoding included: nvJPEG does that for batches of more than 50 images.
     Cores,
+}
+
+impl fmt::Display for BatchDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Engines => "JPEG engines",
+            Self::Cores => "GPU's cores",
+        })
+    }
 }
 
 impl BatchDecoder {
@@ -349,7 +359,7 @@ impl Lane {
             BatchDecoder::Cores => self.stream.encoding()? == BASELINE,
         };
         if !taken {
-            return Err(Error::new(ErrorKind::Unsupported, "the engines do not decode this kind of JPEG"));
+            return Err(Error::new(ErrorKind::Unsupported, format!("the {decoder} do not decode this kind of JPEG")));
         }
         Ok(())
     }
@@ -793,8 +803,8 @@ impl Drop for Hardware {
     }
 }
 
-impl std::fmt::Debug for Hardware {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Hardware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let context = self.lanes.first().map(|lane| lane.handle.context());
         write!(f, "Hardware({:?}, {:?} on {context:?})", self.decoder, self.size)
     }

@@ -13,7 +13,7 @@
 //!
 //! 1. Engines of Hopper GPUs ignore the order of their stream when they write pixels: the *host* must know that an
 //!    output is idle before `nvjpegDecodeBatchedEx` is called. An event that the stream waits for is not enough.
-//! 2. One bad image fails its whole batch. Each is parsed alone before, and the batch's images are tried elsewhere.
+//! 2. One bad image fails its whole batch. Each one's header is asked about before, and the batch's images are tried elsewhere.
 //! 3. A container may have the driver and the engines, and not the library that nvJPEG reaches them by: `nvcuvid`.
 //! 4. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
 
