@@ -56,6 +56,9 @@ impl Dataset for Slow {
     fn largest_read(&self) -> u64 {
         self.inner.largest_read()
     }
+    fn usual_read(&self) -> u64 {
+        self.inner.usual_read()
+    }
     fn needs_fetch(&self) -> bool {
         self.inner.needs_fetch()
     }

@@ -96,7 +96,7 @@ fn help_lists_what_there_is() {
 
 /// Replaces what differs from run to run and machine to machine by its type.
 fn redact(value: &mut Value, path: &str) {
-    const STEADY: [&str; 9] = [
+    const STEADY: [&str; 10] = [
         ".version",
         ".records",
         ".batches",
@@ -106,6 +106,7 @@ fn redact(value: &mut Value, path: &str) {
         ".workers",
         ".classes",
         ".bad_sample_count",
+        ".unreadable_count",
     ];
     const STEADY_BELOW: [&str; 4] = [".config.", ".sizes.", ".first_records.", ".stages.items"];
     // How many there are is another matter each time.
@@ -116,7 +117,7 @@ fn redact(value: &mut Value, path: &str) {
         Value::Array(list) => list.iter_mut().for_each(|value| redact(value, path)),
         Value::Number(_) => {
             let steady = STEADY.contains(&path) || STEADY_BELOW.iter().any(|above| path.starts_with(above));
-            if !steady || path == ".config.memory_budget" {
+            if !steady || matches!(path, ".config.memory_budget" | ".config.max_record_bytes") {
                 *value = "[number]".into();
             }
         }
@@ -306,6 +307,8 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--memory-budget", "64KiB", "--batch-size", "20"], "budget"),
         (&["--memory-budget", "2G"], "GiB"),
         (&["--memory-budget", "1000"], "needs a unit"),
+        (&["--max-image-bytes", "2G"], "GiB"),
+        (&["--format", "dicom"], "unknown format `dicom`"),
         (&["--step-time", "50"], "unit"),
         (&["--rank", "2", "--world-size", "2"], "rank 2 is not below the world size 2"),
         (&["--rank", "2"], "--world-size"),
@@ -433,6 +436,37 @@ fn what_the_data_or_the_machine_refuses_exits_with_1() {
         assert!(message.starts_with("error: ") || message.contains("\nerror: "), "{args:?}: {message}");
         assert!(message.contains(words), "{args:?}: no {words:?} in {message}");
     }
+}
+
+#[test]
+fn one_huge_file_beside_photographs_is_the_bad_sample_and_the_only_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().to_str().unwrap();
+    ok(&["synth", "imagenet", url, "--count", "12", "--classes", "1"]);
+    let folder = tree(dir.path())[0].0.parent().unwrap().to_path_buf();
+    // 3 GB that take no space; the first bytes are those of a photograph.
+    let huge = dir.path().join(folder).join("z.jpg");
+    fs::write(&huge, &tree(dir.path())[0].1).unwrap();
+    let whole = report(&[url, "--batch-size", "5", "--memory-budget", "512MiB", "--last-batch", "partial"]);
+    fs::OpenOptions::new().write(true).open(&huge).unwrap().set_len(3 << 30).unwrap();
+    let base = ["--batch-size", "5", "--memory-budget", "512MiB", "--last-batch", "partial"];
+    let report = report(&[&[url, "--on-bad-sample", "skip"], &base[..]].concat());
+    assert_eq!(
+        (&report["samples"], &report["bad_sample_count"], &report["unreadable_count"]),
+        (&12.into(), &1.into(), &0.into())
+    );
+    let bad = &report["bad_samples"][0];
+    assert!(bad["object"].as_str().is_some_and(|name| name.ends_with("z.jpg")), "{bad}");
+    let said = bad["error"].as_str().unwrap();
+    assert!(said.contains("3221225472 encoded bytes") && said.contains("set max_record_bytes to 3221225472"), "{said}");
+    assert!(report["bytes_read"].as_u64() < whole["bytes_read"].as_u64(), "it is not read");
+    // What it could have been read with, an eighth, is all that it takes of the others.
+    let most = |report: &Value| report["config"]["max_image_bytes"].as_u64().expect("a number");
+    assert!(most(&report) * 4 > most(&whole) * 3, "{} of {}", most(&report), most(&whole));
+    // By default it ends the run, by name.
+    let output = run(&[&["run", url], &base[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("z.jpg") && text(&output.stderr).contains("max_record_bytes"));
 }
 
 #[test]
@@ -697,6 +731,73 @@ fn peak_memory_stays_within_the_budget() {
     assert_eq!(batches, Some(12));
     // Beside the budget: code, stacks, and a test build of everything.
     assert!(peak.is_none_or(|peak| peak < (64 + 40) << 20), "{peak:?}");
+}
+
+#[test]
+fn names_of_others_give_no_orders_to_a_terminal() {
+    // A window's title, a cleared screen (C1), a turned direction, and a line that nobody said.
+    let nasty = "a\u{202e}gpj \u{9b}2J \u{2066}x\u{200f}.JPEG";
+    let (dir, url) = one_class(|class| {
+        for n in 0..4 {
+            fs::write(class.join(format!("{n}.jpg")), jpeg(8, 8)).unwrap();
+        }
+        fs::write(class.join(nasty), &jpeg(8, 8)[..40]).unwrap();
+    });
+    let orders = |output: &Output| {
+        let all = text(&output.stdout) + &text(&output.stderr);
+        let found: Vec<char> =
+            all.chars().filter(|c| infeed::internal::printable::is_order(*c) && *c != '\n').collect();
+        assert!(found.is_empty(), "{found:?} in {all:?}");
+        all
+    };
+    let batches = ["--batch-size", "3", "--last-batch", "partial", "--transform", "imagenet-val"];
+    let skips = [&["run", url.as_str(), "--on-bad-sample", "skip"], &batches[..]].concat();
+    let logged = infeed().args(&skips).env("INFEED_LOG", "debug").output().unwrap();
+    let stops = run(&[&["run", url.as_str()], &batches[..]].concat());
+    assert_eq!((logged.status.code(), stops.status.code()), (Some(0), Some(1)), "{}", text(&logged.stderr));
+    let page = dir.path().join("page.html").display().to_string();
+    let html = run(&[&skips[..], &["--html", &page]].concat());
+    let many =
+        [run(&["inspect", &url]), run(&skips), logged, stops, html, run(&["doctor", &url]), run(&["run", nasty])];
+    let all: Vec<String> = many.iter().map(orders).collect();
+    assert!(
+        all.iter().filter(|words| words.contains(r"a\u{202e}gpj \u{9b}2J \u{2066}x\u{200f}.JPEG")).count() >= 5,
+        "{all:#?}"
+    );
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(r"a\u{202e}gpj") && !page.contains(['\u{202e}', '\u{9b}', '\u{2066}']));
+    // Programs get names as they are.
+    let report = report(&[&[url.as_str(), "--on-bad-sample", "skip"], &batches[..]].concat());
+    assert!(report["bad_samples"][0]["object"].as_str().is_some_and(|name| name.ends_with(nasty)), "{report}");
+}
+
+#[test]
+fn a_name_that_cannot_be_read_back_is_refused_before_the_first_batch() {
+    let (_dir, url) = one_class(|class| {
+        (0..4).for_each(|n| fs::write(class.join(format!("{n}.jpg")), jpeg(8, 8)).unwrap());
+        fs::write(class.join("z\u{1b}]0;x\u{7}\n.jpg"), jpeg(8, 8)).unwrap();
+        // Of no interest, whatever they are called.
+        fs::write(class.join("Icon\r"), "").unwrap();
+    });
+    let output = run(&["inspect", &url]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("not a name that can be read") && said.contains(r"z\u{1b}]0;x\u{7}\n.jpg"), "{said}");
+}
+
+#[test]
+fn a_state_is_whole_and_nothing_lies_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state.json").display().to_string();
+    ok(&["run", &data().cifar10, "--batch-size", "32", "--max-batches", "2", "--state", &state]);
+    serde_json::from_str::<Value>(&fs::read_to_string(&state).unwrap()).unwrap();
+    assert_eq!(tree(dir.path()).len(), 1);
+    // A bare name lies in the folder of the run.
+    let run = infeed()
+        .args(["run", &data().cifar10, "--batch-size", "32", "--state", "bare.json"])
+        .current_dir(&dir)
+        .output();
+    assert!(run.unwrap().status.success() && dir.path().join("bare.json").is_file());
 }
 
 #[test]
@@ -1133,4 +1234,26 @@ fn what_a_run_learned_of_the_files_is_kept_and_changes_no_byte() {
     let output = run(&[&["run"], &kept[..]].concat());
     let words = text(&output.stderr);
     assert!(output.status.code() == Some(1) && words.contains("is no decode index"), "{words}");
+}
+
+#[test]
+fn the_format_and_the_largest_image_are_said_in_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    // Records of CIFAR-10 under a name that tells nothing, beside a picture.
+    fs::write(dir.path().join("some.bin"), vec![1; 8 * 3073]).unwrap();
+    let mut png = std::io::Cursor::new(Vec::new());
+    image::RgbImage::new(64, 64).write_to(&mut png, image::ImageFormat::Png).unwrap();
+    fs::write(dir.path().join("a.png"), png.into_inner()).unwrap();
+    let at = dir.path().to_str().unwrap();
+    for (format, records) in [(&[][..], 1), (&["--format", "cifar10"], 8)] {
+        let found = ok(&[&["inspect", at, "--json", "-"], format].concat());
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["records"], records, "{format:?}");
+    }
+    let one = ["run", at, "--batch-size", "1", "--transform", "imagenet-val", "--max-image-bytes"];
+    ok(&[&one[..], &["1MiB"]].concat());
+    let output = run(&[&one[..], &["4KiB"]].concat());
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("max_image_bytes is 4096"), "{message}");
 }

@@ -487,3 +487,61 @@ fn ten_thousand_files_open_in_a_moment() {
     let took = start.elapsed();
     assert!(took.as_millis() < 1000, "{took:?}; 0.05 s when nothing else runs");
 }
+
+#[test]
+fn metadata_of_hugging_face_beside_images_is_read() {
+    let dir = folder(&["0001.png", "0002.png", "0003.png"]);
+    let rows =
+        "file_name,label,text,n,x\n0003.png,dog,third,3,0.5\n0001.png,cat,\"first, of all\",1,1.5\n0002.png,dog,,2,2\n";
+    let check = || {
+        let dataset = sound(at(&dir));
+        let names: Vec<_> = dataset.schema().fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!((dataset.format(), &names[..2]), ("folder", &["image", "label"][..]));
+        assert_eq!(dataset.schema().classes.as_deref().unwrap(), ["cat", "dog"]);
+        let labels: Vec<_> = (0..3).map(|record| values(&*dataset, record).unwrap().remove(1)).collect();
+        assert!(matches!(labels[..], [Value::Label(0), Value::Label(1), Value::Label(1)]), "{labels:?}");
+        let (dataset, names) = (&dataset, &names);
+        let of = |name: &str| {
+            let at = names.iter().position(|n| *n == name).unwrap();
+            (0..3).map(move |record| match values(&**dataset, record).unwrap().remove(at) {
+                Value::Array(bytes) | Value::Bytes(bytes) => bytes.to_vec(),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(of("text").collect::<Vec<_>>(), [&b"first, of all"[..], b"", b"third"]);
+        assert_eq!(of("n").collect::<Vec<_>>(), [1i64, 2, 3].map(|n| n.to_ne_bytes().to_vec()));
+        assert_eq!(of("x").collect::<Vec<_>>(), [1.5f64, 2.0, 0.5].map(|x| x.to_ne_bytes().to_vec()));
+    };
+    write(dir.path(), "metadata.csv", rows.as_bytes());
+    check();
+    fs::remove_file(dir.path().join("metadata.csv")).unwrap();
+    let line = |i: u8, label: &str, text: &str, x: f64| {
+        format!(r#"{{"file_name": "000{i}.png", "label": "{label}", "text": "{text}", "n": {i}, "x": {x}}}"#)
+    };
+    let lines =
+        [line(3, "dog", "third", 0.5), line(1, "cat", "first, of all", 1.5), line(2, "dog", "", 2.0)].join("\n");
+    write(dir.path(), "metadata.jsonl", lines.as_bytes());
+    check();
+    // Labels that are given come first; a table of something else says nothing.
+    write(dir.path(), "labels.csv", b"file,label\n0001.png,5\n0002.png,6\n0003.png,7\n");
+    assert_eq!(sound(at(&dir).labels("labels.csv")).schema().fields.len(), 2);
+    write(dir.path(), "metadata.jsonl", b"{\"id\": 7}");
+    assert_eq!(sound(at(&dir)).schema().fields.len(), 1);
+    write(dir.path(), "metadata.jsonl", lines.lines().next().unwrap().as_bytes());
+    fails(at(&dir), ErrorKind::NotFound, &["2 of 3 images have no label, the first is `0001.png`", "metadata.jsonl"]);
+}
+
+#[test]
+fn datasets_of_others_are_called_by_their_names() {
+    for (files, says) in [
+        (&["cifar/data_batch_1", "cifar/batches.meta"][..], ["CIFAR-10 as pickles", "cifar-10-binary.tar.gz"]),
+        (&["train", "test", "meta"], ["CIFAR-100 as pickles", "cifar-100-binary.tar.gz"]),
+        (&["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"], ["MNIST's idx", "numpy.savez"]),
+        (&["data-00000-of-00001.arrow"], ["tables of Arrow", "to_parquet"]),
+        (&["a/1.gif", "a/2.gif"], ["images of kinds that no codec reads", "convert them"]),
+        (&["x.h5"], ["HDF5", ".npy"]),
+    ] {
+        fails(at(&folder(files)), ErrorKind::NotFound, &says);
+    }
+    fails(at(&folder(&["readme.txt"])), ErrorKind::NotFound, &["there are only 1 .txt"]);
+}

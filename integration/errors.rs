@@ -156,16 +156,97 @@ fn a_batch_without_a_good_row_is_an_error_unless_it_may_be_padded() {
 }
 
 #[test]
-fn a_failed_read_is_no_bad_sample() {
+fn an_object_that_cannot_be_read_follows_the_policy_and_is_counted_apart() {
+    for fault in [Fault::NotFound, Fault::Denied] {
+        for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
+            tracker.fail(&name(12), fault.clone());
+            tracker.replace(&name(31), [&b"BAD"[..], &[0; LEN - 3]].concat());
+            let build = |policy| builder(Arc::clone(&dataset)).batch_size(10).on_bad_sample(policy);
+            let mut batches = build(OnBadSample::Skip { at_most: 2 }).build_blocking().unwrap().epoch(0).blocking();
+            let all: Vec<Batch> = batches.by_ref().map(Result::unwrap).collect();
+            assert_eq!(all.iter().map(Batch::len).collect::<Vec<_>>(), [10, 9, 10, 9, 10]);
+            let report = batches.report();
+            assert_eq!((report.bad_sample_count, report.unreadable_count), (2, 1));
+            let told: Vec<_> = report.bad_samples.iter().map(|bad| (bad.record, bad.unreadable)).collect();
+            assert_eq!(told, [(12, true), (31, false)]);
+            assert_eq!(report.bad_samples[0].object.as_deref(), Some("tracked://store/000012.bin"));
+            assert_eq!(all[4].state().bad_samples, 2);
+
+            // As before, by default.
+            let results: Vec<_> = build(OnBadSample::Stop).build_blocking().unwrap().epoch(0).blocking().collect();
+            assert_eq!(results.len(), 2);
+            let error = results[1].as_ref().unwrap_err();
+            let kind = if fault == Fault::NotFound { ErrorKind::NotFound } else { ErrorKind::Denied };
+            assert_eq!((error.kind(), error.context().record), (kind, Some(12)), "{error}");
+            assert!(error.is_unreadable() && error.to_string().contains("000012.bin"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_no_bad_sample() {
     for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
-        tracker.fail(&name(12), Fault::NotFound);
-        let builder = builder(dataset).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
-        let results: Vec<_> = builder.build_blocking().unwrap().epoch(0).blocking().collect();
-        assert_eq!(results.len(), 2);
-        let error = results[1].as_ref().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-        assert_eq!(error.context().record, Some(12));
-        assert!(error.to_string().contains("000012.bin"), "{error}");
+        for fault in [Fault::Io("the network is down"), Fault::Answer(500), Fault::Answer(401)] {
+            tracker.fail(&name(12), fault.clone());
+            let skips = builder(Arc::clone(&dataset)).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
+            let results: Vec<_> = skips.build_blocking().unwrap().epoch(0).blocking().collect();
+            assert_eq!(results.len(), 2, "{fault:?}");
+            let error = results[1].as_ref().unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Io && !error.is_unreadable() && !error.is_sample(),
+                "{fault:?}: {error}"
+            );
+            tracker.heal(&name(12));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_is_gone_is_no_heap_of_bad_samples() {
+    let (count, gone_from) = (10_000, 3000);
+    for (dataset, tracker) in [Records::remote(count), Records::inline(count)] {
+        (gone_from..count).for_each(|record| tracker.fail(&name(record), Fault::NotFound));
+        let loader = |policy, most: Option<u64>| {
+            let builder = builder(Arc::clone(&dataset)).batch_size(10).on_bad_sample(policy);
+            most.into_iter().fold(builder, LoaderBuilder::max_unreadable).build_blocking().unwrap()
+        };
+        let padded = OnBadSample::SkipPadded { at_most: u64::MAX };
+        // Batches until the end, and the end: one in a hundred of some 3,000, or what was set.
+        for (most, whole) in [(None, 303), (Some(0), 300), (Some(25), 302)] {
+            let mut batches = loader(padded, most).epoch(0).blocking();
+            let good = batches.by_ref().take_while(Result::is_ok).count();
+            assert_eq!(good, whole, "{most:?}");
+            assert!(batches.next().is_none());
+            let report = batches.report();
+            assert_eq!(report.unreadable_count, (whole as u64 - 300 + 1) * 10);
+        }
+        let end = loader(padded, Some(9)).epoch(0).blocking().find_map(Result::err).unwrap();
+        assert_eq!((end.kind(), end.context().record), (ErrorKind::Io, Some(gone_from + 9)));
+        let said = end.to_string();
+        for words in ["10 of 3010 samples could not be read, at most 9 may", "no such object", "max_unreadable"] {
+            assert!(said.contains(words), "{said}: no {words}");
+        }
+        // Few are few, also at the very beginning: 16.
+        let order = (gone_from..gone_from + 16).chain(0..100).collect::<Vec<u64>>();
+        let few = infeed::dataset::subset(Arc::clone(&dataset), order).unwrap();
+        let loader = builder(few).batch_size(4).on_bad_sample(padded).build_blocking().unwrap();
+        assert_eq!(drain(loader.epoch(0)).unwrap().len(), 29);
+    }
+}
+
+#[test]
+fn a_record_that_is_far_too_large_is_a_bad_sample_and_never_read() {
+    for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
+        let skips = builder(Arc::clone(&dataset)).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
+        // All are too large for this.
+        let loader = skips.max_record_bytes(LEN as u64 - 1).build_blocking().unwrap();
+        assert_eq!(loader.config().max_record_bytes, Some(LEN as u64 - 1));
+        let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
+        let said = format!("{error:#}");
+        for words in ["record 0", "64 encoded bytes", "set max_record_bytes to 64"] {
+            assert!(said.contains(words), "{said}: no {words}");
+        }
+        assert_eq!(tracker.requests(), 0);
     }
 }
 
@@ -229,6 +310,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
     assert!(refused(|b| b.workers(0)).contains("workers is 0"));
     assert!(refused(|b| b.io_concurrency(0)).contains("io_concurrency is 0"));
     assert!(refused(|b| b.max_image_bytes(0)).contains("max_image_bytes is 0"));
+    assert!(refused(|b| b.max_record_bytes(0)).contains("max_record_bytes is 0"));
     assert!(refused(|b| b.dtype(infeed::DType::I64)).contains("i64"));
     assert!(refused(|b| b.memory_budget(100)).contains("memory_budget"));
     // More than there are, which is no setting that can't be.

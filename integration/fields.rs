@@ -114,3 +114,18 @@ fn datasets_whose_longest_bytes_differ_are_put_together() {
     let expected: Vec<Bytes> = (0..5).chain(0..31).map(words).collect();
     assert_eq!(batches[0].bytes("words").unwrap(), expected);
 }
+
+#[test]
+fn a_transform_without_an_image_is_an_error_that_tells_the_fields() {
+    let dataset = || {
+        let words = (0..8).map(words).collect();
+        Arc::new(MemoryDataset::builder().labels((0..8).collect()).bytes("words", words).build().unwrap())
+    };
+    let error =
+        builder(dataset()).batch_size(4).transform(Transform::new().center_crop(4)).build_blocking().unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(text.contains("no field is one: there are label (label), words (bytes)"), "{text}");
+    // Without steps there is nothing to miss.
+    assert_eq!(drain(builder(dataset()).batch_size(4).build_blocking().unwrap().epoch(0)).unwrap().len(), 2);
+}

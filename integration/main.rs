@@ -11,18 +11,23 @@ mod cache;
 mod cancel;
 mod cli;
 mod codecs;
+mod damaged;
 mod datasets;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
 mod doctor;
 mod errors;
+mod exact;
 mod fields;
+#[cfg(feature = "s3")]
+mod integrity;
 mod jpegs;
 mod kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod kit;
 mod ladder;
 mod late;
+mod machine;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -47,5 +52,6 @@ mod stage;
 mod suites;
 mod support;
 mod tiff;
+mod tiff_kinds;
 mod volumes;
 mod watch;

@@ -10,7 +10,10 @@ use std::{
 
 use ::parquet::{
     basic::{Compression, Encoding},
-    data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type},
+    data_type::{
+        BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType, FloatType,
+        Int32Type, Int64Type,
+    },
     file::{
         metadata::KeyValue,
         properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion},
@@ -21,7 +24,7 @@ use ::parquet::{
 use bytes::Bytes;
 use infeed::{
     Batch, DType, Error, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, Transform,
-    dataset::{Dataset, Open, SampleRng, Value, dataset_contract, open, open_source},
+    dataset::{Dataset, FieldKind, Open, SampleRng, Value, dataset_contract, open, open_source},
     source::Source,
 };
 use proptest::prelude::*;
@@ -281,6 +284,122 @@ fn files_of_other_writers_give_their_rows() {
     );
     let error = fails(&golden("brotli")).to_string();
     assert!(error.contains("is compressed with BROTLI") && error.contains("with Snappy, gzip or zstd"), "{error}");
+}
+
+/// A file of one column, of values that are written as they are.
+fn one_column<T: DataType>(schema: &str, properties: WriterPropertiesBuilder, values: &[T::T]) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {schema} }}")).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+/// Dictionaries, plain values and deltas, in both versions of pages.
+fn encodings(column: &'static str) -> Vec<(&'static str, WriterPropertiesBuilder)> {
+    let plain = || usual().set_dictionary_enabled(false);
+    let deltas = |version| {
+        let properties = plain().set_writer_version(version);
+        properties.set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED)
+    };
+    let split = plain().set_column_encoding(ColumnPath::from(column), Encoding::BYTE_STREAM_SPLIT);
+    vec![
+        ("dictionary", usual()),
+        ("plain", plain()),
+        ("deltas", deltas(WriterVersion::PARQUET_1_0)),
+        ("deltas, version 2", deltas(WriterVersion::PARQUET_2_0)),
+        ("split", split.set_writer_version(WriterVersion::PARQUET_2_0)),
+    ]
+}
+
+#[test]
+fn unsigned_integers_stay_what_they_are_in_each_encoding() {
+    const LARGE: [u32; 4] = [0, 3_000_000_000, u32::MAX, 7];
+    const HUGE: [u64; 4] = [0, 18_000_000_000_000_000_000, u64::MAX, 7];
+    let kind_of = |dataset: &dyn Dataset| dataset.schema().fields[0].kind.clone();
+    let arrays = |dataset: &dyn Dataset| -> Vec<Bytes> {
+        let value = |record| match values(dataset, record).unwrap().remove(0) {
+            Value::Array(bytes) => bytes,
+            other => panic!("{other:?}"),
+        };
+        (0..dataset.len()).map(value).collect()
+    };
+    for (how, properties) in encodings("n") {
+        // As logical type and as the converted type of old writers.
+        for logical in ["INTEGER(32,false)", "UINT_32"] {
+            let bits: Vec<i32> = LARGE.iter().map(|n| *n as i32).collect();
+            let file = one_column::<Int32Type>(&format!("required int32 n ({logical});"), properties.clone(), &bits);
+            let dataset = sound(open_source(holding(&file)));
+            assert_eq!(kind_of(&*dataset), FieldKind::Array { dtype: DType::I64, shape: vec![1] });
+            let want: Vec<Bytes> = LARGE.iter().map(|n| i64::from(*n).to_ne_bytes().to_vec().into()).collect();
+            assert_eq!(arrays(&*dataset), want, "{how}, {logical}");
+        }
+        for logical in ["INTEGER(64,false)", "UINT_64"] {
+            let bits: Vec<i64> = HUGE.iter().map(|n| *n as i64).collect();
+            let file = one_column::<Int64Type>(&format!("required int64 n ({logical});"), properties.clone(), &bits);
+            let dataset = sound(open_source(holding(&file)));
+            assert_eq!(kind_of(&*dataset), FieldKind::Array { dtype: DType::U64, shape: vec![1] });
+            let want: Vec<Bytes> = HUGE.iter().map(|n| n.to_ne_bytes().to_vec().into()).collect();
+            assert_eq!(arrays(&*dataset), want, "{how}, {logical}");
+        }
+        for (logical, value) in
+            [("UINT_8", 200), ("UINT_16", 60_000), ("INT_8", -100), ("INT_16", -30_000), ("INT_32", -5)]
+        {
+            let file = one_column::<Int32Type>(&format!("required int32 n ({logical});"), properties.clone(), &[value]);
+            let dataset = sound(open_source(holding(&file)));
+            assert_eq!(kind_of(&*dataset), FieldKind::Array { dtype: DType::I32, shape: vec![1] });
+            assert_eq!(arrays(&*dataset)[0][..], value.to_ne_bytes(), "{how}, {logical}");
+        }
+    }
+    for (how, properties) in encodings("label") {
+        let bits: Vec<i32> = LARGE.iter().map(|n| *n as i32).collect();
+        let file = one_column::<Int32Type>("required int32 label (UINT_32);", properties.clone(), &bits);
+        let dataset = sound(open_source(holding(&file)));
+        for (record, want) in LARGE.iter().enumerate() {
+            let found = values(&*dataset, record as u64).unwrap();
+            assert!(matches!(found[..], [Value::Label(label)] if label == i64::from(*want)), "{how}: {found:?}");
+        }
+        let bits: Vec<i64> = HUGE.iter().map(|n| *n as i64).collect();
+        let file = one_column::<Int64Type>("required int64 label (UINT_64);", properties.clone(), &bits);
+        let dataset = opened(open_source(holding(&file))).unwrap();
+        assert!(matches!(values(&*dataset, 3).unwrap()[..], [Value::Label(7)]), "{how}");
+        let error = values(&*dataset, 1).unwrap_err().to_string();
+        assert!(error.contains("label 18000000000000000000 of row 1 of the group is beyond"), "{how}: {error}");
+    }
+    // A second file whose integers have a sign is no more of the same.
+    let signed = one_column::<Int32Type>("required int32 n (INT_32);", usual(), &[1]);
+    let unsigned = one_column::<Int32Type>("required int32 n (UINT_32);", usual(), &[1]);
+    let both = Tracker::holding([("a.parquet", unsigned), ("b.parquet", signed)]).inline_source();
+    let error = opened(open_source(both)).unwrap_err().to_string();
+    assert!(error.contains("`n` is not where it is in the first file, or of another type"), "{error}");
+}
+
+#[test]
+fn halves_are_read_and_decimals_are_not_taken_for_integers() {
+    for (how, properties) in encodings("n").into_iter().filter(|(how, _)| !how.starts_with("deltas")) {
+        let halves = [[0x00, 0x3c], [0x00, 0xc0], [0x01, 0x00]];
+        let bits: Vec<FixedLenByteArray> = halves.iter().map(|half| ByteArray::from(half.to_vec()).into()).collect();
+        let schema = "required fixed_len_byte_array(2) n (FLOAT16);";
+        let dataset = sound(open_source(holding(&one_column::<FixedLenByteArrayType>(schema, properties, &bits))));
+        assert_eq!(dataset.schema().fields[0].kind, FieldKind::Array { dtype: DType::F16, shape: vec![1] });
+        for (record, half) in halves.iter().enumerate() {
+            let want = u16::from_le_bytes(*half).to_ne_bytes();
+            let found = values(&*dataset, record as u64).unwrap();
+            assert!(matches!(&found[..], [Value::Array(bytes)] if bytes[..] == want), "{how}: {found:?}");
+        }
+    }
+    let price = one_column::<Int32Type>("required int32 price (DECIMAL(9,2));", usual(), &[1234]);
+    let error = fails(&price).to_string();
+    assert!(error.contains("no columns that are read among price"), "{error}");
+    let error = opened(open_source(holding(&price)).columns(["price"])).unwrap_err().to_string();
+    assert!(error.contains("column `price` is of decimal numbers, which is not read"), "{error}");
+    let count = one_column::<Int32Type>("required int32 count (DECIMAL(9,0));", usual(), &[1234]);
+    assert!(
+        matches!(&values(&*sound(open_source(holding(&count))), 0).unwrap()[..], [Value::Array(n)] if n[..] == 1234i32.to_ne_bytes())
+    );
 }
 
 #[test]

@@ -85,18 +85,18 @@ async fn faults_are_what_they_say() {
     assert!(matches!(store.get(&key).await, Err(object_store::Error::NotFound { .. })));
 }
 
-fn infeed(args: &[&str], env: impl IntoIterator<Item = (String, String)>) -> Output {
+pub(crate) fn infeed(args: &[&str], env: impl IntoIterator<Item = (String, String)>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
     command.env_clear().env("CUDA_VISIBLE_DEVICES", "").envs(env).stdin(Stdio::null()).args(args);
     command.output().expect("the binary starts")
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// 24 JPEGs in 4 classes, made once.
-fn photos() -> PathBuf {
+pub(crate) fn photos() -> PathBuf {
     static DIR: OnceLock<TempDir> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().expect("a folder");
@@ -416,6 +416,47 @@ async fn an_endpoint_that_is_not_there_is_named() {
     let error = refusal(&server, &server.url("x"), &[("AWS_ENDPOINT_URL", &endpoint)]).await;
     says(&error, ErrorKind::Io, &["cannot be reached", &endpoint, "AWS_ENDPOINT_URL", "refused"]);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+/// Two seconds in which nothing is answered, in each way: looking the bucket up, listing it, reading it.
+#[tokio::test]
+async fn an_outage_of_two_seconds_is_ridden_out_from_the_first_request_to_the_last() {
+    let busy = Fault::Status { status: 500, code: "InternalError", retry_after: None };
+    for fault in [Fault::slow_down(), busy, Fault::Reset] {
+        let server = S3Server::with(Config { page_size: 10, ..Config::default() });
+        (0..30).for_each(|n| server.put(&format!("x/{n:02}.jpg"), format!("{n}")));
+        let source = server.source("x");
+        let out = || async {
+            server.rule(Rule::new(fault.clone()).everything());
+            server.rule(Rule::new(fault.clone()).listings());
+            server.rule(Rule::new(fault.clone()));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            server.heal();
+        };
+        let started = Instant::now();
+        let (listed, ()) = futures::join!(names(&source), out());
+        assert_eq!(listed.len(), 30, "{fault:?}");
+        assert!(started.elapsed() > Duration::from_secs(2), "it was out");
+        let (read, ()) = futures::join!(source.read("07.jpg", 0..1), out());
+        assert_eq!(read.unwrap(), "7", "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_that_stays_out_is_an_error_when_the_patience_ends() {
+    for fault in [Fault::slow_down(), Fault::Reset, Fault::StallBeforeHead(Duration::from_secs(1))] {
+        let server = S3Server::start();
+        server.put("x/1.jpg", "x");
+        let source = server.source("x").with_patience(Duration::from_secs(3));
+        // Known to be there.
+        assert_eq!(names(&source).await, ["1.jpg"]);
+        server.rule(Rule::new(fault.clone()).listings());
+        let started = Instant::now();
+        let error = open_source(source).await.map(|_| ()).unwrap_err();
+        says(&error, ErrorKind::Io, &["cannot be listed", "s3://infeed-test/x"]);
+        let took = started.elapsed();
+        assert!((3..8).contains(&took.as_secs()), "{fault:?}: {took:?}");
+    }
 }
 
 #[tokio::test]

@@ -215,6 +215,24 @@ fn masks_are_known_by_their_names_and_take_the_draws_of_the_image() {
 }
 
 #[test]
+fn pictures_of_netpbm_are_pixels() {
+    let dir = tempfile::tempdir().unwrap();
+    let ppm = |i: u8| format!("P6\n2 1\n255\n{}", char::from(b'a' + i).to_string().repeat(6)).into_bytes();
+    let files: Vec<_> = (0..3u8)
+        .flat_map(|i| [(format!("{i}.ppm"), ppm(i)), (format!("{i}.depth.pgm"), b"P5 1 1 65535 ab".to_vec())])
+        .collect();
+    write(dir.path(), "a.tar", &pack(&files));
+    let dataset = sound(at(&dir));
+    assert_eq!(names(&*dataset), ["image", "depth", "key"]);
+    let found = values(&*dataset, 1).unwrap();
+    let [Value::Pixels { info, data }, Value::Pixels { info: depth, data: deep }, _] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((info.width, info.height, info.channels, &data[..]), (2, 1, 3, &b"bbbbbb"[..]));
+    assert_eq!((depth.dtype, &deep[..]), (DType::U16, &u16::from_be_bytes(*b"ab").to_ne_bytes()[..]));
+}
+
+#[test]
 fn columns_are_for_shards() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "a.png", &picture(1));

@@ -279,6 +279,78 @@ fn paths_that_lead_out_of_the_folder_are_refused() {
     assert!(tree(dir.path()).iter().all(|(name, _)| name.extension().is_none_or(|e| e == "tar")));
 }
 
+/// A hard link, as an attacker might write it.
+fn hard_link(tar: &mut tar::Builder<Vec<u8>>, name: &str, to: &str) {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Link);
+    header.set_size(0);
+    let gnu = header.as_gnu_mut().unwrap();
+    gnu.name[..name.len()].copy_from_slice(name.as_bytes());
+    gnu.linkname[..to.len()].copy_from_slice(to.as_bytes());
+    header.set_cksum();
+    tar.append(&header, &[][..]).unwrap();
+}
+
+#[test]
+fn hard_links_in_an_archive_have_their_files_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = tar::Builder::new(Vec::new());
+    add(&mut tar, "./set/a.jpg", b"first");
+    hard_link(&mut tar, "set/deep/b.jpg", "./set/a.jpg");
+    hard_link(&mut tar, "set/c.jpg", "set/deep/b.jpg");
+    // To itself, and over one that is there: archives that were appended to have both.
+    hard_link(&mut tar, "set/c.jpg", "set/c.jpg");
+    hard_link(&mut tar, "set/c.jpg", "set/a.jpg");
+    // What is written behind a link is not written into the file that it names.
+    add(&mut tar, "set/d.jpg", b"second");
+    add(&mut tar, "set/a.jpg", b"third");
+    let archive = dir.path().join("set.tar");
+    fs::write(&archive, tar.into_inner().unwrap()).unwrap();
+    let copy = dir.path().join("copy");
+    let args = ["stage", archive.to_str().unwrap(), copy.to_str().unwrap()];
+    let want =
+        [("set/a.jpg", &b"third"[..]), ("set/c.jpg", b"first"), ("set/d.jpg", b"second"), ("set/deep/b.jpg", b"first")];
+    let want: Vec<(PathBuf, Vec<u8>)> = want.map(|(name, bytes)| (name.into(), bytes.to_vec())).into();
+    let report = json(&args);
+    assert_eq!(tree(&copy), want);
+    assert_eq!(report["left_out"].as_u64().unwrap_or(0), 0, "{report}");
+    let again = json(&args);
+    assert_eq!((&again["copied_bytes"], &again["kept_files"]), (&0.into(), &4.into()));
+    // One that was lost comes back, and the others stay as they were.
+    fs::remove_file(copy.join("set/c.jpg")).unwrap();
+    json(&args);
+    assert_eq!(tree(&copy), want);
+}
+
+#[test]
+fn hard_links_that_lead_out_or_to_nothing_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "not yours").unwrap();
+    let own = dir.path().join("deep/3/there.jpg");
+    fs::create_dir_all(own.parent().unwrap().join(".infeed-stage")).unwrap();
+    fs::write(&own, "of somebody else").unwrap();
+    let cases = [
+        ("../../secret", "outside"),
+        (secret.to_str().unwrap(), "outside"),
+        ("later.jpg", "no file before it"),
+        // It lies in the folder, but the archive did not bring it.
+        ("there.jpg", "no file before it"),
+        (".infeed-stage/manifest.jsonl", "outside"),
+    ];
+    for (i, (to, words)) in cases.into_iter().enumerate() {
+        let mut tar = tar::Builder::new(Vec::new());
+        hard_link(&mut tar, "x.jpg", to);
+        add(&mut tar, "later.jpg", b"later");
+        let archive = dir.path().join(format!("{i}.tar"));
+        fs::write(&archive, tar.into_inner().unwrap()).unwrap();
+        let copy = dir.path().join(format!("deep/{i}"));
+        let error = fails(1, &["stage", archive.to_str().unwrap(), copy.to_str().unwrap()]);
+        assert!(error.contains(words), "{to}: {error}");
+        assert!(!copy.join("x.jpg").exists(), "{to}");
+    }
+}
+
 #[test]
 fn links_in_an_archive_are_left_out_and_counted() {
     let dir = tempfile::tempdir().unwrap();

@@ -364,7 +364,7 @@ fn hostile_headers_are_refused_in_words() {
     refused(&with_tag(&plain, 278, 0), Corrupt, "strips of no rows");
     refused(&with_tag(&plain, 278, 1), Corrupt, "1 of its 37 chunks");
     refused(&with_tag(&plain, 277, 256), Unsupported, "256 samples");
-    refused(&with_tag(&plain, 259, 7), Unsupported, "compression 7 (JPEG)");
+    refused(&with_tag(&plain, 259, 50_001), Unsupported, "compression 50001 (WebP)");
     refused(&with_tag(&plain, 262, 3), Unsupported, "palette");
     refused(&plain[..plain.len() - 60], Corrupt, "TIFF directory at byte");
     refused(b"II*\0", Corrupt, "ends after 4 bytes");

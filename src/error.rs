@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
-use crate::report::Stage;
+use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,6 +27,19 @@ struct Inner {
     context: ErrorContext,
     hint: Option<Cow<'static, str>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// Whose fault it is, where the kind does not tell.
+    fault: Fault,
+}
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// As the kind says.
+    OfKind,
+    /// One object's, which can't be read; others may.
+    Object,
+    /// This machine's: any sample may meet it.
+    Machine,
 }
 
 /// One kind for each way a caller may want to react.
@@ -93,7 +106,14 @@ impl Error {
     /// An error that says what went wrong in a few words, without where and what to do: add those with the other calls.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         let what = what.into();
-        Self(Arc::new(Inner { kind, what, context: ErrorContext::default(), hint: None, source: None }))
+        Self(Arc::new(Inner {
+            kind,
+            what,
+            context: ErrorContext::default(),
+            hint: None,
+            source: None,
+            fault: Fault::OfKind,
+        }))
     }
 
     /// Shorthand for a setting that can't be.
@@ -117,6 +137,13 @@ impl Error {
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
+        self
+    }
+
+    /// Keeps the cause of another error, whose own words are told already.
+    #[must_use]
+    pub(crate) fn with_cause_of(mut self, other: &Self) -> Self {
+        Arc::make_mut(&mut self.0).source.clone_from(&other.0.source);
         self
     }
 
@@ -158,6 +185,21 @@ impl Error {
         self
     }
 
+    /// Says that it is one object that can't be read, while its store or disk answers: it is gone, access to it is refused,
+    /// its blocks are damaged. Not for a store that is out of reach.
+    #[must_use]
+    pub(crate) fn unreadable(mut self) -> Self {
+        Arc::make_mut(&mut self.0).fault = Fault::Object;
+        self
+    }
+
+    /// Says that no sample is to blame: the machine has no memory or no threads left.
+    #[must_use]
+    pub(crate) fn of_machine(mut self) -> Self {
+        Arc::make_mut(&mut self.0).fault = Fault::Machine;
+        self
+    }
+
     /// How to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -175,18 +217,39 @@ impl Error {
         &self.0.context
     }
 
-    /// Whether only one sample is bad, so that `on_bad_sample` decides: damaged or unsupported data, or an image
-    /// above `max_image_bytes`, of a named record.
+    /// Whether only one sample is bad, so that `on_bad_sample` decides: damaged or unsupported data, an image above
+    /// `max_image_bytes`, or an object that [can't be read](Self::is_unreadable), of a named record.
     #[must_use]
     pub fn is_sample(&self) -> bool {
-        self.0.context.record.is_some()
-            && matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::OutOfMemory)
+        let kinds = matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::OutOfMemory);
+        let of_sample = match self.0.fault {
+            Fault::OfKind => kinds,
+            Fault::Object => true,
+            Fault::Machine => false,
+        };
+        self.0.context.record.is_some() && of_sample
+    }
+
+    /// Whether one object can't be read while others may: it is gone (a store's 404), access to it is refused (403), or the
+    /// disk fails at its bytes. `false` for a store or a network that does not answer, and for what refuses every object
+    /// alike: wrong credentials, a missing bucket, no more file handles.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.0.fault == Fault::Object
     }
 }
 
 impl fmt::Display for Error {
+    /// Names and words of others come out as a terminal may have them: control characters and turned directions are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, what, context, hint, source } = &*self.0;
+        let alternate = f.alternate();
+        self.tell(&mut printable::Lines(f), alternate)
+    }
+}
+
+impl Error {
+    fn tell(&self, f: &mut impl fmt::Write, whole_chain: bool) -> fmt::Result {
+        let Inner { kind, what, context, hint, source, fault: _ } = &*self.0;
         match context.stage {
             // A config or state error is about the caller's words, whatever step noticed it.
             Some(stage) if !matches!(kind, ErrorKind::Config | ErrorKind::State) => write!(f, "{stage}: {what}")?,
@@ -199,7 +262,7 @@ impl fmt::Display for Error {
             }
             if let Some(object) = &context.object {
                 let comma = if context.record.is_some() { ", " } else { "" };
-                write!(f, "{comma}{object}")?;
+                write!(f, "{comma}{}", printable::name(object))?;
                 if let Some(range) = &context.range {
                     write!(f, " @ {}..{}", range.start, range.end)?;
                 }
@@ -209,7 +272,7 @@ impl fmt::Display for Error {
         if let Some(hint) = hint {
             write!(f, "; {hint}")?;
         }
-        if f.alternate() {
+        if whole_chain {
             // Many errors repeat their cause in their own words: each is told once.
             let mut told = String::new();
             let mut cause: Option<&(dyn StdError + 'static)> = source.as_ref().map(|e| &**e as _);
@@ -270,6 +333,24 @@ mod tests {
         let error = Error::new(ErrorKind::Io, "cannot read").with_source(std::io::Error::other("disk on fire"));
         assert_eq!(error.to_string(), "io: cannot read");
         assert_eq!(format!("{error:#}"), "io: cannot read: disk on fire");
+    }
+
+    #[test]
+    fn names_give_no_orders_to_a_terminal() {
+        let name = "a\u{1b}]0;owned\u{7}\n\u{202e}gpj\u{9b}2J.jpg";
+        let error = Error::corrupt(format!("no field `{name}`"))
+            .at_object(name)
+            .hint(format!("look at {name}"))
+            .with_source(std::io::Error::other(name));
+        assert!(format!("{error:#}").matches(printable::is_order).all(|order| order == "\n"));
+        // Its own line breaks, not those of a name.
+        assert!(
+            Error::corrupt("x")
+                .at_object(name)
+                .to_string()
+                .ends_with(r"(a\u{1b}]0;owned\u{7}\n\u{202e}gpj\u{9b}2J.jpg)")
+        );
+        assert_eq!(error.context().object.as_deref(), Some(name), "programs get it as it is");
     }
 
     #[test]

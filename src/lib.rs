@@ -140,8 +140,10 @@ pub mod internal {
     #[cfg(all(feature = "nvtx", target_os = "linux"))]
     pub use crate::sys::nvtx;
     pub use crate::{
+        engine::can_start_threads,
         report::times::Clock,
         sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
+        types::printable,
     };
 }
 

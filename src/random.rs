@@ -83,6 +83,13 @@ impl Draws {
     }
 }
 
+/// 0 to 1, another for each process and `n`: many who wait must not come back together.
+pub(crate) fn jitter(n: u64) -> f64 {
+    // Simulations repeat themselves.
+    let process = if cfg!(test) { 0 } else { std::process::id() };
+    (mix(mix(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

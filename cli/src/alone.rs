@@ -255,6 +255,9 @@ impl Dataset for Alone {
     fn largest_read(&self) -> u64 {
         if self.only == Only::Fetch { self.inner.largest_read() } else { 0 }
     }
+    fn usual_read(&self) -> u64 {
+        if self.only == Only::Fetch { self.inner.usual_read() } else { 0 }
+    }
     fn needs_fetch(&self) -> bool {
         self.only == Only::Fetch && self.inner.needs_fetch()
     }

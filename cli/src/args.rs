@@ -3,7 +3,12 @@
 use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use infeed::{DType, Device, Layout, codec::Split, sampler::LastBatch, source::CacheSpec};
+use infeed::{
+    DType, Device, Layout,
+    codec::Split,
+    sampler::LastBatch,
+    source::{CacheSpec, Verify},
+};
 
 use crate::{out::JsonTarget, units};
 
@@ -100,6 +105,13 @@ pub(crate) struct RunArgs {
     /// runs decode only what a crop needs. A file for each rank
     #[arg(long, value_name = "FILE")]
     pub decode_index: Option<PathBuf>,
+    /// Make RGB pixels of 8 bits of JPEGs before they are resampled, as torchvision does: nearer to its values at edges
+    /// of strong colours, and slower. On the CPU
+    #[arg(long)]
+    pub jpeg_exact: bool,
+    /// Look at all data of each JPEG, whatever the crop, and refuse those with bytes left over, which others pass over
+    #[arg(long)]
+    pub jpeg_strict: bool,
     /// Write all figures as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
@@ -198,6 +210,10 @@ pub(crate) struct ListArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
+    /// Read it as this format, whatever its names say: folder, tar, mds, tfrecord, parquet, arrays, volumes, cifar10 or
+    /// cifar100
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<String>,
     /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
     /// {name}_{channel:dapi,gfp}.tif
     #[arg(long, value_name = "PATTERN")]
@@ -216,11 +232,17 @@ pub(crate) struct DatasetArgs {
     /// Volumes: records of each patient [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
+    /// How long a store may give nothing before the run ends with an error [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub patience: Option<Duration>,
 }
 
 impl DatasetArgs {
     /// The same for the library.
     pub(crate) fn apply(&self, mut open: infeed::dataset::Open) -> infeed::dataset::Open {
+        if let Some(format) = &self.format {
+            open = open.format(format);
+        }
         if let Some(channels) = &self.channels {
             open = open.channels(channels);
         }
@@ -232,6 +254,9 @@ impl DatasetArgs {
         }
         if let Some(samples) = self.samples_per_patient {
             open = open.samples_per_patient(samples);
+        }
+        if let Some(patience) = self.patience {
+            open = open.patience(patience);
         }
         self.fields.iter().fold(open, |open, (name, files)| open.field(name, files))
     }
@@ -296,9 +321,16 @@ pub(crate) struct FixedArgs {
     /// Whether the loader writes down where its time goes; off is there to measure what that costs [default: on]
     #[arg(long, value_name = "HOW")]
     pub accounting: Option<OnOff>,
+    /// Largest record in encoded bytes: a larger one is a bad sample and not read [default: auto]
+    #[arg(long, value_name = "auto|SIZE")]
+    pub max_record_bytes: Option<Auto<Bytes>>,
     /// Host memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,
+    /// The most memory that decoding one image may take; larger ones are bad samples
+    /// [default: what the budget allows, at most 320MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub max_image_bytes: Option<Bytes>,
     /// Device memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub device_budget: Option<Auto<Bytes>>,
@@ -311,6 +343,9 @@ pub(crate) struct FixedArgs {
     /// Requests in flight to a remote store [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub io_concurrency: Option<Auto<usize>>,
+    /// Compare whole objects of a remote store with the checksums and MD5s that it tells of them [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub verify: Option<VerifyArg>,
     /// Keep what is read from a remote store in a folder (shared by all processes) or in memory
     #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
     pub cache: Option<CacheSpec>,
@@ -332,6 +367,9 @@ pub(crate) struct FixedArgs {
     /// What to do with a sample that can't be used [default: stop]
     #[arg(long, value_name = "HOW")]
     pub on_bad_sample: Option<OnBadSampleArg>,
+    /// Unreadable files or objects that end the run if there are more [default: 16, or one in a hundred]
+    #[arg(long, value_name = "N")]
+    pub max_unreadable: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -357,6 +395,9 @@ pub(crate) struct InspectArgs {
     /// Transform of the sheet: a name as for run, none, or a JSON file [default: as for run]
     #[arg(long, value_name = "NAME|FILE.json", requires = "sheet")]
     pub transform: Option<String>,
+    /// The most memory that decoding one image of the sheet may take [default: 320MiB]
+    #[arg(long, value_name = "SIZE", requires = "sheet")]
+    pub max_image_bytes: Option<Bytes>,
     /// Shuffle and augment the sheet with this seed
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sheet")]
     pub seed: u64,
@@ -594,6 +635,17 @@ value_enum!(
         Adaptive => Self::Adaptive,
         /// By header and record alone, so that runs on one machine repeat to the byte
         Fixed => Self::Fixed,
+    }
+);
+value_enum!(
+    /// `--verify`
+    VerifyArg => Verify {
+        /// With checksums, and with MD5s where no checksum is told: 0.15 ms for each 100 KB
+        Auto => Self::Auto,
+        /// With CRCs alone, which cost next to nothing
+        Checksums => Self::Checksums,
+        /// Lengths and versions only
+        Never => Self::Never,
     }
 );
 value_enum!(

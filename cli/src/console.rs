@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use infeed::internal::printable;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Whether a view has the terminal.
@@ -58,7 +59,7 @@ fn held() -> MutexGuard<'static, HeldLines> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Text without colours and other orders to a terminal.
+/// Text without colours and other orders to a terminal; names in it were escaped before.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars();
@@ -67,16 +68,21 @@ fn plain(line: &str) -> String {
             // ESC [ … letter
             '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
             '\t' => out.push(' '),
-            c if c.is_control() => {}
+            c if printable::is_order(c) => {}
             c => out.push(c),
         }
     }
     out
 }
 
-/// Writes one line to stderr, view or not. Nobody may be listening there, which is no reason to stop.
+/// Writes one line to stderr, view or not, names in it escaped. Nobody may be listening there, which is no reason to stop.
 pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable::lines(&line.to_string()));
+}
+
+/// Writes one line to stdout, names in it escaped.
+pub(crate) fn to_stdout(line: &dyn fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", printable::lines(&line.to_string()))
 }
 
 /// Whether a view has the terminal.
@@ -106,7 +112,8 @@ pub(crate) fn print_held() {
         held.lines.clear();
         (std::mem::take(&mut held.warnings), std::mem::take(&mut held.more))
     };
-    warnings.iter().for_each(|line| to_stderr(format_args!("{line}")));
+    // As they came: with the colours of the log.
+    warnings.iter().for_each(|line| drop(writeln!(io::stderr(), "{line}")));
     if more > 0 {
         to_stderr(format_args!("… and {more} more such lines"));
     }
@@ -116,7 +123,7 @@ pub(crate) fn print_held() {
 pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
-        held().show(&line.to_string());
+        held().show(&printable::lines(&line.to_string()));
     }
     view
 }
@@ -125,7 +132,7 @@ pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
 pub(crate) fn hold_warning(line: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
-        held().warn(&line.to_string());
+        held().warn(&printable::lines(&line.to_string()));
     }
     view
 }
@@ -137,9 +144,11 @@ pub(crate) struct LogLines;
 impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // One call for each event: tracing_subscriber formats it into a buffer first.
+        let text = String::from_utf8_lossy(bytes);
+        let text = printable::coloured(&text);
         match has_view() {
-            true => held().warn(&String::from_utf8_lossy(bytes)),
-            false => io::stderr().write_all(bytes)?,
+            true => held().warn(&text),
+            false => io::stderr().write_all(text.as_bytes())?,
         }
         Ok(bytes.len())
     }

@@ -133,7 +133,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
             let name = args.transform.as_deref().unwrap_or_else(|| options::default_transform(&*dataset));
-            let count = sheet::write(&dataset, options::transform(name)?, args.seed, path).await?;
+            let count = sheet::write(&dataset, options::transform(name)?, &args, path).await?;
             out.line(format_args!("\n{}: {count} samples after {name}", path.display()))?;
         }
     }
@@ -385,7 +385,7 @@ impl DatasetFindings {
             });
             let mut row = vec![
                 record.record.to_string(),
-                record.object.clone(),
+                infeed::internal::printable::name(&record.object).into_owned(),
                 units::size(record.bytes),
                 record.kind.clone().unwrap_or_default(),
                 size.unwrap_or_default(),

@@ -45,7 +45,10 @@ use std::{
 };
 
 use clap::Parser;
-use infeed::metrics::Metrics;
+use infeed::{
+    internal::{can_start_threads, printable},
+    metrics::Metrics,
+};
 use tracing::Level;
 use tracing_subscriber::{Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -61,8 +64,13 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help that nobody reads to the end is no failure either.
-            let _ = error.print();
+            // Arguments may be names that a shell's pattern found.
+            if std::env::args_os().any(|arg| arg.to_string_lossy().contains(printable::is_order)) {
+                console::to_stderr(format_args!("{}", error.render()));
+            } else {
+                // Help that nobody reads to the end is no failure either.
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -128,7 +136,9 @@ pub fn main() -> ExitCode {
 
 /// Runs a command as a task of a multi-thread runtime, as a training program would.
 fn on_runtime(command: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Result<(), Failure> {
-    // Two threads: one for the trainer's loop and one for its timers. The loader brings its own.
+    // Two threads: one for the trainer's loop and one for its timers. The loader brings its own. Where the system gives
+    // none, tokio panics, or waits for ever.
+    can_start_threads(3).map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match tokio::spawn(command).await {

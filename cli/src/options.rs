@@ -45,10 +45,15 @@ pub(crate) fn loader_config(
     set(&mut config.autotune, args.autotune);
     set(&mut config.accounting, args.accounting);
     set_auto(&mut config.memory_budget, args.memory_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
+    set_auto(&mut config.max_record_bytes, args.max_record_bytes.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
     set_auto(&mut config.device_budget, args.device_budget.map(|auto| Auto(auto.0.map(|bytes| bytes.0))));
+    if let Some(bytes) = args.max_image_bytes {
+        config.max_image_bytes = Some(bytes.0);
+    }
     set_auto(&mut config.streams, args.streams);
     set(&mut config.split, args.split);
     set_auto(&mut config.io_concurrency, args.io_concurrency);
+    set(&mut config.verify, args.verify);
     if args.cache.is_some() {
         config.cache.clone_from(&args.cache);
     }
@@ -76,6 +81,9 @@ pub(crate) fn loader_config(
         }
         Some(OnBadSampleArg::Substitute) => config.on_bad_sample = OnBadSample::Substitute,
         None => {}
+    }
+    if args.max_unreadable.is_some() {
+        config.max_unreadable = args.max_unreadable;
     }
     Ok((config, transform_name))
 }

@@ -80,7 +80,7 @@ impl Out {
                 to_stderr(format_args!("{line}"));
                 return Ok(());
             }
-            writeln!(io::stdout(), "{line}").map_err(Failure::from)
+            console::to_stdout(&line).map_err(Failure::from)
         })
     }
 
@@ -147,15 +147,39 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes aside, then renames: a reader, or a crash, never meets half a file.
+/// Writes aside, has the disk take it, then renames, and has the disk take the new name: neither a reader nor a machine that
+/// loses its power meets half a file or none. A rename alone may reach the disk before the bytes do.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written = if is_plain(path) {
         let aside = aside(path);
-        fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path))
+        let written = fs::File::create(&aside).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        });
+        written.and_then(|()| fs::rename(&aside, path)).and_then(|()| sync_folder(path))
     } else {
         fs::write(path, bytes)
     };
     written.map_err(|error| Failure::file("cannot write", path, error))
+}
+
+/// Has the disk take the names in a file's folder.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    // A bare name lies here.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Folders are files on Unix alone. Some network file systems refuse: the name is as safe as they make it.
+    if cfg!(unix) {
+        let refused = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+            )
+        };
+        fs::File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .or_else(|error| if refused(&error) { Ok(()) } else { Err(error) })?;
+    }
+    Ok(())
 }
 
 /// Devices and pipes (`/dev/null`, `/dev/stdout`) are written in place.

@@ -10,7 +10,7 @@ use infeed::{
     transform::{Op, Transform},
 };
 
-use crate::{failure::Failure, out, rgb_png};
+use crate::{args::InspectArgs, failure::Failure, out, rgb_png};
 
 /// Pictures in a row of the sheet; as many rows at most.
 const COLUMNS: usize = 6;
@@ -23,7 +23,7 @@ const SIDE: usize = 96;
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
     transform: Transform,
-    seed: u64,
+    args: &InspectArgs,
     path: &Path,
 ) -> Result<usize, Failure> {
     let field = dataset.schema().fields.iter().find(|field| matches!(field.kind, FieldKind::Image { .. }));
@@ -31,19 +31,21 @@ pub(crate) async fn write(
         return Err(Failure::Failed("--sheet: the dataset has no images".into()));
     };
     let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
-    let loader = Loader::builder(Arc::clone(dataset))
+    let mut loader = Loader::builder(Arc::clone(dataset))
         .device(Device::Cpu)
         .batch_size(count)
-        .shuffle(seed)
+        .shuffle(args.seed)
         .shard(Shard::default())
         .last_batch(LastBatch::Partial)
         .transform(as_colours(&transform))
         .dtype(DType::U8)
         .layout(Layout::Nhwc)
         .prefetch(1)
-        .on_bad_sample(OnBadSample::Skip { at_most: count as u64 })
-        .build()
-        .await?;
+        .on_bad_sample(OnBadSample::Skip { at_most: count as u64 });
+    if let Some(bytes) = args.max_image_bytes {
+        loader = loader.max_image_bytes(bytes.0);
+    }
+    let loader = loader.build().await?;
     let Some(batch) = loader.epoch(0).next().await else {
         return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
     };

@@ -108,6 +108,13 @@ async fn read(dataset: &Arc<dyn Dataset>, record: u64) -> (u64, Result<Vec<Value
         for extent in &plan.extents {
             bytes.push(extent.read().await?);
         }
+        for part in &plan.shared {
+            let mut encoded = Vec::with_capacity(part.extents.len());
+            for extent in &part.extents {
+                encoded.push(extent.read().await?);
+            }
+            bytes.push(dataset.decode_shared(part.key, &encoded)?);
+        }
         Ok(dataset.parse(record, &plan, &bytes)?.values.into_vec())
     };
     (record, read.await)

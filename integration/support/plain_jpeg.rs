@@ -299,7 +299,7 @@ fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
         let quant = part[2].into();
         components.push(Component { id: part[0], across, down, quant, plane: Vec::new(), pitch: 0, seen: false });
     }
-    let whole = |most: usize, own: usize| most.is_multiple_of(own) && matches!(most / own, 1 | 2 | 4);
+    let whole = |most: usize, own: usize| most.is_multiple_of(own) && matches!(most / own, 1..=4);
     let most = most_of(&components);
     if components.iter().any(|c| !whole(most.0, c.across) || !whole(most.1, c.down)) {
         return Err(Kind);

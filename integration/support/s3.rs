@@ -29,6 +29,7 @@ use std::{
 
 use bytes::Bytes;
 use infeed::source::Source;
+use md5::{Digest, Md5};
 use object_store::{
     ClientOptions, ObjectStore, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder},
@@ -67,6 +68,10 @@ pub(crate) enum Fault {
     Trickle { piece: usize, pause: Duration },
     /// One bit of the body is another.
     FlippedBit,
+    /// This status with this Location, and no body.
+    Redirect { status: u16, location: String },
+    /// This body instead, as if nothing was wrong; `{n}` in it becomes the number of the request.
+    Body(&'static str),
     /// From this request on the object has other bytes (of the same length) and another ETag.
     Replaced,
     /// From this request on there is no such object.
@@ -176,6 +181,22 @@ pub(crate) struct Config {
     pub(crate) throttle: Option<(f64, f64)>,
     /// What refusals say to people, instead of their code.
     pub(crate) message: Option<&'static str>,
+    /// What the ETags of objects are that are put from now on.
+    pub(crate) tags: Tags,
+    /// Whether checksums are told to those who ask for them.
+    pub(crate) checksums: bool,
+    /// How objects are said to be encrypted.
+    pub(crate) encryption: Option<&'static str>,
+}
+
+/// What an ETag is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tags {
+    Md5,
+    /// 32 hex digits, which are something else.
+    Other,
+    /// `…-N`, as of objects that came in parts.
+    Parts,
 }
 
 impl Default for Config {
@@ -195,6 +216,9 @@ impl Default for Config {
             page_size: 1000,
             throttle: None,
             message: None,
+            tags: Tags::Md5,
+            checksums: false,
+            encryption: None,
         }
     }
 }
@@ -228,8 +252,13 @@ struct Stored {
 }
 
 impl Stored {
-    fn new(body: Bytes) -> Self {
-        let etag = format!("\"{:032x}\"", xxh3_128(&body));
+    fn new(body: Bytes, tags: Tags) -> Self {
+        let md5 = || u128::from_be_bytes(Md5::digest(&body).into());
+        let etag = match tags {
+            Tags::Md5 => format!("\"{:032x}\"", md5()),
+            Tags::Other => format!("\"{:032x}\"", xxh3_128(&body)),
+            Tags::Parts => format!("\"{:032x}-2\"", md5()),
+        };
         Self { body, etag }
     }
 }
@@ -352,7 +381,8 @@ impl S3Server {
     /// Stores an object in a bucket, which is made if need be.
     pub(crate) fn put_in(&self, bucket: &str, key: &str, body: impl Into<Bytes>) {
         let mut state = self.shared.state();
-        state.buckets.entry(bucket.to_owned()).or_default().insert(key.to_owned(), Stored::new(body.into()));
+        let stored = Stored::new(body.into(), state.config.tags);
+        state.buckets.entry(bucket.to_owned()).or_default().insert(key.to_owned(), stored);
     }
 
     /// Stores every file below a folder as `prefix/…`.

@@ -61,6 +61,15 @@ impl fmt::Debug for Latency {
     }
 }
 
+/// What the n-th request meets, from 0, at this time since the first.
+struct Weather(Box<dyn Fn(usize, Duration) -> Option<Fault> + Send>);
+
+impl fmt::Debug for Weather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Weather")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Log {
     requests: Vec<Request>,
@@ -73,6 +82,7 @@ struct Log {
     /// With how many requests each fault is to be met; `None`: all.
     faults: HashMap<String, (Fault, Option<usize>)>,
     latency: Option<Latency>,
+    weather: Option<Weather>,
     /// More requests in flight are refused.
     refuse_above: Option<usize>,
     refused: usize,
@@ -185,6 +195,11 @@ impl Tracker {
         self.log().refuse_above = Some(in_flight);
     }
 
+    /// From now on the n-th request (from 0), at so long after the first on tokio's clock, meets what `weather` says.
+    pub(crate) fn weather(&self, weather: impl Fn(usize, Duration) -> Option<Fault> + Send + 'static) {
+        self.log().weather = Some(Weather(Box::new(weather)));
+    }
+
     /// Requests that were refused for being too many.
     pub(crate) fn refused(&self) -> usize {
         self.log().refused
@@ -276,9 +291,14 @@ impl Tracker {
             log.refused += 1;
             fault = Some(Fault::SlowDown);
         }
+        let now = tokio::time::Instant::now();
+        if let Some(Weather(weather)) = &log.weather {
+            let first = log.begun_at.first().copied().unwrap_or(now);
+            fault = fault.or(weather(log.requests.len(), now - first));
+        }
         let latency = log.latency.as_ref().map(|latency| latency.0(log.requests.len()));
         log.requests.push(request);
-        log.begun_at.push(tokio::time::Instant::now());
+        log.begun_at.push(now);
         log.in_flight += 1;
         log.most_in_flight = log.most_in_flight.max(log.in_flight);
         self.changed.notify_all();

@@ -39,6 +39,7 @@ use crate::{
 pub struct Decoder {
     index: Option<Index>,
     fill: bool,
+    strict: bool,
     level: Level,
 }
 
@@ -87,7 +88,7 @@ impl Decoder {
     /// No index, the best instructions of this machine; damage is an error.
     #[must_use]
     pub const fn new() -> Self {
-        Self { index: None, fill: false, level: Level::Best }
+        Self { index: None, fill: false, strict: false, level: Level::Best }
     }
 
     /// Learns where rows begin, and uses what is known.
@@ -102,6 +103,20 @@ impl Decoder {
     #[must_use]
     pub const fn fill(mut self, fill: bool) -> Self {
         self.fill = fill;
+        self
+    }
+
+    /// Takes a file only if all of its data is good, whatever the window: every code of every block is looked at, and data ends
+    /// where its image does. Without this, damage outside the window is not seen, and bytes that are left before a marker
+    /// are passed over; libjpeg only warns of those. They are what a flipped bit leaves behind as a rule: the image then is
+    /// shifted or ends in gray.
+    ///
+    /// Costs Huffman decoding of the whole file; an [index](Self::index) is not used. Files without planes (progressive
+    /// ones, ink) are decoded whole anyway, by zune, which does not tell what is left. Where [`fill`](Self::fill) is set,
+    /// nothing is refused, and this has no meaning.
+    #[must_use]
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
         self
     }
 
@@ -148,11 +163,49 @@ impl Decoder {
             let what = format!("{} bytes for rows {rows:?} of {}: {len} are needed", out.len(), header.height());
             return Err(Error::misuse(what));
         }
+        self.pixels_checked(file, header, rows, 0..header.width(), scratch, out)
+    }
+
+    /// The same with the pixels of some columns alone: `out` has room for whole rows, and holds anything elsewhere. Blocks
+    /// beside the columns are skipped as those of [`planes`](Self::planes) are.
+    ///
+    /// # Errors
+    /// As [`pixels`](Self::pixels), and `Misuse` for columns that the image does not have.
+    pub fn pixels_of_columns(
+        &self,
+        file: &[u8],
+        header: &Header,
+        [rows, cols]: [Range<u32>; 2],
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        header.check(file)?;
+        let len = header.len_bytes(&rows);
+        if rows.end > header.height() || cols.end > header.width() || out.len() as u64 != len {
+            let [height, width] = [header.height(), header.width()];
+            let what = format!(
+                "{} bytes for rows {rows:?} and columns {cols:?} of {width}x{height}: {len} are needed",
+                out.len()
+            );
+            return Err(Error::misuse(what));
+        }
+        self.pixels_checked(file, header, rows, cols, scratch, out)
+    }
+
+    fn pixels_checked(
+        &self,
+        file: &[u8],
+        header: &Header,
+        rows: Range<u32>,
+        cols: Range<u32>,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
         if !header.has_planes() {
             return self.other(file, header, rows, scratch, out);
         }
         let Scratch { memory, planes: data, interleaver, .. } = scratch;
-        let window = Window::of_rows(header, rows.clone());
+        let window = Window::new(header, rows.clone(), cols);
         let planes = scan::decode(file, header, &window, self.options(), memory, data)?;
         let size = [header.height(), header.width()];
         let src = PlaneRows { size, planes: &planes, ycbcr: header.colour() == Colour::YCbCr, data };
@@ -181,7 +234,8 @@ impl Decoder {
     }
 
     const fn options(&self) -> Options<'_> {
-        Options { index: self.index.as_ref(), fill: self.fill, level: self.level }
+        let strict = self.strict && !self.fill;
+        Options { index: self.index.as_ref(), fill: self.fill, strict, level: self.level }
     }
 
     /// What this decoder does not read itself.

@@ -68,6 +68,11 @@ impl Frame {
     pub(crate) fn is_finest_first(&self) -> bool {
         self.components.first().is_some_and(|c| [c.down, c.across] == self.most())
     }
+
+    /// Whether a sampling factor is 3, which `cjpeg -sample 3x1` writes.
+    fn has_thirds(&self) -> bool {
+        self.components.iter().any(|c| c.down == 3 || c.across == 3)
+    }
 }
 
 /// Tables or a restart interval.
@@ -184,6 +189,12 @@ impl Header {
                         // zune decodes most of them to other pixels without a word, all of those in 4:2:0.
                         return Err(place.unsupported("sequential JPEG of a rare kind with several scans"));
                     }
+                    if header.steps().is_none() && header.frame.has_thirds() {
+                        // zune reads powers of two alone, and libjpeg no fractions.
+                        return Err(place.unsupported(
+                            "JPEG of a rare kind: a sampling factor of 3 in a progressive file, in ink or beside one of 2",
+                        ));
+                    }
                     if header.steps().is_none() && !header.frame.is_finest_first() {
                         // zune decodes those whose factors across differ to other pixels, without a word; ink, too. Those that differ
                         // down alone it gets right, as far as was tried: too rare to be told apart.
@@ -289,6 +300,13 @@ impl Header {
         self.steps().is_some()
     }
 
+    /// Whether a value stands for three pixels in some direction (`cjpeg -sample 3x1`). Of all other files with planes it
+    /// stands for a power of two of them.
+    #[must_use]
+    pub fn has_thirds(&self) -> bool {
+        self.frame.has_thirds()
+    }
+
     /// Whether no component has more values than the first, in either direction.
     #[must_use]
     pub fn is_finest_first(&self) -> bool {
@@ -304,7 +322,7 @@ impl Header {
         }
         let [most_down, most_across] = self.frame.most();
         let step = |most: u8, own: u8| {
-            let whole = most.is_multiple_of(own) && matches!(most / own, 1 | 2 | 4);
+            let whole = most.is_multiple_of(own) && matches!(most / own, 1..=4);
             whole.then_some(u32::from(most / own))
         };
         components.iter().map(|c| Some([step(most_down, c.down)?, step(most_across, c.across)?])).collect()
@@ -318,10 +336,11 @@ impl Header {
         let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
         let units = width.div_ceil(across) * height.div_ceil(down);
         let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
-        // Values of all components beside the pixels; zune keeps 16-bit coefficients until the last scan.
-        let values = units * values * if *progressive { 2 } else { 1 };
-        // The scan without stuffing, and where its intervals begin.
-        (height * width * self.channels() as u64).saturating_add(values).saturating_add(3 * self.len as u64)
+        // Values of all components beside the pixels; zune keeps 16-bit coefficients until the last scan. Then the scan
+        // without stuffing and where its intervals begin, or for zune a copy of the file.
+        let (size, copies) = if *progressive { (2, 1) } else { (1, 3) };
+        let values = units * values * size;
+        (height * width * self.channels() as u64).saturating_add(values).saturating_add(copies * self.len as u64)
     }
 
     /// For decoders that read whole images: the least height of a cut image whose first `rows` rows equal the whole image's.
@@ -373,7 +392,7 @@ impl Header {
     #[must_use]
     pub fn is_whole(&self, bytes: &[u8]) -> bool {
         if self.frame.progressive {
-            return end_of_scans(bytes, self.scan()).is_some();
+            return check_scans(bytes, self).is_ok();
         }
         end_of_scan(bytes, self.scan()).is_some_and(|end| bytes.get(end..end + 2) == Some(&[0xff, EOI]))
     }
@@ -517,16 +536,90 @@ pub(crate) fn find_ff(bytes: &[u8]) -> Option<usize> {
     bytes[at..].iter().position(|b| *b == 0xff).map(|n| at + n)
 }
 
-/// Where the end marker of a file with several scans ends; `at` is where the data of the first one begins.
-fn end_of_scans(bytes: &[u8], mut at: usize) -> Option<usize> {
+/// Looks at the scans of a progressive file, from the first to the end marker: that each adds what the ones before it left
+/// out.
+pub(crate) fn check_scans(bytes: &[u8], header: &Header) -> Result<()> {
+    let mut progress = Progress::default();
+    let mut at = header.scan();
+    progress.add(&header.frame, header.scan_header(bytes), at)?;
     loop {
-        let (found, marker) = next_marker(bytes, at)?;
+        let Some((found, marker)) = next_marker(bytes, at) else { return Err(no_last_scan(bytes)) };
         at = found + 2;
         match marker {
-            EOI => return Some(at),
-            0x01 | 0xd0..=0xd7 => {}
-            _ => at += segment(bytes, at).ok()?.len(),
+            EOI => return progress.check_end(&header.frame, Place { marker, at: found }),
+            0x01 | 0xd0..=0xd8 => {}
+            _ => {
+                let segment = segment(bytes, at)?;
+                at += segment.len();
+                if marker == SOS {
+                    progress.add(&header.frame, segment, at)?;
+                }
+            }
         }
+    }
+}
+
+/// A file without its end looks complete, only blurred, when its last scans are missing.
+pub(crate) fn no_last_scan(bytes: &[u8]) -> Error {
+    let length = bytes.len();
+    Error::damaged(format!("JPEG ends after {length} bytes, before its last scan is complete")).at(length)
+}
+
+/// How exactly each coefficient is known after some scans of a progressive file.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    /// For each component, the bits that are still missing below what is known; `None` before the first scan of it.
+    missing: [[Option<u8>; 64]; 4],
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { missing: [[None; 64]; 4] }
+    }
+}
+
+impl Progress {
+    /// A scan, whose data begins at byte `at`. T.81, G.1.1.1: coefficients of one band, either first ones or of a single
+    /// component whose first ones are there; each with all bits but some, or one bit more than it has.
+    ///
+    /// libjpeg refuses what no band is, and decodes the others with a warning, to an image that nobody made.
+    pub(crate) fn add(&mut self, frame: &Frame, segment: &[u8], at: usize) -> Result<()> {
+        let place = Place { marker: SOS, at: at - segment.len() - 2 };
+        let parts = scan_components(frame, segment, at)?;
+        let Some(&[first, last, bits]) = segment.get(3 + 2 * parts.len()..).and_then(<[u8]>::first_chunk) else {
+            return Err(place.damaged("JPEG scan header contradicts itself"));
+        };
+        let (high, low) = (bits >> 4, bits & 15);
+        let wrong = |why: &str| {
+            let what = format_args!("JPEG scan of coefficients {first} to {last}, bits {high} to {low}: {why}");
+            Err(place.damaged(what))
+        };
+        let is_band = if first == 0 { last == 0 } else { first <= last && last < 64 && parts.len() == 1 };
+        if !is_band {
+            return wrong("these make no scan of a progressive file");
+        }
+        if low > 13 || high > 0 && high != low + 1 {
+            return wrong("a scan tells all bits or one more");
+        }
+        for part in &parts {
+            let missing = &mut self.missing[part.component];
+            if first > 0 && missing[0].is_none() {
+                return wrong("its component has no first coefficients yet");
+            }
+            for known in &mut missing[usize::from(first)..=usize::from(last)] {
+                if known.unwrap_or(0) != high {
+                    return wrong("the scans before it leave other bits out");
+                }
+                *known = Some(low);
+            }
+        }
+        Ok(())
+    }
+
+    /// The file ends here.
+    pub(crate) fn check_end(&self, frame: &Frame, place: Place) -> Result<()> {
+        let lacks = (0..frame.components.len()).any(|n| self.missing[n][0].is_none());
+        if lacks { Err(place.damaged("JPEG lacks a scan")) } else { Ok(()) }
     }
 }
 

@@ -50,7 +50,8 @@ pub struct Plane {
     pub at: usize,
     /// Values from row to row.
     pub pitch: usize,
-    /// Pixels that a value stands for, down and across: powers of two. It lies in their middle.
+    /// Pixels that a value stands for, down and across: powers of two, or three times one in the rare files that
+    /// [have thirds](Header::has_thirds). It lies in their middle.
     pub step: [u32; 2],
     /// Rows that are held, counted in this plane's values: whole blocks, so more than the window's as a rule.
     pub rows: Range<u32>,

@@ -186,8 +186,12 @@ impl Grid {
         let [y, x] = needs.map(|[start, end]| start..end);
         let mut grid = Self { components, y, x, size };
         let units = grid.units();
-        grid.y = grid.y.start.min(units[0] - 1)..grid.y.end.clamp(1, units[0]);
-        grid.x = grid.x.start.min(units[1] - 1)..grid.x.end.clamp(1, units[1]);
+        // A unit at least: what is asked for may be empty, lie outside, or end before it starts.
+        let within = |range: &Range<usize>, units: usize| {
+            let start = range.start.min(units - 1);
+            start..range.end.clamp(start + 1, units)
+        };
+        (grid.y, grid.x) = (within(&grid.y, units[0]), within(&grid.x, units[1]));
         let mut at = 0;
         for needed in &mut grid.components {
             let (rows, cols) = (needed.down * needed.side, needed.across * needed.side);
@@ -229,6 +233,8 @@ pub(crate) struct Options<'a> {
     pub(crate) index: Option<&'a Index>,
     /// Gray for what is missing or damaged.
     pub(crate) fill: bool,
+    /// All of the data is looked at, and has to end with the image.
+    pub(crate) strict: bool,
     /// Instructions that may be used.
     pub(crate) level: Level,
 }
@@ -270,12 +276,18 @@ pub(crate) fn decode(
         missing &= !components.iter().fold(0, |set, one| set | 1 << one.component);
         let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
         let scan = Scan { bytes, place, start, frame: &header.frame, grid: &grid, components: &components };
-        let end = match scan.decode(options.index, memory, data) {
+        // What an index leaves out nobody looks at.
+        let index = options.index.filter(|_| !options.strict);
+        let end = match scan.decode(index, options.strict, memory, data) {
             // What was not reached is gray.
             Err(error) if options.fill && error.kind() == ErrorKind::Damaged => return Ok(grid.into_planes()),
             end => end?,
         };
         if missing == 0 {
+            if options.strict && bytes.get(end..end + 2) != Some(&[0xff, EOI]) {
+                let place = Place { marker: bytes.get(end + 1).copied().unwrap_or_default(), at: end.min(bytes.len()) };
+                return Err(place.damaged("JPEG is damaged behind its image: its end marker is not there"));
+            }
             return Ok(grid.into_planes());
         }
         (scan_header, start) = next_scan(bytes, end, &mut memory.tables)?;
@@ -338,6 +350,8 @@ enum Trouble {
     Code,
     /// The data of an interval is used up.
     End,
+    /// So many bytes of an interval are left behind its last unit.
+    Left(usize),
 }
 
 /// How the data of a scan ends.
@@ -350,7 +364,7 @@ struct End {
 
 impl Scan<'_> {
     /// Decodes the blocks that the grid needs; gives the end of the scan's data.
-    fn decode(&self, index: Option<&Index>, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
+    fn decode(&self, index: Option<&Index>, strict: bool, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
         let Memory { tables, bytes, restarts, removed, points, idct } = memory;
         let alone = self.components.len() == 1;
         let grid = self.grid;
@@ -396,7 +410,7 @@ impl Scan<'_> {
         }
         if tables.interval == 0 {
             return self.walk(
-                Known { index, points: &known, lengths, wants_lengths },
+                Known { index, points: &known, lengths, wants_lengths, strict },
                 &extent,
                 Notes { bytes, removed, points },
                 &blocks,
@@ -408,8 +422,9 @@ impl Scan<'_> {
         let end = unstuff(self.bytes, self.start, intervals - 1, bytes, restarts, removed);
         let mut walk = Walk { restarts, interval: tables.interval, ..Walk::new(bytes, None, &blocks, *idct) };
         walk.left = walk.interval;
+        walk.strict = strict;
         let mut row = 0;
-        let walked = walk.intervals(&extent, end.marked, data, &mut row);
+        let walked = walk.intervals(&extent, end.marked && !strict, data, &mut row);
         walked.map_err(|trouble| self.damaged(trouble, row, units[0], &end, &walk, 0)).map(|()| end.at)
     }
 
@@ -424,7 +439,7 @@ impl Scan<'_> {
         data: &mut [u8],
     ) -> Result<usize> {
         let Notes { bytes, removed, points } = notes;
-        let Known { index, points: mut known, mut lengths, wants_lengths } = known;
+        let Known { index, points: mut known, mut lengths, wants_lengths, strict } = known;
         let count = extent.units[0] * extent.units[1] * blocks.len();
         lengths = lengths.filter(|lengths| lengths.from(0).len() == count);
         let new_lengths = || index.filter(|_| wants_lengths).and_then(|(index, key)| index.lengths(key, count));
@@ -477,7 +492,8 @@ impl Scan<'_> {
         let lengths = lengths.or_else(new_lengths).filter(|_| end.marked);
         walk.lengths = lengths.as_deref().map(|lengths| (lengths, extent.unit(from) * blocks.len()));
         let mut trail = Trail { from, wanted: index.map(|_| known.len()), points, removed, gone: 0, skipped };
-        let walked = walk.rows(extent, end.marked, &mut trail, data, &mut row);
+        walk.strict = strict;
+        let walked = walk.rows(extent, end.marked && !strict, &mut trail, data, &mut row);
         walked.map_err(|trouble| self.damaged(trouble, row, extent.units[0], &end, &walk, skipped))?;
         if let Some((index, key)) = index
             && end.marked
@@ -500,6 +516,10 @@ impl Scan<'_> {
         }
         let damaged =
             |why: String, at| Error::damaged(format!("JPEG is damaged after {found} of {height} rows: {why}")).at(at);
+        if let Trouble::Left(bytes) = trouble {
+            let at = offset(self.bytes, self.start + begin, walk.bits.position().div_ceil(8)).min(end.at);
+            return damaged(format!("{bytes} bytes are left at byte {at}, before a marker"), at);
+        }
         if matches!(trouble, Trouble::Code) && !walk.is_over() {
             let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
             return damaged(format!("no Huffman code at byte {at} (scan FF DA at byte {})", self.place.at), at);
@@ -557,6 +577,8 @@ struct Known<'a> {
     lengths: Option<Arc<Lengths>>,
     /// Whether there are none, and they would help.
     wants_lengths: bool,
+    /// Whether to look at all of the data.
+    strict: bool,
 }
 
 /// Memory for a scan without restarts.
@@ -614,6 +636,8 @@ struct Walk<'a> {
     idct: Idct,
     /// Lengths of blocks, and which block is next; with them only planes of at most 4 values a block are decoded.
     lengths: Option<(&'a Lengths, usize)>,
+    /// Whether nothing may be left at the end of an interval.
+    strict: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -621,7 +645,8 @@ impl<'a> Walk<'a> {
     fn new(bytes: &'a [u8], from: Option<Point>, blocks: &'a [UnitBlock<'a>], idct: Idct) -> Self {
         let (bit, sums) = from.map_or((0, [0; 4]), |point| (point.bit(), point.sums()));
         let bits = Bits::new(bytes, bit);
-        Self { bits, bytes, restarts: &[], interval: 0, left: 0, begun: 0, sums, blocks, idct, lengths: None }
+        let (restarts, lengths) = (&[][..], None);
+        Self { bits, bytes, restarts, interval: 0, left: 0, begun: 0, sums, blocks, idct, lengths, strict: false }
     }
 
     /// Where it is: its bytes begin at `skipped` of the scan's, and `gone` tells how many were left out up to one of them.
@@ -673,14 +698,14 @@ impl<'a> Walk<'a> {
             }
             (*row, column) = (*row + 1, 0);
         }
-        Ok(())
+        self.check_left()
     }
 
     /// The same, where there are restarts.
     fn intervals(&mut self, extent: &Extent, ended: bool, data: &mut [u8], row: &mut usize) -> Result<(), Trouble> {
         let Extent { units, y, x } = extent;
         let mut column = 0;
-        if let Some(whole) = (y.start * units[1] + x.start).checked_div(self.interval) {
+        if let Some(whole) = (y.start * units[1] + x.start).checked_div(self.interval).filter(|_| !self.strict) {
             // Nothing of these intervals is needed. Their ends are known, whatever is in them.
             let whole = whole.min(self.restarts.len());
             (*row, column) = (whole * self.interval / units[1], whole * self.interval % units[1]);
@@ -703,7 +728,13 @@ impl<'a> Walk<'a> {
             }
             (*row, column) = (*row + 1, 0);
         }
-        if self.is_over() { Err(Trouble::End) } else { Ok(()) }
+        if self.is_over() { Err(Trouble::End) } else { self.check_left() }
+    }
+
+    /// Less than a byte, which is filled up, lies between the last unit and the marker behind it; if that matters.
+    fn check_left(&self) -> Result<(), Trouble> {
+        let left = (8 * self.end()).saturating_sub(self.bits.position()) / 8;
+        if self.strict && left > 0 { Err(Trouble::Left(left)) } else { Ok(()) }
     }
 
     /// Goes to the interval `n` of the scan.
@@ -721,8 +752,12 @@ impl<'a> Walk<'a> {
 
     /// Whether more bits were read than the interval has.
     fn is_over(&self) -> bool {
-        let end = self.restarts.get(self.begun).map_or(self.bytes.len() - PADDING, |&end| end as usize);
-        self.bits.position() > 8 * end
+        self.bits.position() > 8 * self.end()
+    }
+
+    /// Where the interval ends.
+    fn end(&self) -> usize {
+        self.restarts.get(self.begun).map_or(self.bytes.len() - PADDING, |&end| end as usize)
     }
 
     /// Before each unit.
@@ -733,6 +768,7 @@ impl<'a> Walk<'a> {
                 if self.is_over() {
                     return Err(Trouble::End);
                 }
+                self.check_left()?;
                 self.begin(self.begun + 1)?;
             }
             self.left -= 1;

@@ -16,7 +16,8 @@ use zune_jpeg::JpegDecoder;
 use crate::{
     error::{Error, ErrorKind, Result},
     header::{
-        APP14, Colour, DHT, DQT, DRI, EOI, Frame, Header, Place, SOI, SOS, Segment, end_of_scan, next_marker, segment,
+        APP14, Colour, DHT, DQT, DRI, EOI, Frame, Header, Place, Progress, SOI, SOS, Segment, end_of_scan, next_marker,
+        no_last_scan, segment,
     },
     huffman::STANDARD,
 };
@@ -34,7 +35,7 @@ pub(crate) fn decode(bytes: &[u8], header: &Header, fill: bool, file: &mut Vec<u
     write(bytes, header, file);
     let end = end_of_scan(bytes, header.scan());
     if header.is_progressive() {
-        match copy_scans(bytes, header.scan(), file) {
+        match copy_scans(bytes, header, file) {
             Err(error) if !(fill && error.kind() == ErrorKind::Damaged) => return Err(error),
             _ => {}
         }
@@ -70,24 +71,23 @@ pub(crate) fn decode(bytes: &[u8], header: &Header, fill: bool, file: &mut Vec<u
 /// Copies the scans of a progressive file and the tables between them, up to the end marker; first scan's data begins at
 /// `at`. Nothing else: zune would change its mind about colours halfway. What was found is copied even on an error.
 ///
-/// A file without its end looks complete, only blurred, when its last scans are missing: that is an error here.
-fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
-    let (mut scans, mut in_scan) = (1, true);
+/// A file without its end looks complete, only blurred, when its last scans are missing: that is an error here, and so are
+/// scans that do not add to each other.
+fn copy_scans(bytes: &[u8], header: &Header, to: &mut Vec<u8>) -> Result<()> {
+    let (mut scans, mut in_scan, mut progress) = (1, true, Progress::default());
+    let mut at = header.scan();
+    progress.add(&header.frame, header.scan_header(bytes), at)?;
     loop {
         let next = next_marker(bytes, at);
         if in_scan {
             to.extend_from_slice(&bytes[at..next.map_or(bytes.len(), |(found, _)| found)]);
         }
-        let Some((found, marker)) = next else {
-            let length = bytes.len();
-            let what = format!("JPEG ends after {length} bytes, before its last scan is complete");
-            return Err(Error::damaged(what).at(length));
-        };
+        let Some((found, marker)) = next else { return Err(no_last_scan(bytes)) };
         at = found + 2;
         match marker {
             EOI => {
                 to.extend([0xff, EOI]);
-                return Ok(());
+                return progress.check_end(&header.frame, Place { marker, at: found });
             }
             0xd0..=0xd7 if in_scan => to.extend([0xff, marker]),
             0x01 | 0xd0..=SOI => {}
@@ -100,6 +100,9 @@ fn copy_scans(bytes: &[u8], mut at: usize, to: &mut Vec<u8>) -> Result<()> {
                 if scans > MOST_SCANS {
                     let what = format_args!("JPEG with more than {MOST_SCANS} scans");
                     return Err(Place { marker, at: found }.unsupported(what));
+                }
+                if in_scan {
+                    progress.add(&header.frame, body, at)?;
                 }
                 if matches!(marker, SOS | DHT | DQT | DRI) {
                     to.extend([0xff, marker]);

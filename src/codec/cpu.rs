@@ -223,6 +223,40 @@ mod tests {
         assert!(files.transform > Duration::ZERO && images.transform > Duration::ZERO);
     }
 
+    #[test]
+    fn floats_that_are_not_of_0_to_1_are_refused_where_nobody_says_what_white_is() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let floats = |value: f32| {
+            let info = ImageInfo { dtype: DType::F32, ..ImageInfo::interleaved_u8(2, 2, 3) };
+            Value::Pixels { info, data: value.to_ne_bytes().repeat(12).into() }
+        };
+        let bytes = || {
+            let info = ImageInfo::interleaved_u8(2, 2, 3);
+            Value::Pixels { info, data: vec![51; 12].into() }
+        };
+        let images = || vec![bytes(), floats(0.2), floats(1.9), floats(f32::INFINITY), floats(51.0)];
+        let outcomes = |transform: Transform, field: &FieldKind, images: Vec<Value>| {
+            let lowered = transform.lower(field, DType::F32, Layout::Nhwc).unwrap();
+            let Finished { job, outcomes, .. } = run(&cpu, &lowered, images);
+            let texts = outcomes.iter().map(|outcome| match outcome {
+                Outcome::Failed(error) => error.to_string(),
+                other => format!("{other:?}"),
+            });
+            (texts.collect::<Vec<_>>(), bytemuck::pod_collect_to_vec::<u8, f32>(job.rows[0].bytes()))
+        };
+        let unit = || Transform::new().resize_exact(2, 2).to_float();
+        let (texts, values) = outcomes(unit(), &field(), images());
+        assert_eq!(texts[..4], ["Done"; 4]);
+        assert!(texts[4].contains("f32 pixels up to 51, in a dataset that does not say"), "{}", texts[4]);
+        assert!((values[0] - values[12]).abs() < 1e-6, "51 of 255 is 0.2");
+        // As they are stored, whatever that is; and where the dataset says that all of them are f32.
+        let (texts, _) = outcomes(Transform::new().resize_exact(2, 2), &field(), images());
+        assert_eq!(texts, ["Done"; 5]);
+        let declared = FieldKind::Image { channels: 3, size: None, dtype: Some(DType::F32) };
+        let (texts, _) = outcomes(unit(), &declared, vec![floats(51.0); 2]);
+        assert_eq!(texts, ["Done"; 2]);
+    }
+
     #[cfg(all(feature = "jpeg", feature = "png"))]
     #[test]
     fn one_bad_image_leaves_its_neighbours_alone() {

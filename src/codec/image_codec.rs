@@ -41,7 +41,8 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     /// Decodes at least `rows` of the image into `out` (reusing its memory), all columns, interleaved unless
     /// `planar`. `header` is what [`header`](Self::header) said of the same bytes.
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
-    /// Decodes at least a window of the image, as pixels like [`decode`](Self::decode) or as planes
+    /// Decodes at least a window of the image, as pixels like [`decode`](Self::decode), of which the other columns may hold
+    /// anything, or as planes
     /// ([`PixelBuffer::set_planes`]). For codecs that can leave out columns, give fewer values than pixels, or keep
     /// brightness apart from colour.
     fn window(&self, bytes: &[u8], header: &ImageHeader, window: &Window, out: &mut PixelBuffer) -> Result<()> {

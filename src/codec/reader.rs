@@ -90,7 +90,27 @@ impl Reader {
         self.read(value, header, lowered, rng, decode, true)
     }
 
+    /// Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
     fn read<'a>(
+        &'a mut self,
+        value: &'a Value,
+        header: Option<&ImageHeader>,
+        lowered: &Lowered,
+        rng: SampleRng,
+        decode: &mut Duration,
+        planes: bool,
+    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
+        let read = self.read_any(value, header, lowered, rng, decode, planes)?;
+        if let (_, Image::Pixels(pixels), _) = &read
+            && pixels.info.dtype == DType::F32
+            && lowered.guesses_white()
+        {
+            ends_at_one(pixels.data)?;
+        }
+        Ok(read)
+    }
+
+    fn read_any<'a>(
         &'a mut self,
         value: &'a Value,
         header: Option<&ImageHeader>,
@@ -244,6 +264,20 @@ impl Reader {
     }
 }
 
+/// Of 0 to 1, with some room for what filters and cameras add; those of 0 to 255 would be 255 times too bright, without a
+/// word, beside files of u8.
+fn ends_at_one(pixels: &[u8]) -> Result<()> {
+    let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
+    let most = pixels.as_chunks().0.iter().map(value).filter(|v| v.is_finite()).fold(0.0, f32::max);
+    if most <= 2.0 {
+        return Ok(());
+    }
+    let what = format!("f32 pixels up to {most}, in a dataset that does not say what its pixels are: white is 1 there");
+    Err(unsupported(what).hint(
+        "divide them by their white, store them as u8 or u16, put TIFFs of f32 into a folder of their own, or set on_bad_sample(Skip)",
+    ))
+}
+
 /// A decoded image, or the part of it that is needed.
 #[derive(Debug)]
 pub(super) enum Image<'a> {
@@ -305,11 +339,75 @@ fn shape_of(info: &ImageInfo) -> String {
 }
 
 fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
-    let head: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let names: Vec<&str> = codecs.iter().map(|codec| codec.name()).collect();
-    let what = format!("no image that a codec reads: it begins with {}", head.join(" "));
-    let hint = format!("codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)", names.join(", "));
-    unsupported(what).hint(hint)
+    let begins: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let begins = begins.join(" ");
+    match look_alike(head) {
+        Some(Other::Image(name)) => {
+            let hint = format!(
+                "codecs are {}; convert the file, add a codec with LoaderBuilder::codec or set on_bad_sample(Skip)",
+                names.join(", ")
+            );
+            unsupported(format!("{name}, which no codec reads: it begins with {begins}")).hint(hint)
+        }
+        Some(Other::Not(name)) => corrupt(format!("{name}, no image: it begins with {begins}"))
+            .hint("fetch the object again, remove it or set on_bad_sample(Skip)"),
+        None => {
+            let what = format!("no image that a codec reads: it begins with {begins}");
+            let hint = format!(
+                "codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)",
+                names.join(", ")
+            );
+            unsupported(what).hint(hint)
+        }
+    }
+}
+
+/// A file that is known by its first bytes, though nothing here reads it.
+enum Other {
+    /// An image.
+    Image(&'static str),
+    /// What stands in an image's place where one was fetched and something else came.
+    Not(&'static str),
+}
+
+/// Whatever its name says: scraped collections hold GIFs called `.jpg`, and pages that tell why there is no image.
+fn look_alike(head: &[u8]) -> Option<Other> {
+    use Other::{Image, Not};
+    let brand = |brands: &[&[u8]]| head.get(4..8) == Some(b"ftyp") && brands.iter().any(|b| head.get(8..12) == Some(b));
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start().to_ascii_lowercase();
+    let begins = |word: &str| text.starts_with(word.as_bytes());
+    Some(match head {
+        [b'G', b'I', b'F', b'8', ..] => Image("a GIF"),
+        _ if brand(&[b"avif", b"avis"]) => Image("an AVIF"),
+        _ if brand(&[b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"]) => Image("a HEIC"),
+        _ if brand(&[b"crx "]) => Image("a camera's raw image (CR3)"),
+        _ if head.get(4..8) == Some(b"ftyp") => Not("a video (MP4 or its kin)"),
+        [0xff, 0x0a, ..] | [0, 0, 0, 12, b'J', b'X', b'L', b' ', ..] => Image("a JPEG XL"),
+        [0, 0, 0, 12, b'j', b'P', b' ', b' ', ..] | [0xff, 0x4f, 0xff, 0x51, ..] => Image("a JPEG 2000"),
+        [b'I', b'I', 0xbc, ..] => Image("a JPEG XR"),
+        [0xff, 0xd8, ..] => Image("a JPEG"),
+        [0x89, b'P', b'N', b'G', ..] => Image("a PNG"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Image("a WebP"),
+        [b'B', b'M', ..] => Image("a BMP"),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Image("a TIFF"),
+        [b'8', b'B', b'P', b'S', ..] => Image("a Photoshop document"),
+        [b'v', b'/', b'1', 1, ..] => Image("an OpenEXR image"),
+        [0, 0, 1 | 2, 0, ..] => Image("an icon (ICO)"),
+        [b'P', b'1'..=b'7', b' ' | b'\t' | b'\r' | b'\n', ..] => Image("a Netpbm image (PBM, PGM, PPM)"),
+        [b'%', b'P', b'D', b'F', ..] => Not("a PDF"),
+        [0x1f, 0x8b, ..] => Not("gzip data"),
+        [b'P', b'K', 3, 4, ..] => Not("a zip archive"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Not("Zstandard data"),
+        _ if begins("<svg") => Image("an SVG"),
+        _ if begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body") => Not("an HTML page"),
+        _ if begins("<?xml") && text.windows(4).any(|w| w == b"<svg") => Image("an SVG"),
+        _ if begins("<?xml") || begins("<error") => Not("an XML document"),
+        _ if begins("{\"") || begins("[{") => Not("JSON"),
+        _ if begins("version https://git-lfs") => Not("a pointer of Git LFS"),
+        _ if head.len() > 8 && head.iter().all(|byte| *byte == 0) => Not("zeros"),
+        _ => return None,
+    })
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {
@@ -435,13 +533,70 @@ mod tests {
             (kind, &*text),
             (ErrorKind::Corrupt, "decode: file is empty (record 7); fetch the object again or set on_bad_sample(Skip)")
         );
+        let (kind, text) = message(&mut reader, b"\x99\x98\x97, say");
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert_eq!(
+            text,
+            "decode: no image that a codec reads: it begins with 99 98 97 2c 20 73 61 79 (record 7); \
+             codecs are tiny; add one with LoaderBuilder::codec or set on_bad_sample(Skip)"
+        );
         let (kind, text) = message(&mut reader, b"GIF89a, say");
         assert_eq!(kind, ErrorKind::Unsupported);
         assert_eq!(
             text,
-            "decode: no image that a codec reads: it begins with 47 49 46 38 39 61 2c 20 (record 7); \
-             codecs are tiny; add one with LoaderBuilder::codec or set on_bad_sample(Skip)"
+            "decode: a GIF, which no codec reads: it begins with 47 49 46 38 39 61 2c 20 (record 7); \
+             codecs are tiny; convert the file, add a codec with LoaderBuilder::codec or set on_bad_sample(Skip)"
         );
+        let (kind, text) = message(&mut reader, b"<!DOCTYPE html><title>404");
+        assert_eq!(kind, ErrorKind::Corrupt);
+        assert_eq!(
+            text,
+            "decode: an HTML page, no image: it begins with 3c 21 44 4f 43 54 59 50 (record 7); \
+             fetch the object again, remove it or set on_bad_sample(Skip)"
+        );
+    }
+
+    #[test]
+    fn what_is_no_image_or_another_kind_is_called_by_its_name() {
+        let mut reader = reader(vec![Arc::new(Tiny::default())], 100);
+        let cases: [(&[u8], &str); 28] = [
+            (b"GIF87a\x01\0", "a GIF"),
+            (b"\0\0\0\x20ftypavif\0\0\0\0", "an AVIF"),
+            (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC"),
+            (b"\0\0\0\x18ftypmif1\0\0\0\0", "a HEIC"),
+            (b"\0\0\0\x18ftypcrx \0\0\0\0", "a camera's raw image (CR3)"),
+            (b"\0\0\0\x18ftypisom\0\0\0\0", "a video (MP4 or its kin)"),
+            (b"\xff\x0a\xfa\x1f", "a JPEG XL"),
+            (b"\0\0\0\x0cJXL \x0d\x0a\x87\x0a", "a JPEG XL"),
+            (b"\0\0\0\x0cjP  \x0d\x0a\x87\x0a", "a JPEG 2000"),
+            (b"\xff\x4f\xff\x51\0", "a JPEG 2000"),
+            (b"II\xbc\x01", "a JPEG XR"),
+            (b"\xff\xd8\xff\xe0", "a JPEG"),
+            (b"\x89PNG\r\n", "a PNG"),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", "a WebP"),
+            (b"BM\0\0", "a BMP"),
+            (b"MM\0*", "a TIFF"),
+            (b"8BPS\0\x01", "a Photoshop document"),
+            (b"P6\n9 9", "a Netpbm image"),
+            (b"<svg xmlns=", "an SVG"),
+            (b"<?xml version=\"1.0\"?>\n<svg>", "an SVG"),
+            (b"\xef\xbb\xbf \n<HTML>", "an HTML page"),
+            (b"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "an XML document"),
+            (b"{\"message\": \"Not Found\"}", "JSON"),
+            (b"version https://git-lfs.github.com/spec/v1", "a pointer of Git LFS"),
+            (b"%PDF-1.7", "a PDF"),
+            (b"\x1f\x8b\x08", "gzip data"),
+            (b"PK\x03\x04", "a zip archive"),
+            (&[99; 70], "no image that a codec reads"),
+        ];
+        for (file, name) in cases {
+            // The codec of these tests takes all that begins with less than 16.
+            let error = unrecognised(&file[..file.len().min(64)], &reader.codecs);
+            assert!(error.to_string().contains(name), "{error}, not {name}");
+            assert!(error.to_string().ends_with("on_bad_sample(Skip)"), "{error}");
+        }
+        let (_, text) = message(&mut reader, &[b'{'; 9]);
+        assert!(text.contains("no image that a codec reads"), "{text}");
     }
 
     #[cfg(all(feature = "jpeg", feature = "png", feature = "bmp"))]

@@ -1,22 +1,31 @@
-//! TIFF, for any number of channels: our own reading of its layout (`dataset::tiff`), with crates for LZW and Deflate.
+//! TIFF, for any number of channels: our own reading of its layout (`dataset::tiff`), with crates for LZW, Deflate and
+//! Zstandard, and our own JPEG decoder.
 //!
 //! Not the `tiff` crate: it gives the first plane of planar files where the others are wanted too, and takes pages one
 //! by one. The tests hold the two against each other.
 
-use std::ops::Range;
+use std::{io::Read, ops::Range};
 
+use half::f16;
+
+#[cfg(not(feature = "jpeg"))]
+use super::unsupported;
 use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 use crate::{
-    dataset::tiff::{Compression, Page, Predictor, Tiff as Layout, is_tiff, parse_tiff},
+    dataset::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff},
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
 
-/// TIFF and BigTIFF: 1 to 255 channels of u8, u16 or f32; interleaved, planar or one page for each channel; strips and
-/// tiles; plain, LZW, Deflate, PackBits; predictors; both byte orders.
+/// TIFF and BigTIFF: 1 to 255 channels; interleaved, planar or one page for each channel; strips and tiles; plain, LZW,
+/// Deflate, PackBits, Zstandard, JPEG (with the feature `jpeg`); predictors; both byte orders.
 ///
-/// Values are given as they are stored, but for gray images whose 0 is white, which are turned round. A plain file in
-/// the machine's byte order is read [in place](ImageCodec::in_place).
+/// Values of u8, u16 and f32 are given as they are stored; those of i8, i16 and f16 become the same numbers in f32, those of
+/// 1, 2 and 4 bits u8 from 0 to 255. Gray images whose 0 is white are turned round, palettes become RGB, and colours that
+/// were multiplied by their alpha are divided by it. Inks (CMYK), Lab and other colours are refused by name, and so are
+/// stacks: files that say (OME-XML, ImageJ, tifffile) that their pages are slices or time points.
+///
+/// A plain file in the machine's byte order is read [in place](ImageCodec::in_place).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiff;
 
@@ -32,8 +41,12 @@ impl ImageCodec for Tiff {
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let layout = parse_tiff(bytes)?;
         let info = layout.info;
-        // Whole chunks of rows, and one chunk unpacked beside them.
-        let peak_bytes = info.len_bytes().saturating_add(layout.chunk_bytes().saturating_mul(2));
+        // Whole chunks of rows, and one chunk unpacked beside them. A JPEG is copied together with its tables, and has
+        // planes or coefficients of twice the size.
+        let jpeg = layout.pages.iter().any(|page| page.compression == Compression::Jpeg);
+        let (chunks, copies) = if jpeg { (5, 4) } else { (2, 0) };
+        let beside = layout.chunk_bytes().saturating_mul(chunks).saturating_add(copies * bytes.len() as u64);
+        let peak_bytes = info.len_bytes().saturating_add(beside);
         Ok(ImageHeader::from(info).with_peak_bytes(peak_bytes).with_own(layout))
     }
 
@@ -48,7 +61,7 @@ impl ImageCodec for Tiff {
             return Err(Error::new(ErrorKind::Internal, "the TIFF is not the one that was asked about"));
         }
         let scratch = std::mem::take(&mut out.scratch);
-        let mut unpacker = Unpacker { chunk: scratch, lzw: None, inflate: None };
+        let mut unpacker = Unpacker { chunk: scratch, ..Unpacker::default() };
         let done = decode(bytes, layout, rows, &mut unpacker, out);
         out.scratch = unpacker.chunk;
         done
@@ -83,40 +96,111 @@ fn decode(
                 let n = first + y as usize * across + x;
                 let packed = page.chunk(file, layout.big_endian, n).and_then(|at| file.get(at));
                 let packed = packed.ok_or_else(|| corrupt("a TIFF whose pixels lie beyond its end"))?;
-                let chunk_pitch = page.chunk_width as usize * pixel;
-                let left = x * chunk_pitch;
-                let len = chunk_pitch.min(pitch - left);
-                let chunk = unpacker.unpack(page, packed, chunk_rows as usize * chunk_pitch)?;
-                undo(page.predictor, chunk, chunk_pitch, pixel / info.dtype.size(), info.dtype, layout.big_endian);
+                let chunk_pitch = page.chunk_pitch() as usize;
+                let left = x * page.chunk_width as usize * pixel;
+                let len = (page.chunk_width as usize * pixel).min(pitch - left);
+                let chunk = unpacker.unpack(file, page, packed, chunk_rows)?;
+                if let Stored::Whole(dtype) = layout.stored {
+                    undo(page.predictor, chunk, chunk_pitch, page.chunk_samples(), dtype, layout.big_endian);
+                }
                 for row in wanted.clone() {
-                    let from = (row - top) as usize * chunk_pitch;
+                    let from = &chunk[(row - top) as usize * chunk_pitch..][..chunk_pitch];
                     let to = (row - rows.start) as usize * pitch + left;
-                    pixels[to..to + len].copy_from_slice(&chunk[from..from + len]);
+                    widen(layout.stored, &layout.colours, from, &mut pixels[to..to + len]);
                 }
             }
         }
     }
-    if layout.inverted {
+    match layout.colours {
         // Of u16 too: all bits of the largest value are ones.
-        pixels.iter_mut().for_each(|byte| *byte = !*byte);
+        Colours::Inverted => pixels.iter_mut().for_each(|byte| *byte = !*byte),
+        Colours::Premultiplied(colours) => divide_by_alpha(info, colours.into(), pixels),
+        Colours::Plain | Colours::Palette(_) => {}
     }
     Ok(())
 }
 
+/// Values of a row as they are given; `out` may end before the row does.
+fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) {
+    let floats = |out: &mut [u8], value: &dyn Fn(usize) -> f32| {
+        for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *out = value(n).to_ne_bytes();
+        }
+    };
+    match (stored, colours) {
+        (Stored::Whole(DType::U8), Colours::Palette(palette)) => {
+            out.as_chunks_mut::<3>().0.iter_mut().zip(row).for_each(|(out, at)| *out = palette[usize::from(*at)]);
+        }
+        (Stored::Bits(bits), colours) => {
+            let each = usize::from(8 / bits);
+            let most = u8::MAX >> (8 - bits);
+            let value = |n: usize| row[n / each] >> (usize::from(bits) * (each - 1 - n % each)) & most;
+            match colours {
+                Colours::Palette(palette) => {
+                    let pixels = out.as_chunks_mut::<3>().0.iter_mut().enumerate();
+                    pixels.for_each(|(n, out)| *out = palette[usize::from(value(n))]);
+                }
+                // 1, 3 and 15 are parts of 255.
+                _ => out.iter_mut().enumerate().for_each(|(n, out)| *out = value(n) * (255 / most)),
+            }
+        }
+        (Stored::Whole(DType::I8), _) => floats(out, &|n| f32::from(row[n] as i8)),
+        (Stored::Whole(DType::I16), _) => floats(out, &|n| f32::from(i16::from_ne_bytes([row[2 * n], row[2 * n + 1]]))),
+        (Stored::Whole(DType::F16), _) => floats(out, &|n| f16::from_ne_bytes([row[2 * n], row[2 * n + 1]]).to_f32()),
+        (Stored::Whole(_), _) => out.copy_from_slice(&row[..out.len()]),
+    }
+}
+
+/// Colours as they were before they were multiplied by the alpha behind them; black where it is 0.
+fn divide_by_alpha(info: &ImageInfo, colours: usize, pixels: &mut [u8]) {
+    let (size, channels) = (info.dtype.size(), usize::from(info.channels));
+    let count = pixels.len() / (size * channels);
+    let at = |pixel: usize, channel: usize| {
+        size * if info.planar { channel * count + pixel } else { pixel * channels + channel }
+    };
+    for pixel in 0..count {
+        let alpha = at(pixel, colours);
+        for colour in (0..colours).map(|colour| at(pixel, colour)) {
+            match info.dtype {
+                DType::U8 => {
+                    let (value, alpha) = (u32::from(pixels[colour]), u32::from(pixels[alpha]));
+                    pixels[colour] = (value * 255 + alpha / 2).checked_div(alpha).unwrap_or(0).min(255) as u8;
+                }
+                DType::U16 => {
+                    let [value, alpha] =
+                        [colour, alpha].map(|at| u64::from(u16::from_ne_bytes([pixels[at], pixels[at + 1]])));
+                    let value = (value * 65_535 + alpha / 2).checked_div(alpha).unwrap_or(0).min(65_535) as u16;
+                    pixels[colour..colour + 2].copy_from_slice(&value.to_ne_bytes());
+                }
+                _ => {
+                    let float = |at: usize| pixels[at..].first_chunk().map_or(0.0, |bytes| f32::from_ne_bytes(*bytes));
+                    let value = if float(alpha) == 0.0 { 0.0 } else { float(colour) / float(alpha) };
+                    pixels[colour..colour + 4].copy_from_slice(&value.to_ne_bytes());
+                }
+            }
+        }
+    }
+}
+
 /// Undoes the packing of chunks, in memory that is kept from chunk to chunk.
+#[derive(Default)]
 struct Unpacker {
     chunk: Vec<u8>,
     lzw: Option<weezl::decode::Decoder>,
     inflate: Option<flate2::Decompress>,
+    zstd: Option<Box<ruzstd::decoding::FrameDecoder>>,
+    #[cfg(feature = "jpeg")]
+    jpeg: Jpegs,
 }
 
 impl Unpacker {
-    /// The first `len` bytes that `packed` holds.
-    fn unpack(&mut self, page: &Page, packed: &[u8], len: usize) -> Result<&mut [u8]> {
+    /// The first `rows` rows that `packed`, a chunk of a page of the file, holds.
+    fn unpack(&mut self, file: &[u8], page: &Page, packed: &[u8], rows: u32) -> Result<&mut [u8]> {
+        let len = rows as usize * page.chunk_pitch() as usize;
         if self.chunk.len() < len {
             self.chunk.resize(len, 0);
         }
-        let Self { chunk, lzw, inflate, .. } = self;
+        let Self { chunk, lzw, inflate, zstd, .. } = self;
         let out = &mut chunk[..len];
         let filled = match page.compression {
             Compression::None => {
@@ -148,11 +232,83 @@ impl Unpacker {
                 status.map_err(|e| corrupt("a TIFF with damaged Deflate data").with_source(cause(e.to_string())))?;
                 decoder.total_out() as usize
             }
+            Compression::Zstd => {
+                let wrong = |words: String| corrupt("a TIFF with damaged Zstandard data").with_source(cause(words));
+                let decoder = zstd.get_or_insert_default();
+                // It keeps what a frame refers back to: no more than the chunk, whatever the frame claims, or the least that
+                // its writers use.
+                decoder.set_max_window_size((len as u64).max(8 << 20));
+                let mut packed = packed;
+                let frame = ruzstd::decoding::StreamingDecoder::new_with_decoder(&mut packed, &mut **decoder);
+                let mut frame = frame.map_err(|e| wrong(e.to_string()))?;
+                let mut filled = 0;
+                while filled < len {
+                    match frame.read(&mut out[filled..]).map_err(|e| wrong(e.to_string()))? {
+                        0 => break,
+                        n => filled += n,
+                    }
+                }
+                filled
+            }
+            #[cfg(feature = "jpeg")]
+            Compression::Jpeg => {
+                let tables = page.jpeg_tables.clone().and_then(|at| file.get(at)).unwrap_or_default();
+                self.jpeg.unpack(tables, page, packed, rows, out)?;
+                len
+            }
+            #[cfg(not(feature = "jpeg"))]
+            Compression::Jpeg => {
+                let _ = (file, &page.jpeg_tables, page.ycbcr);
+                return Err(unsupported("a TIFF packed as JPEG, in a build without the feature `jpeg`"));
+            }
         };
         if filled < len {
             return Err(corrupt(format!("a TIFF with a chunk of {filled} bytes, where {len} are needed")));
         }
         Ok(&mut self.chunk[..len])
+    }
+}
+
+/// Chunks that are JPEGs (TIFF Technical Note 2): their tables stand once for all of them.
+#[cfg(feature = "jpeg")]
+#[derive(Default)]
+struct Jpegs {
+    /// A chunk with its tables.
+    whole: Vec<u8>,
+    scratch: infeed_jpeg::Scratch,
+}
+
+#[cfg(feature = "jpeg")]
+impl Jpegs {
+    fn unpack(&mut self, tables: &[u8], page: &Page, packed: &[u8], rows: u32, out: &mut [u8]) -> Result<()> {
+        let wrong = |what: String| corrupt(format!("a TIFF with a chunk that is no JPEG of it: {what}"));
+        let inside = |file: &[u8]| file.strip_prefix(&[0xff, 0xd8]).unwrap_or(file).to_vec();
+        let tables = inside(tables);
+        let Self { whole, scratch } = self;
+        whole.clear();
+        whole.extend([0xff, 0xd8]);
+        // What the colours are says the TIFF: a marker of JFIF for YCbCr, or Adobe's for as they are.
+        match page.ycbcr {
+            true => whole.extend(b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"),
+            false => whole.extend(b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\0"),
+        }
+        whole.extend(tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(&tables));
+        whole.extend(inside(packed));
+        let failed = |error: infeed_jpeg::Error| wrong(error.to_string()).with_source(error);
+        let header = infeed_jpeg::Header::parse(whole).map_err(failed)?;
+        let channels = page.chunk_samples();
+        let colour = match channels {
+            1 => infeed_jpeg::Colour::Gray,
+            _ if page.ycbcr => infeed_jpeg::Colour::YCbCr,
+            _ => infeed_jpeg::Colour::Rgb,
+        };
+        let size = [header.width(), header.height()];
+        if header.colour() != colour || header.channels() != channels || size[0] != page.chunk_width || size[1] < rows {
+            let (here, width) = (header.colour(), page.chunk_width);
+            let [w, h] = size;
+            return Err(wrong(format!("{here:?} of {w}x{h} pixels, where {colour:?} of {width}x{rows} is needed")));
+        }
+        infeed_jpeg::Decoder::new().pixels(whole, &header, 0..rows, scratch, out).map_err(failed)
     }
 }
 

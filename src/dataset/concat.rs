@@ -150,6 +150,10 @@ impl Dataset for Concat {
         self.parts.iter().map(|p| p.largest_read()).max().unwrap_or(0)
     }
 
+    fn usual_read(&self) -> u64 {
+        self.parts.iter().map(|p| p.usual_read()).max().unwrap_or(0)
+    }
+
     fn resident_bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.resident_bytes()).sum()
     }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 const FILE: [&str; 9] = ["file", "filename", "file_name", "image", "image_id", "image_name", "path", "name", "id"];
-const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
+/// What columns of labels are called.
+pub(super) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
 
 /// Files and their labels as they were written.
 #[derive(Debug, PartialEq)]
@@ -133,9 +134,29 @@ pub(super) fn parse_json(bytes: &[u8]) -> Result<Table> {
 }
 
 impl Table {
+    pub(super) fn new(rows: impl Iterator<Item = (String, String)>) -> Self {
+        Self(rows.collect())
+    }
+
     /// Turns labels into indices: of `given`, else as they are if all are integers, else of the sorted names.
     pub(super) fn resolve(self, given: Option<Arc<[String]>>) -> Result<Labels> {
-        let number = |text: &str| text.parse::<i64>().ok();
+        if let Some((file, _)) = self.0.iter().find(|(_, label)| label.is_empty()) {
+            return Err(
+                Error::corrupt(format!("the label of `{file}` is empty")).hint("fill it in, or leave the file out")
+            );
+        }
+        let number = |text: &str| text.parse::<i64>().ok().or_else(|| integral(text));
+        let fraction = self.0.iter().find(|(_, label)| number(label).is_none() && is_number(label));
+        // Sorted as names, 10.5 would come before 2.5, and nobody would know.
+        if let Some((file, label)) =
+            fraction.filter(|_| given.is_none() && self.0.iter().all(|(_, label)| is_number(label)))
+        {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("the label {label} of `{file}` is no integer of 64 bits"),
+            )
+            .hint("labels are class indices or names; for names that are numbers, give the classes"));
+        }
         let classes = match given {
             Some(given) => Some(given),
             None if self.0.iter().all(|(_, label)| number(label).is_some()) => None,
@@ -170,6 +191,17 @@ impl Table {
         drop(index);
         Ok(Labels { of, classes })
     }
+}
+
+/// Whether a label is meant as a number: `nan` and `inf` may be names.
+fn is_number(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && text.parse::<f64>().is_ok()
+}
+
+/// `3.0`, as tables with gaps write their integers. Beyond 2^53 a fraction tells nothing exact.
+fn integral(text: &str) -> Option<i64> {
+    let value = text.parse::<f64>().ok().filter(|_| is_number(text))?;
+    (value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64).then_some(value as i64)
 }
 
 impl Labels {
@@ -326,6 +358,20 @@ mod tests {
         assert_eq!(plain.labels_of(["a", "b"].into_iter()).unwrap(), [-1, 12]);
         let error = Table(pairs(&[("a", "1"), ("a", "2")])).resolve(None).unwrap_err();
         assert!(error.to_string().contains("two labels, 1 and 2"), "{error}");
+        // Integers of a table that had gaps, and labels that no index is.
+        let whole = Table(pairs(&[("a", "1.0"), ("b", "12.0"), ("c", "-2")])).resolve(None).unwrap();
+        assert!(whole.classes.is_none());
+        assert_eq!(whole.labels_of(["a", "b", "c"].into_iter()).unwrap(), [1, 12, -2]);
+        for (label, says) in [
+            ("2.5", "the label 2.5 of `b` is no integer"),
+            ("18446744073709551615", "the label 18446744073709551615 of `b` is no integer of 64 bits"),
+            ("", "the label of `b` is empty"),
+        ] {
+            let error = Table(pairs(&[("a", "10.0"), ("b", label)])).resolve(None).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let names = Table(pairs(&[("a", "2.5"), ("b", "nan")])).resolve(None).unwrap();
+        assert_eq!(&names.classes.unwrap()[..], ["2.5", "nan"]);
         assert!(index_of(&["a".to_owned(), "b".to_owned(), "a".to_owned()]).is_err());
     }
 

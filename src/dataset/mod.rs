@@ -36,13 +36,17 @@ mod labels;
 mod mds;
 mod memory;
 mod names;
+mod netpbm;
 mod objects;
 mod open;
+mod packed;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pattern;
 mod record;
 mod schema;
+mod sizes;
+mod sniff;
 mod subset;
 mod synthetic;
 mod table;

@@ -1,6 +1,6 @@
 //! From a url to a dataset.
 
-use std::{future::IntoFuture, path::PathBuf, sync::Arc};
+use std::{future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 
@@ -8,6 +8,7 @@ use super::{
     concat::concat,
     format::{Format, OpenOptions},
     formats::formats,
+    names::{base, ends_with},
     objects::{list, named, nothing_to_read},
     pattern,
     record::Dataset,
@@ -31,6 +32,7 @@ use crate::{
 /// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`, in any case) | images in class folders; labels count the sorted folder names |
 /// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
+/// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
 /// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
 /// | several `.npy`, in class folders or not | a record each, with one field `array` |
@@ -39,15 +41,15 @@ use crate::{
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
 /// that differs is a bad sample.
 /// | `….tar` | tar shards as WebDataset makes them, see below |
-/// | `index.json`, `shard.00000.mds` | MDS shards of MosaicML's streaming: jpeg, png, int, str, json, bytes, ndarray |
+/// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil, int, str, json, bytes, ndarray |
 /// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
-/// | `….tfrecord`, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
+/// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
 /// them, which follow one another as [`concat()`](super::concat()) puts them.
 ///
 /// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
-/// images are `image`, `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
+/// images are `image` (also those of Netpbm, `.ppm` and the like), `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
 /// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`, and images whose
 /// field begins with `mask`, `label` or `seg` are masks ([`Field::mask`](super::Field::mask)). The field `key` is the
 /// name they share. Other extensions are read when [`Open::columns`] names them. Every sample has every field, or opening
@@ -58,8 +60,9 @@ use crate::{
 /// **Parquet.** A row is a record, a column a field of its name: `struct<bytes, path>` of Hugging Face's `datasets` and
 /// columns of bytes are images when the file's metadata call them so or a codec knows the first value, else bytes;
 /// texts are bytes (none is empty); `ClassLabel`s (with their names), `label` and `cls` are labels; other numbers are
-/// arrays of one. Lists are not read, columns within other structs when [`Open::columns`] names them (`image.path`). A
-/// row without an image or number is a bad sample. Files with several splits take [`Open::split`]; tables that lie beside
+/// arrays of one, in a type that holds them: `uint32` is i64, `uint64` is u64, half floats are f16. Lists, decimals and
+/// bytes of fixed length are not read, which a warning says once; columns within other structs are when
+/// [`Open::columns`] names them (`image.path`). A row without an image or number is a bad sample. Files with several splits take [`Open::split`]; tables that lie beside
 /// images or other shards take [`Open::format`], or the url of their folder. Opening reads the footers, and a page of
 /// columns of unknown bytes. A row group is read and decoded once for all its rows, column by column, as long as the
 /// loader's memory holds it; one and its bytes as they are stored must fit into `memory_budget`, and several are better:
@@ -75,12 +78,12 @@ use crate::{
 /// # Ok::<(), infeed::Error>(()) }).unwrap();
 /// ```
 pub fn open(url: impl Into<String>) -> Open {
-    Open { from: From::Url(url.into()), options: OpenOptions::default(), extra: Vec::new() }
+    Open::new(From::Url(url.into()))
 }
 
 /// Opens the dataset in `source`, such as a store that you made.
 pub fn open_source(source: Source) -> Open {
-    Open { from: From::Source(source), options: OpenOptions::default(), extra: Vec::new() }
+    Open::new(From::Source(source))
 }
 
 /// A dataset about to be opened; `.await` opens it. See [`open`].
@@ -90,6 +93,7 @@ pub struct Open {
     from: From,
     options: OpenOptions,
     extra: Vec<Arc<dyn Format>>,
+    patience: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +103,10 @@ enum From {
 }
 
 impl Open {
+    fn new(from: From) -> Self {
+        Self { from, options: OpenOptions::default(), extra: Vec::new(), patience: None }
+    }
+
     /// Names the format (`folder`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising it.
     pub fn format(mut self, name: impl Into<String>) -> Self {
         self.options.format = Some(name.into());
@@ -189,6 +197,13 @@ impl Open {
         self
     }
 
+    /// How long an outage of the store is waited for, while opening and in every read; default 60 s. See
+    /// [`Source::with_patience`].
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
     /// Tries a format of your own before those of [`formats`].
     pub fn add_format(mut self, format: impl Format) -> Self {
         self.extra.push(Arc::new(format));
@@ -196,7 +211,11 @@ impl Open {
     }
 
     async fn run(self) -> Result<Arc<dyn Dataset>> {
-        let Self { from, options, extra } = self;
+        let Self { from, options, extra, patience } = self;
+        let patient = |source: Source| match patience {
+            Some(patience) => source.with_patience(patience),
+            None => source,
+        };
         let source = match from {
             From::Url(url) if url.starts_with("synthetic:") => {
                 let at = |e: Error| e.at_object(url.clone());
@@ -211,15 +230,15 @@ impl Open {
             From::Url(url) if pattern::names_many(&url) => {
                 let mut parts = Vec::new();
                 for (folder, names) in pattern::parse(&url)? {
-                    let source = Source::parse(&folder)?;
+                    let source = patient(Source::parse(&folder)?);
                     source.connect().await?;
                     let objects = named(&source, names, options.manifests.as_deref()).await?;
                     parts.push(open_objects(&source, objects, &options, &extra).await?);
                 }
                 return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
             }
-            From::Url(url) => Source::parse(&url)?,
-            From::Source(source) => source,
+            From::Url(url) => patient(Source::parse(&url)?),
+            From::Source(source) => patient(source),
         };
         source.connect().await?;
         let (source, objects) = list(source, options.manifests.as_deref()).await?;
@@ -242,13 +261,51 @@ async fn open_objects(
         None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {
             let error = nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files");
             let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
-            if parquet { error.hint("build with the feature `parquet` to read Parquet files") } else { error }
+            match foreign(&objects) {
+                _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
+                Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
+                None => error,
+            }
         })?,
     };
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
     let what = format!("datasets of the format {}", format.name());
     options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
     format.open(source, objects, options).await
+}
+
+/// What is known of a dataset by its names and not read: what it is, and what to do.
+fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
+    let bases = || objects.iter().map(|object| base(&object.name));
+    let any = |is: fn(&str) -> bool| bases().any(is);
+    let ends = |endings: &[&str]| bases().any(|name| endings.iter().any(|ending| ends_with(name, ending)));
+    if any(|name| name == "batches.meta" || name.starts_with("data_batch_") && !name.contains('.')) {
+        return Some(("CIFAR-10 as pickles of Python", "take the binary version: cifar-10-binary.tar.gz"));
+    }
+    if ["train", "test", "meta"].iter().all(|file| bases().any(|name| name == *file)) {
+        return Some(("CIFAR-100 as pickles of Python", "take the binary version: cifar-100-binary.tar.gz"));
+    }
+    if any(|name| name.contains("-idx") && name.contains("ubyte") || name.contains(".idx3-ubyte")) {
+        return Some((
+            "arrays of MNIST's idx format",
+            "save images and labels as one .npz: numpy.savez(\"mnist.npz\", image=…, label=…)",
+        ));
+    }
+    let table = [
+        (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
+        (&[".h5", ".hdf5"], "HDF5 files", "save the arrays as .npy or .npz"),
+        (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
+        (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
+        (&[".beton"], "files of FFCV", "open the images that they were written from"),
+        (&[".gif", ".avif", ".heic"], "images of kinds that no codec reads", "convert them to PNG, JPEG or WebP"),
+        (
+            &[".ppm", ".pgm", ".pbm"],
+            "images of Netpbm, which only tars may hold",
+            "convert them to PNG, or pack them into tars",
+        ),
+        (&[".pkl", ".pickle", ".pt", ".pth"], "pickles of Python", "save the arrays as .npy, .npz or safetensors"),
+    ];
+    table.into_iter().find(|(endings, ..)| ends(endings)).map(|(_, what, hint)| (what, hint))
 }
 
 impl IntoFuture for Open {

@@ -55,6 +55,12 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn object(&self, record: u64) -> String;
     /// The most bytes that one record's plan reads.
     fn largest_read(&self) -> u64;
+    /// The most bytes that the plan of a usual record reads: without those that are far larger than the others, such as a
+    /// film among photographs. Memory is divided for these; a larger record is read where there is memory for it anyway,
+    /// else it is a bad sample. Default: [`largest_read`](Self::largest_read), so that none is too large.
+    fn usual_read(&self) -> u64 {
+        self.largest_read()
+    }
     /// Whether some records are read over a network, by tasks ahead of the decoding threads
     /// ([`Source::reads_inline`](crate::source::Source::reads_inline) says no), rather than by these threads themselves
     /// or not at all.

@@ -134,3 +134,17 @@ pub enum FieldKind {
         most: usize,
     },
 }
+
+impl FieldKind {
+    /// What it is in a word, for messages: `image`, `volume`, `label`, `array`, `bytes`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Image { .. } => "image",
+            Self::Volume { .. } => "volume",
+            Self::Label => "label",
+            Self::Array { .. } => "array",
+            Self::Bytes { .. } => "bytes",
+        }
+    }
+}

@@ -190,6 +190,10 @@ impl Dataset for Subset {
         self.inner.largest_read()
     }
 
+    fn usual_read(&self) -> u64 {
+        self.inner.usual_read()
+    }
+
     fn resident_bytes(&self) -> u64 {
         let list = if let Records::List(list) = &self.records { list.len() * 8 } else { 0 };
         self.inner.resident_bytes() + list as u64

@@ -174,6 +174,7 @@ impl Assembly {
                     record: records[*row],
                     object: error.context().object.clone(),
                     error: format!("{error:#}"),
+                    unreadable: error.is_unreadable(),
                 });
             }
             let bad: Vec<usize> = failed.iter().map(|(row, _)| *row).collect();
@@ -268,7 +269,8 @@ fn leave_out(rows: usize, valid: usize, bad: &[usize]) -> (Vec<(usize, usize)>, 
 
 /// The error of a batch that would have no rows.
 fn none_left(rows: usize, first: &Error) -> Error {
-    let error = Error::corrupt(format!("all {rows} samples of a batch are bad")).with_source(first.clone());
+    let kind = if first.is_unreadable() { first.kind() } else { ErrorKind::Corrupt };
+    let error = Error::new(kind, format!("all {rows} samples of a batch are bad")).with_source(first.clone());
     let error = first.context().object.iter().fold(error, |error, object| error.at_object(object.clone()));
     let error = first.context().record.into_iter().fold(error, Error::at_record);
     error.hint(

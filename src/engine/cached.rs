@@ -18,7 +18,7 @@ use super::{gate::answered, stream::StreamShared};
 use crate::{
     error,
     report::Stage,
-    source::{Extent, Flight, Keep, Looked, NextUse, Reader, Use, Writer},
+    source::{Extent, Flight, Keep, Looked, NextUse, Reader, Use, Verify, Writer},
 };
 
 /// Bytes of one extent.
@@ -173,6 +173,7 @@ impl Cached {
         let (for_task, io) = (Arc::clone(stream), stream.loader.io.clone());
         io.spawn(async move {
             let stream = for_task;
+            let reader = reader.verifying(Verify::Auto);
             let Some(bytes) = stream.gate.read(&reader, extent).await else { return };
             let _ = done.send(bytes.clone());
             let Ok(bytes) = bytes else { return };

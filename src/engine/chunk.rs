@@ -28,16 +28,23 @@ impl ChunkSize {
     /// batch together.
     const TARGET_NANOS: u64 = 700_000;
 
-    /// A first guess from what the rows and records look like.
-    pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows]) -> Self {
+    /// A first guess from what the rows and records look like; no record of more than `max_record` bytes is read.
+    pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows], max_record: u64) -> Self {
         let row = |f: &FieldRows| FieldRows::row_bytes(&f.shape, f.dtype) / f.dtype.size();
         let values = fields.iter().map(row).fold(0, usize::saturating_add);
         let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
         let decodes = dataset.schema().fields.iter().any(encoded);
         // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
         let guess = if decodes { Self::TARGET_NANOS } else { (values as u64).saturating_mul(3) / 10 };
-        let most = READ_BYTES.checked_div(dataset.largest_read()).map_or(usize::MAX, |n| n.max(1) as usize);
+        let most =
+            READ_BYTES.checked_div(dataset.largest_read().min(max_record)).map_or(usize::MAX, |n| n.max(1) as usize);
         Self { cost: guess.max(1).into(), most }
+    }
+
+    /// What a record costs from now on, whatever was learned.
+    #[cfg(test)]
+    pub(super) fn set_cost(&self, each: Duration) {
+        self.cost.store(u64::try_from(each.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How many records the next jobs of a batch of so many should hold.

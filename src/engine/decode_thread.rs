@@ -70,6 +70,19 @@ struct InWork {
     span: Span,
 }
 
+/// What a thread has in hand, and its clock.
+pub(super) struct Serving {
+    tag: u64,
+    cpu: CpuMeter,
+    in_work: Vec<InWork>,
+}
+
+impl Serving {
+    pub(super) fn new(meters: Meters) -> Self {
+        Self { tag: 0, cpu: CpuMeter::start(meters.cpu), in_work: Vec::new() }
+    }
+}
+
 /// When a job was made and taken, and how its bytes came.
 struct Moments {
     queued: Instant,
@@ -105,12 +118,12 @@ impl DecodeThread {
     pub(super) fn run(&self, mut worker: Box<dyn Worker>) {
         let mut buffers = Buffers::default();
         loop {
-            let mut in_work = Vec::new();
-            let serve = || self.serve(&mut *worker, &mut in_work, &mut buffers);
+            let mut serving = Serving::new(self.meters);
+            let serve = || while self.turn(&mut *worker, &mut serving, &mut buffers, true) {};
             if catch_unwind(AssertUnwindSafe(serve)).is_ok() {
                 return;
             }
-            drop(in_work);
+            drop(serving);
             match self.worker() {
                 Ok(fresh) => worker = fresh,
                 // Without a worker the thread can only refuse: better than a stream that never ends.
@@ -125,55 +138,60 @@ impl DecodeThread {
         }
     }
 
-    fn serve(&self, worker: &mut dyn Worker, in_work: &mut Vec<InWork>, buffers: &mut Buffers) {
-        let mut tag = 0;
-        let mut cpu = CpuMeter::start(self.meters.cpu);
-        loop {
-            let idle = in_work.is_empty();
-            let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle) } else { None };
-            let wait = match next {
-                Some((task, Hunger { waited, idle: longest })) => {
-                    if task.assembly.stream.gate.is_closed() {
-                        continue;
-                    }
-                    let stream = Arc::clone(&task.assembly.stream);
-                    // Time before the stream began is not its hunger.
-                    let waited = waited.min(stream.started.elapsed());
-                    let now = Instant::now();
-                    let waits = &task.assembly.plan.waits;
-                    let blocked =
-                        now.checked_sub(waited).map_or(Duration::ZERO, |idle| waits.permits_within(idle, now));
-                    stream.recorder.blocked(Stage::Decode, blocked);
-                    stream.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
-                    tag += 1;
-                    let began = Instant::now();
-                    let untried = task.untried;
-                    let fresh = task.samples.is_empty();
-                    let span = self.span(&task);
-                    let _inside = span.enter();
-                    if let Some(prepared) = self.prepare(task, tag, buffers, &mut cpu) {
-                        if fresh && self.decoder.classes().len() > 1 {
-                            self.deal(prepared);
-                            continue;
-                        }
-                        let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
-                        let moments = Moments { queued, taken: began, idle: longest, reading };
-                        let prepared = began.elapsed();
-                        let span = span.clone();
-                        in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
-                        worker.submit(job);
-                    }
-                    Wait::Now
+    /// Takes a task if there is room for it in hand, waiting for one if `may_wait` and nothing is in hand, and brings back
+    /// what the worker has finished. Whether there is, or may be, more to do: else the queue is closed, or there are threads
+    /// enough, or nothing waits.
+    pub(super) fn turn(
+        &self,
+        worker: &mut dyn Worker,
+        serving: &mut Serving,
+        buffers: &mut Buffers,
+        may_wait: bool,
+    ) -> bool {
+        let Serving { tag, cpu, in_work } = serving;
+        let idle = in_work.is_empty();
+        let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
+        let wait = match next {
+            Some((task, Hunger { waited, idle: longest })) => {
+                if task.assembly.stream.gate.is_closed() {
+                    return true;
                 }
-                // Nothing in hand and nothing came: the queue is closed, or there are threads enough.
-                None if idle => return,
-                None => Wait::Block,
-            };
-            for finished in worker.poll(wait) {
-                let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
-                self.deliver(in_work.swap_remove(at), finished, &mut cpu);
+                let stream = Arc::clone(&task.assembly.stream);
+                // Time before the stream began is not its hunger.
+                let waited = waited.min(stream.started.elapsed());
+                let now = Instant::now();
+                let waits = &task.assembly.plan.waits;
+                let blocked = now.checked_sub(waited).map_or(Duration::ZERO, |idle| waits.permits_within(idle, now));
+                stream.recorder.blocked(Stage::Decode, blocked);
+                stream.recorder.starved(Stage::Decode, waited.saturating_sub(blocked));
+                *tag += 1;
+                let began = Instant::now();
+                let untried = task.untried;
+                let fresh = task.samples.is_empty();
+                let span = self.span(&task);
+                let _inside = span.enter();
+                if let Some(prepared) = self.prepare(task, *tag, buffers, cpu) {
+                    if fresh && self.decoder.classes().len() > 1 {
+                        self.deal(prepared);
+                        return true;
+                    }
+                    let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
+                    let moments = Moments { queued, taken: began, idle: longest, reading };
+                    let prepared = began.elapsed();
+                    let (tag, span) = (*tag, span.clone());
+                    in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
+                    worker.submit(job);
+                }
+                Wait::Now
             }
+            None if idle => return false,
+            None => Wait::Block,
+        };
+        for finished in worker.poll(wait) {
+            let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
+            self.deliver(in_work.swap_remove(at), finished, cpu);
         }
+        true
     }
 
     /// What a trace shows of a job.
@@ -206,6 +224,8 @@ impl DecodeThread {
         // Shared parts and volumes keep clocks of their own.
         let mut placed = Duration::ZERO;
         let mut fetched = fetched.into_iter();
+        let limits = &stream.loader.limits;
+        let mut claimed = false;
         for i in 0..count {
             let record = assembly.plan.records[first + i];
             let rng = assembly.plan.rng(first + i);
@@ -218,7 +238,8 @@ impl DecodeThread {
                     bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
                 }
                 None => {
-                    let Some(own) = read_own(&*self.dataset, (record, rng), &stream.gate, buffers, &mut read) else {
+                    let Some(own) = read_own(&*self.dataset, (record, rng), (&stream.gate, limits), buffers, &mut read)
+                    else {
                         // The stream is gone: its batch needs no error.
                         let _ = ticket.redeem();
                         return None;
@@ -237,6 +258,15 @@ impl DecodeThread {
                 let _ = ticket.redeem();
                 return None;
             };
+            // No earlier: rows without a buffer are what waiting costs.
+            if !std::mem::replace(&mut claimed, true)
+                && let Err(error) = rows.iter().try_for_each(Rows::claim)
+            {
+                // The machine's fault, not the sample's.
+                assembly.fail(error.at_stage(Stage::Decode));
+                let _ = ticket.redeem();
+                return None;
+            }
             let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
                 placed += write_fields(&mut sample, &stream.loader.fields, rng, i, &mut rows)?;
                 Ok(sample)

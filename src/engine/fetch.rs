@@ -33,7 +33,7 @@ use crate::{
     dataset::ReadPlan,
     error::Result,
     report::Stage,
-    source::{Extent, Keep, Merged, Reader, Writer, merge},
+    source::{Extent, Keep, Merged, Reader, Verify, Writer, merge},
     sys::rows::Rows,
 };
 
@@ -108,7 +108,11 @@ impl Fetcher {
         while self.tasks.try_join_next().is_some() {}
         let count = plan.records.len();
         let dataset = &self.stream.loader.dataset;
-        let plans = (0..count).map(|row| dataset.plan(plan.records[row], plan.rng(row)));
+        let limits = &self.stream.loader.limits;
+        let plans = (0..count).map(|row| {
+            let plan = dataset.plan(plan.records[row], plan.rng(row));
+            plan.and_then(|plan| limits.admit(plan))
+        });
         let plans: Vec<Result<ReadPlan>> = plans.collect();
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
@@ -253,7 +257,10 @@ impl ChunkReads {
                 _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| stream.cache_recorder.miss()),
             }
             let object = extent.clone();
-            let bytes = stream.gate.read(reader, extent).await?;
+            // A cache would keep what is damaged, for all epochs.
+            let kept = parts.iter().any(|(i, _)| wanted[*i].1.is_some());
+            let strict = kept.then(|| reader.clone().verifying(Verify::Auto));
+            let bytes = stream.gate.read(strict.as_ref().unwrap_or(reader), extent).await?;
             let keep = |bytes: &Bytes| {
                 let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));
                 keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, permit)).collect()

@@ -1,6 +1,14 @@
 //! The runtime that admits and reads, and its threads.
 
-use std::{fmt, future::Future, num::NonZeroUsize, sync::Arc, thread};
+use std::{
+    fmt,
+    future::Future,
+    io,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Handle},
@@ -23,8 +31,8 @@ pub struct IoRuntime {
 
 struct Inner {
     handle: Handle,
-    // Dropping it ends the thread.
-    _stop: oneshot::Sender<()>,
+    // Dropping it ends the thread; one that was lent has none.
+    _stop: Option<oneshot::Sender<()>>,
 }
 
 impl IoRuntime {
@@ -33,20 +41,27 @@ impl IoRuntime {
     /// # Errors
     /// `OutOfMemory` when the system gives no thread.
     pub fn start() -> Result<Self> {
-        Self::with_threads(NonZeroUsize::MIN)
+        Self::of(NonZeroUsize::MIN, false)
     }
 
-    /// Starts so many threads.
+    /// Starts so many threads, and one for what blocks (looking up names, writing a cache).
     ///
     /// # Errors
     /// `OutOfMemory` when the system gives no threads.
     pub fn with_threads(threads: NonZeroUsize) -> Result<Self> {
+        Self::of(threads, true)
+    }
+
+    fn of(threads: NonZeroUsize, blocks: bool) -> Result<Self> {
         let failed =
             |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(e);
         let mut builder = match threads.get() {
             1 => Builder::new_current_thread(),
             // The thread below only waits for the end.
             n => {
+                // tokio waits for ever where the system refuses one of these, and panics where it refuses the first that
+                // blocks; later ones it does without.
+                can_start_threads(n + 3).map_err(failed)?;
                 let mut builder = Builder::new_multi_thread();
                 builder
                     .worker_threads(n)
@@ -55,7 +70,17 @@ impl IoRuntime {
                 builder
             }
         };
-        let runtime = builder.enable_all().build().map_err(failed)?;
+        builder.enable_all();
+        if blocks {
+            // One that is there is never asked for again.
+            builder.thread_keep_alive(Duration::from_secs(24 * 3600));
+            can_start_threads(2).map_err(failed)?;
+        }
+        let runtime = builder.build().map_err(failed)?;
+        if blocks {
+            // At once: between the look above and a later call others may take what there was.
+            runtime.spawn_blocking(|| ());
+        }
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
@@ -66,14 +91,20 @@ impl IoRuntime {
             runtime.shutdown_background();
         };
         thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(failed)?;
-        Ok(Self { inner: Arc::new(Inner { handle, _stop: stop }) })
+        Ok(Self { inner: Arc::new(Inner { handle, _stop: Some(stop) }) })
+    }
+
+    /// The runtime that runs here, which somebody else drives.
+    #[cfg(test)]
+    pub(crate) fn here() -> Self {
+        Self { inner: Arc::new(Inner { handle: Handle::current(), _stop: None }) }
     }
 
     /// As many threads as remote data want on this machine, or one.
     pub(crate) fn for_loader(remote: bool) -> Result<Self> {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let cores = crate::sys::machine::cores().get();
         let threads = if remote { (cores / 4).clamp(1, 8) } else { 1 };
-        Self::with_threads(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN))
+        Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote)
     }
 
     /// Watchers such as tokio-console show a task by the place that asked for it.
@@ -81,6 +112,32 @@ impl IoRuntime {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.inner.handle.spawn(task).abort_handle()
     }
+}
+
+/// Whether the system gives so many threads now, by starting them all. For what starts threads of its own and meets a
+/// refusal with a panic or, as tokio's runtime of several threads does, by waiting for ever. About 30 µs for each.
+///
+/// # Errors
+/// What the system said to the first that it refused.
+pub fn can_start_threads(threads: usize) -> io::Result<()> {
+    let all = Mutex::new(());
+    // They end when this one lets go of the lock.
+    let held = all.lock();
+    thread::scope(|scope| {
+        let mut started = Vec::with_capacity(threads);
+        let mut refused = Ok(());
+        while started.len() < threads && refused.is_ok() {
+            let body = || drop(all.lock());
+            match thread::Builder::new().name("infeed-probe".into()).spawn_scoped(scope, body) {
+                Ok(thread) => started.push(thread),
+                Err(error) => refused = Err(error),
+            }
+        }
+        drop(held);
+        // A scope waits until their work is done, this until the system counts them no more.
+        started.into_iter().for_each(|thread| drop(thread.join()));
+        refused
+    })
 }
 
 /// Runs what blocks on a thread of its own, so that the caller's runtime goes on. Dropping the future abandons the
@@ -105,5 +162,31 @@ pub(crate) async fn off_thread<T: Send + 'static>(name: &str, work: impl FnOnce(
 impl fmt::Debug for IoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IoRuntime").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_can_be_had_end_again() {
+        can_start_threads(0).unwrap();
+        for _ in 0..20 {
+            can_start_threads(5).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_runtime_of_any_size_runs_what_it_is_given() {
+        for threads in [1, 2, 4] {
+            let io = IoRuntime::with_threads(NonZeroUsize::new(threads).unwrap()).unwrap();
+            let (done, answer) = std::sync::mpsc::channel();
+            io.spawn(async move {
+                let blocked = tokio::task::spawn_blocking(|| 7).await;
+                let _ = done.send(blocked.ok());
+            });
+            assert_eq!(answer.recv_timeout(Duration::from_secs(60)).unwrap(), Some(7), "{threads}");
+        }
     }
 }

@@ -5,9 +5,11 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use super::{chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, shared_parts::SharedParts, tune::Tuning};
 use crate::{
-    dataset::Dataset,
+    dataset::{Dataset, ReadPlan},
+    error::{Error, ErrorKind, Result},
+    report::Stage,
     sampler::{LastBatch, Schedule, Shard},
-    source::{Cache, Reader},
+    source::{Cache, Reader, Verify},
     types::Device,
 };
 
@@ -50,6 +52,23 @@ pub(crate) struct Limits {
     pub(crate) encoded: u64,
     /// Remote requests in flight; `None`: what the store's own limit allows.
     pub(crate) requests: Option<usize>,
+    /// How what comes is compared with what the store tells.
+    pub(crate) verify: Verify,
+    /// Encoded bytes of one record.
+    pub(crate) record: u64,
+}
+
+impl Limits {
+    /// A plan, if it is to be read: memory was divided for records of at most so many bytes.
+    pub(super) fn admit(&self, plan: ReadPlan) -> Result<ReadPlan> {
+        let (asked, most) = (plan.len_bytes(), self.record);
+        if asked <= most {
+            return Ok(plan);
+        }
+        let what = format!("the record has {asked} encoded bytes, more than the {most} that are read");
+        let hint = format!("set max_record_bytes to {asked} or more, or raise memory_budget; or leave it out");
+        Err(Error::new(ErrorKind::OutOfMemory, what).at_stage(Stage::Fetch).hint(hint))
+    }
 }
 
 /// What happens to rows whose sample is bad. The count that ends a run is kept by the stream, in batch order.

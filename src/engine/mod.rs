@@ -59,6 +59,8 @@ mod admit;
 mod assembly;
 mod batch;
 mod batch_rows;
+#[cfg(test)]
+mod by_hand;
 mod cached;
 mod chunk;
 mod decode_thread;
@@ -82,11 +84,13 @@ mod workers;
 mod write_fields;
 
 pub use batch::Batch;
+#[cfg(test)]
+pub(crate) use by_hand::Hands;
 pub(crate) use chunk::{ChunkSize, READ_BYTES};
 pub(crate) use decode_thread::Meters;
 pub(crate) use fields::{FieldRows, LoweredField, fill, lower_field};
-pub use io_runtime::IoRuntime;
 pub(crate) use io_runtime::off_thread;
+pub use io_runtime::{IoRuntime, can_start_threads};
 pub(crate) use loader_shared::{BadRows, Limits, LoaderShared};
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;

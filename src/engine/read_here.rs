@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::{cached::Piece, gate::Gate, stream::StreamShared};
+use super::{cached::Piece, gate::Gate, loader_shared::Limits, stream::StreamShared};
 use crate::{
     dataset::{Dataset, ReadPlan},
     error::Result,
@@ -18,11 +18,11 @@ use crate::{
 pub(super) fn read_own(
     dataset: &dyn Dataset,
     (record, rng): (u64, SampleRng),
-    gate: &Gate,
+    (gate, limits): (&Gate, &Limits),
     buffers: &mut Buffers,
     read: &mut u64,
 ) -> Option<Result<(ReadPlan, SmallVec<[Bytes; 1]>)>> {
-    let plan = match dataset.plan(record, rng) {
+    let plan = match dataset.plan(record, rng).and_then(|plan| limits.admit(plan)) {
         Ok(plan) => plan,
         Err(error) => return Some(Err(error)),
     };

@@ -78,7 +78,8 @@ impl Run {
             reader: match &loader.reader {
                 Some(shared) => shared.with_recorder(requests.clone()),
                 None => Reader::new(loader.limits.requests, requests.clone()),
-            },
+            }
+            .verifying(loader.limits.verify),
             requests,
             cache_recorder: CacheRecorder::default(),
             sampler: Arc::clone(&order.sampler),

@@ -10,7 +10,7 @@ use crate::{
     dataset::Dataset,
     engine::IoRuntime,
     sampler::{LastBatch, Order, Sampler, Shard},
-    source::CacheSpec,
+    source::{CacheSpec, Verify},
     transform::Transform,
     types::{DType, Device, Layout},
 };
@@ -211,9 +211,21 @@ impl LoaderBuilder {
         self
     }
 
-    /// The largest decoded image; a larger one is a bad sample. Default: what the budget allows, at most 256 MiB.
+    /// The largest decoded image; a larger one is a bad sample. Default: what the budget allows, at most 320 MiB.
     pub fn max_image_bytes(mut self, bytes: u64) -> Self {
         self.config.max_image_bytes = Some(bytes);
+        self
+    }
+
+    /// Largest record in encoded bytes: its files, or what of a shard it needs. A larger one is not read; it is a bad
+    /// sample, whose error names it and this setting. Memory for one such record is set aside for each decode thread that
+    /// reads, or in the window of a remote store.
+    ///
+    /// Default: whatever usual records have ([`Dataset::usual_read`]), and above that
+    /// an eighth of the budget, shared by the threads, up to 256 MiB. So one file of 3 GB beside photographs takes neither
+    /// the memory of their decoding nor that of the batches.
+    pub fn max_record_bytes(mut self, bytes: u64) -> Self {
+        self.config.max_record_bytes = Some(bytes);
         self
     }
 
@@ -224,6 +236,13 @@ impl LoaderBuilder {
     /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
     pub fn io_concurrency(mut self, requests: usize) -> Self {
         self.config.io_concurrency = Some(requests);
+        self
+    }
+
+    /// Whether whole objects that come from a remote store are compared with what the store tells of them; see
+    /// [`Verify`] for what that is, and what it costs. Default auto.
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.config.verify = verify;
         self
     }
 
@@ -247,6 +266,17 @@ impl LoaderBuilder {
     /// What to do with samples that can't be used. Default: stop with the error.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.config.on_bad_sample = policy;
+        self
+    }
+
+    /// How many samples of a stream may be unreadable (a missing file, a refused object, a disk's error) before it ends with
+    /// an error that counts them and tells the last cause; those that [`on_bad_sample`](Self::on_bad_sample) lets pass.
+    ///
+    /// Default: 16, or one in a hundred of the stream's samples so far, whichever is more. A few lost files cost a run
+    /// nothing; a disk, a mount or a prefix that is gone ends it within 17 samples of its failing, instead of an epoch
+    /// that holds a tenth of the data.
+    pub fn max_unreadable(mut self, samples: u64) -> Self {
+        self.config.max_unreadable = Some(samples);
         self
     }
 

@@ -5,14 +5,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::Split,
     sampler::{LastBatch, Order, Shard},
-    source::CacheSpec,
+    source::{CacheSpec, Verify},
     transform::Transform,
     types::{DType, Device, Layout},
 };
 
-/// What to do with a sample that can't be used: damaged, unsupported, or above `max_image_bytes`.
+/// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that
+/// [can't be read](crate::Error::is_unreadable) (it is gone, access to it is refused, the disk fails at its bytes).
 ///
-/// Failures of reading (a missing file, a refused request) are not samples' faults: they always end the stream.
+/// Unreadable ones are counted apart and have a [limit of their own](crate::LoaderBuilder::max_unreadable): a disk that went
+/// missing is no heap of bad samples. A store or a network that does not answer is none at all: it ends the stream.
 /// Whatever is chosen, every rank takes the same number of steps, a resume goes on exactly, and
 /// [`Batch::bad_samples`](crate::Batch::bad_samples) and the report tell what was wrong with which sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,19 +97,28 @@ pub struct LoaderConfig {
     /// Whether threads of a GPU stay on the processors near it, see [`LoaderBuilder::numa`](crate::LoaderBuilder::numa).
     /// Default true.
     pub numa: bool,
-    /// Largest decoded image; `None` takes what the budget allows, at most 256 MiB.
+    /// Largest decoded image; `None` takes what the budget allows, at most 320 MiB.
     pub max_image_bytes: Option<u64>,
+    /// Largest record in encoded bytes; `None` takes all that usual records have, and larger ones as far as the budget
+    /// allows, see [`LoaderBuilder::max_record_bytes`](crate::LoaderBuilder::max_record_bytes).
+    pub max_record_bytes: Option<u64>,
     /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept. Default 256 MiB. See
     /// [`LoaderBuilder::decode_index_bytes`](crate::LoaderBuilder::decode_index_bytes).
     pub decode_index_bytes: u64,
     /// Requests in flight to a remote store, at most; `None`: found while reading, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
+    /// Whether what comes from a remote store is compared with what the store tells of it, see
+    /// [`LoaderBuilder::verify`](crate::LoaderBuilder::verify). Default auto.
+    pub verify: Verify,
     /// Where bytes of a remote store are kept near, see [`LoaderBuilder::cache`](crate::LoaderBuilder::cache). Default:
     /// nowhere.
     pub cache: Option<CacheSpec>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,
+    /// Samples of a stream that may be unreadable before it ends, whatever `on_bad_sample` says; `None`: 16, or one in a
+    /// hundred of those read. See [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable).
+    pub max_unreadable: Option<u64>,
     /// Whether streams write down where their time goes, see
     /// [`LoaderBuilder::accounting`](crate::LoaderBuilder::accounting). Default true.
     pub accounting: bool,
@@ -134,10 +145,13 @@ impl Default for LoaderConfig {
             split: Split::default(),
             numa: true,
             max_image_bytes: None,
+            max_record_bytes: None,
             decode_index_bytes: 256 << 20,
             io_concurrency: None,
+            verify: Verify::default(),
             cache: None,
             on_bad_sample: OnBadSample::default(),
+            max_unreadable: None,
             accounting: true,
         }
     }

@@ -4,7 +4,7 @@ use super::{LoaderConfig, place::Place, resolve::BatchBytes};
 use crate::{
     dataset::{Dataset, FieldKind},
     engine::{self, FieldRows, LoweredField},
-    error::Result,
+    error::{Error, Result},
     sys::rows::Pool,
 };
 
@@ -38,7 +38,18 @@ impl Fields {
             let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
             Ok(Field { name: field.name.clone(), lowered, most })
         };
-        dataset.schema().fields.iter().map(lower).collect::<Result<_>>().map(Self)
+        let fields: Vec<Field> = dataset.schema().fields.iter().map(lower).collect::<Result<_>>()?;
+        let no_pictures = fields.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
+        // Batches without a picture would pass for a run that went well.
+        if no_pictures && !config.transform.ops().is_empty() {
+            let names = dataset.schema().fields.iter().map(|field| format!("{} ({})", field.name, field.kind.name()));
+            let (steps, have) = (&config.transform, names.collect::<Vec<_>>().join(", "));
+            let what = format!("the transform ({steps}) is for images, and no field is one: there are {have}");
+            return Err(
+                Error::config(what).hint("leave the transform out, or open the images too: columns(…), format(…)")
+            );
+        }
+        Ok(Self(fields))
     }
 
     pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{BatchStream, LoaderConfig, OnBadSample, order::ordering};
+use super::{BatchStream, LoaderConfig, OnBadSample, order::ordering, stream::BadLimits};
 use crate::{
     dataset::Dataset,
     engine::{LoaderShared, RecordOrder, Run, Workers},
@@ -118,7 +118,7 @@ impl Loader {
         };
         let steps = self.steps(&order, &epochs, position);
         let run = Run::start(&self.shared, &self.workers, order, epochs, position);
-        BatchStream::new(run, steps, at_most, bad_samples)
+        BatchStream::new(run, steps, BadLimits { at_most, unreadable: self.config.max_unreadable }, bad_samples)
     }
 
     /// Batches of `epochs`, the first from `position`; `None` when a number can't say it.

@@ -31,6 +31,8 @@ mod monitor;
 mod order;
 mod place;
 mod resolve;
+#[cfg(test)]
+mod simulation;
 mod start;
 mod stream;
 #[cfg(test)]

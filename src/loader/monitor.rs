@@ -84,6 +84,8 @@ pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) bad_samples: Vec<BadSample>,
     pub(super) bad_here: u64,
+    /// Of these, because they could not be read.
+    pub(super) unreadable: u64,
     /// What the first batch did until it came, and the late ones after it.
     pub(super) first_parts: Vec<FirstBatchPart>,
     pub(super) late: Lateness,
@@ -126,6 +128,7 @@ impl Counts {
             cache,
             bad_samples: self.bad_samples.clone(),
             bad_sample_count: self.bad_here,
+            unreadable_count: self.unreadable,
         }
     }
 }

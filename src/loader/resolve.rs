@@ -21,11 +21,13 @@ use crate::{
     engine::{self, BadRows, Limits, Range, Scope},
     error::{Error, ErrorKind, Result},
     sampler::Schedule,
+    source::Verify,
     types::{DType, Device},
 };
 
-/// The largest decoded image that `auto` allows: 89 megapixels of RGB.
-const MAX_IMAGE: u64 = 256 << 20;
+/// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a progressive JPEG of 7680x4320 pixels whose
+/// colour is not subsampled: 95 MiB of pixels, 190 of coefficients, and the file.
+const MAX_IMAGE: u64 = 320 << 20;
 /// Images get so much before more batches do: 16 megapixels of RGB.
 const USUAL_IMAGE: u64 = 48 << 20;
 /// The smallest bound on an image that makes sense: 1.4 megapixels of RGB.
@@ -43,6 +45,8 @@ pub(super) struct Facts<'a> {
     pub(super) needs_fetch: bool,
     /// Of one record; 0 when nothing is read.
     pub(super) largest_read: u64,
+    /// The same without outliers.
+    pub(super) usual_read: u64,
     /// Parts that records share.
     pub(super) shared: SharedBytes,
     /// There are image files of unknown size to decode.
@@ -144,6 +148,8 @@ pub(super) struct Resolved {
     pub(super) device_budgets: Vec<u64>,
     /// The largest image that the decoder takes; of a user's decoder what was set, which is its own matter.
     pub(super) max_image: Option<u64>,
+    /// The largest record that is read.
+    pub(super) max_record: u64,
     /// What one more decode thread takes of `shares.more`.
     pub(super) thread_bytes: u64,
     /// What one more batch takes of it.
@@ -154,6 +160,7 @@ pub(super) struct Resolved {
     /// Batches announced beyond those that have rows; `None` where nothing is fetched.
     read_ahead: Option<usize>,
     requests: Option<usize>,
+    verify: Verify,
 }
 
 /// How far settings on `auto` may go.
@@ -176,6 +183,7 @@ pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
         ("io_concurrency", config.io_concurrency == Some(0)),
         ("streams", config.streams == Some(0)),
         ("max_image_bytes", config.max_image_bytes == Some(0)),
+        ("max_record_bytes", config.max_record_bytes == Some(0)),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, is_zero)| *is_zero) {
         return Err(zero(name));
@@ -236,9 +244,10 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
     let ranks = facts.ranks.max(1) as u64;
     // One thread reads a record, or a few small ones, at a time.
     let reads_inline = !facts.needs_fetch && facts.largest_read > 0;
-    let reads =
-        if reads_inline { facts.largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
-    let window = if facts.needs_fetch { facts.largest_read.next_multiple_of(64 << 10) } else { 0 };
+    let max_record = max_record(config, facts, if reads_inline { workers as u64 } else { ranks });
+    let largest_read = facts.largest_read.min(max_record);
+    let reads = if reads_inline { largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
+    let window = if facts.needs_fetch { largest_read.next_multiple_of(64 << 10) } else { 0 };
     let needs = Needs {
         machine: facts.machine.memory,
         batch: facts.batch.on_host,
@@ -275,6 +284,7 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
         prefetch: shares.prefetch,
         device_budgets,
         max_image,
+        max_record,
         thread_bytes: (shares.scratch + reads) / workers as u64,
         batch_bytes: needs.batch,
         reading: facts.decoder.reading,
@@ -282,7 +292,16 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
         ranks: facts.ranks.max(1),
         read_ahead: facts.needs_fetch.then(|| fetched_ahead(config, facts.records)),
         requests: config.io_concurrency,
+        verify: config.verify,
     })
+}
+
+/// The largest record that is read by one of `readers`. All usual ones, whatever they take: without memory for these there
+/// is no training. An outlier takes what can be spared: with an eighth of the budget for reading, images and batches have
+/// theirs as if it were not there; and a file above the largest image is none that could be decoded.
+fn max_record(config: &LoaderConfig, facts: &Facts<'_>, readers: u64) -> u64 {
+    let budget = config.memory_budget.unwrap_or(facts.machine.memory / 4);
+    config.max_record_bytes.unwrap_or_else(|| (budget / 8 / readers.max(1)).clamp(1, MAX_IMAGE).max(facts.usual_read))
 }
 
 /// The parts of the memory, and the largest image. The CPU's decoder takes as large images as the budget allows.
@@ -382,6 +401,8 @@ impl Resolved {
             seats: self.read_ahead.map_or(self.scope().prefetch.most, |ahead| self.prefetch + ahead),
             encoded: self.shares.window / self.ranks as u64,
             requests: self.requests,
+            verify: self.verify,
+            record: self.max_record,
         }
     }
 
@@ -400,6 +421,7 @@ impl Resolved {
             memory_budget: Some(self.shares.budget),
             device_budget: budget,
             max_image_bytes: self.max_image,
+            max_record_bytes: Some(self.max_record),
             ..config
         }
     }
@@ -428,6 +450,7 @@ mod tests {
             records: 1000,
             needs_fetch: false,
             largest_read: 0,
+            usual_read: 0,
             shared: SharedBytes { one: 0, all: 0 },
             has_files: true,
             batch: BatchBytes { on_host: 10 * MIB, of_bytes: 0, on_device: 0 },
@@ -440,7 +463,7 @@ mod tests {
     }
 
     fn remote(facts: &mut Facts<'_>) {
-        (facts.needs_fetch, facts.largest_read) = (true, 2 * MIB);
+        (facts.needs_fetch, facts.largest_read, facts.usual_read) = (true, 2 * MIB, 2 * MIB);
     }
 
     fn gpu(facts: &mut Facts<'_>) {
@@ -484,26 +507,26 @@ mod tests {
     #[test]
     fn numbers_follow_from_settings_and_facts() {
         type Change = fn(&mut LoaderConfig, &mut Facts<'_>);
-        // All on `auto`, in memory: 16 batches of 10 MiB and room for 102, images of 256 MiB in each of four threads.
+        // All on `auto`, in memory: 16 batches of 10 MiB and room for 102, images of 320 MiB in each of four threads.
         let auto =
-            || Outcome { workers: (4, 4), prefetch: (16, 102), seats: 102, budget: 2310, image: Some(256), more: 1116 };
+            || Outcome { workers: (4, 4), prefetch: (16, 102), seats: 102, budget: 2566, image: Some(320), more: 1116 };
         let cases: Vec<(&str, Change, Outcome)> = vec![
             ("all on auto", |_, _| {}, auto()),
             (
                 "nothing follows the run",
                 |config, _| config.autotune = false,
-                Outcome { prefetch: (16, 16), seats: 16, budget: 1450, more: 256, ..auto() },
+                Outcome { prefetch: (16, 16), seats: 16, budget: 1706, more: 256, ..auto() },
             ),
             (
                 "numbers that were set stay",
                 |config, _| (config.workers, config.prefetch) = (Some(4), Some(3)),
-                Outcome { prefetch: (3, 3), seats: 3, budget: 1320, more: 256, ..auto() },
+                Outcome { prefetch: (3, 3), seats: 3, budget: 1576, more: 256, ..auto() },
             ),
             (
                 "threads that read may be more than cores",
-                |_, facts| facts.largest_read = MIB,
-                // 28 more threads of 260 MiB would be 7 GiB: as much as a quarter of the machine leaves.
-                Outcome { workers: (4, 32), budget: 4096, more: 2886, ..auto() },
+                |_, facts| (facts.largest_read, facts.usual_read) = (MIB, MIB),
+                // 28 more threads of 324 MiB would be 9 GiB: as much as a quarter of the machine leaves.
+                Outcome { workers: (4, 32), budget: 4096, more: 2630, ..auto() },
             ),
             (
                 "a remote store is read further ahead",
@@ -542,7 +565,7 @@ mod tests {
                     facts.records = 4000;
                     config.shard = Shard::new(0, 4).unwrap().with_local(0, 4).unwrap();
                 },
-                Outcome { budget: 1450, more: 256, ..auto() },
+                Outcome { budget: 1706, more: 256, ..auto() },
             ),
             (
                 "a decoder of the user's has the threads that it says",
@@ -552,7 +575,7 @@ mod tests {
             (
                 "on a GPU batches ahead are taken at once and stay",
                 |_, facts| gpu(facts),
-                Outcome { workers: (4, 4), prefetch: (5, 5), seats: 5, budget: 1318, image: Some(256), more: 256 },
+                Outcome { workers: (4, 4), prefetch: (5, 5), seats: 5, budget: 1574, image: Some(320), more: 256 },
             ),
         ];
         for (name, change, want) in cases {
@@ -680,6 +703,39 @@ mod tests {
             assert!(matches!(error.kind(), ErrorKind::Config | ErrorKind::Empty | ErrorKind::OutOfMemory));
             assert!(error.to_string().contains(want), "{error}: not {want}");
         }
+    }
+
+    #[test]
+    fn an_outlier_takes_nothing_of_what_the_others_need() {
+        let sizes =
+            |usual, largest| move |facts: &mut Facts<'_>| (facts.usual_read, facts.largest_read) = (usual, largest);
+        let of = |budget: Option<u64>, remote: bool, change: &dyn Fn(&mut Facts<'_>)| {
+            let (config, mut facts) = (LoaderConfig { memory_budget: budget, ..LoaderConfig::default() }, facts());
+            facts.needs_fetch = remote;
+            change(&mut facts);
+            let resolved = resolved(&config, &facts).unwrap();
+            (resolved.max_record / MIB, resolved.max_image.unwrap() / MIB, resolved.prefetch)
+        };
+        for remote in [false, true] {
+            for budget in [None, Some(300 * MIB), Some(600 * MIB), Some(4 << 30)] {
+                let (_, image, prefetch) = of(budget, remote, &sizes(MIB, MIB));
+                let (record, beside, ahead) = of(budget, remote, &sizes(MIB, 3 << 30));
+                let readers = if remote { 1 } else { 4 };
+                assert_eq!(record, (budget.unwrap_or(4 << 30) / 8 / readers).min(MAX_IMAGE) / MIB);
+                // What it may read is an eighth.
+                assert!(
+                    beside >= image * 3 / 4 && ahead + 4 >= prefetch,
+                    "{budget:?}: {beside} {ahead}, {image} {prefetch}"
+                );
+                assert!(beside >= 16, "{budget:?}: {beside}");
+            }
+            // Where all are large there is no way around it.
+            assert_eq!(of(None, remote, &sizes(700 * MIB, 700 * MIB)).0, 700);
+        }
+        let fixed = LoaderConfig { max_record_bytes: Some(5 * MIB), ..LoaderConfig::default() };
+        let mut facts = facts();
+        sizes(MIB, 3 << 30)(&mut facts);
+        assert_eq!(resolved(&fixed, &facts).unwrap().max_record, 5 * MIB);
     }
 
     #[test]

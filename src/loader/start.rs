@@ -1,7 +1,7 @@
 //! From a builder to a running loader, or to one for each of several devices: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
 //! then takes memory and starts threads.
 
-use std::{num::NonZeroUsize, ops::Range, sync::Arc, thread};
+use std::{ops::Range, sync::Arc};
 
 use tokio::sync::Semaphore;
 
@@ -121,7 +121,7 @@ impl LoaderBuilder {
 fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loader>> {
     let indexed = builder.indexed();
     let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, .. } = builder;
-    let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let cores = crate::sys::machine::cores();
     let checked = resolve::check(&config, dataset.len())?;
     let process = config.shard;
     let shards = shards(process, devices.as_deref())?;
@@ -174,6 +174,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         records: dataset.len(),
         needs_fetch: dataset.needs_fetch(),
         largest_read: dataset.largest_read(),
+        usual_read: dataset.usual_read(),
         shared: dataset.shared_bytes(),
         has_files,
         batch: found.iter().fold(BatchBytes::default(), |all, (_, batch)| all.and(*batch)),
@@ -192,7 +193,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     engine::check_decoder(&*decoder)?;
 
     let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
-    let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0]));
+    let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0], resolved.max_record));
     // What settings on `auto` share when they grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
     let tuning = Arc::new(Tuning::new(resolved.scope(), (&more, resolved.batch_bytes)));

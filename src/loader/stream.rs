@@ -15,7 +15,7 @@ use tracing::Span;
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
 use crate::{
     engine::{Batch, Run, Timeline},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     report::{BadSample, FirstBatchPart, Report},
 };
 
@@ -42,15 +42,36 @@ pub struct BatchStream {
     last: Option<Instant>,
     /// Bad samples of the run so far, those of resumed parts included.
     bad_count: u64,
-    bad_at_most: Option<u64>,
+    limits: BadLimits,
     /// What monitors see, too.
     progress: Arc<Progress>,
     /// `infeed.wait`, while the trainer waits.
     wait_span: Span,
 }
 
+/// How many samples may be bad.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BadLimits {
+    /// Of the run, for whatever reason.
+    pub(super) at_most: Option<u64>,
+    /// Of this stream because they can't be read; `None`: [`FEW_UNREADABLE`], or one in [`UNREADABLE_PART`].
+    pub(super) unreadable: Option<u64>,
+}
+
+/// A mount that fails shows itself in a batch or two; a dataset of a million files that lost a handful trains on.
+const FEW_UNREADABLE: u64 = 16;
+/// One in so many of the samples so far: in long streams files may be lost again and again, once each epoch.
+const UNREADABLE_PART: u64 = 100;
+
+impl BadLimits {
+    /// Unreadable ones among `samples`.
+    fn unreadable_of(&self, samples: u64) -> u64 {
+        self.unreadable.unwrap_or_else(|| FEW_UNREADABLE.max(samples / UNREADABLE_PART))
+    }
+}
+
 impl BatchStream {
-    pub(super) fn new(run: Run, left: Option<u64>, bad_at_most: Option<u64>, bad_count: u64) -> Self {
+    pub(super) fn new(run: Run, left: Option<u64>, limits: BadLimits, bad_count: u64) -> Self {
         Self {
             run,
             ended: false,
@@ -58,7 +79,7 @@ impl BatchStream {
             waiting: None,
             last: None,
             bad_count,
-            bad_at_most,
+            limits,
             progress: Arc::default(),
             wait_span: Span::none(),
         }
@@ -97,19 +118,30 @@ impl BatchStream {
 
     /// Counts a batch's bad samples, in plan order, so that the limit does not depend on which worker was first.
     fn admit_bad(&mut self, batch: &mut Batch) -> Result<()> {
-        if !batch.bad_samples().is_empty() {
+        let Some(last) = batch.bad_samples().last().cloned() else {
+            batch.set_bad_count(self.bad_count);
+            return Ok(());
+        };
+        let (samples, unreadable) = {
             let mut counts = self.progress.counts();
             for bad in batch.bad_samples() {
                 self.bad_count += 1;
                 counts.bad_here += 1;
+                counts.unreadable += u64::from(bad.unreadable);
                 if counts.bad_samples.len() < BAD_SAMPLES_KEPT {
                     counts.bad_samples.push(bad.clone());
                 }
             }
-        }
+            // Those of this batch too; a substituted row is valid, and bad.
+            (counts.samples + (batch.valid() + batch.bad_samples().len()) as u64, counts.unreadable)
+        };
         batch.set_bad_count(self.bad_count);
-        match (self.bad_at_most, batch.bad_samples().last()) {
-            (Some(at_most), Some(bad)) if self.bad_count > at_most => Err(over_limit(bad, self.bad_count, at_most)),
+        let lost = batch.bad_samples().iter().rev().find(|bad| bad.unreadable);
+        match (self.limits.at_most, lost) {
+            (_, Some(lost)) if unreadable > self.limits.unreadable_of(samples) => {
+                Err(too_unreadable(lost, unreadable, samples, self.limits.unreadable_of(samples)))
+            }
+            (Some(at_most), _) if self.bad_count > at_most => Err(over_limit(&last, self.bad_count, at_most)),
             _ => Ok(()),
         }
     }
@@ -150,6 +182,18 @@ impl BatchStream {
         self.ended = true;
         self.left = Some(0);
         self.run.cancel();
+    }
+}
+
+fn too_unreadable(last: &BadSample, count: u64, samples: u64, at_most: u64) -> Error {
+    let what =
+        format!("{count} of {samples} samples could not be read, at most {at_most} may; the last: {}", last.error);
+    let error = Error::new(ErrorKind::Io, what).at_record(last.record).hint(
+        "see whether the disk, mount or store is there and whether access is allowed, then resume; or raise max_unreadable",
+    );
+    match &last.object {
+        Some(object) => error.at_object(object.clone()),
+        None => error,
     }
 }
 

@@ -55,6 +55,7 @@ families! {
     Counter "batches" "Batches handed over.";
     Counter "bytes_read" "Bytes read from the source.";
     Counter "bad_samples" "Samples that were skipped or substituted.";
+    Counter "unreadable_samples" "Bad samples that could not be read.";
     Gauge "first_batch_seconds" "From the start of the stream to its first batch.";
     Histogram "data_wait_seconds" "Waits for a batch, the first of a stream left out.";
     Counter "step_seconds" "Time between batches, waits included, the first of a stream left out.";
@@ -171,6 +172,7 @@ impl Sheet {
             ("infeed_batches", report.batches),
             ("infeed_bytes_read", report.bytes_read),
             ("infeed_bad_samples", report.bad_sample_count),
+            ("infeed_unreadable_samples", report.unreadable_count),
             ("infeed_workers", report.autotune.workers.now as u64),
             ("infeed_prefetch", report.autotune.prefetch.now as u64),
             ("infeed_tune_decisions", report.autotune.decision_count),

@@ -1,6 +1,7 @@
 //! A little HTTP server for scrapes.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
@@ -8,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, abortable},
+    stream::FuturesUnordered,
+};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -26,10 +31,13 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
-/// Scrapes take milliseconds; whoever is slower holds a place that others want.
+/// How long a request may be in coming. Scrapes take milliseconds; whoever is slower holds a place that others want.
+const ASKING: Duration = Duration::from_secs(5);
+/// From the connection to the end of the answer, for those who read slowly.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at a time. Prometheus makes one.
-const CONNECTIONS: usize = 32;
+/// Connections at a time. Prometheus makes one. Whoever opens more, and asks nothing, loses the oldest: a scraper that comes
+/// is answered at once.
+const CONNECTIONS: usize = 64;
 
 /// A server of [`Metrics`]; dropping it closes its address.
 #[derive(Debug)]
@@ -88,19 +96,22 @@ impl Metrics {
 
 async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
     let mut connections = FuturesUnordered::new();
+    // In the order in which they came; handles of those that ended lie among them until they are the oldest.
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let room = connections.len() < CONNECTIONS;
-        let next = async {
-            match room {
-                true => listener.accept().await,
-                false => std::future::pending().await,
-            }
-        };
-        let mut next = pin!(next.fuse());
+        let mut next = pin!(listener.accept().fuse());
         futures::select_biased! {
-            () = connections.select_next_some() => {}
+            // Of one that was given up, too.
+            _ = connections.select_next_some() => {}
             accepted = next => match accepted {
-                Ok((stream, _)) => connections.push(connection(stream, metrics.clone())),
+                Ok((stream, _)) => {
+                    let (connection, handle) = abortable(connection(stream, metrics.clone()));
+                    connections.push(connection);
+                    open.push_back(handle);
+                    if open.len() > CONNECTIONS {
+                        open.pop_front().iter().for_each(AbortHandle::abort);
+                    }
+                }
                 // No file handles left, or a connection that was gone again: neither is for ever.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
@@ -114,7 +125,7 @@ async fn connection(stream: TcpStream, metrics: Metrics) {
         async { Ok::<_, Infallible>(answer) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+    http.timer(TokioTimer::new()).header_read_timeout(ASKING).keep_alive(false);
     let served = http.serve_connection(TokioIo::new(stream), service);
     // A client that breaks off is its own matter.
     let _ = tokio::time::timeout(PATIENCE, served).await;
@@ -151,6 +162,7 @@ mod tests {
         io::{Read, Write},
         net::TcpStream,
         thread,
+        time::Instant,
     };
 
     use super::*;
@@ -186,5 +198,34 @@ mod tests {
             TcpStream::connect(address).is_err()
         });
         assert!(closed, "the address is given back");
+    }
+
+    #[test]
+    fn who_asks_nothing_or_slowly_keeps_nobody_from_an_answer() {
+        let server = Metrics::new().serve("127.0.0.1:0".parse().unwrap()).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        // Far more than there are places, half of them in the middle of a request.
+        let idle: Vec<TcpStream> = (0..300)
+            .map(|n| {
+                let mut stream = connect();
+                if n % 2 == 0 {
+                    // The other side may be done with it already.
+                    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ");
+                }
+                stream
+            })
+            .collect();
+        let began = Instant::now();
+        assert!(ask(server.address(), "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("# EOF\n"));
+        assert!(began.elapsed() < ASKING / 2, "{:?}", began.elapsed());
+        // The oldest are closed for the newest, and those that are left after their time.
+        let closed = |stream: &TcpStream, within: Duration| {
+            stream.set_read_timeout(Some(within)).unwrap();
+            let mut answer = [0; 1];
+            !matches!((&mut &*stream).read(&mut answer), Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        };
+        assert!(idle[..200].iter().all(|stream| closed(stream, Duration::from_secs(1))));
+        assert!(!closed(&idle[299], Duration::from_millis(50)), "the newest has its time");
+        assert!(idle[290..].iter().all(|stream| closed(stream, ASKING * 2)));
     }
 }

@@ -386,7 +386,7 @@ impl<'a> Prepare<'a> {
         let of = records.len() as u64;
         let workers = match self.workers {
             Some(workers) => workers,
-            None => std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+            None => crate::sys::machine::cores().get(),
         };
         let Some(workers) = std::num::NonZeroUsize::new(workers) else {
             return Err(Error::config("workers is 0").hint("use 1 or more"));

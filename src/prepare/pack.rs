@@ -80,6 +80,9 @@ impl Dataset for Packing {
     fn largest_read(&self) -> u64 {
         self.inner.largest_read()
     }
+    fn usual_read(&self) -> u64 {
+        self.inner.usual_read()
+    }
     fn needs_fetch(&self) -> bool {
         self.inner.needs_fetch()
     }
@@ -146,7 +149,7 @@ impl Pack {
 
     /// About the most bytes of one record, for the budget: panoramas are larger than it says.
     fn largest_piece(&self, dataset: &dyn Dataset) -> usize {
-        let read = dataset.largest_read().max(64 << 10);
+        let read = dataset.usual_read().max(64 << 10);
         let pixels = match (self.recipe.store, self.recipe.size) {
             (Store::Keep, Size::Keep) => 0,
             (_, Size::Exact(height, width)) => (u64::from(height) * u64::from(width)).saturating_mul(3),

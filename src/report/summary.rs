@@ -35,6 +35,8 @@ pub struct BadSample {
     pub object: Option<String>,
     /// The whole chain of errors.
     pub error: String,
+    /// It could not be read, whatever is in it: [`Error::is_unreadable`](crate::Error::is_unreadable).
+    pub unreadable: bool,
 }
 
 /// What a stream did so far. Times are sums over the run; see the fields.
@@ -87,6 +89,8 @@ pub struct Report {
     pub bad_samples: Vec<BadSample>,
     /// How many samples were bad in all.
     pub bad_sample_count: u64,
+    /// How many of these could not be read.
+    pub unreadable_count: u64,
 }
 
 impl Report {

@@ -55,6 +55,8 @@ pub struct Refusal {
     pub date: Option<String>,
     /// It sends elsewhere and does not say where.
     pub(super) to_nowhere: bool,
+    /// The host that it sends to, which is not followed.
+    pub(super) sends_to: Option<String>,
 }
 
 impl Refusal {
@@ -97,6 +99,9 @@ impl fmt::Display for Refusal {
         if let Some(message) = &self.message {
             write!(f, ": {message}")?;
         }
+        if let Some(host) = &self.sends_to {
+            write!(f, ", and sends to {host}")?;
+        }
         if let Some(request) = &self.request {
             write!(f, " (request {request})")?;
         }
@@ -117,6 +122,8 @@ pub(super) struct Broken {
 /// How far a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// This process or machine can open no more files, and so no connection.
+    NoFiles,
     /// There is no connection.
     Connecting,
     /// There is one, and the two sides do not agree on how to encrypt it.
@@ -210,9 +217,9 @@ pub(super) async fn with_answer<T>(request: impl Future<Output = object_store::R
     }
 }
 
-/// An error of ours that came through the store.
+/// An error of ours that came through the store, or through its client.
 pub(super) fn our_error(error: &StoreError) -> Option<&Error> {
-    error.source().and_then(|source| source.downcast_ref::<Error>())
+    std::iter::successors(error.source(), |error| (*error).source()).find_map(|error| error.downcast_ref::<Error>())
 }
 
 /// The same kind of error with another source.

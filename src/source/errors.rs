@@ -2,9 +2,10 @@
 
 use std::{error::Error as _, io, ops::Range};
 
-use object_store::ObjectMeta;
+use bytes::{Bytes, BytesMut};
+use object_store::{ObjectMeta, path::Error as PathError};
 
-use super::answer::{Answer, our_error};
+use super::answer::{Answer, Phase, our_error};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) const CHANGED: &str = "it changed since it was listed: open the dataset again";
@@ -14,20 +15,45 @@ pub(super) fn not_unicode() -> Error {
 }
 
 pub(super) fn read_error(error: io::Error) -> Error {
+    if no_files(&error) {
+        return files_ran_out().with_source(error);
+    }
     match error.kind() {
-        io::ErrorKind::IsADirectory => Error::new(ErrorKind::NotFound, "no such object").with_source(error),
-        _ => Error::new(io_kind(&error), "reading broke off").with_source(error),
+        io::ErrorKind::IsADirectory => {
+            Error::new(ErrorKind::NotFound, "no such object").with_source(error).unreadable()
+        }
+        _ => of_file(Error::new(io_kind(&error), "reading broke off"), &error).with_source(error),
     }
 }
 
+/// Says whether it is this file alone that can't be read.
+fn of_file(error: Error, cause: &io::Error) -> Error {
+    if is_of_one_file(cause) { error.unreadable() } else { error }
+}
+
+/// Whether the system says something about one file: not there, not allowed, bad blocks (EIO, and what file systems with
+/// checksums say). What concerns this process (no handles, no memory) or a whole network would fail any other file too.
+fn is_of_one_file(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    // EIO, ELOOP, EBADMSG (XFS: a checksum), EUCLEAN (ext4, XFS: a damaged inode): std has no stable kinds for them.
+    const CODES: [i32; 4] = [5, 40, 74, 117];
+    matches!(
+        error.kind(),
+        K::NotFound | K::NotADirectory | K::PermissionDenied | K::IsADirectory | K::StaleNetworkFileHandle
+    ) || (cfg!(target_os = "linux") && error.raw_os_error().is_some_and(|code| CODES.contains(&code)))
+}
+
 pub(super) fn open_error(error: io::Error) -> Error {
+    if no_files(&error) {
+        return files_ran_out().with_source(error);
+    }
     let kind = io_kind(&error);
     let what = match kind {
         ErrorKind::NotFound => "no such object",
         ErrorKind::Denied => "access is refused",
         _ => "cannot be read",
     };
-    Error::new(kind, what).with_source(error)
+    of_file(Error::new(kind, what), &error).with_source(error)
 }
 
 pub(super) fn grown(found: u64, expected: u64) -> Error {
@@ -67,12 +93,56 @@ pub(super) fn too_large(asked: u64) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{asked} bytes do not fit this machine's memory"))
 }
 
+/// Makes room for so many bytes, zeroed, whatever lay in the buffer before.
+///
+/// A large one is asked for where a refusal is an answer: `BytesMut` itself would end the process.
+pub(super) fn make_room(buffer: &mut BytesMut, length: usize) -> Result<()> {
+    const LARGE: usize = 1 << 20;
+    buffer.clear();
+    if length >= LARGE && buffer.capacity() < length {
+        // Not both at a time.
+        *buffer = BytesMut::new();
+        let mut fresh = Vec::new();
+        fresh.try_reserve_exact(length).map_err(|_| {
+            Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))
+                .hint("free memory of the machine, or lower workers, prefetch or memory_budget")
+                .of_machine()
+        })?;
+        fresh.resize(length, 0);
+        // Its only owner: taken over, not copied.
+        *buffer = BytesMut::from(Bytes::from(fresh));
+        return Ok(());
+    }
+    // Zeroing is what safe code pays for reading into fresh memory: 3 µs for 100 KB.
+    buffer.resize(length, 0);
+    Ok(())
+}
+
 /// What kind of error an error of the system is.
 pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied => ErrorKind::Denied,
         _ => ErrorKind::Io,
+    }
+}
+
+/// Not a property of any file or store, so that no sample is skipped for it: a setting of the process is too small.
+pub(super) fn files_ran_out() -> Error {
+    Error::config("too many files are open").hint("raise the limit (`ulimit -n`), or lower io_concurrency and workers")
+}
+
+/// This process (`EMFILE`) or the machine (`ENFILE`) can open no more files.
+pub(super) fn no_files(error: &io::Error) -> bool {
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// Likewise, of a store.
+pub(super) fn too_many_files(error: &object_store::Error) -> bool {
+    match Answer::of(error) {
+        Some(answer) => matches!(answer, Answer::Broken(broken) if broken.phase == Phase::NoFiles),
+        None => std::iter::successors(error.source(), |error| (*error).source())
+            .any(|error| error.downcast_ref::<io::Error>().is_some_and(no_files)),
     }
 }
 
@@ -83,22 +153,36 @@ pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Err
     if let Some(ours) = our_error(&error) {
         return ours.clone();
     }
-    let kind = match &error {
-        E::NotFound { .. } => ErrorKind::NotFound,
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Denied,
-        E::NotSupported { .. } | E::NotImplemented { .. } => ErrorKind::Unsupported,
-        E::UnknownConfigurationKey { .. } => ErrorKind::Config,
-        // The local store wraps what the system said.
-        _ => std::iter::successors(error.source(), |error| (*error).source())
-            .find_map(|error| error.downcast_ref::<io::Error>())
-            .map_or(ErrorKind::Io, io_kind),
+    if let E::InvalidPath { source: PathError::EmptySegment { path } | PathError::BadSegment { path, .. } } = &error {
+        // Of a store that is listed without our client: that one says more.
+        return Error::new(
+            ErrorKind::Unsupported,
+            format!("{path:?} is no name to read by: a part of it is empty, `.` or `..`, or holds control characters"),
+        )
+        .hint("rename or remove that object, or open a prefix without it");
+    }
+    if too_many_files(&error) {
+        return because(files_ran_out(), error);
+    }
+    // The local store wraps what the system said.
+    let system = std::iter::successors(error.source(), |error| (*error).source())
+        .find_map(|error| error.downcast_ref::<io::Error>());
+    let (kind, unreadable) = match &error {
+        E::NotFound { .. } => (ErrorKind::NotFound, true),
+        E::PermissionDenied { .. } => (ErrorKind::Denied, true),
+        // Credentials are the run's.
+        E::Unauthenticated { .. } => (ErrorKind::Denied, false),
+        E::NotSupported { .. } | E::NotImplemented { .. } => (ErrorKind::Unsupported, false),
+        E::UnknownConfigurationKey { .. } => (ErrorKind::Config, false),
+        _ => (system.map_or(ErrorKind::Io, io_kind), system.is_some_and(is_of_one_file)),
     };
     let what = match kind {
         ErrorKind::NotFound => "no such object",
         ErrorKind::Denied => "access is refused",
         _ => what,
     };
-    because(Error::new(kind, what), error)
+    let ours = Error::new(kind, what);
+    because(if unreadable { ours.unreadable() } else { ours }, error)
 }
 
 /// Gives an error its cause: what the store answered, where that is known, instead of what `object_store` makes of it.
@@ -106,5 +190,41 @@ pub(super) fn because(error: Error, cause: object_store::Error) -> Error {
     match Answer::of(&cause) {
         Some(answer) => answer.cause_of(error),
         None => error.with_source(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_no_machine_has_is_an_answer() {
+        let mut buffer = BytesMut::from(&b"old"[..]);
+        let error = make_room(&mut buffer, isize::MAX as usize - 4096).unwrap_err();
+        assert_eq!((error.kind(), error.at_record(1).is_sample()), (ErrorKind::OutOfMemory, false));
+        for length in [5, 3 << 20, 0, 2 << 20] {
+            make_room(&mut buffer, length).unwrap();
+            assert!(buffer.len() == length && buffer.iter().all(|byte| *byte == 0));
+            buffer.fill(7);
+        }
+        let start = buffer.as_ptr();
+        make_room(&mut buffer, 3 << 20).unwrap();
+        assert_eq!(buffer.as_ptr(), start, "what was large enough once serves again");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_fails_one_file_is_told_from_what_fails_them_all() {
+        // ENOENT, EIO, EACCES, ENOTDIR, EISDIR, ELOOP, EBADMSG, ESTALE, EUCLEAN.
+        for code in [2, 5, 13, 20, 21, 40, 74, 116, 117] {
+            let error = || io::Error::from_raw_os_error(code);
+            assert!(open_error(error()).is_unreadable() && read_error(error()).is_unreadable(), "{}", error());
+            assert!(!read_error(error()).is_sample() && read_error(error()).at_record(1).is_sample());
+        }
+        // ENOMEM, ENODEV, ENFILE, EMFILE, ENOTCONN, ETIMEDOUT, EHOSTDOWN.
+        for code in [12, 19, 23, 24, 107, 110, 112] {
+            let error = || io::Error::from_raw_os_error(code);
+            assert!(!open_error(error()).is_unreadable() && !read_error(error()).is_unreadable(), "{}", error());
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! A store and a prefix.
 
-use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
+use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{ObjectStore, path::Path};
 
-use super::{Connection, Manifest, Requests, connect};
+use super::{Connection, Manifest, Requests, connect, verify::Trust};
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     report::Stage,
 };
+
+/// Rides out what stores usually do: a restart, a new leader, a moment without network. A trainer would rather know after that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A place that holds objects: a folder, a RAM disk, an in-memory store, a bucket and a prefix. Cloning gives another
 /// handle.
@@ -25,10 +28,14 @@ pub(super) struct Inner {
     pub(super) inline: bool,
     /// Shared by all who read from this store in this process.
     pub(super) requests: Arc<Requests>,
+    /// What its ETags are, known by all who read from this store in this process.
+    pub(super) trust: Arc<Trust>,
     /// Names the store to caches, beside the url: its endpoint.
     pub(super) store_name: Arc<str>,
     /// The folder of `prefix`, when it is one of this machine: listed without the store, see `walk.rs`.
     pub(super) folder: Option<PathBuf>,
+    /// How long an outage of the store is waited for.
+    pub(super) patience: Duration,
     /// The only object, when the user named one; `url` ends with it.
     pub(super) only: Option<String>,
     /// The same as `store`, where that is a bucket which connects itself.
@@ -86,12 +93,37 @@ impl Source {
             url,
             inline: false,
             requests: Requests::new(),
+            trust: Arc::default(),
             store_name: "".into(),
             folder: None,
+            patience: PATIENCE,
             only: None,
             #[cfg(feature = "s3")]
             remote: None,
         }))
+    }
+
+    /// How long a store behind a network may give nothing, neither bytes nor a clear no, before whoever waits for it gets
+    /// an error. Default: 60 s. Counted from the last answer that anybody in this process got from it; what fails while
+    /// others are answered is asked for again some times, and is an error of its object then.
+    ///
+    /// Until then reads and listings go on asking, every two seconds at most, and so do the writes of
+    /// `prepare`. A store that has never answered gets 10 s of it: an endpoint may be mistyped. Local
+    /// files are never waited for.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        #[cfg(feature = "s3")]
+        if let Some(remote) = &self.0.remote {
+            remote.set_patience(patience);
+        }
+        Arc::make_mut(&mut self.0).patience = patience;
+        self
+    }
+
+    /// See [`with_patience`](Self::with_patience).
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.0.patience
     }
 
     /// The same place, read on the threads that use the bytes. For stores that answer without a runtime and without
@@ -107,6 +139,7 @@ impl Source {
     pub(crate) fn sharing_requests(mut self, store: &str) -> Self {
         let inner = Arc::make_mut(&mut self.0);
         (inner.requests, inner.store_name) = (Requests::shared(store), store.into());
+        inner.trust = Trust::shared(store);
         self
     }
 
@@ -161,6 +194,15 @@ impl Source {
         let prefix = self.path(name)?;
         let folder = self.0.folder.as_ref().map(|f| f.join(name));
         Ok(Self(Arc::new(Inner { prefix, folder, url: self.display_name(name), ..(*self.0).clone() })))
+    }
+
+    /// Whether an object of this name could be read, without asking for it: what a listing gave is not always a name that
+    /// can be asked for.
+    pub(crate) fn check_name(&self, name: &str) -> Result<()> {
+        if is_plain(name) {
+            return Ok(());
+        }
+        self.path(name).map(drop)
     }
 
     /// Where the store keeps the object. Names are raw: `Path::from` would escape them once more.
@@ -219,4 +261,10 @@ pub(super) fn tidy(url: &str) -> String {
         "" | "file:" => url.to_owned(),
         tidy => tidy.to_owned(),
     }
+}
+
+/// Names that the store would refuse are left to it: the error is its own.
+pub(super) fn is_plain(name: &str) -> bool {
+    let bad = |part: &str| matches!(part, "" | "." | "..");
+    !name.split('/').any(bad) && !name.bytes().any(|byte| byte.is_ascii_control())
 }

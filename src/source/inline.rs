@@ -13,9 +13,10 @@ use object_store::GetResultPayload;
 
 use super::{
     Extent, Source,
-    errors::{check_range, grown, io_kind, open_error, read_error, short_answer, shrunk, store_error, too_large},
+    errors::{check_range, grown, make_room, open_error, read_error, short_answer, shrunk, store_error, too_large},
+    handle::is_plain,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 impl Extent {
     /// Starts reading the bytes on this thread; see [`Source::open_inline`].
@@ -56,12 +57,6 @@ impl Source {
         };
         Ok(InlineRead { source: self.clone(), name: name.to_owned(), range, body })
     }
-}
-
-/// Names that the store would refuse are left to it: the error is its own.
-fn is_plain(name: &str) -> bool {
-    let bad = |part: &str| matches!(part, "" | "." | "..");
-    !name.split('/').any(bad) && !name.bytes().any(|byte| byte.is_ascii_control())
 }
 
 /// A read that has started on this thread: an open file, or a store's answer.
@@ -112,7 +107,6 @@ impl std::fmt::Debug for InlineRead {
 
 impl Body {
     fn read(&mut self, range: &Range<u64>, buffer: &mut BytesMut) -> Result<()> {
-        let failed = |e: io::Error| Error::new(io_kind(&e), "reading broke off").with_source(e);
         let asked = range.end - range.start;
         match self {
             Self::Nothing => buffer.clear(),
@@ -120,18 +114,16 @@ impl Body {
                 read_local(file, std::mem::replace(moved, true), range, *size, buffer)?;
             }
             Self::File(file) => {
-                file.seek(SeekFrom::Start(range.start)).map_err(failed)?;
+                file.seek(SeekFrom::Start(range.start)).map_err(read_error)?;
                 let length = usize::try_from(asked).map_err(|_| too_large(asked))?;
-                buffer.clear();
-                // Zeroing is what safe code pays for reading into fresh memory: 3 µs for 100 KB.
-                buffer.resize(length, 0);
+                make_room(buffer, length)?;
                 let mut filled = 0;
                 while filled < length {
                     match file.read(&mut buffer[filled..]) {
                         Ok(0) => return Err(shrunk(range.start + filled as u64, range.end)),
                         Ok(n) => filled += n,
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                        Err(e) => return Err(failed(e)),
+                        Err(e) => return Err(read_error(e)),
                     }
                 }
             }
@@ -166,8 +158,7 @@ fn read_local(
     if moved || range.start > 0 {
         file.seek(SeekFrom::Start(range.start)).map_err(read_error)?;
     }
-    buffer.clear();
-    buffer.resize(length + past, 0);
+    make_room(buffer, length + past)?;
     let mut filled = 0;
     while filled < length {
         match file.read(&mut buffer[filled..]) {

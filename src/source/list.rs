@@ -7,7 +7,7 @@ use object_store::ObjectStoreExt;
 
 #[cfg(feature = "s3")]
 use super::cached_list;
-use super::{Object, Source, answer::with_answer, errors::store_error, handle::Inner, walk::Walk};
+use super::{Object, Source, answer::with_answer, errors::store_error, handle::Inner, unrepeated::Keys, walk::Walk};
 use crate::error::Result;
 
 impl Source {
@@ -31,6 +31,9 @@ impl Source {
 
     /// Streams all objects below the prefix, in no promised order. Folders of a bucket are listed 16 at a time.
     ///
+    /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error, and so is a key
+    /// that cannot be read by its name (`..`, `//`, a leading `/`, control characters).
+    ///
     /// Objects whose name has a part that begins with a dot are left out; empty ones are not. In a local folder, links
     /// to files and folders are followed, except links that lead back into their own path.
     /// Costs one look-up per file: 10,000 files take about 30 ms when the folder is warm.
@@ -53,10 +56,12 @@ impl Source {
             } else {
                 let prefix = &source.0.prefix;
                 let mut metas = source.0.store.list((!prefix.is_root()).then_some(prefix));
+                let mut keys = Keys::default();
                 loop {
                     let next = with_answer(metas.try_next()).await;
                     let next = next.map_err(|e| store_error(e, "cannot be listed").at_object(source.url()))?;
                     let Some(meta) = next else { break };
+                    keys.add(meta.location.as_ref()).map_err(|e| e.at_object(source.url()))?;
                     if let Some(object) = source.shown(meta) {
                         yield object;
                     }

@@ -23,6 +23,11 @@ mod answer;
 mod cache;
 #[cfg(feature = "s3")]
 mod cached_list;
+#[cfg(feature = "tls")]
+mod check;
+#[cfg(not(feature = "tls"))]
+#[path = "unchecked.rs"]
+mod check;
 mod connect;
 mod errors;
 mod extent;
@@ -36,7 +41,12 @@ mod object;
 mod parse;
 mod read;
 mod requests;
+#[cfg(feature = "tls")]
+mod told;
+mod unrepeated;
+mod verify;
 mod walk;
+mod whole;
 mod write;
 
 pub use answer::Refusal;
@@ -55,8 +65,11 @@ pub(crate) use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
 pub(crate) use requests::Reader;
 use requests::Requests;
+pub use verify::Verify;
 #[cfg(feature = "prepare")]
 pub(crate) use write::Writer as ObjectWriter;
+#[doc(hidden)]
+pub use {check::Check, verify::Verified};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::
 use super::{
     Requests, Source, connect,
     errors::{io_kind, not_unicode, store_error},
-    handle::{Inner, tidy},
+    handle::{Inner, PATIENCE, tidy},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -166,6 +166,7 @@ fn s3(bucket: &str, prefix: Path, url: &str, vars: impl FnOnce() -> connect::Var
     let store = format!("s3 {} {bucket}", endpoint.unwrap_or_default());
     let remote = connect::Remote::new(bucket, &tidy(url), vars);
     let Source(mut inner) = Source::from_store(Arc::new(remote.clone()), prefix, url).sharing_requests(&store);
+    remote.set_patience(PATIENCE);
     Arc::make_mut(&mut inner).remote = Some(remote);
     Ok(Source(inner))
 }
@@ -211,9 +212,11 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         prefix: Path::default(),
         url: tidy(url),
         inline: true,
+        trust: Arc::default(),
         requests: Requests::new(),
         store_name: "".into(),
         folder: Some(folder),
+        patience: PATIENCE,
         only,
         #[cfg(feature = "s3")]
         remote: None,

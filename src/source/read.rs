@@ -9,7 +9,6 @@ use super::{
     Extent, Reader, Source,
     answer::with_answer,
     errors::{check_range, check_size, short_answer, store_error},
-    requests,
 };
 use crate::error::Result;
 
@@ -18,7 +17,8 @@ impl Source {
     ///
     /// Behind a network the request waits for its turn under the store's limit; it is repeated up to three times after
     /// a failure, a short answer or a deadline (10 s, more for large ranges), and gets a second copy when it takes much
-    /// longer than usual. This needs a tokio runtime with timers.
+    /// longer than usual. This needs a tokio runtime with timers. A whole object is compared with what the store tells of
+    /// it, see [`Verify`](super::Verify).
     ///
     /// # Errors
     /// An answer that stays short is an `Io` error that names object and range, a missing object `NotFound`, a refused
@@ -47,7 +47,7 @@ impl Source {
             return Ok(Bytes::new());
         }
         if !self.0.inline {
-            return requests::read(extent, &self.0.requests, reader).await;
+            return self.fetch_remote(extent, reader).await;
         }
         let result = self.request(name, range, *size).await?;
         let bytes = result.bytes().await;

@@ -9,7 +9,9 @@
 
 use std::{
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
+    thread,
 };
 
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -35,6 +37,27 @@ pub fn cpu_quota() -> Option<f64> {
     quota(Path::new(GROUPS), &groups)
 }
 
+/// Threads that this process can keep busy: the processors that it may run on, and no more than its quota of time, of
+/// whatever group above it, pays for. One at least.
+///
+/// The standard library's `available_parallelism` reads quotas too, but not those that a container sees at its root under
+/// another name than its own; the least of both counts.
+///
+/// ```
+/// let cores = infeed::internal::machine::cores();
+/// assert!(cores <= std::thread::available_parallelism().unwrap());
+/// ```
+#[must_use]
+pub fn cores() -> NonZeroUsize {
+    let usable = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    cpu_quota().map_or(usable, |quota| usable.min(within(quota)))
+}
+
+/// Whole threads for a quota, rounded down: one more would be stopped in the middle of each period, with what it holds.
+fn within(quota: f64) -> NonZeroUsize {
+    NonZeroUsize::new(quota as usize).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// Processors of the machine, whoever may use them.
 #[must_use]
 pub fn processors() -> Option<usize> {
@@ -53,9 +76,10 @@ pub fn processor() -> Option<String> {
 
 fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let read = |folder: PathBuf| {
-        let read = |file| fs::read_to_string(folder.join(file)).ok();
-        // Without a limit the file says `max`, or a number above any machine's memory.
-        read("memory.max").or_else(|| read("memory.limit_in_bytes"))?.trim().parse().ok()
+        let read = |file| -> Option<u64> { fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok() };
+        // Without a limit the file says `max`, or a number above any machine's memory. Above `high` the kernel takes pages
+        // away and slows the process down until it is below.
+        ["memory.max", "memory.high", "memory.limit_in_bytes"].into_iter().filter_map(read).min()
     };
     folders(root, groups, "memory").into_iter().filter_map(read).min()
 }
@@ -64,13 +88,13 @@ fn quota(root: &Path, groups: &str) -> Option<f64> {
     let read = |folder: PathBuf| {
         let read = |file| fs::read_to_string(folder.join(file)).ok();
         let text = read("cpu.max").or_else(|| Some(read("cpu.cfs_quota_us")? + " " + &read("cpu.cfs_period_us")?))?;
-        cores(&text)
+        quota_of(&text)
     };
     folders(root, groups, "cpu").into_iter().filter_map(read).min_by(f64::total_cmp)
 }
 
 /// Cores' worth of time from a quota and a period. Without a limit, the quota is `max` or -1.
-fn cores(text: &str) -> Option<f64> {
+fn quota_of(text: &str) -> Option<f64> {
     let mut words = text.split_ascii_whitespace();
     let quota: f64 = words.next()?.parse().ok()?;
     let period: f64 = words.next()?.parse().ok()?;
@@ -122,6 +146,8 @@ mod tests {
         write("slurm/job_7/cpu.max", "150000 100000\n");
         write("slurm/cpu.max", "max 100000\n");
         assert_eq!((memory_limit(dir.path(), second), quota(dir.path(), second)), (Some(5000), Some(1.5)));
+        write("slurm/job_7/step_0/memory.high", "4000\n");
+        assert_eq!(memory_limit(dir.path(), second), Some(4000));
         // A container, as its own group is the root there.
         write("memory.max", "700\n");
         assert_eq!(memory_limit(dir.path(), "0::/\n"), Some(700));
@@ -138,10 +164,13 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_the_kernel_writes_them() {
-        assert_eq!(cores("150000 100000\n"), Some(1.5));
-        assert_eq!(cores("max 100000\n"), None);
-        assert_eq!(cores("1 0"), None);
-        assert_eq!(cores("-1 100000"), None);
+        for (quota, threads) in [(0.2, 1), (1.0, 1), (1.9, 1), (2.0, 2), (64.0, 64)] {
+            assert_eq!(within(quota).get(), threads, "{quota}");
+        }
+        assert_eq!(quota_of("150000 100000\n"), Some(1.5));
+        assert_eq!(quota_of("max 100000\n"), None);
+        assert_eq!(quota_of("1 0"), None);
+        assert_eq!(quota_of("-1 100000"), None);
     }
 
     #[cfg(target_os = "linux")]

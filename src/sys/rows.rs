@@ -15,7 +15,7 @@
 //! thread none holds memory, so those in work follow one another through the few buffers that the caches know.
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc_zeroed, dealloc},
     fmt,
     ptr::NonNull,
     sync::{
@@ -54,7 +54,17 @@ struct Block {
     /// From `base` to the first byte aligned to [`ALIGN`].
     skip: usize,
     layout: Layout,
+    /// Pages of its own, not the allocator's.
+    mapped: bool,
 }
+
+/// From here on a block has pages of its own, which the system has back when it is freed. An allocator keeps them: glibc
+/// raises its threshold for mapping to what was freed last, up to 32 MiB, and takes the next blocks from heaps whose middle
+/// it never gives back (900 MB after 1,542 loaders, 12 MB with this).
+const MAPPED: usize = 1 << 20;
+/// From here on pages of 2 MiB are asked for, where the system gives them to who asks (`madvise`): the first touch of
+/// 64 MiB took 11 ms instead of 26, of 4 MiB 0.1 instead of 1.5; reading along and across was as fast (Linux 6.18, a VM).
+const HUGE: usize = 2 << 20;
 
 // SAFETY: a block owns plain bytes; who may touch which of them is decided by `Rows` and `Frozen`.
 unsafe impl Send for Block {}
@@ -65,12 +75,37 @@ impl Block {
     /// `None`: the system has no memory for it.
     fn zeroed(layout: Layout) -> Option<Self> {
         assert!(layout.size() >= ALIGN, "made by `Block::layout`");
+        if cfg!(all(target_os = "linux", not(miri))) && layout.size() >= MAPPED {
+            return Self::mapped(layout);
+        }
         // SAFETY: the layout's size is not zero, as was just seen.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base)?;
         let skip = base.as_ptr().align_offset(ALIGN);
         assert!(skip <= ALIGN, "a byte pointer can always be aligned");
-        Some(Self { base, skip, layout })
+        Some(Self { base, skip, layout, mapped: false })
+    }
+
+    /// Fresh pages, which the kernel clears when they are touched.
+    #[cfg(target_os = "linux")]
+    fn mapped(layout: Layout) -> Option<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice; it touches no memory that is there.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        if layout.size() >= HUGE {
+            // SAFETY: the mapping that was just made, whole. It is advice: a refusal changes nothing.
+            let _ = unsafe { libc::madvise(start, layout.size(), libc::MADV_HUGEPAGE) };
+        }
+        // Pages are aligned to more than ALIGN.
+        NonNull::new(start.cast()).map(|base| Self { base, skip: 0, layout, mapped: true })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn mapped(_layout: Layout) -> Option<Self> {
+        None
     }
 
     /// What is allocated for `len` bytes.
@@ -90,6 +125,16 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        #[cfg(target_os = "linux")]
+        if self.mapped {
+            // SAFETY: mapped in `mapped` with this length; nobody has a pointer into it any more, and it is unmapped once.
+            let refused = unsafe { libc::munmap(self.base.as_ptr().cast(), self.layout.size()) } != 0;
+            // The kernel may have to split a mapping that it merged, and have no room for one more.
+            if refused {
+                tracing::debug!(bytes = self.layout.size(), "the system did not take a buffer back");
+            }
+            return;
+        }
         // SAFETY: allocated in `zeroed` with this layout, freed once.
         unsafe { dealloc(self.base.as_ptr(), self.layout) }
     }
@@ -277,7 +322,7 @@ impl Pool {
                 OnceLock::new()
             }
             Some(context) => match self.on_gpu(context)? {
-                Some(memory) => OnceLock::from(memory),
+                Some(memory) => OnceLock::from(Ok(memory)),
                 None => return Ok(None),
             },
         };
@@ -311,17 +356,14 @@ impl Pool {
     }
 
     /// A buffer for rows that are touched for the first time.
-    fn on_host(&self) -> Memory {
+    fn on_host(&self) -> Result<Memory> {
         let idle = {
             let mut state = self.lock();
             state.made += 1;
             state.idle.pop()
         };
-        idle.unwrap_or_else(|| {
-            let layout = Block::layout(self.shared.len);
-            // As wherever a thread that decodes finds no memory for what the budget allows it.
-            Memory::Host(Block::zeroed(layout).unwrap_or_else(|| handle_alloc_error(layout)))
-        })
+        let memory = idle.map_or_else(|| Memory::new(None, self.shared.len), Ok);
+        memory.inspect_err(|_| self.lock().made -= 1)
     }
 
     /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
@@ -422,8 +464,9 @@ impl Drop for StillRead {
 /// A buffer and the pool it goes back to.
 #[derive(Debug)]
 pub(super) struct Home {
-    /// Empty until the rows are touched; on a GPU and without a pool it is there from the start.
-    memory: OnceLock<Memory>,
+    /// Empty until the rows are touched; on a GPU and without a pool it is there from the start. An error is for ever: whoever
+    /// has other rows of the buffer finds the same.
+    memory: OnceLock<Result<Memory>>,
     pool: Option<Pool>,
     /// [`Writing`]s that are held.
     writers: AtomicUsize,
@@ -460,34 +503,43 @@ impl Drop for Writing {
 
 impl Home {
     fn of(memory: Memory) -> Self {
-        Self { memory: OnceLock::from(memory), pool: None, writers: AtomicUsize::new(0) }
+        Self { memory: OnceLock::from(Ok(memory)), pool: None, writers: AtomicUsize::new(0) }
     }
 
     fn is_written(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
 
+    /// The memory, taken now if nobody has touched it yet.
+    fn claim(&self) -> Result<&Memory> {
+        let first = || self.pool.as_ref().expect("without a pool it is there from the start").on_host();
+        self.memory.get_or_init(first).as_ref().map_err(Error::clone)
+    }
+
     /// First byte of host memory.
     fn start(&self) -> *mut u8 {
-        let first = || self.pool.as_ref().expect("without a pool it is there from the start").on_host();
-        match self.memory.get_or_init(first) {
-            Memory::Host(block) => block.start(),
-            Memory::Foreign(foreign) => foreign.start.as_ptr(),
-            Memory::Device(block) => panic!("rows on cuda:{} have no bytes in host memory", block.context().index()),
+        match self.claim() {
+            Ok(Memory::Host(block)) => block.start(),
+            Ok(Memory::Foreign(foreign)) => foreign.start.as_ptr(),
+            Ok(Memory::Device(block)) => {
+                panic!("rows on cuda:{} have no bytes in host memory", block.context().index())
+            }
+            Err(error) => panic!("rows were touched that have no memory: {error}"),
         }
     }
 
     fn device(&self) -> Option<&DeviceBlock> {
         match self.memory.get() {
-            None | Some(Memory::Host(_) | Memory::Foreign(_)) => None,
-            Some(Memory::Device(block)) => Some(block),
+            None | Some(Ok(Memory::Host(_) | Memory::Foreign(_)) | Err(_)) => None,
+            Some(Ok(Memory::Device(block))) => Some(block),
         }
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let memory = self.memory.take();
+        // What was never there is not given back.
+        let memory = self.memory.take().and_then(Result::ok);
         if let Some(Memory::Device(block)) = &memory {
             block.retire();
         }
@@ -594,10 +646,20 @@ impl Rows {
         self.rows * self.row_bytes
     }
 
+    /// Takes the memory of the whole buffer, unless somebody has touched rows of it: in host memory it is there only then.
+    /// Afterwards no call below finds that there is none.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the system has no more; all rows of the buffer get the same answer.
+    pub fn claim(&self) -> Result<()> {
+        self.home.claim().map(drop)
+    }
+
     /// All bytes.
     ///
     /// # Panics
-    /// When the rows lie on a GPU, as do the calls below that give bytes.
+    /// When the rows lie on a GPU, as do the calls below that give bytes; when there is no memory for them, which
+    /// [`claim`](Self::claim) tells before.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside the block by construction (`split_to` and `join` keep offset + rows * row_bytes within it).
@@ -975,6 +1037,49 @@ mod tests {
         let pool = Pool::new(1, MOST_BYTES, 1).unwrap();
         assert_eq!(pool.fill(1).unwrap_err().kind(), ErrorKind::OutOfMemory);
         assert_eq!((pool.idle_bytes(), pool.lent()), (0, 0));
+    }
+
+    #[test]
+    fn rows_without_memory_say_so_and_cost_the_pool_nothing() {
+        let pool = Pool::new(2, MOST_BYTES / 2, 2).unwrap();
+        let mut rows = pool.take(2, MOST_BYTES / 2);
+        let front = rows.split_to(1);
+        for rows in [&front, &rows, &front] {
+            assert_eq!(rows.claim().unwrap_err().kind(), ErrorKind::OutOfMemory);
+        }
+        assert_eq!(pool.lent(), 1);
+        drop((front, rows));
+        assert_eq!((pool.lent(), pool.idle_bytes(), pool.lock().buffers()), (0, 0, 0));
+        // The next batch asks again.
+        assert!(pool.take(2, MOST_BYTES / 2).claim().is_err());
+        let small = Pool::new(2, 8, 2).unwrap();
+        small.take(2, 8).claim().unwrap();
+        assert_eq!(small.idle_bytes(), 16);
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn what_is_freed_is_gone_whatever_was_freed_before() {
+        let resident = || crate::sys::process::usage().resident.expect("Linux tells");
+        // 24 MiB, below the 32 MiB to which glibc raises its threshold; a small block behind each keeps a heap from
+        // shrinking.
+        let round = || {
+            let blocks: Vec<(Rows, Vec<u8>)> = (0..8)
+                .map(|n| {
+                    let mut rows = Rows::zeroed(24, 1 << 20).unwrap();
+                    assert!(rows.bytes().iter().step_by(4096).all(|byte| *byte == 0), "fresh memory is zero");
+                    rows.bytes_mut().fill(1);
+                    (rows, vec![n; 100_000])
+                })
+                .collect();
+            blocks.into_iter().map(|(_, small)| small).collect::<Vec<_>>()
+        };
+        let before = resident();
+        let kept: Vec<_> = (0..4).map(|_| round()).collect();
+        let after = resident();
+        // Other tests run beside this one.
+        assert!(after < before + (96 << 20), "{} MiB stay", (after - before) >> 20);
+        drop(kept);
     }
 
     #[test]

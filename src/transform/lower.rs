@@ -341,6 +341,13 @@ impl Lowered {
         }
     }
 
+    /// Whether nobody has said what the largest value of a pixel is, and the row depends on it: pixels of u8 and u16 have one
+    /// by their type, those of f32 are taken to end at 1.
+    pub(crate) fn guesses_white(&self) -> bool {
+        let [of_u8, _, of_f32] = &self.shared.tables;
+        self.shared.declared.is_none() && !self.shared.mask && of_u8.scale != of_f32.scale
+    }
+
     /// Whether [`finish`](Self::finish) does anything: then rows must be made on the CPU.
     #[must_use]
     pub fn has_custom(&self) -> bool {

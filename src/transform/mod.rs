@@ -13,7 +13,7 @@
 //!
 //! - There is no picture between two steps. What would need one (resize after resize, crop after cutout) is refused by
 //!   [`Transform::lower`], which names the step.
-//! - Meaning follows torchvision's `transforms.v2` on f32 tensors: bilinear with antialias, the same rounding of sizes
+//! - Meaning follows torchvision's `transforms.v2` on f32 tensors of the same pixels (of JPEGs: `codec::Jpeg::exact`): bilinear with antialias, the same rounding of sizes
 //!   and offsets, no rounding to 8 bits between steps. `RandomResizedCrop` reads nothing outside its crop; a centre
 //!   crop after a resize does look around it.
 //! - Draws are keyed by the step's index in the list: the same for any number of workers and on any device. Adding a

@@ -1,6 +1,6 @@
 //! What about the machine and the data makes loading slow, whatever the settings.
 
-use std::{path::Path, thread};
+use std::path::Path;
 
 use infeed::{
     Dataset,
@@ -39,7 +39,7 @@ const FEW_FILES: u64 = 4096;
 
 /// Everything that can be said about this machine, this run and these data.
 pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset) -> Vec<Check> {
-    let cores = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let cores = infeed::internal::machine::cores().get();
     let all = machine::processors().unwrap_or(0);
     let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, all, machine::cpu_quota())];
     if let Some((bytes, pixels)) = held.map(Held::sizes) {

@@ -187,7 +187,7 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     figures.decode_share = if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 };
     figures.bad_share = bad / (bad + cold.stream.samples as f64).max(1.0);
     figures.workers = cold.workers.unwrap_or(1);
-    figures.cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    figures.cores = infeed::internal::machine::cores().get();
     figures.remote = remote;
     figures.requests_exhausted = asked.is_some_and(|most| in_flight + 1 >= most);
     figures

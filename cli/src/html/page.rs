@@ -1,6 +1,8 @@
 //! A page and its parts: headings, words, tables, pictures.
 
-use std::{fmt::Write as _, thread};
+use std::fmt::Write as _;
+
+use infeed::internal::printable;
 
 use crate::process;
 
@@ -27,6 +29,8 @@ fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            // What turns directions would turn the page's own words.
+            c if printable::is_order(c) && !c.is_control() => out.extend(c.escape_default()),
             // No document may hold them.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
@@ -97,7 +101,7 @@ impl Page {
     pub(crate) fn end(mut self) -> String {
         self.heading("Command and machine");
         let command: Vec<String> = std::env::args_os().map(|arg| quoted(&arg.to_string_lossy())).collect();
-        let cores = thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+        let cores = infeed::internal::machine::cores().get();
         let mut rows = vec![
             vec!["command".into(), command.join(" ")],
             vec!["infeed".into(), env!("CARGO_PKG_VERSION").into()],

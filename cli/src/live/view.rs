@@ -251,7 +251,8 @@ fn late(report: &Report) -> Vec<String> {
         })
         .collect();
     if let Some(LateBatch { epoch, batch, wait, cause, object, .. }) = report.late_batches.first() {
-        let what = object.clone().unwrap_or_else(|| cause_words(*cause).to_owned());
+        let name = object.as_deref().map(|object| infeed::internal::printable::name(object).into_owned());
+        let what = name.unwrap_or_else(|| cause_words(*cause).to_owned());
         words.push(format!("longest: {} in epoch {epoch} batch {batch}: {what}", units::time(wait.as_secs_f64())));
     }
     words

@@ -32,7 +32,7 @@ pub(super) async fn measure_all(
         out.line("\nStages alone: left out, the records of this dataset share decoded parts.")?;
         return Ok(Vec::new());
     };
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let cores = infeed::internal::machine::cores().get();
     let counts = worker_counts(cores);
     let mut stages: Vec<(&'static str, Arc<dyn Dataset>)> = Vec::new();
     if dataset.largest_read() > 0 {
@@ -56,6 +56,10 @@ pub(super) async fn measure_all(
         for workers in &counts {
             let mut config = quick(config.clone(), dataset.len());
             config.workers = Some(*workers);
+            if [Only::Fetch.name(), Only::Decode.name()].contains(&stage) {
+                // Their samples hold no image, for which a transform would be.
+                config.transform = LoaderConfig::default().transform;
+            }
             rows.push(measure(stage, &dataset, config, *workers).await?);
             out.bar().inc(1);
         }

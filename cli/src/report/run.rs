@@ -214,7 +214,11 @@ impl RunReport {
         }
         rows.extend(self.sampled.iter().flat_map(traffic_words));
         if self.stream.bad_sample_count > 0 {
-            rows.push(("bad samples", units::count(self.stream.bad_sample_count)));
+            let lost = match self.stream.unreadable_count {
+                0 => String::new(),
+                lost => format!(", {} of them unreadable", units::count(lost)),
+            };
+            rows.push(("bad samples", units::count(self.stream.bad_sample_count) + &lost));
         }
         if let Some(words) = late_words(&self.stream.late_causes, &self.stream.late_batches) {
             rows.push(("late batches", words));

@@ -39,7 +39,11 @@ pub(super) fn late_words(causes: &[CauseReport], worst: &[LateBatch]) -> Option<
         worst.first().and_then(|late| Some((late, late.object.as_ref()?)))
     {
         let wait = units::time(wait.as_secs_f64());
-        let _ = write!(words, "; the longest, epoch {epoch} batch {batch}, waited {wait} for {object}");
+        let _ = write!(
+            words,
+            "; the longest, epoch {epoch} batch {batch}, waited {wait} for {}",
+            infeed::internal::printable::name(object)
+        );
     }
     (all > 0).then_some(words)
 }

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use futures::Stream;
 use infeed::{
     Dataset, Device, Loader, LoaderBuilder, LoaderState,
-    codec::{DecodeIndex, Split},
+    codec::{DecodeIndex, Jpeg, Split},
     metrics::Metrics,
 };
 use serde_json::{Map, Value, json};
@@ -106,7 +106,15 @@ pub(crate) async fn on(
     let most = config.decode_index_bytes;
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
-    let loader = index.iter().cloned().fold(builder, LoaderBuilder::decode_index).build().await?;
+    let builder = match args.jpeg_exact || args.jpeg_strict {
+        true => {
+            let index = index.clone().unwrap_or_else(|| DecodeIndex::new(most));
+            let codec = Jpeg::new().index(index).exact(args.jpeg_exact).strict(args.jpeg_strict);
+            builder.codec(Arc::new(codec))
+        }
+        false => index.iter().cloned().fold(builder, LoaderBuilder::decode_index),
+    };
+    let loader = builder.build().await?;
     let build_seconds = start.elapsed().as_secs_f64();
 
     let rank = loader.config().shard.rank();
@@ -243,6 +251,8 @@ fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map
         ("world_size".into(), json!(shard.world())),
         ("local_rank".into(), json!(shard.local_rank())),
         ("transform_name".into(), json!(transform_name)),
+        ("jpeg_exact".into(), json!(args.jpeg_exact)),
+        ("jpeg_strict".into(), json!(args.jpeg_strict)),
         ("epochs".into(), json!(args.epochs)),
         ("max_batches".into(), json!(args.max_batches)),
         ("step_time".into(), json!(args.step_time.as_secs_f64())),

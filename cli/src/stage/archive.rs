@@ -11,7 +11,7 @@ use futures::StreamExt;
 use infeed::source::{Object, Source};
 
 use super::{
-    copy::{AHEAD_ALONE, Done, Files, RANGE, ranges},
+    copy::{AHEAD_ALONE, Done, Files, RANGE, check, is_as_stored, ranges},
     file::{Hasher, holds, unwritable},
     manifest::{self, Entry},
     target::{Target, inside, part_in},
@@ -94,42 +94,56 @@ async fn fetch(
 ) -> Result<u64, Failure> {
     let failed = |error| unwritable(path, error);
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-    let mut at = 0;
-    let mut buffer = Vec::new();
-    // Ranges in order, as far as each is what was written.
-    let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
-    while let Some(entry) = known.get(&format!("*{at}")).filter(|entry| entry.etag == object.etag && fits(entry, at)) {
-        buffer.resize(entry.size as usize, 0);
-        let mut hasher = Hasher::default();
-        let read = file.read_exact(&mut buffer).and_then(|()| hasher.write_all(&buffer));
-        if read.is_err() || hasher.hex() != entry.xxh3 {
-            break;
+    let mut fetched = 0;
+    let mut attempt = 1;
+    loop {
+        let mut check = check(source, object).await?;
+        let mut at = 0;
+        let mut buffer = Vec::new();
+        // Ranges in order, as far as each is what was written.
+        let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
+        let written = |at: u64| known.get(&format!("*{at}")).filter(|_| attempt == 1);
+        while let Some(entry) = written(at).filter(|entry| entry.etag == object.etag && fits(entry, at)) {
+            buffer.resize(entry.size as usize, 0);
+            let mut hasher = Hasher::default();
+            let read = file.read_exact(&mut buffer).and_then(|()| hasher.write_all(&buffer));
+            if read.is_err() || hasher.hex() != entry.xxh3 {
+                break;
+            }
+            check.iter_mut().for_each(|check| check.update(&buffer));
+            at += entry.size;
         }
-        at += entry.size;
+        drop(buffer);
+        file.set_len(at).map_err(failed)?;
+        let rest = object.size - at;
+        // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
+        let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
+        target.check_space(args, at, rest + unpacked, 0)?;
+        out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
+        io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
+        let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();
+        while let Some(bytes) = reads.next().await {
+            let bytes = bytes.inspect_err(|_| out.end_bar())?;
+            let mut hasher = Hasher::default();
+            file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
+            check.iter_mut().for_each(|check| check.update(&bytes));
+            let (name, size) = (format!("*{at}"), bytes.len() as u64);
+            target.manifest.add(&Entry::file(&name, size, object.etag.as_deref(), &hasher.hex()))?;
+            at += size;
+            out.bar().inc(size);
+        }
+        out.end_bar();
+        fetched += rest;
+        if is_as_stored(source, object, check, attempt).await? {
+            return Ok(fetched);
+        }
+        // Whatever is in the file, from an earlier copy or from this one, is not to be believed.
+        attempt += 1;
     }
-    drop(buffer);
-    file.set_len(at).map_err(failed)?;
-    let rest = object.size - at;
-    // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
-    let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
-    target.check_space(args, at, rest + unpacked, 0)?;
-    out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
-    io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
-    let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();
-    while let Some(bytes) = reads.next().await {
-        let bytes = bytes.inspect_err(|_| out.end_bar())?;
-        let mut hasher = Hasher::default();
-        file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
-        let (name, size) = (format!("*{at}"), bytes.len() as u64);
-        target.manifest.add(&Entry::file(&name, size, object.etag.as_deref(), &hasher.hex()))?;
-        at += size;
-        out.bar().inc(size);
-    }
-    out.end_bar();
-    Ok(rest)
 }
 
-/// Writes the files of an archive; links and devices are left out.
+/// Writes the files of an archive. A hard link has the bytes of the file that it names; symbolic links and devices are left
+/// out.
 fn unpack(
     args: &StageArgs,
     object: &Object,
@@ -144,7 +158,10 @@ fn unpack(
     let counted = Counted { inner: io::BufReader::with_capacity(1 << 20, file), bar: out.bar().clone() };
     let mut archive = tar::Archive::new(packing.reader(counted).map_err(bad)?);
     let mut done = Done::default();
-    let mut names = Vec::new();
+    // In their order, each with its length and hash: what a hard link may name.
+    let mut written: HashMap<String, (u64, String)> = HashMap::new();
+    // Without what links save.
+    let mut on_disk = 0u64;
     let part = part_in(&target.dir, 0);
     for entry in archive.entries().map_err(bad)? {
         let mut entry = entry.map_err(bad)?;
@@ -152,17 +169,39 @@ fn unpack(
         if kind.is_dir() || kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
             continue;
         }
-        if !kind.is_file() && !kind.is_contiguous() {
+        if !kind.is_file() && !kind.is_contiguous() && !kind.is_hard_link() {
             done.left_out += 1;
             continue;
         }
-        let name = entry.path().map_err(bad)?.to_str().map(str::to_owned);
-        let name = name.ok_or_else(|| Failure::Failed(format!("{}: a name in it is not Unicode", args.url)))?;
-        // As `tar c .` writes them.
-        let name = name.trim_start_matches("./").to_owned();
+        let unicode = |name: &Path| match name.to_str() {
+            // As `tar c .` writes them.
+            Some(name) => Ok(name.trim_start_matches("./").to_owned()),
+            None => Err(Failure::Failed(format!("{}: a name in it is not Unicode", args.url))),
+        };
+        let name = unicode(&entry.path().map_err(bad)?)?;
         let path = inside(&target.dir, &name)?;
+        if kind.is_hard_link() {
+            let to = entry.link_name().map_err(bad)?;
+            let to = to.ok_or_else(|| bad(io::Error::other(format!("{name:?} is a link to nothing"))))?;
+            let to = unicode(&to)?;
+            // Checked before it is looked for: a name that leads outside is an attack, not a mistake.
+            let from = inside(&target.dir, &to)?;
+            // What the archive wrote itself, and nothing else that may lie there.
+            let Some((size, hash)) = written.get(&to).cloned() else {
+                let what = format!("{name:?} is a hard link to {to:?}, which is no file before it");
+                return Err(bad(io::Error::other(what)));
+            };
+            if from != path {
+                link(&from, &part, &path)?;
+            }
+            target.manifest.add(&Entry::file(&name, size, None, &hash))?;
+            done.copied.add(size);
+            written.insert(name, (size, hash));
+            continue;
+        }
         let size = entry.size();
-        let all = done.copied.bytes.saturating_add(size);
+        on_disk = on_disk.saturating_add(size);
+        let all = on_disk;
         if let Some(limit) = args.limit.filter(|limit| all.saturating_add(object.size) > limit.0) {
             let what =
                 format!("{} and what is in it take more than --limit {}; raise it", args.url, units::size(limit.0));
@@ -182,16 +221,35 @@ fn unpack(
             return Err(bad(io::Error::other(format!("{name} ends after {copied} of {size} bytes"))));
         }
         fs::rename(&part, &path).map_err(|error| unwritable(&path, error))?;
-        target.manifest.add(&Entry::file(&name, size, None, &out_file.hasher.hex()))?;
+        let hash = out_file.hasher.hex();
+        target.manifest.add(&Entry::file(&name, size, None, &hash))?;
         done.copied.add(size);
-        names.push(name);
+        written.insert(name, (size, hash));
     }
     out.end_bar();
-    if names.is_empty() {
+    if written.is_empty() {
         return Err(Failure::Failed(format!("{}: no files in it", args.url)));
     }
-    done.top = top_of(names.iter().map(String::as_str));
+    done.top = top_of(written.keys().map(String::as_str));
     Ok(done)
+}
+
+/// Gives a file a second name, or a copy of its bytes where the file system has no such names. `part` is where it lies
+/// until it has its place.
+fn link(from: &Path, part: &Path, path: &Path) -> Result<(), Failure> {
+    let failed = |error| unwritable(path, error);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    // Two names of one file are not renamed over each other: the first would stay, and the next file be written into it.
+    for old in [part, path] {
+        match fs::remove_file(old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    fs::hard_link(from, part).or_else(|_| fs::copy(from, part).map(drop)).map_err(failed)?;
+    fs::rename(part, path).map_err(failed)
 }
 
 /// The folder that all names begin with.

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use infeed::source::{Extent, Object, Source};
+use infeed::source::{Check, Extent, Object, Source};
 
 use super::{
     file::{Hasher, holds, unwritable},
@@ -119,17 +119,54 @@ async fn copy(
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    let mut file = File::create(part).map_err(failed)?;
-    let mut hasher = Hasher::default();
-    let mut reads = ranges(source, object, 0, ahead).boxed();
-    while let Some(bytes) = reads.next().await {
-        let bytes = bytes?;
-        file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
-        progress(bytes.len() as u64);
+    let mut attempt = 1;
+    loop {
+        let mut file = File::create(part).map_err(failed)?;
+        let mut hasher = Hasher::default();
+        let mut check = check(source, object).await?;
+        let mut reads = ranges(source, object, 0, ahead).boxed();
+        while let Some(bytes) = reads.next().await {
+            let bytes = bytes?;
+            file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
+            check.iter_mut().for_each(|check| check.update(&bytes));
+            progress(bytes.len() as u64);
+        }
+        drop(file);
+        if is_as_stored(source, object, check, attempt).await? {
+            fs::rename(part, path).map_err(failed)?;
+            return Ok(hasher.hex());
+        }
+        attempt += 1;
     }
-    drop(file);
-    fs::rename(part, path).map_err(failed)?;
-    Ok(hasher.hex())
+}
+
+/// Copies of an object, before its damage is an error.
+const ATTEMPTS: u32 = 4;
+
+/// What an object must be that is read in ranges; one that is read whole is compared where it is read.
+pub(super) async fn check(source: &Source, object: &Object) -> Result<Option<Check>, Failure> {
+    if object.size <= RANGE {
+        return Ok(None);
+    }
+    Ok(Some(object.extent(source).check().await?))
+}
+
+/// Whether all bytes that came are those that the store told of. `false`: they have to be read once more.
+pub(super) async fn is_as_stored(
+    source: &Source,
+    object: &Object,
+    check: Option<Check>,
+    attempt: u32,
+) -> Result<bool, Failure> {
+    let Some(check) = check else { return Ok(true) };
+    match check.finish(&object.extent(source)).await {
+        Ok(()) => Ok(true),
+        Err(error) if attempt == ATTEMPTS => Err(error.at_object(source.display_name(&object.name)).into()),
+        Err(error) => {
+            tracing::warn!(object = object.name, attempt, %error, "copied anew");
+            Ok(false)
+        }
+    }
 }
 
 /// The bytes of an object from `start`, in order, some ranges ahead.

@@ -5,6 +5,9 @@
 //!                                                            └ a line of the manifest for each file that is whole
 //! ```
 //!
+//! Each object is compared with what its store tells of it: a checksum, else the MD5 that most ETags are, else its length.
+//! Of one above 8 MiB, which comes in ranges, a HEAD asks for that. The report says how many were compared with what.
+//!
 //! It may be stopped at any moment, by any signal, and started again: what the manifest names and whose hash is right
 //! stays, everything else is copied anew. The folder's own records begin with a dot, so that no dataset sees them.
 
@@ -46,9 +49,22 @@ struct StageReport {
     kept_bytes: u64,
     seconds: f64,
     bytes_per_second: f64,
+    /// How the objects that this call copied were compared with what the store told of them. An archive is one.
+    verified: VerifiedReport,
     /// Whether the files were unpacked from an archive, and the entries that are not files (links) left out.
     unpacked: bool,
     left_out: u64,
+}
+
+/// How many objects were compared with what.
+#[derive(Debug, Serialize)]
+struct VerifiedReport {
+    /// With a checksum of all of their bytes.
+    checksum: u64,
+    /// With an ETag that is their MD5.
+    md5: u64,
+    /// With their length and version: nothing more is told of them.
+    length_only: u64,
 }
 
 /// `infeed stage`.
@@ -65,11 +81,16 @@ pub(crate) async fn command(args: StageArgs) -> Result<(), Failure> {
         (Some(_), [object]) => Packing::of(&object.name),
         _ => None,
     };
+    let before = source.verified();
     let done = match packing {
         Some(packing) => archive::stage(&args, &source, &objects[0], packing, target, &mut out).await?,
         None => copy::copy_all(&args, &source, &objects, target, &mut out).await?,
     };
     let seconds = start.elapsed().as_secs_f64();
+    let after = source.verified();
+    let objects = if packing.is_some() { u64::from(done.fetched > 0) } else { done.copied.count };
+    let (checksum, md5) = (after.checksum - before.checksum, after.md5 - before.md5);
+    let verified = VerifiedReport { checksum, md5, length_only: objects.saturating_sub(checksum + md5) };
     let report = StageReport {
         version: 1,
         url: args.url.clone(),
@@ -82,6 +103,7 @@ pub(crate) async fn command(args: StageArgs) -> Result<(), Failure> {
         kept_bytes: done.found.bytes,
         seconds,
         bytes_per_second: done.fetched as f64 / seconds.max(f64::MIN_POSITIVE),
+        verified,
         unpacked: packing.is_some(),
         left_out: done.left_out,
     };
@@ -100,6 +122,13 @@ impl StageReport {
             let rate = units::size(self.bytes_per_second as u64);
             let (copied, time) = (units::size(self.copied_bytes), units::time(self.seconds));
             words.push_str(&format!("; copied {copied} in {time} ({rate}/s)"));
+        }
+        let VerifiedReport { checksum, md5, length_only } = self.verified;
+        let by = [(checksum, "by checksum"), (md5, "by MD5"), (length_only, "by length only")];
+        let by: Vec<String> =
+            by.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{} {how}", units::count(*n))).collect();
+        if !by.is_empty() {
+            words.push_str(&format!("; verified: {}", by.join(", ")));
         }
         if self.kept_files > 0 {
             words.push_str(&format!("; {} were there", files(self.kept_files)));

@@ -100,7 +100,7 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
 }
 
 fn cores_busy(cell: &Cell) -> bool {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let cores = infeed::internal::machine::cores().get();
     cell.cores_used().is_some_and(|used| used > 0.8 * cores as f64)
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    num::NonZeroUsize,
     path::Path,
     sync::{
         Mutex, PoisonError,
@@ -10,6 +9,8 @@ use std::{
     },
     thread,
 };
+
+use infeed::internal::can_start_threads;
 
 use crate::{failure::Failure, out::Out};
 
@@ -53,9 +54,12 @@ pub(super) fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result
             bar.inc(1);
         }
     };
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(files.len());
+    let cores = infeed::internal::machine::cores().get().min(files.len());
+    // With fewer threads it takes longer; this one is always there.
+    let others = (0..cores).rev().find(|n| can_start_threads(*n).is_ok()).unwrap_or(0);
     thread::scope(|scope| {
-        (0..cores).for_each(|_| drop(scope.spawn(work)));
+        (0..others).for_each(|_| drop(scope.spawn(work)));
+        work();
     });
     out.end_bar();
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {

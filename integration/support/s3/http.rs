@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Config, Fault, Seen, Shared, Stored, list, sign};
+use super::{Config, Fault, Seen, Shared, Stored, Tags, list, sign};
 
 /// A request, its body included.
 #[derive(Debug)]
@@ -207,6 +207,11 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
     if let Some(refusal) = refuse(request, &config) {
         return refusal;
     }
+    match fault {
+        Some(Fault::Redirect { status, location }) => return Answer::new(*status, "").with("location", location),
+        Some(Fault::Body(body)) => return Answer::new(200, body.replace("{n}", &state.log.len().to_string())),
+        _ => {}
+    }
     let Some(bucket) = state.buckets.get_mut(&request.bucket) else {
         return Answer::error(404, "NoSuchBucket", &format!("<BucketName>{}</BucketName>", request.bucket));
     };
@@ -221,7 +226,7 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
     match fault {
         Some(Fault::Replaced) => {
             if let Some(stored) = bucket.get_mut(key) {
-                *stored = Stored::new(stored.body.iter().map(|byte| byte ^ 0x55).collect::<Bytes>());
+                *stored = Stored::new(stored.body.iter().map(|byte| byte ^ 0x55).collect::<Bytes>(), config.tags);
             }
         }
         Some(Fault::Deleted) => _ = bucket.remove(key),
@@ -240,7 +245,7 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
             let (Some(parts), Some(number)) = (state.uploads.get_mut(&id), number) else {
                 return Answer::error(404, "NoSuchUpload", "");
             };
-            let stored = Stored::new(request.body.clone());
+            let stored = Stored::new(request.body.clone(), Tags::Md5);
             parts.insert(number, stored.body);
             return Answer::new(200, "").with("etag", stored.etag);
         }
@@ -248,7 +253,7 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
         ("POST", Some(id)) => {
             let Some(parts) = state.uploads.remove(&id) else { return Answer::error(404, "NoSuchUpload", "") };
             let whole: Vec<u8> = parts.into_values().flatten().collect();
-            let stored = Stored::new(whole.into());
+            let stored = Stored::new(whole.into(), Tags::Parts);
             let result = "CompleteMultipartUploadResult";
             let answer = format!("<{result}><ETag>{}</ETag></{result}>", stored.etag.replace('"', "&quot;"));
             let bucket = state.buckets.get_mut(&request.bucket).expect("it is there");
@@ -264,7 +269,7 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
     let bucket = state.buckets.get_mut(&request.bucket).expect("it is there");
     match request.method.as_str() {
         "PUT" => {
-            let stored = Stored::new(request.body.clone());
+            let stored = Stored::new(request.body.clone(), config.tags);
             let etag = stored.etag.clone();
             bucket.insert(key.clone(), stored);
             Answer::new(200, "").with("etag", etag)
@@ -275,7 +280,7 @@ fn answer(request: &Request, shared: &Shared, fault: Option<&Fault>) -> Answer {
         }
         "GET" | "HEAD" if !config.may_get => Answer::error(403, "AccessDenied", ""),
         "GET" | "HEAD" => match bucket.get(key) {
-            Some(stored) => object(request, stored),
+            Some(stored) => object(request, stored, &config),
             // Who may not list may not learn that a key is missing.
             None if !config.may_list => Answer::error(403, "AccessDenied", ""),
             None => Answer::error(404, "NoSuchKey", ""),
@@ -316,6 +321,10 @@ fn refuse(request: &Request, config: &Config) -> Option<Answer> {
     if signed.age(config.clock_ahead).unsigned_abs() > 15 * 60 {
         return Some(Answer::error(403, "RequestTimeTooSkewed", ""));
     }
+    // All of Amazon's own have to be, or somebody in between could change them.
+    if request.headers.keys().any(|name| name.starts_with("x-amz-") && !signed.headers.iter().any(|h| h == name)) {
+        return Some(Answer::error(403, "AccessDenied", "<HeadersNotSigned/>"));
+    }
     let canonical = sign::canonical(request, &signed);
     if signed.signature != sign::signature(&signed, &config.secret_key, &canonical) {
         // The real one repeats what was signed, the session token among it.
@@ -331,7 +340,17 @@ fn refuse(request: &Request, config: &Config) -> Option<Answer> {
     None
 }
 
-fn object(request: &Request, stored: &Stored) -> Answer {
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |three: &[u8]| {
+        let value = three.iter().chain([0, 0].iter()).take(3).fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let letter = |n: usize| if n <= three.len() { LETTERS[value >> (18 - 6 * n) & 63] as char } else { '=' };
+        [0, 1, 2, 3].map(letter)
+    };
+    bytes.chunks(3).flat_map(group).collect()
+}
+
+fn object(request: &Request, stored: &Stored, config: &Config) -> Answer {
     if request.header("if-match").is_some_and(|wanted| wanted != stored.etag && wanted != "*") {
         return Answer::error(412, "PreconditionFailed", "");
     }
@@ -342,8 +361,18 @@ fn object(request: &Request, stored: &Stored) -> Answer {
             .with("accept-ranges", "bytes")
             .with("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     };
+    let answer = |status, body| match config.encryption {
+        Some(how) => answer(status, body).with("x-amz-server-side-encryption", how),
+        None => answer(status, body),
+    };
     let Some(range) = request.header("range").and_then(|range| range.strip_prefix("bytes=")) else {
-        return answer(200, stored.body.clone());
+        let told = config.checksums && request.header("x-amz-checksum-mode") == Some("ENABLED");
+        let answer = answer(200, stored.body.clone());
+        if !told {
+            return answer;
+        }
+        let sum = base64(&crc32c::crc32c(&stored.body).to_be_bytes());
+        return answer.with("x-amz-checksum-crc32c", sum).with("x-amz-checksum-type", "FULL_OBJECT");
     };
     let (start, end) = match range.split_once('-') {
         Some(("", last)) => (length - last.parse::<usize>().unwrap_or(0).min(length), length),

@@ -20,7 +20,7 @@ pub(super) struct Signed {
     date: String,
     service: String,
     time: String,
-    headers: Vec<String>,
+    pub(super) headers: Vec<String>,
 }
 
 impl Signed {

@@ -22,11 +22,18 @@ pub(crate) struct PlaneRows<'a> {
 }
 
 impl<'a> PlaneRows<'a> {
-    /// Values of row `y` of a plane, from its column 0 on, which is held.
+    /// Values of row `y` of a plane, from its first column that is held on.
     fn row(&self, plane: usize, y: u32) -> &'a [u8] {
-        let plane = &self.planes[plane];
-        assert!(plane.cols.start == 0, "rows are held from their first column");
-        plane.row(self.data, y)
+        self.planes[plane].row(self.data, y)
+    }
+
+    /// The pixels of a row that all planes hold, which begin at one place: whole units are held.
+    fn held(&self) -> Range<usize> {
+        let starts = || self.planes.iter().map(|plane| plane.cols.start * plane.step[1]);
+        let start = starts().max().unwrap_or(0);
+        assert!(starts().all(|at| at == start), "planes are held from one unit on");
+        let end = self.planes.iter().map(|plane| plane.cols.end * plane.step[1]).min().unwrap_or(0);
+        start as usize..end.min(self.size[1]) as usize
     }
 }
 
@@ -38,16 +45,20 @@ pub(crate) struct Interleaver {
 }
 
 impl Interleaver {
-    /// Writes rows of the image, all columns, with at most the instructions of `level`. Planes hold them at full size, with
-    /// their neighbours where colour comes in fewer rows.
+    /// Writes rows of the image with at most the instructions of `level`, the columns that the planes hold; others are left
+    /// as they are, and the outermost ones that are held may be others than the whole image's where colour is made of what
+    /// lies beyond. Planes hold rows at full size, with their neighbours where colour comes in fewer of them.
     ///
     /// # Panics
     /// When the planes do not hold what is asked for, or `out` is not as long as these rows.
     pub(crate) fn run(&mut self, level: Level, src: &PlaneRows<'_>, rows: Range<u32>, out: &mut [u8]) {
-        let width = src.size[1] as usize;
-        let row = width * src.planes.len();
+        let channels = src.planes.len();
+        let row = src.size[1] as usize * channels;
         assert_eq!(out.len(), row * rows.len(), "a place for each pixel");
+        let held = src.held();
+        let width = held.len();
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
+            let out = &mut out[held.start * channels..held.end * channels];
             let [first, colours @ ..] = src.planes else { return };
             if colours.is_empty() {
                 out.copy_from_slice(&src.row(0, y)[..width]);
@@ -74,12 +85,13 @@ impl Interleaver {
 fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out: &mut [u8]) {
     let [down, across] = plane.step;
     let [height, width] = [src.size[0].div_ceil(down), src.size[1].div_ceil(across)];
+    let held = src.planes[n].cols.len();
     let near = y / down;
     let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
-    let row = |y: u32| &src.row(n, y)[..width as usize];
+    let row = |y: u32| &src.row(n, y)[..held];
     // libjpeg's conditions.
     match (down, across) {
-        (1, 1) => out[..width as usize].copy_from_slice(row(near)),
+        (1, 1) => out[..held].copy_from_slice(row(near)),
         (2, 1) => between(level, row(near), row(far), 1 + (y % 2) as u16, out),
         (1, 2) if width > 2 => double(level, row(near), out),
         (2, 2) if width > 2 => double_between(level, row(near), row(far), out),

@@ -1,6 +1,6 @@
 //! What of nvJPEG is used, and how much memory it gets.
 
-use std::{num::NonZeroUsize, thread};
+use std::num::NonZeroUsize;
 
 use crate::{
     codec::Split,
@@ -132,7 +132,7 @@ impl NvJpegPlan {
             Err(error) => Err(format!("{error:#}")),
         };
         let streams = streams.unwrap_or_else(|| {
-            let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            let cores = crate::sys::machine::cores().get();
             (cores / 4).clamp(1, 4)
         });
         let mut left = device_bytes.unwrap_or(u64::MAX);

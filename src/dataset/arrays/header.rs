@@ -16,6 +16,8 @@ pub(crate) struct Array {
     pub(crate) data: Range<u64>,
     /// Whether they have to be turned round for this machine.
     pub(crate) swapped: bool,
+    /// Whether the first axis is the fastest, as in Fortran; never with one axis.
+    pub(crate) fortran: bool,
 }
 
 fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -40,7 +42,7 @@ fn len_bytes(dtype: DType, shape: &[usize]) -> Option<u64> {
 /// Reads the beginning of a `.npy` file (versions 1 to 3). `Ok(Err(n))`: the header has `n` bytes, more than there are.
 ///
 /// # Errors
-/// `Corrupt` for anything else, `Unsupported` for types without a [`DType`] and Fortran order.
+/// `Corrupt` for anything else, `Unsupported` for types without a [`DType`].
 pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     if bytes.len() < 12 {
         let begins = bytes.starts_with(b"\x93NUMPY") || b"\x93NUMPY".starts_with(bytes);
@@ -74,12 +76,14 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     })?;
     let order = value("fortran_order").ok_or_else(|| missing("fortran_order"))?;
     let shape = parse_shape(value("shape").ok_or_else(|| missing("shape"))?).ok_or_else(|| missing("proper shape"))?;
-    // One axis has no order.
-    if !order.starts_with("False") && shape.len() > 1 {
-        return Err(unsupported("an array in Fortran order").hint("save numpy.ascontiguousarray of it"));
-    }
+    let fortran = match (order.starts_with("True"), order.starts_with("False")) {
+        // One axis has no order.
+        (true, _) => shape.len() > 1,
+        (_, true) => false,
+        _ => return Err(missing("proper fortran_order")),
+    };
     let bytes = len_bytes(dtype, &shape).ok_or_else(|| corrupt(format!("its shape {shape:?} is too large")))?;
-    Ok(Ok(Array { dtype, shape, data: end..end + bytes, swapped }))
+    Ok(Ok(Array { dtype, shape, data: end..end + bytes, swapped, fortran }))
 }
 
 /// `(3, 4)`, `(3,)`, `()`.
@@ -196,7 +200,8 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
             let what = format!("lies at {start}..{end} of {data}, and takes {bytes} bytes");
             return Err(wrong(&what));
         }
-        arrays.push((name.clone(), Array { dtype, shape, data: start..end, swapped: cfg!(target_endian = "big") }));
+        let swapped = cfg!(target_endian = "big");
+        arrays.push((name.clone(), Array { dtype, shape, data: start..end, swapped, fortran: false }));
     }
     arrays.sort_by(|a, b| (a.1.data.start, &a.0).cmp(&(b.1.data.start, &b.0)));
     Ok(arrays)
@@ -209,7 +214,12 @@ pub(crate) struct Entry {
     /// Of its local header.
     pub(crate) at: u64,
     pub(crate) size: u64,
-    pub(crate) packed: bool,
+    /// Bytes as they lie in the zip file.
+    pub(crate) stored: u64,
+    /// Of the file.
+    pub(crate) crc: u32,
+    /// How they are packed: 0 not at all, 8 deflated.
+    pub(crate) method: u16,
 }
 
 fn le(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
@@ -282,7 +292,8 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
         if method == 0 && size != packed_size {
             return Err(corrupt(format!("`{name}` has two sizes, {size} and {packed_size}")));
         }
-        entries.push(Entry { name, at: start, size, packed: method != 0 });
+        let (crc, method) = (field(16, 4)? as u32, method as u16);
+        entries.push(Entry { name, at: start, size, stored: packed_size, crc, method });
         at += 46 + name_len + extra_len + comment_len;
     }
     Ok(entries)
@@ -332,7 +343,7 @@ mod tests {
             let array = parse_npy(&file).unwrap().unwrap();
             let end = file.len() as u64;
             let data = end..end + 12 * dtype.size() as u64;
-            assert_eq!(array, Array { dtype, shape: vec![3, 4], data, swapped }, "{descr}");
+            assert_eq!(array, Array { dtype, shape: vec![3, 4], data, swapped, fortran: false }, "{descr}");
         }
         let scalar = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", &[]);
         assert_eq!(parse_npy(&scalar).unwrap().unwrap().shape, [0usize; 0]);
@@ -352,7 +363,10 @@ mod tests {
             assert_eq!(header.len() % 64, 0);
             let start = header.len() as u64;
             let data = start..start + (shape.iter().product::<usize>() * dtype.size()) as u64;
-            assert_eq!(parse_npy(&header).unwrap().unwrap(), Array { dtype, shape, data, swapped: false });
+            assert_eq!(
+                parse_npy(&header).unwrap().unwrap(),
+                Array { dtype, shape, data, swapped: false, fortran: false }
+            );
         }
     }
 
@@ -360,7 +374,7 @@ mod tests {
     fn what_cannot_be_read_is_said() {
         let says = |header: &str| parse_npy(&npy(header, &[])).unwrap_err().to_string();
         for (header, words) in [
-            ("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4)}", "Fortran order"),
+            ("{'descr': '<f4', 'fortran_order': maybe, 'shape': (3, 4)}", "proper fortran_order"),
             ("{'descr': '<c8', 'fortran_order': False, 'shape': (3,)}", "type `<c8`"),
             ("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", "type `|O`"),
             ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", "several types"),
@@ -373,7 +387,10 @@ mod tests {
             assert!(says(header).contains(words), "{}", says(header));
         }
         assert!(parse_npy(b"PK\x03\x04 and so on").is_err());
-        assert!(parse_npy(&npy("{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", &[])).unwrap().is_ok());
+        for (shape, fortran) in [("(3,)", false), ("(3, 4)", true)] {
+            let file = npy(&format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}}}"), &[]);
+            assert_eq!(parse_npy(&file).unwrap().unwrap().fortran, fortran, "{shape}");
+        }
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! many .npy      ─ each file is a record, with one field `array`; class folders give labels
 //! ```
 //!
-//! Headers are read at opening, and nowhere else: names, types, shapes, and where the numbers lie.
+//! Headers are read at opening, and nowhere else: names, types, shapes, and where the numbers lie. An array that is deflated
+//! or in Fortran's order has its records nowhere in one piece: it is read whole, and put in order once for all of them, as
+//! long as the loader's memory holds it.
 
 mod header;
 mod read;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -18,20 +20,21 @@ use smallvec::smallvec;
 
 use self::{
     header::Array,
-    read::{in_order, npz, safetensors},
+    read::{Deflated, Found, in_order, npz, numbers, safetensors},
 };
 use super::{
     format::{Format, OpenOption, OpenOptions},
     labels::classes_of,
     names::{base, ends_with, is_image},
     objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, Value, index},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
     schema::{Field, FieldKind, Schema},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
+    report::Stage,
     source::{Extent, Object, Source},
 };
 #[cfg(feature = "prepare")]
@@ -105,11 +108,38 @@ struct Columns {
 
 #[derive(Debug)]
 struct Column {
-    /// Where the numbers of record 0 begin.
-    start: u64,
     row_bytes: u64,
-    /// Bytes of an element that has to be turned round.
-    swap: Option<usize>,
+    way: Way,
+}
+
+/// How the records of an array are read.
+#[derive(Debug)]
+enum Way {
+    Rows {
+        /// Where the numbers of record 0 begin.
+        start: u64,
+        /// Bytes of an element that has to be turned round.
+        swap: Option<usize>,
+    },
+    /// The array with all of them.
+    Whole { array: Array, deflated: Option<Deflated> },
+}
+
+impl Way {
+    const fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole { .. })
+    }
+
+    /// Where a whole array lies, and bytes of it at most: what is needed to make it included.
+    fn whole(&self) -> Option<(Range<u64>, u64)> {
+        let Self::Whole { array, deflated } = self else { return None };
+        let numbers = array.data.end - array.data.start;
+        let copy = if array.fortran || array.swapped { numbers } else { 0 };
+        Some(match deflated {
+            Some(deflated) => (deflated.range.clone(), deflated.length as u64 + copy),
+            None => (array.data.clone(), numbers),
+        })
+    }
 }
 
 fn stem(name: &str) -> &str {
@@ -122,26 +152,28 @@ impl Columns {
         let arrays = if ends_with(&object.name, ".npz") {
             npz(source, object).await
         } else if ends_with(&object.name, ".safetensors") {
-            safetensors(source, object).await
+            let found = safetensors(source, object).await;
+            found.map(|arrays| arrays.into_iter().map(|(name, array)| (name, array, None)).collect())
         } else {
             let name = match stem(&object.name) {
                 "" => "array".to_owned(),
                 name => name.to_owned(),
             };
-            npy_at(source, object, 0, object.size).await.map(|array| vec![(name, array)])
+            npy_at(source, object, 0, object.size).await.map(|array| vec![(name, array, None)])
         };
         let at = |e: Error| e.at_object(source.display_name(&object.name));
         Self::new(source, object, arrays.map_err(at)?).map_err(at)
     }
 
-    fn new(source: &Source, object: &Object, arrays: Vec<(String, Array)>) -> Result<Self> {
-        let Some((first, len)) = arrays.first().map(|(name, array)| (name, array.shape.first().copied())) else {
+    fn new(source: &Source, object: &Object, arrays: Vec<Found>) -> Result<Self> {
+        let first = arrays.first().map(|(name, array, _)| (name.clone(), array.shape.first().copied()));
+        let Some((first, len)) = first else {
             return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
         };
         let mut print = Fingerprint::of("arrays").text(&object.name).number(object.size);
         let mut columns = Vec::new();
         let mut fields = Vec::new();
-        for (name, array) in &arrays {
+        for (name, array, deflated) in arrays {
             let Some((n, row)) = array.shape.split_first() else {
                 return Err(Error::config(format!("`{name}` is one number: it has no axis of records")));
             };
@@ -158,16 +190,27 @@ impl Columns {
             }
             // Checked by the parser: the data have as many bytes as the shape says.
             let row_bytes = row.iter().product::<usize>() as u64 * array.dtype.size() as u64;
-            print = print.text(name).text(array.dtype.name()).number(array.data.start).number(row_bytes);
-            let swap = array.swapped.then_some(array.dtype.size());
-            columns.push(Column { start: array.data.start, row_bytes, swap });
+            let start = deflated.as_ref().map_or(array.data.start, |deflated| deflated.range.start);
+            print = print.text(&name).text(array.dtype.name()).number(start).number(row_bytes);
             fields.push(Field::new(name, FieldKind::Array { dtype: array.dtype, shape: row.to_vec() }));
+            let way = match deflated.is_some() || array.fortran {
+                true => Way::Whole { array, deflated },
+                false => Way::Rows { start, swap: array.swapped.then_some(array.dtype.size()) },
+            };
+            columns.push(Column { row_bytes, way });
         }
         let len = len.unwrap_or(0) as u64;
         let source = source.clone();
         let object = object.clone();
         let fingerprint = print.number(len).finish();
         Ok(Self { source, object, columns, len, schema: Schema::new(fields), fingerprint })
+    }
+}
+
+impl Columns {
+    /// Columns whose records are read by range.
+    fn rows(&self) -> usize {
+        self.columns.iter().filter(|column| !column.way.is_whole()).count()
     }
 }
 
@@ -187,21 +230,68 @@ impl Dataset for Columns {
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
         index(record, usize::try_from(self.len).unwrap_or(usize::MAX))?;
         let whole = self.object.extent(&self.source);
-        let part = |column: &Column| {
-            let start = column.start + record * column.row_bytes;
-            Extent { range: start..start + column.row_bytes, ..whole.clone() }
-        };
-        Ok(ReadPlan::new(self.columns.iter().map(part)))
+        let mut plan = ReadPlan::default();
+        for (key, Column { row_bytes, way }) in self.columns.iter().enumerate() {
+            if let Way::Rows { start, .. } = way {
+                let start = start + record * row_bytes;
+                plan.extents.push(Extent { range: start..start + row_bytes, ..whole.clone() });
+            } else if let Some((range, bytes)) = way.whole() {
+                plan.shared.push(SharedRead::new(key as u64, [Extent { range, ..whole.clone() }], bytes));
+            }
+        }
+        Ok(plan)
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         index(record, usize::try_from(self.len).unwrap_or(usize::MAX))?;
-        let fits = |(column, bytes): (&Column, &Bytes)| column.row_bytes == bytes.len() as u64;
-        if bytes.len() != self.columns.len() || !self.columns.iter().zip(bytes).all(fits) {
-            return Err(Error::corrupt("other bytes than the plan asked for").at_record(record));
-        }
-        let values = self.columns.iter().zip(bytes).map(|(column, bytes)| Value::Array(in_order(bytes, column.swap)));
-        Ok(Sample::new(values))
+        let (rows, whole) = bytes.split_at(self.rows().min(bytes.len()));
+        let (mut rows, mut whole) = (rows.iter(), whole.iter());
+        let value = |Column { row_bytes, way }: &Column| {
+            let row = *row_bytes as usize;
+            match way {
+                Way::Rows { swap, .. } => Some(in_order(rows.next().filter(|bytes| bytes.len() == row)?, *swap)),
+                // Copied, so that the array may go.
+                Way::Whole { .. } => {
+                    let start = usize::try_from(record).ok()?.checked_mul(row)?;
+                    Some(Bytes::copy_from_slice(whole.next()?.get(start..start.checked_add(row)?)?))
+                }
+            }
+        };
+        let values: Option<Vec<Bytes>> = self.columns.iter().map(value).collect();
+        let values = values.filter(|_| bytes.len() == self.columns.len());
+        let values = values.ok_or_else(|| Error::corrupt("other bytes than the plan asked for").at_record(record))?;
+        Ok(Sample::new(values.into_iter().map(Value::Array)))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let column =
+            usize::try_from(key).ok().and_then(|key| Some((self.schema.fields.get(key)?, self.columns.get(key)?)));
+        let Some((field, Column { way: Way::Whole { array, deflated }, .. })) = column else {
+            return Err(Error::new(ErrorKind::Internal, format!("the dataset has no array {key}")));
+        };
+        let decode = || {
+            let bytes = bytes.first().ok_or_else(|| Error::corrupt("the array was not read"))?;
+            let (bytes, range) = match deflated {
+                Some(deflated) => (deflated.inflate(bytes)?, array.data.clone()),
+                None => (bytes.clone(), 0..array.data.end - array.data.start),
+            };
+            let range = range.start as usize..range.end as usize;
+            let inside = range.end <= bytes.len() && range.start <= range.end;
+            match inside {
+                true => numbers(array, &bytes.slice(range)),
+                false => Err(Error::corrupt("the array is cut").hint("fetch the file again")),
+            }
+        };
+        let name = || format!("{}[{}]", self.source.display_name(&self.object.name), field.name);
+        decode().map_err(|e| e.at_stage(Stage::Decode).at_object(name()))
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        let whole = self.columns.iter().filter_map(|column| column.way.whole());
+        whole.fold(SharedBytes::default(), |sum, (range, bytes)| SharedBytes {
+            one: sum.one + bytes + (range.end - range.start),
+            all: sum.all + bytes,
+        })
     }
 
     fn object(&self, _record: u64) -> String {

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::header::{Array, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
+use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
 use crate::{
+    dataset::packed::{Packing, inflate, no_memory, read_head, supported},
     error::{Error, ErrorKind, Result},
     source::{Extent, Object, Source},
     types::DType,
@@ -46,8 +47,50 @@ pub(in crate::dataset) async fn npy_at(source: &Source, object: &Object, at: u64
     }
 }
 
-/// Names and arrays of a zip file, which numpy stores without packing them.
-pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<(String, Array)>> {
+/// An array of a zip file that is deflated, as `numpy.savez_compressed` leaves it.
+#[derive(Clone, Debug)]
+pub(super) struct Deflated {
+    /// Where it lies in the object.
+    pub(super) range: Range<u64>,
+    /// Bytes of the `.npy` file, of which the array's range speaks.
+    pub(super) length: usize,
+    crc: u32,
+}
+
+impl Deflated {
+    /// The whole `.npy` file, checked.
+    pub(super) fn inflate(&self, bytes: &[u8]) -> Result<Bytes> {
+        inflate(bytes, self.length, self.crc).map(Bytes::from)
+    }
+
+    /// Reads the header of the array.
+    async fn header(&self, source: &Source, object: &Object) -> Result<Array> {
+        let (mut want, mut length) = (HEAD.min(self.length as u64), HEAD);
+        loop {
+            let end = self.range.end.min(self.range.start.saturating_add(length));
+            let bytes = read(source, object, self.range.start..end).await?;
+            match read_head(Packing::Deflate, &bytes, want as usize, self.length as u64).map(|head| parse_npy(&head)) {
+                Some(Ok(Ok(array))) if array.data.end <= self.length as u64 => return Ok(array),
+                Some(Ok(Ok(array))) => {
+                    let (numbers, have) = (array.data.end - array.data.start, self.length as u64);
+                    return Err(Error::corrupt(format!("{have} bytes where the header says {numbers} of numbers"))
+                        .hint("the file is cut: fetch it again"));
+                }
+                Some(Err(error)) => return Err(error),
+                Some(Ok(Err(needed))) if needed > want && needed <= LONGEST.min(self.length as u64) => want = needed,
+                Some(Ok(Err(_))) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
+                None if end < self.range.end => length = length.saturating_mul(8),
+                None => return Err(Error::corrupt("damaged deflate").hint("fetch the file again")),
+            }
+        }
+    }
+}
+
+/// Name, array, and how it is compressed if it is.
+pub(super) type Found = (String, Array, Option<Deflated>);
+
+/// The arrays of a zip file: stored, as `numpy.savez` leaves them, or deflated.
+pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> {
     let size = object.size;
     // The end record, with the longest comment, and the one for large files before it.
     let tail_start = size.saturating_sub(64 * 1024 + 22 + 20 + 56);
@@ -61,17 +104,31 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<(String,
     for entry in entries {
         let Some(name) = entry.name.strip_suffix(".npy").filter(|name| !name.is_empty()) else { continue };
         let named = |e: Error| e.at_object(format!("{}[{name}]", source.display_name(&object.name)));
-        if entry.packed {
-            let what = format!("the array `{name}` is compressed: records can't be read out of it");
-            return Err(named(
-                Error::new(ErrorKind::Unsupported, what).hint("save it with numpy.savez instead of savez_compressed"),
-            ));
+        let Entry { size, stored, crc, method, .. } = entry;
+        match method {
+            0 => {}
+            8 => supported(&format!("the array `{name}` is compressed")).map_err(named)?,
+            other => {
+                let what = format!("the array `{name}` is compressed by zip's method {other}");
+                return Err(named(
+                    Error::new(ErrorKind::Unsupported, what).hint("save it with numpy.savez_compressed"),
+                ));
+            }
         }
         let local = read(source, object, entry.at..entry.at.saturating_add(30).min(directory.start)).await?;
         let start = entry.at + parse_local(&local).map_err(named)?;
-        let end = start.checked_add(entry.size).filter(|end| *end <= directory.start);
+        let end = start.checked_add(stored).filter(|end| *end <= directory.start);
         let end = end.ok_or_else(|| named(Error::corrupt("the array reaches beyond its file")))?;
-        arrays.push((name.to_owned(), npy_at(source, object, start, end).await.map_err(named)?));
+        if method == 0 {
+            arrays.push((name.to_owned(), npy_at(source, object, start, end).await.map_err(named)?, None));
+            continue;
+        }
+        // Deflate never makes more of a byte than 1032.
+        let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
+        let length = length.ok_or_else(|| named(Error::corrupt(format!("{stored} bytes that are to hold {size}"))))?;
+        let deflated = Deflated { range: start..end, length, crc };
+        let array = deflated.header(source, object).await.map_err(named)?;
+        arrays.push((name.to_owned(), array, Some(deflated)));
     }
     Ok(arrays)
 }
@@ -98,11 +155,50 @@ pub(in crate::dataset) fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Byt
         Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
             .hint("fetch the file again, or save it again")
     };
-    let Array { dtype, shape, data, swapped } = parse_npy(file)?.map_err(cut)?;
+    let array = parse_npy(file)?.map_err(cut)?;
+    let data = array.data.clone();
     let range = usize::try_from(data.start).ok().zip(usize::try_from(data.end).ok());
     let range = range.filter(|(start, end)| start <= end && *end <= file.len());
     let (start, end) = range.ok_or_else(|| cut(data.end))?;
-    Ok((dtype, shape, in_order(&file.slice(start..end), swapped.then_some(dtype.size()))))
+    let numbers = numbers(&array, &file.slice(start..end))?;
+    Ok((array.dtype, array.shape, numbers))
+}
+
+/// All numbers of an array as this machine has them: its order of bytes, the last axis the fastest.
+pub(super) fn numbers(array: &Array, bytes: &Bytes) -> Result<Bytes> {
+    let size = array.dtype.size();
+    let bytes = in_order(bytes, array.swapped.then_some(size));
+    if array.fortran { transposed(&bytes, &array.shape, size).map(Bytes::from) } else { Ok(bytes) }
+}
+
+/// An array whose first axis is the fastest with its last one the fastest.
+fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes.len()).map_err(|_| no_memory(bytes.len()))?;
+    let steps: Vec<usize> = shape
+        .iter()
+        .scan(size, |step, n| {
+            let own = *step;
+            // No product beyond the bytes, which are all there.
+            *step = step.saturating_mul(*n);
+            Some(own)
+        })
+        .collect();
+    let mut index = vec![0; shape.len()];
+    let mut at = 0;
+    while out.len() < bytes.len() {
+        out.extend_from_slice(&bytes[at..at + size]);
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            at += steps[axis];
+            if index[axis] < shape[axis] {
+                break;
+            }
+            at -= steps[axis] * index[axis];
+            index[axis] = 0;
+        }
+    }
+    Ok(out)
 }
 
 /// The same numbers in the machine's order.
@@ -114,5 +210,26 @@ pub(super) fn in_order(bytes: &Bytes, swap: Option<usize>) -> Bytes {
             turned.chunks_exact_mut(size).for_each(<[u8]>::reverse);
             turned.into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_of_fortran_is_turned_over() {
+        // numpy.arange(24).reshape(2, 3, 4), in the order of its bytes with order="F".
+        let of = |i: usize, j: usize, k: usize| (i * 12 + j * 4 + k) as u16;
+        let mut fortran = Vec::new();
+        for k in 0..4 {
+            for j in 0..3 {
+                (0..2).for_each(|i| fortran.extend(of(i, j, k).to_ne_bytes()));
+            }
+        }
+        let want: Vec<u8> = (0..24u16).flat_map(u16::to_ne_bytes).collect();
+        assert_eq!(transposed(&fortran, &[2, 3, 4], 2).unwrap(), want);
+        assert!(transposed(&[], &[2, 0, 4], 2).unwrap().is_empty());
+        assert_eq!(transposed(&[1, 2], &[2], 1).unwrap(), [1, 2]);
     }
 }

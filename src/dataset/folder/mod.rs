@@ -2,6 +2,7 @@
 
 mod fields;
 mod files;
+mod metadata;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,6 +13,7 @@ use smallvec::smallvec;
 use self::{
     fields::{Several, image_fields},
     files::Files,
+    metadata::Metadata,
 };
 use super::{
     channels::{self, Groups},
@@ -21,6 +23,7 @@ use super::{
     objects::{nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
+    sizes::Sizes,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -53,7 +56,7 @@ impl Format for Folder {
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
-            let labels = match &options.labels {
+            let mut labels = match &options.labels {
                 Some(name) => {
                     let (object, bytes) = read_beside(source, &objects, name).await?;
                     let table = labels::parse(&object, &bytes).and_then(|t| t.resolve(options.classes.clone()));
@@ -68,10 +71,25 @@ impl Format for Folder {
             if !self.recognises(&objects) {
                 return Err(nothing_to_read(&source, &objects, "images"));
             }
+            // Before the first epoch, not in its sixty-second batch.
+            let images = objects.iter().filter(|object| is_image(&object.name));
+            images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
+            let metadata = match options.labels.is_none() && options.channels.is_none() {
+                true => read_metadata(&source, &objects).await?,
+                false => None,
+            };
             let mut files = Files::of_images(source, &objects);
             drop(objects);
             let groups = channels::group(files.iter(), options.channels.as_deref());
             let groups = groups.map_err(|e| e.at_object(files.source.url()))?;
+            // Of images and masks it can't be said which of them a row is about.
+            let mut metadata = metadata.filter(|_| groups.is_none());
+            if let Some((metadata, object)) = &mut metadata
+                && let Some(table) = metadata.take_labels()
+            {
+                let table = table.resolve(options.classes.clone()).map_err(|e| e.at_object(object.clone()))?;
+                labels = Some((table, object.clone()));
+            }
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
@@ -83,14 +101,31 @@ impl Format for Folder {
                 }
                 None => classes_of(&names, &files.source, options.classes.clone())?,
             };
+            let metadata = match metadata {
+                Some((metadata, object)) => {
+                    let columns = metadata.columns(names.iter().copied(), &["image", "label"]);
+                    columns.map_err(|e| e.at_object(object))?
+                }
+                None => Vec::new(),
+            };
             drop(names);
             files.tighten();
             let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
             let fields = image_fields(&files, groups.as_ref()).await?;
-            Ok(Arc::new(FolderDataset::new(files, groups, labels, classes, fields)) as Arc<dyn Dataset>)
+            Ok(Arc::new(FolderDataset::new(files, groups, labels, classes, fields, metadata)) as Arc<dyn Dataset>)
         }
         .boxed()
     }
+}
+
+/// What `metadata.csv` or `metadata.jsonl` says of the images, if it is there; and how messages call it.
+async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Metadata, String)>> {
+    let by_name = |name: &&str| objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|at| &objects[at]);
+    let Some(object) = metadata::NAMES.iter().find_map(by_name) else { return Ok(None) };
+    let name = source.display_name(&object.name);
+    let bytes = object.extent(source).read().await?;
+    let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
+    Ok(found.map(|found| (found, name)))
 }
 
 /// The objects in the folder `split`, named relative to it.
@@ -119,8 +154,10 @@ struct FolderDataset {
     /// `None`: each file is a record.
     several: Option<Several>,
     labels: Option<Vec<i64>>,
+    /// What else is known of each record.
+    metadata: Vec<metadata::Column>,
     schema: Schema,
-    largest: u64,
+    sizes: Sizes,
     fingerprint: Fingerprint,
 }
 
@@ -131,22 +168,22 @@ impl FolderDataset {
         labels: Option<Vec<i64>>,
         classes: Option<Arc<[String]>>,
         mut fields: Vec<Field>,
+        metadata: Vec<metadata::Column>,
     ) -> Self {
         fields.extend(labels.is_some().then(Field::label));
+        fields.extend(metadata.iter().map(metadata::Column::field));
         let schema = Schema::new(fields).with_classes(classes);
-        let mut data = Self { files, several, labels, schema, largest: 0, fingerprint: Fingerprint(0) };
+        let mut data =
+            Self { files, several, labels, metadata, schema, sizes: Sizes::default(), fingerprint: Fingerprint(0) };
         let mut print = Fingerprint::of("folder").number(data.records() as u64);
         if let Some(several) = &data.several {
             print = print.number(several.per as u64);
         }
-        for record in 0..data.records() {
-            let mut bytes = 0u64;
-            for i in data.files_of(record) {
-                print = print.text(data.files.name(i)).number(data.files.sizes[i]);
-                bytes = bytes.saturating_add(data.files.sizes[i]);
-            }
-            data.largest = data.largest.max(bytes);
+        for i in (0..data.records()).flat_map(|record| data.files_of(record)) {
+            print = print.text(data.files.name(i)).number(data.files.sizes[i]);
         }
+        let bytes = |record| data.files_of(record).map(|i| data.files.sizes[i]).fold(0, u64::saturating_add);
+        data.sizes = Sizes::of((0..data.records()).map(bytes));
         data.fingerprint = print.finish();
         data
     }
@@ -199,6 +236,7 @@ impl Dataset for FolderDataset {
         let mut values = smallvec![image];
         values.extend(mask.iter().cloned().map(Value::Encoded));
         values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
+        values.extend(self.metadata.iter().map(|column| column.value(i)));
         Ok(Sample { values })
     }
 
@@ -214,13 +252,18 @@ impl Dataset for FolderDataset {
     }
 
     fn largest_read(&self) -> u64 {
-        self.largest
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
     }
 
     fn resident_bytes(&self) -> u64 {
         let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
         let order = self.several.as_ref().map_or(0, |several| several.order.len() * 4);
-        (self.files.bytes() + labels + order) as u64
+        let metadata: usize = self.metadata.iter().map(metadata::Column::bytes).sum();
+        (self.files.bytes() + labels + order + metadata) as u64
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -282,7 +325,7 @@ mod tests {
         let mut files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
         files.tighten();
         let letters: usize = names.iter().map(String::len).sum();
-        let data = FolderDataset::new(files, None, Some(vec![0; 10_000]), None, vec![Field::image()]);
+        let data = FolderDataset::new(files, None, Some(vec![0; 10_000]), None, vec![Field::image()], vec![]);
         assert_eq!(data.resident_bytes() as usize, letters + 10_000 * 24);
         assert_eq!(data.files.text.capacity(), letters);
     }

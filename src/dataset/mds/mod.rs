@@ -3,20 +3,28 @@
 //! A shard is `u32 samples, u32 offsets[samples + 1], JSON, samples`, little-endian; a sample is a `u32` size for each column
 //! whose size varies, then the columns. The offsets of a shard are read when it is opened, samples by range.
 //!
+//! A shard that is there only compressed (zstd, gzip, bzip2, Snappy; feature `packed`) is read whole and unpacked once for
+//! all its samples, as long as the loader's memory holds it; its beginning, with the offsets, in opening too. Then the
+//! hashes that the index names are checked, of the shard and of its compressed file: MD5, SHA-1, SHA-2 and xxHash. Ranges
+//! of other shards have no hashes that could be checked.
+//!
 //! | encoding | is |
 //! |---|---|
 //! | `jpeg`, `png` | an image, by its first bytes |
+//! | `pil` | an image: pixels of Pillow's modes `RGB`, `RGBA`, `L`, `LA`, `1`, `I;16` and `F` |
 //! | `int`, `int64` of a column `label`, `class`, `cls`, `target` or `y` | a label |
 //! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
-//! | `str`, `json`, `bytes` | bytes |
+//! | `bytes` | an image, when the first sample's begins like one; else bytes |
+//! | `str`, `json` | bytes |
 //!
-//! Other columns are left out. Compressed shards are refused: nothing within them can be read alone.
+//! Other columns are left out, which a warning says once.
 
 mod layout;
+mod shard;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     ops::Range,
     sync::Arc,
 };
@@ -24,13 +32,18 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 
-use self::layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_offsets, parse_sample};
+use self::{
+    layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_pil, parse_sample},
+    shard::{Finder, Shard, Within},
+};
 use super::{
     format::{Format, OpenOption, OpenOptions},
     objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, Value},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
     schema::{Field, FieldKind, Schema},
-    table::{ShardTable, Stored},
+    sizes::Sizes,
+    sniff,
+    table::ShardTable,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -43,6 +56,8 @@ use crate::{
 const INDEX: &str = "index.json";
 /// Shards whose offsets are read at a time.
 const AT_A_TIME: usize = 16;
+/// Samples that are asked what their bytes are, until none is empty.
+const LOOKED_INTO: usize = 8;
 
 /// The format.
 #[derive(Clone, Copy, Debug)]
@@ -87,31 +102,30 @@ impl Format for Mds {
             let bytes = index.extent(source).read().await?;
             let listed: Index = serde_json::from_slice(&bytes)
                 .map_err(|e| at(bad("index.json is not what MDS shards have").with_source(e)))?;
-            let columns = columns_of(&listed, options).map_err(at)?;
+            let mut columns = columns_of(&listed, options).map_err(at)?;
+            let mut finder =
+                Finder { source, objects: &objects, folder: &folder, unknown: BTreeSet::new(), unchecked: false };
             let mut reads = Vec::new();
             for listed in listed.shards.iter().filter(|listed| listed.samples > 0) {
-                let name = format!("{folder}{}", listed.raw_data.basename);
-                let packed = listed.compression.as_deref().filter(|kind| !kind.is_empty());
-                let object = match (by_name(&name), packed) {
-                    (Some(object), _) => object,
-                    (None, Some(kind)) => {
-                        let what = format!("a shard compressed with {kind} can't be read at any place");
-                        return Err(Error::new(ErrorKind::Unsupported, what)
-                            .at_object(source.display_name(&name))
-                            .hint("unpack the shards beside index.json, or write them with compression=None"));
-                    }
-                    (None, None) => {
-                        return Err(Error::new(ErrorKind::NotFound, "a shard that index.json names is not there")
-                            .at_object(source.display_name(&name)));
-                    }
-                };
-                if object.size != listed.raw_data.bytes {
-                    let what = format!("{} bytes, index.json says {}", object.size, listed.raw_data.bytes);
-                    return Err(bad(what).at_object(source.display_name(&name)));
-                }
-                reads.push(read_shard(source, object, listed.samples).boxed());
+                let (object, packed) = finder.find(listed)?;
+                reads.push(shard::read(source, object, packed, listed.samples).boxed());
+            }
+            let Finder { unknown, unchecked, .. } = finder;
+            if !unknown.is_empty() {
+                let hashes = unknown.into_iter().collect::<Vec<_>>().join(", ");
+                tracing::warn!(hashes, "hashes of index.json that are not known and not checked");
+            }
+            if unchecked {
+                tracing::info!(
+                    "hashes of index.json are of whole shards: those that are read by range are not checked"
+                );
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            let plain = bytes_columns(&listed, &columns);
+            if let Some(first) = shards.first().filter(|_| !plain.is_empty()) {
+                let named = |e: Error| e.at_object(source.display_name(&first.name));
+                look_into(source, &objects, first, &plain, &mut columns).await.map_err(named)?;
+            }
             Ok(Arc::new(MdsDataset::new(source, shards, columns, options)?) as Arc<dyn Dataset>)
         }
         .boxed()
@@ -121,7 +135,9 @@ impl Format for Mds {
 /// The columns, which are to be those of each shard.
 fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     let mut all: Option<Vec<Column>> = None;
+    let mut left_out = Vec::new();
     for listed in &index.shards {
+        let mut left = Vec::new();
         let Listed { format, column_names: names, column_encodings: encodings, column_sizes: sizes, .. } = listed;
         if !["mds", ""].contains(&format.as_str()) {
             return Err(Error::new(ErrorKind::Unsupported, format!("shards of the format `{format}`"))
@@ -136,13 +152,13 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == name || n == field));
             let kind = kind.filter(|_| wanted);
             if kind.is_none() && wanted {
-                tracing::info!(column = name, encoding, "a column that is left out");
+                left.push(format!("{name} ({encoding})"));
             }
             Column { name: name.clone(), size: *size, kind }
         };
         let columns: Vec<Column> = names.iter().zip(encodings).zip(sizes).map(column).collect();
         match &all {
-            None => all = Some(columns),
+            None => (all, left_out) = (Some(columns), left),
             Some(all) if *all == columns => {}
             Some(_) => {
                 let what = format!("`{}` has other columns than the first shard", listed.raw_data.basename);
@@ -161,36 +177,70 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
         return Err(Error::new(ErrorKind::NotFound, format!("no column `{unknown}`"))
             .hint(format!("there are {}", names.join(", "))));
     }
+    if !left_out.is_empty() && options.columns.is_none() {
+        tracing::warn!(columns = left_out.join(", "), "columns that are left out: their encodings are not read");
+    }
     match columns.iter().any(|column| column.kind.is_some()) {
         true => Ok(columns),
         false => Err(Error::new(ErrorKind::Unsupported, "no column of a kind that is read")
-            .hint("jpeg, png, int, str, json, bytes and ndarray:TYPE:SHAPE are")),
+            .hint("jpeg, png, pil, int, str, json, bytes and ndarray:TYPE:SHAPE are")),
     }
 }
 
-/// Where the samples of a shard lie: the offset of each, and where one more would begin.
-type Shard = Stored<Vec<u32>>;
+/// The columns of the encoding `bytes` that are read, which may be images or anything.
+fn bytes_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
+    let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
+    let plain = columns.iter().zip(encodings).map(|(column, encoding)| column.kind.is_some() && encoding == "bytes");
+    plain.enumerate().filter_map(|(at, plain)| plain.then_some(at)).collect()
+}
 
-async fn read_shard(source: &Source, object: &Object, samples: u32) -> Result<Shard> {
-    let mut extent = object.extent(source);
-    extent.range = 0..8 + 4 * u64::from(samples);
-    if extent.range.end > object.size {
-        let what = format!("index.json says {samples} samples, whose offsets alone are longer than the shard");
-        return Err(bad(what).at_object(source.display_name(&object.name)).at_range(0..object.size));
+/// Makes images of those of the columns `plain` whose first value, if there is one in the first samples, begins like one.
+async fn look_into(
+    source: &Source,
+    objects: &[Object],
+    shard: &Shard,
+    plain: &[usize],
+    columns: &mut [Column],
+) -> Result<()> {
+    let object = objects.binary_search_by(|o| o.name.as_str().cmp(&shard.name));
+    let object = object.map(|at| &objects[at]).map_err(|_| bad("the shard is not there"))?;
+    let Within { offsets, packed } = &shard.of;
+    let mut left = plain.to_vec();
+    for pair in offsets.windows(2).take(LOOKED_INTO) {
+        let range = u64::from(pair[0])..u64::from(pair[1]);
+        let bytes = shard::part(source, object, packed.as_ref(), range.clone()).await?;
+        let places = parse_sample(&bytes, columns.iter().map(|column| column.size)).map_err(|e| e.at_range(range))?;
+        left.retain(|at| {
+            let value = &bytes[places[*at].clone()];
+            if let Some(found) = sniff::picture(value) {
+                if found.is_read {
+                    columns[*at].kind = Some(Kind::Image);
+                } else {
+                    let column = &columns[*at].name;
+                    tracing::warn!(
+                        column,
+                        kind = found.name,
+                        "images of a kind that no codec reads: their files are given as bytes"
+                    );
+                }
+            }
+            value.is_empty()
+        });
+        if left.is_empty() {
+            break;
+        }
     }
-    let bytes = extent.read().await?;
-    let offsets = parse_offsets(&bytes, samples, object.size);
-    let offsets = offsets.map_err(|e| e.at_object(source.display_name(&object.name)).at_range(extent.range))?;
-    Ok(Stored::new(object, samples.into(), offsets))
+    Ok(())
 }
 
 /// See [`Mds`].
 #[derive(Debug)]
 struct MdsDataset {
-    shards: ShardTable<Vec<u32>>,
+    shards: ShardTable<Within>,
     columns: Vec<Column>,
     schema: Schema,
-    largest: u64,
+    sizes: Sizes,
+    shared: SharedBytes,
     fingerprint: Fingerprint,
 }
 
@@ -200,15 +250,27 @@ impl MdsDataset {
         if shards.len() == 0 {
             return Err(Error::new(ErrorKind::NotFound, "the shards hold no samples").at_object(source.url()));
         }
-        let sizes = shards.shards().iter().flat_map(|shard| shard.of.windows(2).map(|pair| pair[1] - pair[0]));
-        let largest = sizes.max().unwrap_or(0);
-        let print =
-            shards.print("mds", |print, shard| print.text(&shard.name).number(shard.size).number(shard.records.end));
+        let sizes = shards.shards().iter().flat_map(|shard| shard.of.offsets.windows(2).map(|pair| pair[1] - pair[0]));
+        let sizes = Sizes::of(sizes.map(u64::from));
+        // The same however the shards are compressed.
+        let print = shards.print("mds", |print, shard| {
+            let (name, size) = match &shard.of.packed {
+                Some(packed) => (&packed.name, packed.length),
+                None => (&shard.name, shard.size),
+            };
+            print.text(name).number(size).number(shard.records.end)
+        });
+        let mut shared = SharedBytes::default();
+        for shard in shards.shards() {
+            let length = shard.of.packed.as_ref().map_or(0, |packed| packed.length);
+            shared.one = shared.one.max(if length == 0 { 0 } else { length + shard.size });
+            shared.all = shared.all.saturating_add(length);
+        }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
-                Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Image | Kind::Pil => FieldKind::Image { channels: 3, size: None, dtype: None },
                 Kind::Label => FieldKind::Label,
-                Kind::Bytes => FieldKind::Bytes { most: column.size.unwrap_or(largest) as usize },
+                Kind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
                 Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
             };
             Some(Field::new(field_name(&column.name, column.kind.as_ref()), kind))
@@ -222,18 +284,20 @@ impl MdsDataset {
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();
-        Ok(Self { shards, columns, schema, largest: largest.into(), fingerprint })
+        Ok(Self { shards, columns, schema, sizes, shared, fingerprint })
     }
 
     /// Shard and range.
     fn find(&self, record: u64) -> Result<(&Shard, Range<u64>)> {
         let (shard, i) = self.shards.find(record)?;
-        Ok((shard, shard.of[i].into()..shard.of[i + 1].into()))
+        let offsets = &shard.of.offsets;
+        Ok((shard, offsets[i].into()..offsets[i + 1].into()))
     }
 
     fn value(&self, kind: &Kind, data: Bytes) -> Result<Value> {
         Ok(match kind {
             Kind::Image => Value::Encoded(data),
+            Kind::Pil => parse_pil(&data)?,
             Kind::Bytes => Value::Bytes(data),
             Kind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
@@ -265,6 +329,14 @@ impl Dataset for MdsDataset {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        let (at, shard) = self.shards.find_at(record)?;
+        if let Some(packed) = &shard.of.packed {
+            let whole = self.shards.extent(shard, 0..shard.size);
+            return Ok(ReadPlan {
+                shared: vec![SharedRead::new(at as u64, [whole], packed.length)],
+                ..ReadPlan::default()
+            });
+        }
         let (shard, range) = self.find(record)?;
         Ok(ReadPlan::one(self.shards.extent(shard, range)))
     }
@@ -272,14 +344,33 @@ impl Dataset for MdsDataset {
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let (shard, range) = self.find(record)?;
         let at = |e: Error| e.at_stage(Stage::Parse).at_object(self.shards.name_of(shard)).at_range(range.clone());
-        let bytes = bytes.first().ok_or_else(|| at(bad("the sample is cut")))?;
-        let places = parse_sample(bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
+        let mut bytes = bytes.first().ok_or_else(|| at(bad("the sample is cut")))?.clone();
+        if shard.of.packed.is_some() {
+            let sample = bytes.get(range.start as usize..range.end as usize);
+            // Copied, so that the shard may go.
+            bytes = sample.map(Bytes::copy_from_slice).ok_or_else(|| at(bad("the shard is cut")))?;
+        }
+        let places = parse_sample(&bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
         let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));
         let value = |(column, kind, place): (&Column, &Kind, Range<usize>)| {
             let named = |e: Error| at(e.at_object(format!("{}, {}", self.object(record), column.name)));
             self.value(kind, bytes.slice(place)).map_err(named)
         };
         Ok(Sample::new(columns.map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let shard = usize::try_from(key).ok().and_then(|key| self.shards.shards().get(key));
+        let packed = shard.and_then(|shard| Some((shard, shard.of.packed.as_ref()?)));
+        let (shard, packed) = packed
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no compressed shard {key}")))?;
+        let bytes = bytes.first().ok_or_else(|| bad("the shard was not read"));
+        let unpacked = bytes.and_then(|bytes| packed.unpack(bytes, &shard.of.offsets));
+        unpacked.map_err(|e| e.at_stage(Stage::Decode).at_object(self.shards.name_of(shard)))
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.shared
     }
 
     fn object(&self, record: u64) -> String {
@@ -291,11 +382,15 @@ impl Dataset for MdsDataset {
     }
 
     fn largest_read(&self) -> u64 {
-        self.largest
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.shards.shards().iter().map(|shard| shard.of.len() as u64 * 4).sum()
+        self.shards.shards().iter().map(|shard| shard.of.offsets.len() as u64 * 4).sum()
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {
@@ -308,129 +403,4 @@ impl Dataset for MdsDataset {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::executor::block_on;
-    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::dataset::{Open, dataset_contract, open_source};
-
-    /// Image, label, text, two floats and a pickle, as MDSWriter lays them out: columns in the order of their names.
-    const COLUMNS: [(&str, &str, Option<u32>); 5] = [
-        ("box", "ndarray:float32:2", Some(8)),
-        ("class", "int", Some(8)),
-        ("image", "jpeg", None),
-        ("odd", "pkl", None),
-        ("text", "str", None),
-    ];
-
-    fn sample(i: u8) -> Vec<u8> {
-        let (image, odd, text) = (vec![i; 100 + usize::from(i)], vec![1, 2], format!("text {i}"));
-        let sizes = [image.len(), odd.len(), text.len()].map(|n| (n as u32).to_le_bytes()).concat();
-        let floats = [0.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat();
-        [&sizes[..], &floats, &i64::from(i).to_le_bytes(), &image, &odd, text.as_bytes()].concat()
-    }
-
-    fn shard(numbers: Range<u8>) -> Vec<u8> {
-        let samples: Vec<Vec<u8>> = numbers.map(sample).collect();
-        let config = b"{\"version\": 2}";
-        let mut at = (8 + 4 * samples.len() + config.len()) as u32;
-        let mut out = (samples.len() as u32).to_le_bytes().to_vec();
-        for sample in &samples {
-            out.extend_from_slice(&at.to_le_bytes());
-            at += sample.len() as u32;
-        }
-        out.extend_from_slice(&at.to_le_bytes());
-        out.extend_from_slice(config);
-        out.extend(samples.concat());
-        out
-    }
-
-    fn open(shards: &[(Vec<u8>, u32)], change: impl Fn(&mut serde_json::Value)) -> Open {
-        let store = InMemory::new();
-        let put = |name: &str, bytes: Vec<u8>| block_on(store.put(&Path::from(name), bytes.into())).unwrap();
-        let mut listed = Vec::new();
-        for (i, (bytes, samples)) in shards.iter().enumerate() {
-            let name = format!("shard.{i:05}.mds");
-            put(&name, bytes.clone());
-            listed.push(serde_json::json!({
-                "format": "mds", "version": 2, "samples": samples, "compression": null, "zip_data": null,
-                "column_names": COLUMNS.map(|c| c.0), "column_encodings": COLUMNS.map(|c| c.1),
-                "column_sizes": COLUMNS.map(|c| c.2), "raw_data": {"basename": name, "bytes": bytes.len(), "hashes": {}},
-            }));
-        }
-        let mut index = serde_json::json!({"version": 2, "shards": listed});
-        change(&mut index);
-        put("index.json", index.to_string().into());
-        open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"))
-    }
-
-    #[test]
-    fn samples_are_cut_into_columns() {
-        let dataset = block_on(open(&[(shard(0..3), 3), (shard(3..8), 5)], |_| ()).into_future()).unwrap();
-        block_on(dataset_contract(&*dataset)).unwrap();
-        assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "mds", &[0, 3][..]));
-        // The identity that states of old runs hold.
-        let sizes = [shard(0..3), shard(3..8)].map(|shard| shard.len() as u64);
-        let print = Fingerprint::of("mds").number(2).text("shard.00000.mds").number(sizes[0]).number(3);
-        assert_eq!(dataset.fingerprint(), print.text("shard.00001.mds").number(sizes[1]).number(8).finish());
-        let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(names, ["box", "label", "image", "text"]);
-        let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
-        let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
-        let floats = [0.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
-        assert!(matches!(&sample.values[0], Value::Array(values) if values[..] == floats));
-        assert!(matches!(&sample.values[1], Value::Label(5)));
-        assert!(matches!(&sample.values[2], Value::Encoded(image) if image[..] == [5; 105]));
-        assert!(matches!(&sample.values[3], Value::Bytes(text) if text == "text 5"));
-        let some = open(&[(shard(0..3), 3)], |_| ()).columns(["image"]);
-        assert_eq!(block_on(some.into_future()).unwrap().schema().fields.len(), 1);
-        let label = open(&[(shard(0..3), 3)], |_| ()).columns(["label"]);
-        assert_eq!(block_on(label.into_future()).unwrap().schema().fields[0].name, "label");
-        let unknown = open(&[(shard(0..3), 3)], |_| ()).columns(["image", "depth"]);
-        let error = block_on(unknown.into_future()).unwrap_err().to_string();
-        assert!(error.contains("no column `depth`") && error.contains("box, class, image"), "{error}");
-    }
-
-    #[test]
-    fn what_is_wrong_is_told() {
-        let one = shard(0..3);
-        let fails = |bytes: &[u8], samples, change: fn(&mut serde_json::Value)| {
-            block_on(open(&[(bytes.to_vec(), samples)], change).into_future()).unwrap_err().to_string()
-        };
-        assert!(fails(&one, 4, |_| ()).contains("holds 3 samples, index.json says 4"));
-        assert!(fails(&one[..one.len() - 1], 3, |_| ()).contains("do not ascend within"));
-        assert!(fails(&one[..10], 3, |_| ()).contains("longer than the shard"));
-        assert!(fails(&one, u32::MAX, |_| ()).contains("longer than the shard"));
-        assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("index.json says 7"));
-        assert!(fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([])).contains("not as many"));
-        assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not what MDS shards have"));
-        let error = fails(&one, 3, |i| {
-            i["shards"][0]["compression"] = "zstd".into();
-            i["shards"][0]["raw_data"]["basename"] = "gone.mds".into();
-        });
-        assert!(error.contains("compressed with zstd") && error.contains("compression=None"), "{error}");
-        let error = fails(&one, 3, |i| i["shards"][0]["raw_data"]["basename"] = "gone.mds".into());
-        assert!(error.contains("is not there") && error.contains("gone.mds"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_give_columns_or_an_error(
-            raw in prop::collection::vec(any::<u8>(), 0..80), at in 0usize..150, flip in any::<u8>(), end in 0usize..200,
-        ) {
-            let sizes = || COLUMNS.iter().map(|column| column.2);
-            let mut damaged = sample(9);
-            let at = at.min(damaged.len() - 1);
-            damaged[at] ^= flip;
-            damaged.truncate(end);
-            for bytes in [&raw, &damaged] {
-                if let Ok(places) = parse_sample(bytes, sizes()) {
-                    prop_assert!(places.iter().all(|place| place.start <= place.end && place.end <= bytes.len()));
-                }
-                let _ = parse_offsets(bytes, 3, 1000);
-            }
-        }
-    }
-}
+mod tests;

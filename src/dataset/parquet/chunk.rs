@@ -8,6 +8,8 @@ pub(super) enum Physical {
     Bool,
     I32,
     I64,
+    /// Two bytes of fixed length that are called a half.
+    F16,
     F32,
     F64,
     Bytes,
@@ -18,6 +20,7 @@ impl Physical {
     pub(super) const fn size(self) -> usize {
         match self {
             Self::Bool => 1,
+            Self::F16 => 2,
             Self::I32 | Self::F32 => 4,
             Self::I64 | Self::F64 | Self::Bytes => 8,
         }

@@ -10,7 +10,7 @@ use super::{
     wire::damaged,
 };
 use crate::{
-    dataset::format::OpenOptions,
+    dataset::{format::OpenOptions, sniff},
     error::{Error, ErrorKind, Result},
     source::{Object, Source},
     types::DType,
@@ -44,6 +44,8 @@ pub(super) struct Column {
     pub(super) leaf: usize,
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// Whether its integers have no sign.
+    pub(super) unsigned: bool,
 }
 
 /// The columns of a file, as fields are called.
@@ -75,7 +77,10 @@ impl Chosen {
         let listed = || all.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
         let mut wanted: Vec<&Candidate> = Vec::new();
         match &options.columns {
-            None => wanted.extend(all.iter().filter(|candidate| candidate.usual)),
+            None => {
+                wanted.extend(all.iter().filter(|candidate| candidate.usual));
+                tell_left_out(&all, &footer.leaves);
+            }
             Some(names) => {
                 for name in names {
                     let found = all.iter().find(|candidate| candidate.name == *name).ok_or_else(|| {
@@ -119,8 +124,12 @@ impl Chosen {
                 {
                     Kind::Label
                 }
+                // Those of 8 and 16 bits are below 2^31 and stay what they were.
+                Ok(Physical::I32) if leaf.unsigned == Some(32) => Kind::Numbers(DType::I64),
                 Ok(Physical::I32) => Kind::Numbers(DType::I32),
+                Ok(Physical::I64) if leaf.unsigned.is_some() => Kind::Numbers(DType::U64),
                 Ok(Physical::I64) => Kind::Numbers(DType::I64),
+                Ok(Physical::F16) => Kind::Numbers(DType::F16),
                 Ok(Physical::F32) => Kind::Numbers(DType::F32),
                 Ok(Physical::F64) => Kind::Numbers(DType::F64),
                 Ok(Physical::Bool) | Err(_) => Kind::Numbers(DType::Bool),
@@ -128,7 +137,8 @@ impl Chosen {
             let classes = told.filter(|_| kind == Kind::Label).and_then(|told| told["names"].as_array());
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
-            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind });
+            let unsigned = leaf.unsigned.is_some();
+            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, unsigned });
         }
         // Images first, as everywhere.
         columns.sort_by_key(|column| (column.kind != Kind::Image, column.kind != Kind::Label, column.leaf));
@@ -137,7 +147,7 @@ impl Chosen {
 
     /// The columns that are read must be where they are in the first file, and of the same type.
     pub(super) fn check(&self, footer: &Footer) -> Result<()> {
-        let same = |a: &Leaf, b: &Leaf| a.path == b.path && a.physical == b.physical;
+        let same = |a: &Leaf, b: &Leaf| a.path == b.path && a.physical == b.physical && a.unsigned == b.unsigned;
         let other = self
             .columns
             .iter()
@@ -186,13 +196,38 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
     let body = head.get(length..end as usize).ok_or_else(|| near(damaged("the first page of a column is cut")))?;
     let value = decode::first_value(chunk, &header, body).map_err(near)?;
     let Some(value) = value else { return Ok(false) };
-    let head = &value[..value.len().min(64)];
-    Ok(is_image(head))
+    Ok(match sniff::picture(&value) {
+        Some(found) if !found.is_read => {
+            let column = footer.leaves[leaf].path.join(".");
+            tracing::warn!(
+                column,
+                kind = found.name,
+                "images of a kind that no codec reads: their files are given as bytes"
+            );
+            false
+        }
+        found => found.is_some(),
+    })
 }
 
-/// Whether a value begins as files of images do, of the formats that folders may hold.
-fn is_image(head: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*"];
-    let webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
-    webp || BEGINNINGS.iter().any(|beginning| head.starts_with(beginning))
+/// Names what is there and not read, so that nobody misses it in silence.
+fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
+    // The path beside an image says where its file was.
+    let beside_image = |leaf: &Leaf| {
+        let of = |other: &&Candidate| other.usual && leaves[other.leaf].path.len() == 2;
+        leaf.path.len() == 2 && all.iter().filter(of).any(|other| leaves[other.leaf].path[0] == leaf.path[0])
+    };
+    let left = all.iter().filter(|candidate| !candidate.usual && !beside_image(&leaves[candidate.leaf]));
+    let named = left.map(|candidate| match leaves[candidate.leaf].physical {
+        Ok(_) => candidate.name.clone(),
+        Err(why) => format!("{} ({why})", candidate.name),
+    });
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        let columns = named.join(", ");
+        tracing::warn!(
+            columns,
+            "columns that are left out: a list, a type that is not read, or part of a struct, which columns(…) names"
+        );
+    }
 }

@@ -253,6 +253,7 @@ impl<'a> Column<'a> {
             match size {
                 // Truth is 1 or 0, whatever a dictionary holds.
                 1 => places[at] = u8::from(value != 0),
+                2 => places[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes()),
                 4 => places[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes()),
                 _ => places[at..at + 8].copy_from_slice(&value.to_ne_bytes()),
             }
@@ -351,11 +352,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_values_or_an_error(
-            bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0usize..6, encoding in 0u32..10,
+            bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0usize..7, encoding in 0u32..10,
             defined in 0u8..3, rows in 0u32..50, values in 0u32..60, packed in 0u32..250,
         ) {
-            use Physical::{Bool, Bytes, F32, F64, I32, I64};
-            let physical = [Bool, Bytes, F32, F64, I32, I64][kind];
+            use Physical::{Bool, Bytes, F16, F32, F64, I32, I64};
+            let physical = [Bool, Bytes, F16, F32, F64, I32, I64][kind];
             for codec in [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Lz4, Codec::Zstd] {
                 let chunk = Chunk { physical, codec, rows, defined, unpacked: 300 };
                 let _ = decode(&chunk, &bytes, 0);

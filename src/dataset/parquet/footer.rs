@@ -37,6 +37,8 @@ pub(super) struct Leaf {
     /// Why it is not read, else its type.
     pub(super) physical: std::result::Result<Physical, &'static str>,
     pub(super) text: bool,
+    /// Integers whose highest bit is no sign, of this many bits.
+    pub(super) unsigned: Option<u8>,
     /// Level of a value that is there.
     pub(super) defined: u8,
 }
@@ -138,19 +140,50 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
     let physical = match column.physical_type() {
         _ if column.max_rep_level() > 0 => Err("a list"),
         Type::BOOLEAN => Ok(Physical::Bool),
+        // Its integers are hundredths or the like: as they are they would be another number.
+        Type::INT32 | Type::INT64 if is_decimal(column) => Err("of decimal numbers"),
         Type::INT32 => Ok(Physical::I32),
         Type::INT64 => Ok(Physical::I64),
         Type::FLOAT => Ok(Physical::F32),
         Type::DOUBLE => Ok(Physical::F64),
         Type::BYTE_ARRAY => Ok(Physical::Bytes),
         Type::INT96 => Err("INT96"),
+        Type::FIXED_LEN_BYTE_ARRAY if is_half(column) => Ok(Physical::F16),
         Type::FIXED_LEN_BYTE_ARRAY => Err("of bytes of fixed length"),
     };
     let text = matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json | LogicalType::Enum))
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
     let defined = u8::try_from(column.max_def_level());
     let physical = if defined.is_err() { Err("too deep") } else { physical };
-    Leaf { path: column.path().parts().to_vec(), physical, text, defined: defined.unwrap_or(0) }
+    Leaf {
+        path: column.path().parts().to_vec(),
+        physical,
+        text,
+        unsigned: unsigned(column),
+        defined: defined.unwrap_or(0),
+    }
+}
+
+/// Bits of integers without a sign. Older writers say it by the converted type alone.
+fn unsigned(column: &ColumnDescriptor) -> Option<u8> {
+    match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Integer(of)), _) => u8::try_from(of.bit_width).ok().filter(|_| !of.is_signed),
+        (_, ConvertedType::UINT_8) => Some(8),
+        (_, ConvertedType::UINT_16) => Some(16),
+        (_, ConvertedType::UINT_32) => Some(32),
+        (_, ConvertedType::UINT_64) => Some(64),
+        _ => None,
+    }
+}
+
+fn is_decimal(column: &ColumnDescriptor) -> bool {
+    let decimal = matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
+        || column.converted_type() == ConvertedType::DECIMAL;
+    decimal && column.type_scale() != 0
+}
+
+fn is_half(column: &ColumnDescriptor) -> bool {
+    matches!(column.logical_type_ref(), Some(LogicalType::Float16)) && column.type_length() == 2
 }
 
 fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Place {

@@ -49,6 +49,7 @@ use crate::{
     random::SampleRng,
     report::Stage,
     source::{Object, Source},
+    types::DType,
 };
 
 /// Footers that are read at a time.
@@ -214,7 +215,7 @@ impl ParquetDataset {
     }
 
     fn value(&self, column: usize, chunk: &Chunk, row: usize, decoded: &Bytes) -> Result<Value> {
-        let Column { kind, name, .. } = &self.columns[column];
+        let Column { kind, name, unsigned, .. } = &self.columns[column];
         let none = || {
             Error::corrupt(format!("row {row} of the group has no value"))
                 .hint("leave the column out with columns(…), or set on_bad_sample(Skip)")
@@ -229,13 +230,16 @@ impl ParquetDataset {
             };
         }
         let bytes = &decoded[decode::number_of(decoded, row, chunk)?.ok_or_else(none)?];
-        if *kind != Kind::Label {
-            return Ok(Value::Array(Bytes::copy_from_slice(bytes)));
+        match kind {
+            Kind::Label => {}
+            // The type that holds all of `uint32`.
+            Kind::Numbers(DType::I64) if bytes.len() == 4 => {
+                let wide = whole(bytes, *unsigned, row)?;
+                return Ok(Value::Array(Bytes::copy_from_slice(&wide.to_ne_bytes())));
+            }
+            _ => return Ok(Value::Array(Bytes::copy_from_slice(bytes))),
         }
-        let label = match <[u8; 4]>::try_from(bytes) {
-            Ok(bytes) => i32::from_ne_bytes(bytes).into(),
-            Err(_) => bytes.try_into().map(i64::from_ne_bytes).map_err(|_| damaged("a label of no known size"))?,
-        };
+        let label = whole(bytes, *unsigned, row)?;
         let classes = self.schema.classes.as_ref().filter(|_| name == "label");
         let known = classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()));
         match known {
@@ -244,6 +248,22 @@ impl ParquetDataset {
                 .hint("a set without labels is read with columns([\"image\"])")),
         }
     }
+}
+
+/// The integer of these bytes.
+fn whole(bytes: &[u8], unsigned: bool, row: usize) -> Result<i64> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Ok(if unsigned { u32::from_ne_bytes(bytes).into() } else { i32::from_ne_bytes(bytes).into() });
+    }
+    let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| damaged("an integer of no known size"))?;
+    if !unsigned {
+        return Ok(i64::from_ne_bytes(bytes));
+    }
+    let value = u64::from_ne_bytes(bytes);
+    i64::try_from(value).map_err(|_| {
+        let what = format!("label {value} of row {row} of the group is beyond {}, the greatest", i64::MAX);
+        Error::new(ErrorKind::Unsupported, what).hint("write the column as int64, or leave it out with columns(…)")
+    })
 }
 
 impl Dataset for ParquetDataset {

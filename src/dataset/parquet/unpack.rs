@@ -3,7 +3,10 @@
 use std::io::Read;
 
 use super::wire::damaged;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    dataset::packed::Zstd,
+    error::{Error, ErrorKind, Result},
+};
 
 /// How much pages are unpacked at most: gzip's limit.
 pub(super) const MOST_RATIO: usize = 1032;
@@ -73,20 +76,10 @@ pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8
         }
         Codec::Zstd => {
             reserve(out, length.min(input.len().saturating_mul(MOST_RATIO)))?;
-            // The decoder keeps what a frame refers back to: no more than the page, or the usual limit.
-            let window = ruzstd::decoding::DEFAULT_MAX_WINDOW_SIZE.max(length as u64);
-            let mut rest = input;
-            while !rest.is_empty() {
-                let left = (start + length + 1).saturating_sub(out.len()) as u64;
-                let frame = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window);
-                let unpacked = frame.map_err(|e| failed("zstd", &e))?.take(left).read_to_end(out);
-                unpacked.map_err(|e| failed("zstd", &e))?;
-                if out.len() - start > length {
-                    break;
-                }
-            }
-            if out.len() - start != length {
-                return Err(wrong(out.len() - start));
+            let unpacked = Zstd::new(input, length as u64).take(length as u64 + 1).read_to_end(out);
+            let found = unpacked.map_err(|e| failed("zstd", &e))?;
+            if found != length {
+                return Err(wrong(found));
             }
         }
     }

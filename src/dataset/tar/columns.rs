@@ -34,6 +34,7 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
     let named = |default: &str| stem.unwrap_or(default).to_owned();
     match last {
         _ if names::EXTENSIONS.iter().any(|known| known[1..] == *last) => (named("image"), Kind::Image),
+        "ppm" | "pgm" | "pbm" | "pnm" => (named("image"), Kind::Image),
         "cls" => (named("label"), Kind::Label),
         "npy" if stem == Some("image") => (named("image"), Kind::Pixels),
         "npy" => (named("npy"), Kind::Numbers),
@@ -99,7 +100,9 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
         let unknown: Vec<_> =
             found.iter().filter(|(_, (kind, ..))| *kind == Kind::Unknown).map(|(n, _)| n.clone()).collect();
         if !unknown.is_empty() && unknown.len() < found.len() {
-            tracing::info!(extensions = unknown.join(", "), "members that are left out; columns(…) would read them");
+            let extensions = unknown.join(", ");
+            // A run without its pictures would pass for one that went well.
+            tracing::warn!(extensions, "members that are left out; columns(…) would give them as bytes");
             found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
         }
     }

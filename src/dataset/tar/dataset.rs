@@ -15,8 +15,10 @@ use crate::{
         arrays,
         format::OpenOptions,
         names::base,
+        netpbm,
         record::{Dataset, ReadPlan, Sample, Value},
         schema::{Field, Schema},
+        sizes::Sizes,
         table::{ShardTable, Stored},
     },
     error::{Error, ErrorKind, Result},
@@ -43,7 +45,7 @@ pub(super) struct TarDataset {
     columns: Vec<Column>,
     with_keys: bool,
     schema: Schema,
-    largest: u64,
+    sizes: Sizes,
     resident: u64,
     fingerprint: Fingerprint,
 }
@@ -113,11 +115,9 @@ impl TarDataset {
         let resident = shards.shards().iter().map(|stored| stored.of.shard.resident_bytes() as u64).sum();
         let schema = Schema::new(fields).with_classes(classes);
         let fingerprint = print.finish();
-        let mut dataset = Self { shards, columns, with_keys, schema, largest: 0, resident, fingerprint };
-        for record in 0..count {
-            let bytes = dataset.places(record)?.reads.iter().map(|read| read.end - read.start).sum();
-            dataset.largest = dataset.largest.max(bytes);
-        }
+        let mut dataset = Self { shards, columns, with_keys, schema, sizes: Sizes::default(), resident, fingerprint };
+        let bytes = |record| Ok(dataset.places(record)?.reads.iter().map(|read| read.end - read.start).sum());
+        dataset.sizes = (0..count).map(bytes).collect::<Result<Sizes>>()?;
         Ok(dataset)
     }
 
@@ -158,6 +158,8 @@ impl TarDataset {
 
     fn value(&self, column: &Column, content: Bytes) -> Result<Value> {
         Ok(match column.kind {
+            // No codec reads these; their pixels lie behind a line of text.
+            Kind::Image if netpbm::begins(&content) => netpbm::parse(&content)?,
             Kind::Image => Value::Encoded(content),
             Kind::Label => Value::Label(self.label(&content)?),
             Kind::Bytes | Kind::Unknown => Value::Bytes(content),
@@ -273,7 +275,11 @@ impl Dataset for TarDataset {
     }
 
     fn largest_read(&self) -> u64 {
-        self.largest
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
     }
 
     fn resident_bytes(&self) -> u64 {

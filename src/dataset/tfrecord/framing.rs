@@ -1,10 +1,11 @@
 //! How records lie in a file: `u64 length, u32 crc of it, content, u32 crc of it`, little-endian.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 
 use bytes::Bytes;
 
 use crate::{
+    dataset::packed::{Packing, reader, supported},
     error::{Error, ErrorKind, Result},
     report::Stage,
     source::{Object, Source},
@@ -16,6 +17,27 @@ const HEAD: u64 = 12;
 const TAIL: u64 = 4;
 /// How much of a remote file is read at a time.
 const RANGE: u64 = 8 << 20;
+
+/// The longest compressed file: all of it is read in opening, and again when its records are.
+const MOST_PACKED: u64 = 2 << 30;
+
+/// What is known of a file.
+#[derive(Debug)]
+pub(super) struct Within {
+    /// Where records begin, and where one more would; in what is unpacked, where the file is compressed.
+    pub(super) starts: Vec<u64>,
+    pub(super) packed: Option<Packed>,
+}
+
+/// A compressed file, which is read and unpacked whole.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub(super) packing: Packing,
+    /// Bytes, unpacked.
+    pub(super) length: u64,
+    /// Its first record, until it was looked into.
+    pub(super) first: Bytes,
+}
 
 pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt(what).hint("the file is cut or damaged; fetch it again")
@@ -51,8 +73,9 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(*length))
 }
 
-/// Where the records of a file begin, and where one more would: one pass over their lengths.
-pub(super) async fn index(source: &Source, object: &Object) -> Result<Vec<u64>> {
+/// Where the records of a file begin, and where one more would: one pass over their lengths. All of a compressed file is
+/// read, unpacked and forgotten again.
+pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
     let mut local = source.open_file(&object.name).transpose()?;
     let mut window = Bytes::new();
@@ -76,12 +99,18 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Vec<u64>> 
             head.copy_from_slice(&window[from..from + head.len()]);
         }
         if position == 0
-            && (head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x78]))
+            && let Some(packing) = packing_of(head)
             && parse_length(head).is_err()
         {
-            let what = "a compressed TFRecord file can't be read at any place";
-            return Err(at(Error::new(ErrorKind::Unsupported, what), position..end)
-                .hint("take the compression off (gunzip), or write it without"));
+            let whole = |e: Error| at(e, 0..object.size);
+            supported("a compressed TFRecord file").map_err(whole)?;
+            if object.size > MOST_PACKED {
+                let what = format!("a compressed TFRecord file of {} bytes, {MOST_PACKED} are read", object.size);
+                return Err(whole(Error::new(ErrorKind::Unsupported, what))
+                    .hint("take the compression off (gunzip), or write it as several files"));
+            }
+            let bytes = object.extent(source).read().await?;
+            return index_packed(packing, &bytes).map_err(whole);
         }
         let length = parse_length(head).map_err(|e| at(e, position..end))?;
         let next = position.checked_add(HEAD + TAIL).and_then(|n| n.checked_add(length)).filter(|n| *n <= object.size);
@@ -92,5 +121,49 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Vec<u64>> 
         })?;
     }
     starts.push(position);
-    Ok(starts)
+    Ok(Within { starts, packed: None })
+}
+
+/// How a file is compressed that begins so and with no length of a record.
+fn packing_of(head: &[u8]) -> Option<Packing> {
+    match head {
+        [0x1f, 0x8b, ..] => Some(Packing::Gzip),
+        [0x78, ..] => Some(Packing::Zlib),
+        _ => None,
+    }
+}
+
+/// The same of a compressed file, as it is unpacked.
+fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
+    let broken = |e: io::Error| {
+        let what = format!("damaged {}", packing.name());
+        Error::corrupt(what).hint("the file is cut or damaged; fetch it again").with_source(e)
+    };
+    let mut reader = reader(packing, bytes, u64::MAX)?;
+    let mut starts = Vec::new();
+    let mut first = Vec::new();
+    let mut position = 0u64;
+    loop {
+        let mut head = Vec::new();
+        reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(broken)?;
+        if head.is_empty() {
+            break;
+        }
+        let length = parse_length(&head)?;
+        let left = length.checked_add(TAIL).ok_or_else(|| cut("a record longer than any file"))?;
+        let mut rest = reader.by_ref().take(left);
+        let found = if starts.is_empty() {
+            first = head;
+            rest.read_to_end(&mut first).map_err(broken)? as u64
+        } else {
+            io::copy(&mut rest, &mut io::sink()).map_err(broken)?
+        };
+        if found < left {
+            return Err(cut(format!("a record of {length} bytes ends after {found}")));
+        }
+        starts.push(position);
+        position += HEAD + left;
+    }
+    starts.push(position);
+    Ok(Within { starts, packed: Some(Packed { packing, length: position, first: first.into() }) })
 }

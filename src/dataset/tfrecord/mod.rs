@@ -5,25 +5,39 @@
 //! protocol buffer: a map from names to lists of bytes, floats or integers.
 //!
 //! Files are indexed by one pass over the lengths: local ones by a small read for each record, remote ones in long ranges.
+//! Of a file that is compressed (gzip, zlib; feature `packed`) nothing can be read alone: it is read and unpacked once for
+//! the pass, and then once for all its records, as long as the loader's memory holds it.
+//!
+//! The first record says which features there are; more records are asked whether pictures and labels are among them that it
+//! lacks. A list of texts is no field, an empty list tells nothing: both are left out, which a warning says once.
 
 mod example;
 mod framing;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 
 use self::{
     example::{Feature, parse_example},
-    framing::{content_of, cut, index},
+    framing::{Within, content_of, cut, index},
 };
 use super::{
     format::{Format, OpenOption, OpenOptions},
-    names,
+    names::{self, looks_like_mask},
     objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, Value},
+    packed::unpack,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
     schema::{Field, FieldKind, Schema},
+    sizes::Sizes,
+    sniff,
     table::{ShardTable, Stored},
 };
 use crate::{
@@ -44,13 +58,15 @@ pub(super) struct TfRecord;
 
 fn is_tfrecord(name: &str) -> bool {
     let base = names::base(name).to_ascii_lowercase();
+    let base = base.strip_suffix(".gz").unwrap_or(&base);
     // `train-00017-of-01024` is ImageNet's own, without an ending.
     let numbered = base.rsplit_once("-of-").is_some_and(|(start, count)| {
         let number = start.rsplit('-').next().unwrap_or_default();
         let digits = |text: &str| text.len() >= 4 && text.bytes().all(|b| b.is_ascii_digit());
         digits(count) && digits(number)
     });
-    base.ends_with(".tfrecord") || base.ends_with(".tfrecords") || base.contains(".tfrecord-") || numbered
+    let ends = [".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"].iter().any(|ending| base.ends_with(ending));
+    ends || base.contains(".tfrecord-") || numbered
 }
 
 impl Format for TfRecord {
@@ -79,19 +95,20 @@ impl Format for TfRecord {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
             let file = async |object: &Object| {
-                let starts = index(source, object).await?;
-                Ok::<_, Error>(Stored::new(object, starts.len() as u64 - 1, starts))
+                let within = index(source, object).await?;
+                Ok::<_, Error>(Stored::new(object, within.starts.len() as u64 - 1, within))
             };
             let reads: Vec<_> = objects.iter().map(|object| file(object).boxed()).collect();
-            let files: Vec<File> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            let mut files: Vec<File> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            // Compressed ones may hold nothing.
+            files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)
         }
         .boxed()
     }
 }
 
-/// Where the records of a file begin, and where one more would.
-type File = Stored<Vec<u64>>;
+type File = Stored<Within>;
 
 /// What a feature becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,38 +124,67 @@ enum Kind {
 /// See [`TfRecord`].
 #[derive(Debug)]
 struct TfRecords {
-    files: ShardTable<Vec<u64>>,
+    files: ShardTable<Within>,
     /// Feature and kind of each field.
     columns: Vec<(String, Kind)>,
     schema: Schema,
-    largest: u64,
+    sizes: Sizes,
+    shared: SharedBytes,
+    /// Whether features beyond the columns are worth a word: they were not chosen, and none was said yet.
+    watching: AtomicBool,
     fingerprint: Fingerprint,
 }
 
+/// Files whose first records are asked for pictures and labels.
+const LOOKED_INTO: usize = 16;
 /// Names under which pictures and class indices are known.
 const IMAGES: [&str; 4] = ["image/encoded", "image", "jpg", "image_raw"];
 const LABELS: [&str; 3] = ["image/class/label", "label", "cls"];
 
 impl TfRecords {
     async fn new(source: &Source, files: Vec<File>, options: &OpenOptions) -> Result<Self> {
+        let mut files = files;
+        let firsts: Vec<Option<Bytes>> = files
+            .iter_mut()
+            .map(|file| file.of.packed.as_mut().map(|packed| std::mem::take(&mut packed.first)))
+            .collect();
         let files = ShardTable::new(source, files);
-        let sizes = files.shards().iter().flat_map(|file| file.of.windows(2).map(|pair| pair[1] - pair[0]));
-        let largest = sizes.max().unwrap_or(0);
+        let sizes = files.shards().iter().flat_map(|file| file.of.starts.windows(2).map(|pair| pair[1] - pair[0]));
+        let sizes = Sizes::of(sizes);
         let print = files.print("tfrecord", |print, file| {
             print.text(names::base(&file.name)).number(file.size).number(file.records.end)
         });
         let fingerprint = print.finish();
         let schema = Schema::new(vec![]).with_classes(options.classes.clone());
-        let mut dataset = Self { files, columns: vec![], schema, largest, fingerprint };
-        let extent = dataset.extent(0).map_err(|_| cut("the files hold no records"))?;
-        let record = extent.read().await?;
-        let content = dataset.content(0, &record)?;
+        let mut shared = SharedBytes::default();
+        for file in files.shards() {
+            let Some(packed) = &file.of.packed else { continue };
+            shared.one = shared.one.max(packed.length + file.size);
+            shared.all = shared.all.saturating_add(packed.length);
+        }
+        let watching = AtomicBool::new(options.columns.is_none());
+        let mut dataset = Self { files, columns: vec![], schema, sizes, shared, watching, fingerprint };
+        if dataset.len() == 0 {
+            return Err(cut("the files hold no records").at_object(source.url()));
+        }
+        let content = dataset.first_of(0, 0, &firsts).await?;
         let at = |e: Error| e.at_object(dataset.object(0)).at_record(0);
         let features = parse_example(&content).map_err(at)?;
         let mut columns = Vec::new();
         for (name, feature) in &features {
             let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(name)));
-            columns.extend(wanted.then(|| kind_of(name, feature)).flatten().map(|kind| ((*name).to_owned(), kind)));
+            columns.extend(
+                wanted.then(|| kind_of(name, feature, &content)).flatten().map(|kind| ((*name).to_owned(), kind)),
+            );
+        }
+        if options.columns.is_none() {
+            tell_left_out(&features, &content);
+        }
+        for (name, kind) in dataset.pictures_and_labels(&firsts).await? {
+            let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(&name)));
+            if wanted && columns.iter().all(|(known, _)| *known != name) {
+                columns.push((name, kind));
+            }
         }
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
@@ -150,15 +196,23 @@ impl TfRecords {
             return Err(at(Error::new(ErrorKind::NotFound, format!("no feature of one value or list is `{unknown}`")))
                 .hint(format!("there are {}", names.join(", "))));
         }
-        columns.sort_by_key(|(name, kind)| (!matches!(kind, Kind::Image), *kind != Kind::Label, name.clone()));
+        // Masks follow the images whose draws they take.
+        columns.sort_by_key(|(name, kind)| {
+            (!matches!(kind, Kind::Image), *kind != Kind::Label, *kind == Kind::Image && is_mask(name), name.clone())
+        });
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
             return Err(at(Error::new(ErrorKind::NotFound, format!("no features to read among {}", names.join(", "))))
                 .hint("name some with columns(…)"));
         }
-        let most = dataset.largest as usize;
+        let most = dataset.sizes.largest as usize;
         let field = |(name, kind): &(String, Kind)| {
             let kind = match kind {
+                // Blended, its labels would be others.
+                Kind::Image if is_mask(name) => {
+                    let kind = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) };
+                    return Field::mask(field_name(name), kind);
+                }
                 Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
                 Kind::Label => FieldKind::Label,
                 Kind::Bytes => FieldKind::Bytes { most },
@@ -174,7 +228,55 @@ impl TfRecords {
 
     fn extent(&self, record: u64) -> Result<Extent> {
         let (file, i) = self.files.find(record)?;
-        Ok(self.files.extent(file, file.of[i]..file.of[i + 1]))
+        Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
+    }
+
+    /// Content of a record of file `at`: the first of a compressed file was kept.
+    async fn first_of(&self, at: usize, record: u64, firsts: &[Option<Bytes>]) -> Result<Bytes> {
+        let bytes = match &firsts[at] {
+            Some(first) => first.clone(),
+            None => self.extent(record)?.read().await?,
+        };
+        self.content(record, &bytes)
+    }
+
+    /// Pictures and labels of some records: of a set whose first record lacks one, they would vanish without a word.
+    async fn pictures_and_labels(&self, firsts: &[Option<Bytes>]) -> Result<Vec<(String, Kind)>> {
+        let shards = self.files.shards();
+        let step = shards.len().div_ceil(LOOKED_INTO).max(1);
+        let mut records: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
+        // Those within a compressed file take unpacking it.
+        records.extend([1, self.len() / 2, self.len() - 1].into_iter().filter(|record| {
+            let found = self.files.find(*record);
+            found.is_ok_and(|(file, _)| file.of.packed.is_none())
+        }));
+        let mut found: Vec<(String, Kind)> = Vec::new();
+        for record in records.into_iter().skip(1) {
+            let (at, _) = self.files.find_at(record)?;
+            // Damage is a matter of the sample, when its turn comes.
+            let Ok(content) = self.first_of(at, record, firsts).await else { continue };
+            let Ok(features) = parse_example(&content) else { continue };
+            for (name, feature) in &features {
+                let Some(kind @ (Kind::Image | Kind::Label)) = kind_of(name, feature, &content) else { continue };
+                if found.iter().all(|(known, _)| known != name) {
+                    found.push(((*name).to_owned(), kind));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Says once that a record has a picture or a label that no field has.
+    fn watch(&self, record: u64, features: &[(&str, Feature)]) {
+        let is_known = |name: &str| self.columns.iter().any(|(known, _)| field_name(known) == field_name(name));
+        let unknown =
+            |(name, _): &&(&str, Feature)| (IMAGES.contains(name) || LABELS.contains(name)) && !is_known(name);
+        if let Some((feature, _)) = features.iter().find(unknown)
+            && self.watching.swap(false, Ordering::Relaxed)
+        {
+            let object = self.object(record);
+            tracing::warn!(feature, record, object, "a picture or label that the first records lack is left out");
+        }
     }
 
     /// Content of a record, checked.
@@ -204,8 +306,9 @@ impl TfRecords {
             (Kind::Floats(n), Some(Feature::Floats(floats))) => {
                 numbers(*n, floats.len(), floats.iter().flat_map(|value| value.to_ne_bytes()).collect())
             }
-            (_, None) => Err(Error::corrupt("a feature is missing that the first record has")),
-            _ => Err(Error::corrupt("a feature is of another kind than in the first record")),
+            (_, None) => Err(Error::corrupt("a feature is missing that other records have")
+                .hint("leave the field out with columns(…), or set on_bad_sample(Skip)")),
+            _ => Err(Error::corrupt("a feature is of another kind than in other records")),
         }
     }
 }
@@ -221,10 +324,41 @@ fn field_name(feature: &str) -> &str {
     }
 }
 
-/// What a feature of the first record becomes; nothing for empty lists and lists of texts.
-fn kind_of(name: &str, feature: &Feature) -> Option<Kind> {
+/// Names what the first record has and no field gives.
+fn tell_left_out(features: &[(&str, Feature)], content: &[u8]) {
+    let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some();
+    let left = features.iter().filter_map(|(name, feature)| match feature {
+        Feature::Bytes(texts) if texts.len() > 1 => {
+            let what = if texts.iter().any(is_picture) { "images" } else { "texts" };
+            Some(format!("{name} (a list of {} {what})", texts.len()))
+        }
+        _ if kind_of(name, feature, content).is_none() => Some(format!("{name} (empty in the first record)")),
+        _ => None,
+    });
+    let left: Vec<String> = left.collect();
+    if !left.is_empty() {
+        tracing::warn!(features = left.join(", "), "features that are left out");
+    }
+    for (name, feature) in features {
+        if let Feature::Bytes(texts) = feature
+            && let [text] = &texts[..]
+            && let Some(found) = sniff::picture(&content[text.clone()]).filter(|found| !found.is_read)
+        {
+            tracing::warn!(feature = name, kind = found.name, "an image of a kind that no codec reads");
+        }
+    }
+}
+
+/// Whether a picture of this name holds labels.
+fn is_mask(name: &str) -> bool {
+    !IMAGES.contains(&name) && name.split('/').any(looks_like_mask)
+}
+
+/// What a feature of a record becomes; nothing for empty lists and lists of texts.
+fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<Kind> {
+    let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some_and(|p| p.is_read);
     Some(match feature {
-        Feature::Bytes(texts) if texts.len() == 1 && IMAGES.contains(&name) => Kind::Image,
+        Feature::Bytes(texts) if texts.len() == 1 && (IMAGES.contains(&name) || is_picture(&texts[0])) => Kind::Image,
         Feature::Bytes(texts) if texts.len() == 1 => Kind::Bytes,
         Feature::Ints(ints) if ints.len() == 1 && LABELS.contains(&name) => Kind::Label,
         Feature::Ints(ints) if !ints.is_empty() => Kind::Ints(ints.len()),
@@ -247,19 +381,43 @@ impl Dataset for TfRecords {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        self.extent(record).map(ReadPlan::one)
+        let (at, file) = self.files.find_at(record)?;
+        let Some(packed) = &file.of.packed else { return self.extent(record).map(ReadPlan::one) };
+        let whole = self.files.extent(file, 0..file.size);
+        Ok(ReadPlan { shared: vec![SharedRead::new(at as u64, [whole], packed.length)], ..ReadPlan::default() })
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let bytes = bytes.first().ok_or_else(|| cut("the record is cut"))?;
-        let content = self.content(record, bytes)?;
+        let mut bytes = bytes.first().ok_or_else(|| cut("the record is cut"))?.clone();
+        let (file, i) = self.files.find(record)?;
+        if file.of.packed.is_some() {
+            let range = file.of.starts[i] as usize..file.of.starts[i + 1] as usize;
+            // Copied, so that the file may go.
+            bytes = bytes.get(range).map(Bytes::copy_from_slice).ok_or_else(|| cut("the file is cut"))?;
+        }
+        let content = self.content(record, &bytes)?;
         let features = parse_example(&content)?;
+        self.watch(record, &features);
         let value = |(name, kind): &(String, Kind)| {
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
             let found = self.value(kind, feature, &content);
             found.map_err(|e| e.at_stage(Stage::Parse).at_object(format!("{}, feature {name}", self.object(record))))
         };
         Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let file = usize::try_from(key).ok().and_then(|key| self.files.shards().get(key));
+        let packed = file.and_then(|file| Some((file, file.of.packed.as_ref()?)));
+        let (file, packed) = packed
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no compressed file {key}")))?;
+        let bytes = bytes.first().ok_or_else(|| cut("the file was not read"));
+        let unpacked = bytes.and_then(|bytes| unpack(packed.packing, bytes, packed.length as usize));
+        unpacked.map(Bytes::from).map_err(|e| e.at_stage(Stage::Decode).at_object(self.files.name_of(file)))
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.shared
     }
 
     fn object(&self, record: u64) -> String {
@@ -271,11 +429,15 @@ impl Dataset for TfRecords {
     }
 
     fn largest_read(&self) -> u64 {
-        self.largest
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.files.shards().iter().map(|file| file.of.len() as u64 * 8).sum()
+        self.files.shards().iter().map(|file| file.of.starts.len() as u64 * 8).sum()
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {
@@ -288,142 +450,4 @@ impl Dataset for TfRecords {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::executor::block_on;
-    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-    use proptest::prelude::*;
-
-    use std::ops::Range;
-
-    use super::{
-        framing::{masked_crc, parse_length},
-        *,
-    };
-    use crate::dataset::{dataset_contract, open_source};
-
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2];
-        let mut length = bytes.len();
-        while length >= 0x80 {
-            out.push(length as u8 | 0x80);
-            length >>= 7;
-        }
-        out.push(length as u8);
-        out.extend_from_slice(bytes);
-        out
-    }
-
-    /// As TensorFlow writes it: `kind` is 1 for bytes, 2 for floats, 3 for integers.
-    fn entry(name: &str, kind: u8, list: &[u8]) -> Vec<u8> {
-        field(1, &[field(1, name.as_bytes()), field(2, &field(kind, list))].concat())
-    }
-
-    fn example(i: u8) -> Vec<u8> {
-        let entries = [
-            entry("image/encoded", 1, &field(1, &[i; 200])),
-            entry("image/class/label", 3, &field(1, &[i])),
-            entry("image/object/box", 2, &field(1, &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat())),
-            entry("image/filename", 1, &field(1, format!("{i}.jpg").as_bytes())),
-            // Not packed, as old writers do.
-            entry("sizes", 3, &[1 << 3, 200, 1, 1 << 3, 7]),
-            entry("none", 3, &[]),
-        ];
-        field(1, &entries.concat())
-    }
-
-    fn record(content: &[u8]) -> Vec<u8> {
-        let length = (content.len() as u64).to_le_bytes();
-        [&length[..], &masked_crc(&length).to_le_bytes(), content, &masked_crc(content).to_le_bytes()].concat()
-    }
-
-    fn source(files: &[(&str, Vec<u8>)]) -> Source {
-        let store = InMemory::new();
-        for (name, bytes) in files {
-            block_on(store.put(&Path::from(*name), bytes.clone().into())).unwrap();
-        }
-        Source::from_store(Arc::new(store), Path::default(), "test://x")
-    }
-
-    fn file(numbers: Range<u8>) -> Vec<u8> {
-        numbers.flat_map(|i| record(&example(i))).collect()
-    }
-
-    #[test]
-    fn the_crc_is_tensorflows() {
-        // The first bytes of a file that TensorFlow wrote: a record of 24 bytes.
-        assert_eq!(parse_length(&[24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]).unwrap(), 24);
-    }
-
-    #[test]
-    fn examples_are_cut_into_fields() {
-        let files = [("train-00000-of-00002", file(0..3)), ("train-00001-of-00002", file(3..8))];
-        let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
-        block_on(dataset_contract(&*dataset)).unwrap();
-        assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "tfrecord", &[0, 3][..]));
-        // The identity that states of old runs hold.
-        let sizes = files.each_ref().map(|(_, bytes)| bytes.len() as u64);
-        let print = Fingerprint::of("tfrecord").number(2).text(files[0].0).number(sizes[0]).number(3);
-        assert_eq!(dataset.fingerprint(), print.text(files[1].0).number(sizes[1]).number(8).finish());
-        let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(names, ["image", "label", "image/filename", "image/object/box", "sizes"]);
-        let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
-        let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
-        assert!(matches!(&sample.values[0], Value::Encoded(bytes) if bytes[..] == [5; 200]));
-        assert!(matches!(&sample.values[1], Value::Label(5)));
-        assert!(matches!(&sample.values[2], Value::Bytes(name) if name == "5.jpg"));
-        let floats = [1.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
-        assert!(matches!(&sample.values[3], Value::Array(values) if values[..] == floats));
-        let ints = [200i64.to_ne_bytes(), 7i64.to_ne_bytes()].concat();
-        assert!(matches!(&sample.values[4], Value::Array(values) if values[..] == ints));
-    }
-
-    #[test]
-    fn damage_is_told_with_its_place() {
-        let whole = file(0..3);
-        let open = |bytes: Vec<u8>| block_on(open_source(source(&[("a.tfrecord", bytes)])).into_future());
-        let error = open(whole[..whole.len() - 5].to_vec()).unwrap_err().to_string();
-        assert!(error.contains("ends after") && error.contains("a.tfrecord @"), "{error}");
-        let error = open([0x1f, 0x8b].repeat(100)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("compressed") && error.to_string().contains("gunzip"), "{error}");
-        let entry = || entry("image/encoded", 1, &field(1, &[1; 9]));
-        let twice = field(1, &[entry(), self::entry("jpg", 1, &field(1, &[1; 9]))].concat());
-        assert!(open(record(&twice)).unwrap_err().to_string().contains("two features are the field `image`"));
-        let source = source(&[("a.tfrecord", whole.clone())]);
-        let error = block_on(open_source(source).columns(["depth"]).into_future()).unwrap_err().to_string();
-        assert!(error.contains("is `depth`") && error.contains("there are image, label"), "{error}");
-        let error = open([&whole[..], &[1, 2, 3]].concat()).unwrap_err().to_string();
-        assert!(error.contains("3 bytes where a length"), "{error}");
-        let mut lies = whole.clone();
-        lies[1] ^= 1;
-        assert!(open(lies).unwrap_err().to_string().contains("crc of a record's length"));
-        let mut flipped = whole.clone();
-        let last = flipped.len() - 9;
-        flipped[last] ^= 1;
-        let dataset = open(flipped).unwrap();
-        let plan = dataset.plan(2, SampleRng::new(0, 0, 2)).unwrap();
-        let error = dataset.parse(2, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap_err().to_string();
-        assert!(error.contains("the record's crc32c is wrong"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_give_features_or_an_error(
-            raw in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..300, flip in any::<u8>(), end in 0usize..400,
-        ) {
-            let _ = parse_example(&raw);
-            let _ = parse_length(&raw);
-            let mut damaged = example(9);
-            let at = at.min(damaged.len() - 1);
-            damaged[at] ^= flip;
-            damaged.truncate(end);
-            if let Ok(features) = parse_example(&damaged) {
-                for (_, feature) in features {
-                    if let Feature::Bytes(texts) = feature {
-                        prop_assert!(texts.iter().all(|text| text.start <= text.end && text.end <= damaged.len()));
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

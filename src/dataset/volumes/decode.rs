@@ -86,6 +86,9 @@ fn raw(header: &VolumeHeader, data: &Bytes, len: usize) -> Result<Bytes> {
     range.map(|range| data.slice(range)).ok_or_else(|| ends(data.len(), len))
 }
 
+/// The most bytes before voxels that end what is compressed: headers with their extensions are shorter by far.
+const MOST_BEFORE: usize = 16 << 20;
+
 /// Unpacks `len` bytes behind those to skip, and no more: a file that holds more is damaged, or a bomb.
 fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: usize, out: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| {
@@ -93,7 +96,18 @@ fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: us
             .hint("fetch the object again or set on_bad_sample(Skip)")
             .with_source(e)
     };
-    let skip = header.byte_skip.unwrap_or(0);
+    let Some(skip) = header.byte_skip else {
+        // They end the file, as those of a `.nii.gz` that a detached header names.
+        let mut all = Vec::new();
+        all.reserve_exact(len.min(encoded.saturating_mul(1032)));
+        reader.by_ref().take((len + MOST_BEFORE) as u64 + 1).read_to_end(&mut all).map_err(failed)?;
+        let Some(before) = all.len().checked_sub(len) else { return Err(ends(all.len(), len)) };
+        if before > MOST_BEFORE {
+            return Err(Error::corrupt(format!("more than {MOST_BEFORE} bytes before the {len} of voxels")));
+        }
+        out.extend_from_slice(&all[before..]);
+        return Ok(());
+    };
     let skipped = std::io::copy(&mut reader.by_ref().take(skip), &mut std::io::sink()).map_err(failed)?;
     if skipped < skip {
         return Err(ends(0, len));
@@ -242,6 +256,8 @@ mod tests {
             ("encoding: gzip\nendian: little", &gzip(&little)),
             ("encoding: gzip\nendian: little", &members),
             ("encoding: gz\nendian: little\nline skip: 2\nbyte skip: 3", &lines),
+            ("encoding: gzip\nendian: little\nbyte skip: -1", &gzip(&before)),
+            ("encoding: bzip2\nendian: big\nbyte skip: -1", &bzip2(&[b"header", &big[..]].concat())),
             ("encoding: bzip2\nendian: big", &bzip2(&big)),
             ("encoding: hex\nendian: big", hex.as_bytes()),
             ("encoding: ascii", b"1 -2\n300, -400\t5 0\n"),
@@ -270,6 +286,8 @@ mod tests {
         says("encoding: raw\nendian: little\nbyte skip: -1", &little[..11], "end after");
         says("encoding: raw\nendian: little\nline skip: 9", &little, "fewer than 9 lines");
         says("encoding: raw\nendian: little\nbyte skip: 99999999999", &little, "end after");
+        says("encoding: gzip\nendian: little\nbyte skip: -1", &gzip(&vec![0; 20 << 20]), "bytes before the 12");
+        says("encoding: gzip\nendian: little\nbyte skip: -1", &gzip(&little[..11]), "end after 11 of 12");
         says("encoding: gzip\nendian: little", &bomb, "more voxels than the 12 bytes");
         says("encoding: bzip2\nendian: little", &bzip2(&vec![0; 10 << 20]), "more voxels");
         says("encoding: gzip\nendian: little", &gzip(&little[..10]), "end after 10 of 12");

@@ -45,7 +45,7 @@ pub struct VolumeHeader {
     pub data: DataFiles,
     /// Lines to skip at the beginning of each data file.
     pub line_skip: u64,
-    /// Bytes to skip then (of compressed data: of what comes out); `None`: the voxels end the file.
+    /// Bytes to skip then (of compressed data: of what comes out); `None`: the voxels end the file, or what comes out of it.
     pub byte_skip: Option<u64>,
     /// Channels; 1 unless the file has four axes.
     pub channels: usize,

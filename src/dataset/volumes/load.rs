@@ -14,7 +14,7 @@ use super::{
 use crate::{
     dataset::{
         format::OpenOptions,
-        names::looks_like_mask,
+        names::{ends_with, looks_like_mask},
         objects::nothing_to_read,
         schema::{Field, FieldKind, Schema},
     },
@@ -222,8 +222,12 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
                     Error::new(ErrorKind::NotFound, format!("its data file `{file}` is not there"))
                         .hint("names are relative to the header's folder, inside the dataset")
                 })?;
-                if names::stem(&there.name).is_some() {
+                if names::has_header(&there.name) {
                     return Err(Error::corrupt(format!("its data file `{file}` is a header itself")));
+                }
+                if header.coding == Coding::Raw && ends_with(&there.name, ".gz") {
+                    let what = format!("its data file `{file}` is compressed, the header says `encoding: raw`");
+                    return Err(Error::corrupt(what).hint("write `encoding: gzip` into the header"));
                 }
                 Ok(there.extent(source))
             };

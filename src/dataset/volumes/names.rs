@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    dataset::names::ends_with,
+    error::{Error, ErrorKind, Result},
+};
 
 /// Endings of volume files. The longer first, so that a stem is without all of them.
 pub(super) const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".nrrd", ".nhdr"];
@@ -14,6 +17,11 @@ pub(super) fn stem(name: &str) -> Option<&str> {
         end.eq_ignore_ascii_case(ending).then_some(stem)
     };
     ENDINGS.iter().find_map(stem).filter(|stem| !stem.is_empty() && !stem.ends_with('/'))
+}
+
+/// Whether a volume of this name is NRRD's, with a header that no other one describes.
+pub(super) fn has_header(name: &str) -> bool {
+    [".nrrd", ".nhdr"].into_iter().any(|ending| ends_with(name, ending))
 }
 
 /// `{patient}/{field}`, `{patient}_{field}.nrrd`, `images/{field}/{patient}.nii.gz`, …
@@ -68,9 +76,18 @@ pub(super) fn group<'a>(
     let pattern =
         Pattern::parse(pattern.unwrap_or(if in_folders { "{patient}/{field}" } else { "{patient}_{field}" }))?;
     let mut patients: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-    for (index, name) in names.enumerate() {
+    let all: Vec<&str> = names.collect();
+    for (index, name) in all.iter().copied().enumerate() {
         let Some((patient, field)) = pattern.split(name) else { continue };
-        if patients.entry(patient).or_default().insert(field, index).is_some() {
+        let files = patients.entry(patient).or_default();
+        // A detached header beside the NIfTI file that holds its voxels.
+        let (detached, nifti) = (|name: &str| ends_with(name, ".nhdr"), |name: &str| !has_header(name));
+        match files.get(field).map(|before| all[*before]) {
+            Some(before) if detached(before) && nifti(name) => continue,
+            Some(before) if detached(name) && nifti(before) => drop(files.remove(field)),
+            _ => {}
+        }
+        if files.insert(field, index).is_some() {
             return Err(Error::new(ErrorKind::Unsupported, format!("patient `{patient}` has two files for `{field}`"))
                 .at_object(name)
                 .hint("remove one, or give a pattern that tells them apart"));
@@ -119,6 +136,9 @@ mod tests {
         assert_eq!(found["p1"]["mask"], 2);
         let flat = group(["p1_ct.nii", "p1_mask.nii.gz", "p2_ct.nii"].into_iter(), None).unwrap();
         assert_eq!(flat["p1"].len(), 2);
+        let both = ["p/ct.nhdr", "p/ct.nii.gz", "q/ct.NII", "q/ct.nhdr"];
+        let found = group(both.into_iter(), None).unwrap();
+        assert_eq!((found["p"]["ct"], found["q"]["ct"]), (0, 3));
         let error = group(["p/ct.nii", "p/ct.nrrd"].into_iter(), None).unwrap_err().to_string();
         assert!(error.contains("patient `p` has two files for `ct`"), "{error}");
     }

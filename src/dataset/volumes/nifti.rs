@@ -87,8 +87,13 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         }
     });
     let (slope, intercept) = (float(112, 176), float(116, 184));
-    // A slope of 0 says that there is none.
-    let scaled = slope != 0.0 && slope.is_finite() && intercept.is_finite();
+    // A slope of 0, or one that is no number, says that there is none: what nibabel reads. With a slope, what is added has
+    // to be a number, or every voxel would be none.
+    let scaled = slope != 0.0 && slope.is_finite();
+    if scaled && !intercept.is_finite() {
+        return Err(Error::corrupt(format!("the header scales voxels by {slope} and adds {intercept}"))
+            .hint("set scl_inter to a number, or scl_slope to 0 for voxels as they are"));
+    }
     VolumeHeader {
         dtype,
         big_endian,
@@ -160,6 +165,25 @@ pub(super) mod tests {
         assert_eq!((header.slope, header.intercept, header.byte_skip), (2.0, -1.0, Some(352)));
         let header = parse_nifti(&one(&[5, 4, 3, 2, 1], 16, 0.0, 9.0), Coding::Gzip).unwrap();
         assert_eq!((header.channels, header.slope, header.intercept), (2, 1.0, 0.0));
+
+        // What nibabel's `get_slope_inter` says.
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        for (slope, intercept, want) in [
+            (0.0, nan, (1.0, 0.0)),
+            (nan, 5.0, (1.0, 0.0)),
+            (nan, nan, (1.0, 0.0)),
+            (inf, 5.0, (1.0, 0.0)),
+            (-inf, inf, (1.0, 0.0)),
+            (2.0, 0.0, (2.0, 0.0)),
+            (-1.5, -1024.0, (-1.5, -1024.0)),
+        ] {
+            let header = parse_nifti(&one(&[5, 4, 3], 4, slope, intercept), Coding::Raw).unwrap();
+            assert_eq!((header.slope, header.intercept), want, "{slope}, {intercept}");
+        }
+        for intercept in [nan, inf, -inf] {
+            let error = parse_nifti(&one(&[5, 4, 3], 4, 2.0, intercept), Coding::Raw).unwrap_err().to_string();
+            assert!(error.contains(&format!("scales voxels by 2 and adds {intercept}")), "{error}");
+        }
 
         let mut two = vec![0; 544];
         two[..4].copy_from_slice(&540i32.to_be_bytes());

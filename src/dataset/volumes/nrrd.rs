@@ -2,7 +2,8 @@
 //!
 //! A file's axes come fastest first; a tensor's come slowest first: sizes `X Y Z` are a volume `[Z, Y, X]`. With four
 //! axes, the one that is no direction in space (by `kinds`, or `none` in `space directions`; else the slowest) counts
-//! channels. With fewer than three, depth, then height, are 1.
+//! channels; with two or three, one that is said to be none, such as colours. With fewer than three in space, depth, then
+//! height, are 1.
 
 use super::header::{Coding, DataFiles, VolumeHeader};
 use crate::{
@@ -227,8 +228,8 @@ impl Fields {
             None => cfg!(target_endian = "big"),
         };
         let byte_skip = match self.byte_skip {
-            -1 if coding != Coding::Raw => {
-                return Err(Error::corrupt("`byte skip: -1` with an encoding that is not raw"));
+            -1 if matches!(coding, Coding::Text | Coding::Hex) => {
+                return Err(Error::corrupt("`byte skip: -1` with an encoding of words"));
             }
             -1 => None,
             skip => Some(skip as u64),
@@ -268,6 +269,15 @@ impl Fields {
                 return Err(Error::new(ErrorKind::Unsupported, "channels between the axes of space")
                     .hint("make them the fastest or the slowest axis"));
             }
+            // Colours of one picture, or pictures one behind another, are no depth.
+            2 | 3 => match (0..dimension).filter(|axis| !in_space(*axis)).collect::<Vec<_>>()[..] {
+                [axis] if axis == 0 || axis == dimension - 1 => Some(axis),
+                [_] => {
+                    return Err(Error::new(ErrorKind::Unsupported, "channels between the axes of space")
+                        .hint("make them the fastest or the slowest axis"));
+                }
+                _ => None,
+            },
             _ => None,
         };
         let spatial: Vec<usize> = (0..dimension).filter(|axis| Some(*axis) != channel_axis).collect();
@@ -385,6 +395,14 @@ mod tests {
         assert_eq!((vector.shape, vector.channels, vector.interleaved), ([5, 6, 7], 3, true));
         let none = of("dimension: 4\nsizes: 3 7 6 5\nspace directions: none (1,0,0) (0,1,0) (0,0,1)").unwrap();
         assert_eq!((none.shape, none.interleaved, none.spacing), ([5, 6, 7], true, [1.0; 3]));
+        let colours = of("dimension: 3\nsizes: 3 7 6\nkinds: RGB-color domain domain").unwrap();
+        assert_eq!((colours.shape, colours.channels, colours.interleaved), ([1, 6, 7], 3, true));
+        let list = of("dimension: 3\nsizes: 7 6 5\nkinds: domain domain list").unwrap();
+        assert_eq!((list.shape, list.channels, list.interleaved), ([1, 6, 7], 5, false));
+        let plain = of("dimension: 3\nsizes: 3 7 6\nkinds: domain domain domain").unwrap();
+        assert_eq!((plain.shape, plain.channels), ([6, 7, 3], 1));
+        let between = of("dimension: 3\nsizes: 7 3 6\nspace directions: (1,0) none (0,1)").unwrap_err().to_string();
+        assert!(between.contains("between the axes"), "{between}");
         assert!(of("dimension: 5\nsizes: 1 1 1 1 1").is_err());
     }
 
@@ -427,7 +445,7 @@ mod tests {
             &format!("NRRD0004\ntype: double\ndimension: 2\nsizes: {huge} {huge}\nencoding: raw\nendian: big\n\n"),
             "memory",
         );
-        says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 4\nencoding: gzip\nbyte skip: -1\n\n", "not raw");
+        says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 4\nencoding: hex\nbyte skip: -1\n\n", "encoding of words");
         says("NRRD0004\nbyte skip: -2\n", "not understood");
         says("NRRD0004\nencoding: zstd\n", "encoding \"zstd\"");
         says("NRRD0004\nnonsense\n", "no field");

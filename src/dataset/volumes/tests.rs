@@ -157,6 +157,30 @@ fn what_does_not_fit_together_is_refused() {
     for good in ["voxels.raw", "./voxels.raw", "../voxels.raw"] {
         block_on(async { dataset_contract(&*open_source(store(&header(good))).await.unwrap()).await }).unwrap();
     }
+    // A compressed NIfTI file whose voxels a detached header describes.
+    let mut nii = nifti::tests::one(&[6, 5, 4], 2, 1.0, 0.0);
+    nii.extend(0..120);
+    let gz = {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &nii).unwrap();
+        encoder.finish().unwrap()
+    };
+    let described = |encoding: &str, skip: &str| {
+        let text = format!(
+            "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 6 5 4\nencoding: {encoding}\nbyte skip: {skip}\ndata file: ct.nii.gz\n"
+        );
+        vec![("p1/ct.nhdr", text.into_bytes()), ("p1/ct.nii.gz", gz.clone())]
+    };
+    for skip in ["-1", "352"] {
+        block_on(async {
+            let dataset = open_source(store(&described("gzip", skip))).await.unwrap();
+            dataset_contract(&*dataset).await.unwrap();
+            let plan = dataset.plan(0, SampleRng::new(0, 0, 0)).unwrap();
+            let bytes = plan.shared[0].extents[0].read().await.unwrap();
+            assert_eq!(dataset.decode_shared(plan.shared[0].key, &[bytes]).unwrap()[..], nii[352..], "{skip}");
+        });
+    }
+    says(&described("raw", "-1"), "`ct.nii.gz` is compressed, the header says `encoding: raw`");
     says(&header("none.raw"), "data file `none.raw` is not there");
     says(&header("/etc/passwd"), "is not there");
     says(&header("../../voxels.raw"), "is not there");

@@ -1,4 +1,4 @@
-//! The HTTP client of all stores, which notes what is answered.
+//! The HTTP client of all stores, which notes what is answered, and by what the bytes of an object can be checked.
 
 use std::{error::Error as StdError, io};
 
@@ -11,45 +11,119 @@ use object_store::{
     },
 };
 
-use crate::source::answer::{Answer, Broken, Phase, Refusal, note};
+use super::{client, listed};
+use crate::{
+    error::{Error, Result},
+    source::{
+        answer::{Answer, Broken, Phase, Refusal, note},
+        errors::no_files,
+        told::Told,
+    },
+};
 
 /// Letters of a message that are told.
 const MESSAGE: usize = 300;
 
 /// `object_store`'s HTTP connector as infeed uses it. Give it to the builder of a store that you make yourself
-/// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it.
+/// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it, bytes are compared
+/// with the checksums that come with them, and listings that can't be are errors.
+///
+/// It follows no redirect: what is signed for one host is for nobody else, least of all a session token. An answer that
+/// sends elsewhere is an error that names the host.
+///
+/// `ClientOptions` with root certificates are refused, since they tell nobody which: give them to
+/// [`with_root_certificates`](Self::with_root_certificates) instead.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Connector;
+pub struct Connector {
+    roots: Vec<reqwest::Certificate>,
+    /// For stores that nothing is signed for.
+    follows: bool,
+    /// Its ETags are S3's, signed or not.
+    s3: bool,
+}
+
+impl Connector {
+    /// Trusts these authorities too, given as PEM text.
+    ///
+    /// # Errors
+    /// `Config` for text without a certificate.
+    pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self> {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem).unwrap_or_default();
+        if certificates.is_empty() {
+            return Err(Error::config("no certificate is in what was given").hint("give certificates as PEM text"));
+        }
+        self.roots.extend(certificates);
+        Ok(self)
+    }
+
+    /// For what is not signed.
+    #[cfg(feature = "http")]
+    pub(super) fn following() -> Self {
+        Self { follows: true, ..Self::default() }
+    }
+
+    #[cfg(feature = "s3")]
+    pub(super) fn of_s3(mut self) -> Self {
+        self.s3 = true;
+        self
+    }
+
+    /// A client that nobody listens to.
+    pub(super) fn plain(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        super::tls::provide();
+        if self.follows {
+            return ReqwestConnector::default().connect(options);
+        }
+        if client::holds_certificates(options) {
+            let error = Error::config("the client's options hold root certificates, which a connector cannot read")
+                .hint("give them to Connector::with_root_certificates instead");
+            return Err(object_store::Error::Generic { store: "HTTP client", source: Box::new(error) });
+        }
+        Ok(HttpClient::new(client::build(options, &self.roots)?))
+    }
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        super::tls::provide();
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Listening { inner }))
+        Ok(HttpClient::new(Listening { inner: self.plain(options)?, s3: self.s3 }))
     }
 }
 
 #[derive(Debug)]
 struct Listening {
     inner: HttpClient,
+    s3: bool,
 }
 
 #[async_trait]
 impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let response = match self.inner.execute(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                note(Some(Answer::Broken(broken(&error))));
-                return Err(error);
-            }
+        let s3 = self.s3 || request.headers().contains_key("x-amz-date");
+        let lists = request.method().as_str() == "GET" && listed::asks(request.uri().query().unwrap_or_default());
+        let answered = |error| {
+            note(Some(Answer::Broken(broken(&error))));
+            error
         };
-        if response.status().is_success() {
+        let response = self.inner.execute(request).await.map_err(answered)?;
+        let success = response.status().is_success();
+        let (mut parts, body) = response.into_parts();
+        if success && !lists {
             note(None);
-            return Ok(response);
+            // Of a part of an object nothing is told that could be checked.
+            if parts.status.as_u16() == 200 {
+                let header = |name: &str| parts.headers.get(name)?.to_str().ok();
+                let told = Told::by(header, s3);
+                parts.extensions.insert(told);
+            }
+            return Ok(HttpResponse::from_parts(parts, body));
         }
-        let (parts, body) = response.into_parts();
+        if success {
+            let body = body.bytes().await.map_err(answered)?;
+            note(None);
+            // Never asked for again by the client: whoever answers nonsense does so once more.
+            listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
         // What the head says counts, even if the connection breaks behind it.
         let body = body.bytes().await.unwrap_or_default();
         let header = |name| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
@@ -60,6 +134,9 @@ impl HttpService for Listening {
 
 pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<String>, body: &Bytes) -> Refusal {
     let said = |xml: &str, json: &str| element(body, xml).or_else(|| member(body, json));
+    let redirect = (300..400).contains(&status);
+    let location = header("location").filter(|_| redirect);
+    let sends_to = location.as_deref().map(host);
     Refusal {
         status,
         code: header("x-ms-error-code").or_else(|| said("Code", "code")),
@@ -68,10 +145,34 @@ pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<Strin
             .or_else(|| header("x-amz-request-id"))
             .or_else(|| header("x-ms-request-id")),
         // The body tells of the region that was meant, the header of the bucket's; where both are there they agree.
-        region: element(body, "Region").or_else(|| header("x-amz-bucket-region")),
+        region: element(body, "Region")
+            .or_else(|| header("x-amz-bucket-region"))
+            .or_else(|| region(sends_to.as_deref()?)),
         date: header("date"),
-        to_nowhere: (300..400).contains(&status) && header("location").is_none(),
+        to_nowhere: redirect && location.is_none(),
+        sends_to,
     }
+}
+
+/// The host of a `Location`, and its port: what stands behind them may be signed, and so a secret.
+fn host(location: &str) -> String {
+    let url = url::Url::parse(location).ok();
+    let host = url.as_ref().and_then(|url| {
+        let host = url.host_str()?;
+        Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+    });
+    host.unwrap_or_else(|| "another path of the same host".into())
+}
+
+/// The region that a host of AWS names: `bucket.s3.eu-west-1.amazonaws.com`, `s3-eu-west-1.amazonaws.com`,
+/// `s3.dualstack.eu-west-1.amazonaws.com`.
+fn region(host: &str) -> Option<String> {
+    let host = host.strip_suffix(".cn").unwrap_or(host).strip_suffix(".amazonaws.com")?;
+    let last = host.rsplit('.').next()?;
+    let region = last.strip_prefix("s3-").unwrap_or(last);
+    let parts: Vec<_> = region.split('-').collect();
+    let number = parts.last().is_some_and(|part| part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty());
+    (parts.len() >= 3 && number).then(|| region.to_owned())
 }
 
 /// The text of the first element of this name. S3, its token service, Google and Azure write a few plain elements: no
@@ -97,6 +198,7 @@ fn member(json: &[u8], name: &str) -> Option<String> {
 
 fn broken(error: &HttpError) -> Broken {
     let phase = match error.kind() {
+        _ if of_the_system(error).any(no_files) => Phase::NoFiles,
         HttpErrorKind::Connect if handshake(error) => Phase::Handshake,
         HttpErrorKind::Connect => Phase::Connecting,
         _ => Phase::Later,
@@ -115,9 +217,12 @@ fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 
 /// Whether TLS said no. What its library finds wrong comes as data that is not valid, and nothing else that connects
 /// reads data.
 fn handshake(error: &(dyn StdError + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| cause(*error))
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.kind() == io::ErrorKind::InvalidData)
+    of_the_system(error).any(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+/// What the system, or who speaks like it, said.
+fn of_the_system<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a io::Error> {
+    std::iter::successors(Some(error), |error| cause(*error)).filter_map(|error| error.downcast_ref::<io::Error>())
 }
 
 /// The words of an error and its causes, without those that are said already.
@@ -175,6 +280,33 @@ mod tests {
     }
 
     #[test]
+    fn a_redirect_tells_its_host_and_nothing_that_is_signed() {
+        for (location, sends_to, region) in [
+            (
+                "https://b.s3.eu-west-1.amazonaws.com/x?X-Amz-Signature=hush",
+                "b.s3.eu-west-1.amazonaws.com",
+                Some("eu-west-1"),
+            ),
+            ("https://s3-us-west-2.amazonaws.com/b", "s3-us-west-2.amazonaws.com", Some("us-west-2")),
+            (
+                "https://s3.dualstack.us-east-2.amazonaws.com/b",
+                "s3.dualstack.us-east-2.amazonaws.com",
+                Some("us-east-2"),
+            ),
+            ("https://s3.cn-north-1.amazonaws.com.cn/b", "s3.cn-north-1.amazonaws.com.cn", Some("cn-north-1")),
+            ("https://b.s3.amazonaws.com/", "b.s3.amazonaws.com", None),
+            ("http://me:hush@elsewhere:8080/?hush", "elsewhere:8080", None),
+            ("/login?hush", "another path of the same host", None),
+        ] {
+            let refusal = read(307, &[("location", location)], "");
+            assert_eq!(refusal.sends_to.as_deref(), Some(sends_to), "{location}");
+            assert_eq!(refusal.region.as_deref(), region, "{location}");
+            assert!(!format!("{refusal} {refusal:?}").contains("hush"), "{refusal:?}");
+        }
+        assert_eq!(read(200, &[("location", "http://x")], "").sends_to, None);
+    }
+
+    #[test]
     fn a_message_is_told_in_part_only() {
         let long = format!("<Message>{}</Message>", "ä".repeat(1000));
         let refusal = refusal(400, |_| None, &Bytes::from(long));
@@ -194,6 +326,7 @@ mod tests {
                 Phase::Connecting,
             ),
             (HttpErrorKind::Request, tls(), Phase::Later),
+            (HttpErrorKind::Connect, io::Error::from_raw_os_error(24), Phase::NoFiles),
         ] {
             let error = HttpError::new(kind, source);
             assert_eq!(broken(&error).phase, phase, "{error}");

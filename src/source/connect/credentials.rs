@@ -37,6 +37,7 @@ pub(super) async fn find(
     profile: Option<&Profile>,
     region: Option<&str>,
     client: &ClientOptions,
+    connector: &Connector,
 ) -> Result<Found> {
     if vars.flag("AWS_SKIP_SIGNATURE")? {
         return Ok(Found { credentials: None, provider: "none (AWS_SKIP_SIGNATURE)".into() });
@@ -69,7 +70,7 @@ pub(super) async fn find(
     let builder = || {
         let client = client.clone().with_connect_timeout(Duration::from_secs(2)).with_timeout(Duration::from_secs(5));
         let builder = AmazonS3Builder::new().with_bucket_name("unused").with_retry(retry.clone());
-        let builder = builder.with_client_options(client).with_http_connector(Connector);
+        let builder = builder.with_client_options(client).with_http_connector(connector.clone());
         match region {
             Some(region) => builder.with_region(region),
             None => builder,

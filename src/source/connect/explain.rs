@@ -5,7 +5,10 @@ use std::{error::Error as StdError, fmt, io};
 use super::Connection;
 use crate::{
     error::{Error, ErrorKind},
-    source::answer::{Answer, Phase, Refusal, Remedy},
+    source::{
+        answer::{Answer, Phase, Refusal, Remedy},
+        errors::files_ran_out,
+    },
 };
 
 /// What was being done.
@@ -25,6 +28,7 @@ pub(super) fn misdirected(refusal: &Refusal, connection: &Connection) -> bool {
     // An answer to HEAD has no code.
     let told = refusal.status == 400 && refusal.code.is_none() && other;
     refusal.to_nowhere
+        || refusal.sends_to.is_some()
         || told
         || refusal.is(&["PermanentRedirect", "TemporaryRedirect", "IncorrectEndpoint"])
         || (refusal.is(&["AuthorizationHeaderMalformed"]) && other)
@@ -49,12 +53,19 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
         denied("the session token has expired".into())
             .hint(format!("get new credentials and open the dataset again (they came from: {provider})"))
     } else if misdirected(refusal, connection) {
-        match refusal.region.as_ref().filter(|right| *right != region) {
-            Some(right) => Error::config(format!("the bucket `{bucket}` is in the region {right}, not in {region}"))
+        match (refusal.region.as_ref().filter(|right| *right != region), &refusal.sends_to) {
+            (Some(right), _) => Error::config(format!("the bucket `{bucket}` is in the region {right}, not in {region}"))
                 .hint(format!(
                     "set AWS_REGION={right}, and AWS_ENDPOINT_URL to an endpoint of that region or to nothing"
                 )),
-            None => Error::config(format!(
+            (None, Some(host)) => Error::config(format!(
+                "{endpoint} sends requests for the bucket `{bucket}` on to {host}, which is not followed: it would get what \
+                 was signed for {endpoint}, the session token among it"
+            ))
+            .hint(format!(
+                "set AWS_REGION to the bucket's region if {region} is wrong, or AWS_ENDPOINT_URL to the right endpoint"
+            )),
+            (None, None) => Error::config(format!(
                 "the bucket `{bucket}` is not in the region {region}, and the store does not say where"
             ))
             .hint(format!("set AWS_REGION to the bucket's region, or AWS_ENDPOINT_URL if {endpoint} is wrong")),
@@ -85,7 +96,9 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
             Doing::Reading => denied("reading is not allowed, or there is no such object".into()).hint(
                 "allow s3:GetObject; with s3:ListBucket the store tells which; set AWS_REQUEST_PAYER=requester if it \
                  is a requester-pays bucket",
-            ),
+            )
+            // Keys that are wrong altogether have codes of their own, above.
+            .unreadable(),
         }
     } else if refusal.status == 400 {
         Error::new(ErrorKind::Unsupported, "the store does not understand the request")
@@ -103,6 +116,7 @@ fn unreached(phase: Phase, endpoint: &str) -> Option<Error> {
             "set AWS_CA_BUNDLE to the file of the authority that signed the endpoint's certificate, or write http:// \
              if it does not encrypt",
         )),
+        Phase::NoFiles => Some(files_ran_out()),
         Phase::Later => None,
     }
 }

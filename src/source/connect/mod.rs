@@ -16,6 +16,8 @@
 //! - **Nothing configured means a metadata service is asked**, which takes up to a minute to fail by itself. All of
 //!   connecting together has 10 seconds.
 
+#[cfg(feature = "tls")]
+mod client;
 mod connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 mod connector;
@@ -23,6 +25,8 @@ mod connector;
 mod credentials;
 #[cfg(feature = "s3")]
 mod explain;
+#[cfg(feature = "tls")]
+mod listed;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 mod others;
 #[cfg(feature = "s3")]

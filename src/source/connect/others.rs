@@ -60,7 +60,7 @@ fn store(
             .with_bucket_name(host)
             .with_client_options(client)
             .with_retry(retry)
-            .with_http_connector(Connector)
+            .with_http_connector(Connector::default())
             .build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("GOOGLE_*", &e)));
     }
@@ -77,14 +77,15 @@ fn store(
             .with_container_name(host)
             .with_client_options(client)
             .with_retry(retry)
-            .with_http_connector(Connector)
+            .with_http_connector(Connector::default())
             .build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("AZURE_*", &e)));
     }
     #[cfg(feature = "http")]
     if scheme.starts_with("http") {
         let builder = object_store::http::HttpBuilder::new().with_url(format!("{scheme}://{host}"));
-        let built = builder.with_client_options(client).with_retry(retry).with_http_connector(Connector).build();
+        let built =
+            builder.with_client_options(client).with_retry(retry).with_http_connector(Connector::following()).build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("proxy", &e)));
     }
     None

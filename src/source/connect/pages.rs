@@ -9,7 +9,12 @@
 //! lists in the order of bytes (SeaweedFS sorts `a-b/` after `a/`, S3 before).
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
-use object_store::{ObjectMeta, Result, list::PaginatedListResult, path::Path};
+use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
+
+use crate::{
+    error::{Error, ErrorKind},
+    source::unrepeated::Pages as Seen,
+};
 
 /// Folders listed at a time, and so pages that are held.
 const WIDTH: usize = 16;
@@ -40,6 +45,7 @@ pub(super) fn folder(prefix: Option<&Path>) -> String {
 /// All objects whose key begins with `prefix`, in no order.
 pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
+        let mut seen = Seen::default();
         let mut at = prefix.clone();
         let mut page = bucket.page(at.clone(), None, None, true).await?;
         for _ in 1..LEVELS {
@@ -63,6 +69,8 @@ pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Res
             }
         }
         loop {
+            let entries = page.result.objects.len();
+            check_prefix(&page.result, &at).map_err(wrap)?;
             for meta in page.result.objects.into_iter().filter(|object| !is_marker(object, &at)) {
                 yield meta;
             }
@@ -72,10 +80,30 @@ pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Res
                 yield meta?;
             }
             let Some(token) = page.page_token else { break };
+            seen.next(&at, page.result.common_prefixes.len() + entries, &token).map_err(wrap)?;
             page = bucket.page(at.clone(), None, Some(token), true).await?;
         }
     }
     .boxed()
+}
+
+/// Whoever takes no notice of a prefix lists the bucket for each folder of it.
+fn check_prefix(result: &ListResult, prefix: &str) -> Result<(), Error> {
+    let keys = result.objects.iter().map(|object| &object.location);
+    let folder = prefix.strip_suffix('/').unwrap_or(prefix);
+    let outside = |key: &&Path| !key.as_ref().starts_with(prefix) && key.as_ref() != folder;
+    match keys.chain(&result.common_prefixes).find(outside) {
+        None => Ok(()),
+        Some(key) => {
+            let what = format!("the listing of {prefix:?} holds the key {:?}, which does not begin so", key.as_ref());
+            Err(Error::new(ErrorKind::Io, what).hint("check the endpoint, and what stands before the store"))
+        }
+    }
+}
+
+/// Carries an error of ours through object_store's; `errors::store_error` takes it out again.
+pub(super) fn wrap(error: Error) -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: Box::new(error) }
 }
 
 /// Whether this is the object `folder/` that consoles make for a folder; its name has lost the slash by now.
@@ -86,16 +114,18 @@ fn is_marker(object: &ObjectMeta, folder: &str) -> bool {
 /// One page after another.
 fn one_by_one(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
+        let mut seen = Seen::default();
         let mut token = None;
         loop {
             let page = bucket.page(prefix.clone(), None, token, false).await?;
+            let entries = page.result.objects.len();
+            check_prefix(&page.result, &prefix).map_err(wrap)?;
             for meta in page.result.objects.into_iter().filter(|object| !is_marker(object, &prefix)) {
                 yield meta;
             }
-            token = page.page_token;
-            if token.is_none() {
-                break;
-            }
+            let Some(next) = page.page_token else { break };
+            seen.next(&prefix, entries, &next).map_err(wrap)?;
+            token = Some(next);
         }
     }
     .boxed()

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -12,35 +12,44 @@ use std::{
 use async_trait::async_trait;
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RetryConfig,
-    aws::{AmazonS3, AmazonS3Builder},
-    client::{HttpConnector, HttpRequest, HttpRequestBody},
+    BackoffConfig, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
+    client::{HttpRequest, HttpRequestBody},
     list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore},
     path::Path,
 };
+use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::runtime::{Handle, Id};
 
 use super::{
     Connection, Connector, Vars, credentials,
     explain::{self, Doing},
-    pages::{self, Pages},
+    pages::{self, Pages, wrap},
     profile::Profile,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    random::jitter,
     report::Stage,
-    source::answer::{Answer, with_answer},
+    source::answer::{Answer, Phase, Remedy, our_error, with_answer},
 };
 
 /// Credentials and region, in all.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CREDENTIALS: Duration = Duration::from_secs(10);
 /// A store may be far away or busy; one that takes longer to accept is down.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Between two pieces of an answer. There is none by default: a stalled connection would hang for ever.
 const READ: Duration = Duration::from_secs(10);
 /// Of a whole answer, for listings; reads have deadlines of their own.
 const WHOLE: Duration = Duration::from_secs(120);
+/// Of a store that has never answered: its endpoint may be mistyped.
+const FIRST_CONTACT: Duration = Duration::from_secs(10);
+/// Between a failure and the next request; doubled each time, up to the longest.
+const BACK_OFF: BackoffConfig =
+    BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(2), base: 2.0 };
+/// Failures that tell nothing, such as a listing whose answer broke off: after so many it is the store's way.
+const UNKNOWN: u32 = 4;
 /// Clients kept, most of them for other runtimes than the one that asks.
 const CLIENTS: usize = 8;
 
@@ -56,6 +65,10 @@ struct Inner {
     /// Held while connecting, so that it happens once.
     gate: tokio::sync::Mutex<()>,
     count: AtomicU64,
+    /// Milliseconds that an outage is waited for.
+    patience: AtomicU64,
+    /// It has answered something.
+    reached: AtomicBool,
 }
 
 /// A connection that was made.
@@ -64,14 +77,18 @@ struct Live {
     number: u64,
     connection: Connection,
     builder: AmazonS3Builder,
+    /// The same for reads and look-ups, which ask for checksums too.
+    reading: AmazonS3Builder,
     clients: Mutex<Vec<(Id, Retries, Arc<AmazonS3>)>>,
 }
 
 /// Who tries again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retries {
-    /// The client itself: listings, look-ups, writes.
+    /// The client itself: writes, whose parts it keeps.
     Client,
+    /// [`Remote::attempt`]: listings and look-ups.
+    Here,
     /// The caller, who has to see each refusal to slow down: reads (see [`requests`](crate::source::requests)).
     Caller,
 }
@@ -82,19 +99,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Live {
     /// The client of the runtime that calls.
-    fn client(&self, retries: Retries) -> Result<Arc<AmazonS3>> {
+    fn client(&self, retries: Retries, patience: Duration) -> Result<Arc<AmazonS3>> {
         let id = runtime()?.id();
+        let retries = if retries == Retries::Here { Retries::Caller } else { retries };
         let mut clients = lock(&self.clients);
         if let Some((.., client)) = clients.iter().find(|(of, who, _)| (*of, *who) == (id, retries)) {
             return Ok(Arc::clone(client));
         }
-        let builder = match retries {
-            Retries::Client => self.builder.clone(),
-            Retries::Caller => {
-                self.builder.clone().with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-            }
+        // Patience is what bounds them. The number has a bound of its own.
+        let (builder, max_retries) = match retries {
+            Retries::Client => (&self.builder, 10_000),
+            Retries::Here | Retries::Caller => (&self.reading, 0),
         };
-        let client = Arc::new(builder.build().map_err(|e| bad_setting(&e))?);
+        let retry = RetryConfig { max_retries, retry_timeout: patience, backoff: BACK_OFF };
+        let client = Arc::new(builder.clone().with_retry(retry).build().map_err(|e| bad_setting(&e))?);
         if clients.len() == CLIENTS {
             clients.remove(0);
         }
@@ -124,7 +142,27 @@ impl Remote {
             live: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
             count: AtomicU64::new(0),
+            patience: AtomicU64::new(0),
+            reached: AtomicBool::new(false),
         }))
+    }
+
+    /// How long an outage is waited for.
+    pub(in crate::source) fn set_patience(&self, patience: Duration) {
+        self.0.patience.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.0.patience.load(Ordering::Relaxed))
+    }
+
+    fn client(&self, live: &Live, retries: Retries) -> object_store::Result<Arc<AmazonS3>> {
+        live.client(retries, self.patience()).map_err(wrap)
+    }
+
+    async fn client_for_writes(&self) -> object_store::Result<Arc<AmazonS3>> {
+        let live = self.live().await.map_err(wrap)?;
+        self.client(&live, Retries::Client)
     }
 
     /// How the bucket was reached, once it was.
@@ -166,8 +204,8 @@ impl Remote {
         if let Some(live) = lock(&self.0.live).clone().filter(|live| live.number > number) {
             return Ok(live);
         }
-        let connected = tokio::time::timeout(PATIENCE, self.establish(region)).await.unwrap_or_else(|_| {
-            let what = format!("no credentials within {} s", PATIENCE.as_secs());
+        let connected = tokio::time::timeout(CREDENTIALS, self.establish(region)).await.unwrap_or_else(|_| {
+            let what = format!("no credentials within {} s", CREDENTIALS.as_secs());
             Err(Error::new(ErrorKind::Denied, what)
                 .hint("set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
         });
@@ -184,44 +222,33 @@ impl Remote {
         let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
         let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
         let endpoint = endpoint.or_else(|| of_profile("endpoint_url"));
-        let options = client_options(vars, of_profile("ca_bundle").as_deref())?;
+        let (options, connector) = client_options(vars, of_profile("ca_bundle").as_deref())?;
         let endpoint = endpoint.as_deref().map(|at| check_endpoint(at, vars)).transpose()?;
 
         let configured = vars.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
         let configured = configured.or_else(|| of_profile("region"));
-        let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options).await?;
+        let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options, &connector).await?;
         let region = match right_region.or(configured) {
             Some(region) => region,
-            None => self.look_up_region(endpoint.as_deref(), &options).await.unwrap_or_else(|| "us-east-1".into()),
+            None => self
+                .look_up_region(endpoint.as_deref(), &options, &connector)
+                .await
+                .unwrap_or_else(|| "us-east-1".into()),
         };
 
         let virtual_hosted = vars.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
         let payer = vars.get("AWS_REQUEST_PAYER").is_some_and(|payer| payer.eq_ignore_ascii_case("requester"));
         let requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
-        let mut builder = AmazonS3Builder::new().with_client_options(options);
-        for (name, value) in vars.starting_with("AWS_") {
-            // Credentials are found already, and where to look for them is none of the store's business.
-            let settled =
-                ["KEY", "TOKEN", "ROLE", "CONTAINER", "IDENTITY", "METADATA", "IMDS", "REGION", "ENDPOINT", "BUCKET"];
-            if settled.iter().any(|part| name.contains(part)) || name.starts_with("AWS_ALLOW") {
-                continue;
-            }
-            if let Ok(key) = name.to_ascii_lowercase().parse() {
-                builder = builder.with_config(key, value);
-            }
+        let mut builder = AmazonS3Builder::new().with_client_options(options.clone());
+        for (key, value) in settings(vars) {
+            builder = builder.with_config(key, value);
         }
         builder = builder
             .with_bucket_name(bucket)
             .with_region(&region)
             .with_virtual_hosted_style_request(virtual_hosted)
             .with_request_payer(requester_pays)
-            .with_http_connector(Connector)
-            // Ours are patient enough to ride out a moment of overload; a trainer would rather know.
-            .with_retry(RetryConfig {
-                max_retries: 5,
-                retry_timeout: Duration::from_secs(60),
-                backoff: BackoffConfig { max_backoff: Duration::from_secs(2), ..BackoffConfig::default() },
-            });
+            .with_http_connector(connector);
         let shown = match (&endpoint, virtual_hosted) {
             (Some(endpoint), true) => {
                 let hosted = bucket_in_host(endpoint, bucket);
@@ -247,41 +274,95 @@ impl Remote {
             requester_pays,
         };
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
-        let live = Live { number, connection, builder, clients: Mutex::default() };
-        live.client(Retries::Client)?;
+        let mut headers = HeaderMap::new();
+        // Signed with the rest: the builder adds it before, a client would add it after.
+        headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
+        let of_client = settings(vars).filter(|(key, _)| matches!(key, AmazonS3ConfigKey::Client(_)));
+        let reading = builder.clone().with_client_options(options.with_default_headers(headers));
+        let reading = of_client.fold(reading, |reading, (key, value)| reading.with_config(key, value));
+        let live = Live { number, connection, builder, reading, clients: Mutex::default() };
+        live.client(Retries::Caller, self.patience())?;
         Ok(live)
     }
 
     /// Asks where the bucket is. Stores that do not tell have no regions.
-    async fn look_up_region(&self, endpoint: Option<&str>, options: &ClientOptions) -> Option<String> {
+    async fn look_up_region(
+        &self,
+        endpoint: Option<&str>,
+        options: &ClientOptions,
+        connector: &Connector,
+    ) -> Option<String> {
         let bucket = &self.0.bucket;
         let url = format!("{}/{bucket}", endpoint.unwrap_or("https://s3.amazonaws.com"));
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = "HEAD".parse().ok()?;
         *request.uri_mut() = url.parse().ok()?;
-        super::tls::provide();
-        let client = object_store::client::ReqwestConnector::default().connect(options).ok()?;
+        let client = connector.plain(options).ok()?;
         let response = client.execute(request).await.ok()?;
         let region = response.headers().get("x-amz-bucket-region")?.to_str().ok()?;
         Some(region.to_owned()).filter(|region| !region.is_empty())
     }
 
-    /// Does `work`, once more after what connecting again can heal; says what refusals mean.
+    /// Does `work`, as often as an outage asks for; says what refusals mean.
     async fn attempt<T, F>(&self, doing: Doing, retries: Retries, work: F) -> object_store::Result<T>
     where
         F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
         T: Send,
     {
+        let began = tokio::time::Instant::now();
+        let (mut tries, mut unknown, mut told) = (0_u32, 0, false);
+        loop {
+            let (error, live) = match self.once(retries, &work).await? {
+                Ok(done) => {
+                    self.0.reached.store(true, Ordering::Relaxed);
+                    return Ok(done);
+                }
+                Err(failed) => failed,
+            };
+            let waits = match Answer::of(&error) {
+                Some(Answer::Refused(refusal)) => refusal.remedy() != Remedy::None,
+                Some(Answer::Broken(broken)) => broken.phase != Phase::Handshake,
+                None => {
+                    unknown += 1;
+                    matches!(error, object_store::Error::Generic { .. })
+                        && our_error(&error).is_none()
+                        && unknown < UNKNOWN
+                }
+            };
+            let reached = self.0.reached.load(Ordering::Relaxed);
+            let patience = if reached { self.patience() } else { self.patience().min(FIRST_CONTACT) };
+            if retries != Retries::Here || !waits || began.elapsed() >= patience {
+                return Err(self.explain(error, doing, &live));
+            }
+            let pause = (BACK_OFF.init_backoff * (1 << tries.min(8))).min(BACK_OFF.max_backoff);
+            if !told && began.elapsed() + pause > Duration::from_secs(1) {
+                let (bucket, seconds) = (&self.0.bucket, patience.as_secs());
+                tracing::warn!(bucket, seconds, %error, "the store does not answer; asking again for so long");
+                told = true;
+            }
+            tries += 1;
+            tokio::time::sleep(pause.mul_f64(0.5 + jitter(u64::from(tries)))).await;
+        }
+    }
+
+    /// Does `work` once, and again after what connecting again can heal. The error comes with the connection it met.
+    async fn once<T, F>(
+        &self,
+        retries: Retries,
+        work: &F,
+    ) -> object_store::Result<Result<T, (object_store::Error, Arc<Live>)>>
+    where
+        F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
+        T: Send,
+    {
         let live = self.live().await.map_err(wrap)?;
-        let error = match with_answer(work(live.client(retries).map_err(wrap)?)).await {
-            Ok(done) => return Ok(done),
+        let error = match with_answer(work(self.client(&live, retries)?)).await {
+            Ok(done) => return Ok(Ok(done)),
             Err(error) => error,
         };
-        let Some(renewed) = self.heal(&error, &live).await.map_err(wrap)? else {
-            return Err(self.explain(error, doing, &live));
-        };
-        let again = with_answer(work(renewed.client(retries).map_err(wrap)?)).await;
-        again.map_err(|error| self.explain(error, doing, &renewed))
+        let Some(renewed) = self.heal(&error, &live).await.map_err(wrap)? else { return Ok(Err((error, live))) };
+        let again = with_answer(work(self.client(&renewed, retries)?)).await;
+        Ok(again.map_err(|error| (error, renewed)))
     }
 
     /// Connects again if that may help.
@@ -332,7 +413,7 @@ impl Pages for Remote {
         token: Option<String>,
         folders: bool,
     ) -> object_store::Result<PaginatedListResult> {
-        self.attempt(Doing::Listing, Retries::Client, move |client| {
+        self.attempt(Doing::Listing, Retries::Here, move |client| {
             let options = PaginatedListOptions {
                 offset: after.clone(),
                 page_token: token.clone(),
@@ -346,28 +427,34 @@ impl Pages for Remote {
     }
 }
 
-/// Carries an error of ours through object_store's; `read::store_error` takes it out again.
-fn wrap(error: Error) -> object_store::Error {
-    object_store::Error::Generic { store: "S3", source: Box::new(error) }
+/// What variables say of the store.
+fn settings(vars: &Vars) -> impl Iterator<Item = (AmazonS3ConfigKey, &str)> {
+    vars.starting_with("AWS_").filter_map(|(name, value)| {
+        // Credentials are found already, and where to look for them is none of the store's business.
+        let settled =
+            ["KEY", "TOKEN", "ROLE", "CONTAINER", "IDENTITY", "METADATA", "IMDS", "REGION", "ENDPOINT", "BUCKET"];
+        if settled.iter().any(|part| name.contains(part)) || name.starts_with("AWS_ALLOW") {
+            return None;
+        }
+        Some((name.to_ascii_lowercase().parse().ok()?, value))
+    })
 }
 
-fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<ClientOptions> {
-    let mut options = ClientOptions::new()
+fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOptions, Connector)> {
+    let options = ClientOptions::new()
         .with_connect_timeout(CONNECT)
         .with_read_timeout(READ)
         .with_timeout(WHOLE)
         .with_allow_http(vars.flag("AWS_ALLOW_HTTP")?);
+    let mut connector = Connector::default().of_s3();
     let named = ["AWS_CA_BUNDLE", "SSL_CERT_FILE"].into_iter().find_map(|name| Some((name, vars.get(name)?)));
     if let Some((name, file)) = named.or(of_profile.map(|file| ("ca_bundle", file))) {
         let bad = |what: &str| Error::config(format!("{name} {what}")).at_object(file);
         let pem = std::fs::read(file).map_err(|e| bad("names a file that cannot be read").with_source(e))?;
-        let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
-        if certificates.is_empty() {
-            return Err(bad("names a file without certificates").hint("it holds them as PEM text"));
-        }
-        options = certificates.into_iter().fold(options, ClientOptions::with_root_certificate);
+        let trusting = connector.with_root_certificates(&pem);
+        connector = trusting.map_err(|_| bad("names a file without certificates").hint("it holds them as PEM text"))?;
     }
-    Ok(options)
+    Ok((options, connector))
 }
 
 /// Without a `/` at the end.
@@ -402,12 +489,7 @@ fn bucket_in_host(endpoint: &str, bucket: &str) -> String {
 #[async_trait]
 impl ObjectStore for Remote {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
-        self.live()
-            .await
-            .and_then(|live| live.client(Retries::Client))
-            .map_err(wrap)?
-            .put_opts(at, payload, options)
-            .await
+        self.client_for_writes().await?.put_opts(at, payload, options).await
     }
 
     async fn put_multipart_opts(
@@ -415,17 +497,12 @@ impl ObjectStore for Remote {
         at: &Path,
         options: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.live()
-            .await
-            .and_then(|live| live.client(Retries::Client))
-            .map_err(wrap)?
-            .put_multipart_opts(at, options)
-            .await
+        self.client_for_writes().await?.put_multipart_opts(at, options).await
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> object_store::Result<GetResult> {
         let at = at.clone();
-        let retries = if options.head { Retries::Client } else { Retries::Caller };
+        let retries = if options.head { Retries::Here } else { Retries::Caller };
         self.attempt(Doing::Reading, retries, move |client| {
             let (at, options) = (at.clone(), options.clone());
             Box::pin(async move { client.get_opts(&at, options).await })
@@ -439,7 +516,7 @@ impl ObjectStore for Remote {
     ) -> BoxStream<'static, object_store::Result<Path>> {
         let remote = self.clone();
         async_stream::try_stream! {
-            let client = remote.live().await.and_then(|live| live.client(Retries::Client)).map_err(wrap)?;
+            let client = remote.client_for_writes().await?;
             let mut deleted = client.delete_stream(paths);
             while let Some(path) = deleted.next().await {
                 yield path?;
@@ -454,7 +531,7 @@ impl ObjectStore for Remote {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
         let prefix = prefix.cloned();
-        self.attempt(Doing::Listing, Retries::Client, move |client| {
+        self.attempt(Doing::Listing, Retries::Here, move |client| {
             let prefix = prefix.clone();
             Box::pin(async move { client.list_with_delimiter(prefix.as_ref()).await })
         })
@@ -462,12 +539,7 @@ impl ObjectStore for Remote {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
-        self.live()
-            .await
-            .and_then(|live| live.client(Retries::Client))
-            .map_err(wrap)?
-            .copy_opts(from, to, options)
-            .await
+        self.client_for_writes().await?.copy_opts(from, to, options).await
     }
 }
 

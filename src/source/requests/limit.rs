@@ -1,7 +1,11 @@
 //! How many requests may be in flight: a state machine without a clock of its own.
 //!
-//! The window doubles while the rate rises; then it tries a little more and a little less from time to time, and it halves
-//! when the store throttles. It stays below what Little's law needs for three times the rate that was reached: more in
+//! The window doubles while the rate rises; then it tries a little more and a little less from time to time. When the store
+//! refuses more than one request in five, it halves and everybody pauses; fewer are each their read's own business, which
+//! asks again a little later: a store that refuses one in ten whatever is asked would be starved by any common answer to it,
+//! and one that counts requests a second gives no more when a few are too many. Steps up still have to pay in answers.
+//!
+//! The window stays below what Little's law needs for three times the rate that was reached: more in
 //! flight would only wait in a queue elsewhere.
 //!
 //! A queue is not free even where the rate stays: what is in flight has left the cache when its next part comes. A server
@@ -35,9 +39,15 @@ const HELD: f64 = 0.97;
 const LEAST: usize = 4;
 /// Steps up that may come before the next step down, after several in a row that were not kept.
 const MOST_SKIPPED: u32 = 32;
-/// The first back-off; doubled by each throttling that follows with hardly an answer between.
+/// The first pause; doubled by each that follows without an answer between.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A store that is back is asked again soon.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The part of the requests that may be refused before everybody slows down.
+const TOLERATED: f64 = 0.2;
+/// The part is that of about so many requests. With one refused in ten, chance alone takes it over the bound once in some
+/// 10,000 samples; a store that refuses all is known after 15.
+const SAMPLE: f64 = 64.0;
 
 /// Requests of a window that are kept for second copies, so that stragglers cannot starve them.
 pub(super) const fn spare(window: usize) -> usize {
@@ -49,6 +59,9 @@ pub(super) const fn spare(window: usize) -> usize {
         _ => 64,
     }
 }
+
+/// So many refusals with no answer between are no chance: one in ten makes them once in a million requests.
+const IN_A_ROW: u32 = 6;
 
 /// What a request that was answered tells.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +79,8 @@ pub(super) struct Measured {
 #[derive(Debug)]
 pub(super) struct Limit {
     window: usize,
+    /// The largest window: [`MOST`], or what the files let be that this process may have open.
+    most: usize,
     in_flight: usize,
     /// Requests that wait for their turn.
     waiting: usize,
@@ -89,8 +104,12 @@ pub(super) struct Limit {
     recover_to: usize,
     means: Means,
     cut_at: Option<Instant>,
-    /// Answers since then.
-    answered_since: usize,
+    /// Something was answered since then.
+    answered_since: bool,
+    /// The part of the requests that were refused.
+    refused: f64,
+    /// Refusals since the last answer.
+    in_a_row: u32,
     pause: Duration,
     paused_until: Option<Instant>,
 }
@@ -137,9 +156,12 @@ impl Means {
 }
 
 impl Limit {
-    pub(super) const fn new() -> Self {
+    /// Never more than `most` in flight, at least one.
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.clamp(1, MOST);
         Self {
-            window: START,
+            window: START.min(most),
+            most,
             in_flight: 0,
             waiting: 0,
             starting: true,
@@ -154,7 +176,9 @@ impl Limit {
             recover_to: 0,
             means: Means { first_byte: 0.0, body: 0.0, bytes: 0.0, count: 0 },
             cut_at: None,
-            answered_since: 0,
+            answered_since: false,
+            refused: 0.0,
+            in_a_row: 0,
             pause: Duration::ZERO,
             paused_until: None,
         }
@@ -179,7 +203,12 @@ impl Limit {
         let Means { first_byte, body, bytes, .. } = self.means;
         let wanted = 3.0 * self.rate * (first_byte + body) / bytes.max(1.0);
         // A float too large for usize becomes the largest usize.
-        (wanted.ceil() as usize).clamp(LEAST_CEILING, MOST)
+        (wanted.ceil() as usize).clamp(LEAST_CEILING.min(self.most), self.most)
+    }
+
+    /// How long a request takes when few others are in flight; zero while that is not known.
+    pub(super) fn usual(&self) -> Duration {
+        Duration::from_secs_f64(self.means.first_byte + self.means.body)
     }
 
     /// A request waits for its turn.
@@ -223,7 +252,9 @@ impl Limit {
             self.means.add(answer);
         }
         self.note_bound();
-        self.answered_since += 1;
+        self.answered_since = true;
+        self.refused -= self.refused / SAMPLE;
+        self.in_a_row = 0;
         let Some(round) = &mut self.round else { return };
         round.answered += 1;
         round.bytes += answer.bytes.max(1);
@@ -299,23 +330,45 @@ impl Limit {
         self.window = if self.down { (self.window - step).max(LEAST.min(self.window)) } else { self.window + step };
     }
 
-    /// The store asked for less. `jitter` is 0 to 1: many processes must not come back together.
-    pub(super) fn throttled(&mut self, now: Instant, jitter: f64) {
-        // What was in flight at the first refusal is refused as well: one event, one cut.
-        let echo = Duration::from_secs_f64(2.0 * self.means.first_byte).max(LEAST_PAUSE);
-        if self.paused_until(now).is_some() || self.cut_at.is_some_and(|cut| now < cut + echo) {
+    /// The store asked for less, of a request that began at `began`. `jitter` is 0 to 1: many processes must not come
+    /// back together.
+    pub(super) fn throttled(&mut self, now: Instant, began: Instant, jitter: f64) {
+        // What was in flight at a cut is refused as well: one event, one cut.
+        if self.cut_at.is_some_and(|cut| began <= cut) {
             return;
         }
-        self.recover_to = self.window * 3 / 4;
+        self.refused += (1.0 - self.refused) / SAMPLE;
+        self.in_a_row += 1;
+        if self.refused < TOLERATED && self.in_a_row < IN_A_ROW {
+            return;
+        }
+        // What a store took before an outage, it takes after it.
+        let before = if self.answered_since { 0 } else { self.recover_to };
+        self.recover_to = before.max(self.window * 3 / 4);
+        self.halve();
+        // What is left of the memory makes the next cut come sooner, if this one does not help.
+        (self.refused, self.in_a_row) = (TOLERATED / 2.0, 0);
+        let longer = if self.answered_since { LEAST_PAUSE } else { self.pause * 2 };
+        (self.pause, self.answered_since) = (longer.clamp(LEAST_PAUSE, LONGEST_PAUSE), false);
+        self.cut_at = Some(now);
+        self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
+    }
+
+    /// This process can have no more connections, for a request that began at `began`.
+    pub(super) fn exhausted(&mut self, now: Instant, began: Instant) {
+        if self.cut_at.is_some_and(|cut| began <= cut) {
+            return;
+        }
+        // Not recovered to at once: whoever holds the files may hold them for long. Steps up find it out.
+        self.recover_to = 0;
+        self.halve();
+        self.cut_at = Some(now);
+    }
+
+    fn halve(&mut self) {
         self.window = (self.window / 2).max(1);
         (self.starting, self.flat, self.tried_from, self.round) = (false, 0, None, None);
         (self.rate, self.recent) = (0.0, 0.0);
-        // A store that counts requests a second gives some after each pause: then a short one is right. Longer ones are
-        // for a store that gives none.
-        let longer = if self.answered_since < START { self.pause * 2 } else { LEAST_PAUSE };
-        (self.pause, self.answered_since) = (longer.clamp(LEAST_PAUSE, LONGEST_PAUSE), 0);
-        self.cut_at = Some(now);
-        self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
     }
 }
 
@@ -368,7 +421,7 @@ mod tests {
             };
             *now = (*now).max(end);
             if refused {
-                limit.throttled(*now, 0.5);
+                limit.throttled(*now, *now - took, 0.5);
             } else {
                 limit.answered(*now, &Measured { bytes: SIZE, first_byte: took, whole: took, light });
             }
@@ -383,7 +436,7 @@ mod tests {
 
     #[test]
     fn the_window_grows_to_what_a_distant_store_needs() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_millis(50), most: 300, refuse_at: usize::MAX };
         let (window, _) = drive(&mut limit, &mut now, &store, 2000, 30_000);
         assert!((250..=MOST).contains(&window), "{window}");
@@ -391,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_window_stops_where_the_rate_stops() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_millis(20), most: 16, refuse_at: usize::MAX };
         let (window, largest) = drive(&mut limit, &mut now, &store, 2000, 20_000);
         assert!(window >= 16 && largest <= 80, "{window}, once {largest}");
@@ -399,7 +452,7 @@ mod tests {
 
     #[test]
     fn where_requests_wait_for_each_other_the_window_shrinks() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_micros(100), most: 1, refuse_at: usize::MAX };
         let (window, _) = drive(&mut limit, &mut now, &store, 2000, 50_000);
         assert!((LEAST..=8).contains(&window), "{window}");
@@ -407,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_store_that_became_distant_is_followed() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let near = Store { latency: Duration::from_millis(1), most: 4, refuse_at: usize::MAX };
         let (before, _) = drive(&mut limit, &mut now, &near, 2000, 20_000);
         let distant = Store { latency: Duration::from_millis(50), most: 300, refuse_at: usize::MAX };
@@ -417,34 +470,42 @@ mod tests {
 
     #[test]
     fn a_reader_that_wants_little_keeps_a_small_window() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_millis(20), most: 300, refuse_at: usize::MAX };
         assert_eq!(drive(&mut limit, &mut now, &store, 4, 5000), (START, START));
     }
 
     #[test]
     fn throttling_halves_once_pauses_everybody_and_is_recovered_from() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let calm = Store { latency: Duration::from_millis(20), most: 128, refuse_at: usize::MAX };
         let (before, _) = drive(&mut limit, &mut now, &calm, 2000, 20_000);
+        let began = now;
+        now += Duration::from_millis(20);
         for _ in 0..before {
             // All that was in flight is refused: one event.
-            limit.throttled(now, 0.0);
+            limit.throttled(now, began, 0.0);
         }
         assert_eq!(limit.window(), before / 2);
         let pause = limit.paused_until(now).unwrap() - now;
         assert!((LEAST_PAUSE..2 * LEAST_PAUSE).contains(&pause), "{pause:?}");
-        now += 4 * pause;
-        limit.throttled(now, 0.0);
+        let refuse = |limit: &mut Limit, now: &mut Instant| {
+            *now = limit.paused_until(*now).unwrap() + Duration::from_millis(20);
+            (0..16).for_each(|_| limit.throttled(*now, *now, 0.0));
+            limit.paused_until(*now).unwrap() - *now
+        };
+        assert!(refuse(&mut limit, &mut now) >= 2 * LEAST_PAUSE, "nothing came between: the second pause is longer");
         assert_eq!(limit.window(), before / 4);
-        assert!(limit.paused_until(now).unwrap() - now >= 2 * LEAST_PAUSE, "the second pause is longer");
+        let took = Duration::from_millis(20);
+        limit.answered(now, &Measured { bytes: SIZE, first_byte: took, whole: took, light: false });
+        assert!(refuse(&mut limit, &mut now) < 2 * LEAST_PAUSE, "an answer came between");
         let (after, _) = drive(&mut limit, &mut now, &calm, 2000, 20_000);
         assert!(after >= calm.most, "{after}, {before} before");
     }
 
     #[test]
     fn a_store_that_refuses_above_a_rate_is_held_near_it() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_millis(20), most: 1000, refuse_at: 40 };
         drive(&mut limit, &mut now, &store, 2000, 5000);
         let (_, largest) = drive(&mut limit, &mut now, &store, 2000, 20_000);
@@ -453,9 +514,10 @@ mod tests {
 
     #[test]
     fn pauses_have_an_end() {
-        let (mut limit, mut now) = (Limit::new(), Instant::now());
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         for _ in 0..50 {
-            limit.throttled(now, 1.0);
+            now += Duration::from_millis(1);
+            (0..16).for_each(|_| limit.throttled(now, now, 1.0));
             let until = limit.paused_until(now).unwrap();
             assert!(until - now <= LONGEST_PAUSE * 3 / 2);
             now = until;
@@ -463,12 +525,45 @@ mod tests {
         assert_eq!(limit.window(), 1);
     }
 
+    #[test]
+    fn one_refusal_in_ten_is_the_readers_own_business() {
+        let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
+        let calm = Store { latency: Duration::from_millis(20), most: 128, refuse_at: usize::MAX };
+        let (before, _) = drive(&mut limit, &mut now, &calm, 2000, 20_000);
+        let mut paused = Duration::ZERO;
+        for n in 0..10_000_u64 {
+            now += Duration::from_micros(100);
+            if crate::random::mix(n).is_multiple_of(10) {
+                limit.throttled(now, now, 0.5);
+            } else {
+                let took = Duration::from_millis(20);
+                limit.answered(now, &Measured { bytes: SIZE, first_byte: took, whole: took, light: false });
+            }
+            if let Some(until) = limit.paused_until(now) {
+                paused += until - now;
+                now = until;
+            }
+        }
+        assert!(limit.window() >= before / 2 && paused < Duration::from_millis(300), "{} {paused:?}", limit.window());
+    }
+
+    #[test]
+    fn files_that_run_out_mean_fewer_and_no_pause() {
+        let mut limit = Limit::new(5);
+        let now = Instant::now();
+        assert_eq!(limit.window(), 5, "what may be open bounds it from the first");
+        let later = now + Duration::from_millis(1);
+        (0..5).for_each(|_| limit.exhausted(later, now));
+        assert_eq!((limit.window(), limit.paused_until(later)), (2, None), "one event");
+        assert_eq!(Limit::new(0).window(), 1);
+    }
+
     proptest! {
         #[test]
         fn the_window_stays_within_its_bounds(
             steps in prop::collection::vec((0u8..6, 0u64..400, 0u64..20_000_000), 0..400),
         ) {
-            let (mut limit, mut now) = (Limit::new(), Instant::now());
+            let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
             for (kind, millis, bytes) in steps {
                 now += Duration::from_millis(millis);
                 let (first_byte, whole) = (Duration::from_millis(millis / 2), Duration::from_millis(millis));
@@ -477,7 +572,7 @@ mod tests {
                     1 => limit.waited(),
                     2 => _ = limit.began(now),
                     3 => limit.ended(),
-                    4 => limit.throttled(now, bytes as f64 / 2e7),
+                    4 => limit.throttled(now, now - first_byte, bytes as f64 / 2e7),
                     _ => limit.answered(now, &Measured { bytes, first_byte, whole, light: bytes % 2 == 0 }),
                 }
                 prop_assert!((1..=MOST).contains(&limit.window()));

@@ -1,10 +1,11 @@
 //! Everything between "read this range of this object" and one request to a remote store.
 //!
 //! ```text
-//! Extent ─ cut (16 MiB) ─▶ piece ─ attempt 1..4 ─▶ race ─┬─ copy: permit, GET, check, drain ─▶ bytes
+//! Extent ─ cut (16 MiB) ─▶ piece ─ attempt 1..n ─▶ race ─┬─ copy: permit, GET, check, drain ─▶ bytes
 //!                            │ retry, back off      │    └─ second copy when the first is slow (hedge)
 //!                            │                      └ deadline
-//!                            └ Requests, one for each store and process: limit (AIMD), pause, p95, credit for copies
+//!                            └ Requests, one for each store and process: limit (AIMD), pause, p95, credit for copies,
+//!                              since when nothing was answered (trouble)
 //! ```
 //!
 //! Three things that are easy to get wrong:
@@ -22,6 +23,7 @@ mod limit;
 mod permits;
 mod read;
 mod reader;
+mod trouble;
 
 pub(super) use permits::Requests;
 pub(super) use read::read;

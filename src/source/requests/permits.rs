@@ -12,8 +12,9 @@ use super::{
     clock::{has_timers, now},
     hedge::Hedging,
     limit::{self, Limit, Measured, spare},
+    trouble::{News, Trouble},
 };
-use crate::random::mix;
+use crate::{random::jitter, sys::process};
 
 /// The requests of this process to one store: endpoint and bucket.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(in crate::source) struct Requests {
 pub(super) struct Control {
     pub(super) limit: Limit,
     pub(super) hedging: Hedging,
+    pub(super) trouble: Trouble,
     /// Permits there should be for requests of their own.
     pub(super) size: usize,
     /// Permits that are to disappear when they come back.
@@ -42,16 +44,27 @@ pub(super) struct Control {
 /// The first requests begin this far apart: each opens a connection.
 const SPREAD: Duration = Duration::from_millis(2);
 
+/// Connections that this process may have, of the files that it may have open: three quarters, less some for what is no
+/// connection. Other stores, and what else opens files, share the rest; when it is too little after all, requests that
+/// get no connection say so ([`Requests::exhausted`]).
+static FILES: LazyLock<usize> = LazyLock::new(|| {
+    let files = process::open_files().map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    files.saturating_sub(OTHER_FILES) / 4 * 3
+});
+/// Libraries, logs, the runtime's own handles, a file for each thread that decodes.
+const OTHER_FILES: usize = 64;
+
 static STORES: LazyLock<Mutex<HashMap<String, Weak<Requests>>>> = LazyLock::new(Mutex::default);
 
 impl Requests {
     /// For a store that only one handle knows.
     pub(in crate::source) fn new() -> Arc<Self> {
-        let limit = Limit::new();
+        let limit = Limit::new(*FILES);
         let size = limit.window() - spare(limit.window());
         let state = Control {
             limit,
             hedging: Hedging::default(),
+            trouble: Trouble::default(),
             size,
             debt: 0,
             copies: 0,
@@ -93,6 +106,32 @@ impl Requests {
             }
         };
         permit.forget();
+        self.begin_when_wanted().await
+    }
+
+    /// The same for a request that was made before and failed: ahead of those that wait for their first, which are wanted
+    /// later. It takes the place of the next request that ends, so a part more than the window is in flight until then.
+    pub(super) async fn turn_again(&self) -> Turn<'_> {
+        if !self.take_ahead() {
+            return self.turn().await;
+        }
+        self.begin_when_wanted().await
+    }
+
+    /// Takes a permit that is free, or the next that comes back.
+    fn take_ahead(&self) -> bool {
+        let mut state = self.state();
+        if let Ok(permit) = self.regular.try_acquire() {
+            permit.forget();
+            return true;
+        }
+        let may = state.debt < (state.size / 4).max(1);
+        state.debt += usize::from(may);
+        may
+    }
+
+    /// With a permit taken.
+    async fn begin_when_wanted(&self) -> Turn<'_> {
         let turn = Turn { requests: self, copy: false, began: false, light: false };
         loop {
             let now = now();
@@ -116,21 +155,62 @@ impl Requests {
         Some(Turn { requests: self, copy: true, began: false, light: false }.begin(now))
     }
 
-    pub(super) fn answered(&self, answer: &Measured) {
-        let mut state = self.state();
-        state.limit.answered(now(), answer);
-        state.hedging.took(answer.bytes, answer.whole);
-        self.resize(&mut state);
+    /// Counts a read that is under way, until what it gives is dropped.
+    pub(super) fn join(&self) -> Joined<'_> {
+        self.state().trouble.joined();
+        Joined(self)
     }
 
-    pub(super) fn throttled(&self) {
+    pub(super) fn answered(&self, answer: &Measured) {
+        let (mut state, now) = (self.state(), now());
+        state.limit.answered(now, answer);
+        state.hedging.took(answer.bytes, answer.whole);
+        self.resize(&mut state);
+        let news = state.trouble.answered(now);
+        drop(state);
+        Self::tell(news);
+    }
+
+    /// It was answered, though not with bytes: the store is there.
+    pub(super) fn heard(&self) {
+        let news = self.state().trouble.answered(now());
+        Self::tell(news);
+    }
+
+    /// A request that began at `began` came to nothing, for a reason that may be the store's.
+    pub(super) fn failed(&self, began: Instant) {
+        let now = now();
+        let news = self.state().trouble.failed(now, began);
+        Self::tell(news);
+    }
+
+    fn tell(news: Option<News>) {
+        match news {
+            Some(News::Out(lasted)) => {
+                tracing::warn!(seconds = lasted.as_secs(), "the store gives nothing; waiting for it");
+            }
+            Some(News::Back(lasted)) => tracing::info!(seconds = lasted.as_secs(), "the store answers again"),
+            None => {}
+        }
+    }
+
+    /// The store refused a request that began at `began`.
+    pub(super) fn throttled(&self, began: Instant) {
         let (mut state, now) = (self.state(), now());
         state.refusals += 1;
         let jitter = jitter(state.refusals);
-        state.limit.throttled(now, jitter);
+        state.limit.throttled(now, began, jitter);
         state.hedging.throttled(now);
         self.resize(&mut state);
         tracing::debug!(window = state.limit.window(), "the store asks for fewer requests");
+    }
+
+    /// This process has no file left for the connection of a request that began at `began`.
+    pub(super) fn exhausted(&self, began: Instant) {
+        let mut state = self.state();
+        state.limit.exhausted(now(), began);
+        self.resize(&mut state);
+        tracing::debug!(window = state.limit.window(), "too many files are open: fewer requests");
     }
 
     /// Makes the permits fit the window.
@@ -150,11 +230,6 @@ impl Requests {
     }
 }
 
-/// 0 to 1, another for each process and call.
-pub(super) fn jitter(n: u64) -> f64 {
-    (mix(mix(u64::from(std::process::id())) ^ n) >> 11) as f64 / (1u64 << 53) as f64
-}
-
 impl Control {
     /// Until when a request that has its place must wait.
     fn held_until(&self, now: Instant) -> Option<Instant> {
@@ -166,6 +241,16 @@ impl Control {
             _ => None,
         };
         [spread, self.limit.paused_until(now)].into_iter().flatten().max().filter(|until| *until > now)
+    }
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+pub(super) struct Joined<'a>(&'a Requests);
+
+impl Drop for Joined<'_> {
+    fn drop(&mut self) {
+        self.0.state().trouble.left();
     }
 }
 

@@ -20,31 +20,35 @@ use super::{
     Requests,
     clock::{alarm, has_timers, now},
     limit::Measured,
-    permits::jitter,
     reader::{Permits, Reader},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    random::jitter,
     report::{Reading, Sent},
     source::{
         Extent, Source,
         answer::{Answer, Remedy, our_error, with_answer},
-        errors::{CHANGED, because, check_size, short_answer, store_error},
+        check::told,
+        errors::{CHANGED, because, check_size, short_answer, store_error, too_many_files},
         extent,
     },
 };
 
-/// Requests one after another for the same bytes.
+/// Requests one after another for the same bytes, where the object itself seems to be what fails.
 const ATTEMPTS: u32 = 4;
+/// Those that fail although the store answered others meanwhile, or nobody can say what failed. Of a store that fails one
+/// request in ten, whatever is asked, one read in 10^8 meets so many.
+const MANY: u32 = 8;
 /// Copies of a request beside the first: a third when both straggle.
 const COPIES: usize = 2;
 /// A request may take this long, or as long as its bytes at this rate.
 const LEAST_DEADLINE: Duration = Duration::from_secs(10);
 const FLOOR_RATE: u64 = 1 << 20;
-/// How long a read goes on when the store refuses it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between a failure and the next attempt; doubled each time.
+/// Between a failure and the next attempt; doubled each time, up to the longest. A store that is back is asked soon.
 const BACK_OFF: Duration = Duration::from_millis(100);
+const LEAST_BACK_OFF: Duration = Duration::from_millis(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(2);
 /// How often a slow request is looked at while nothing is known about the usual time.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
@@ -63,6 +67,35 @@ type Ended = (Sent, Result<(Body, Option<String>), Failed>);
 struct Failed {
     error: Error,
     remedy: Remedy,
+    blame: Blame,
+}
+
+/// Who failed, as far as one request can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blame {
+    /// The store answered, and the answer is not right.
+    Object,
+    /// It refused, broke off or was silent: perhaps this one, perhaps everybody.
+    Store,
+    /// Somebody's own store, which does not say.
+    Nobody,
+    /// This process: it may open no more files.
+    Here,
+}
+
+/// What a read remembers of its requests.
+#[derive(Default)]
+struct Tries {
+    /// Requests, copies not counted.
+    attempts: u32,
+    /// Those that count against the object, because others were answered or nobody can say who failed.
+    against: u32,
+    /// Answers that were not right.
+    wrong: u32,
+    /// Those since when nobody was answered, and so nothing was learned of the object.
+    waits: u32,
+    /// When the first failed.
+    since: Option<Instant>,
 }
 
 /// Bytes that are wanted with one request.
@@ -72,6 +105,30 @@ struct Piece<'a> {
     path: &'a Path,
     requests: &'a Requests,
     reader: &'a Reader,
+}
+
+impl Tries {
+    /// Notes a failure. Says whether the object has had its chances; `others` were answered since the request began.
+    fn failed(&mut self, failed: &Failed, others: bool, patience: Duration) -> bool {
+        let now = now();
+        let since = *self.since.get_or_insert(now);
+        if has_timers() && !others && matches!(failed.blame, Blame::Store | Blame::Here) {
+            self.waits += 1;
+            return false;
+        }
+        self.waits = 0;
+        *(if failed.blame == Blame::Object { &mut self.wrong } else { &mut self.against }) += 1;
+        match failed.blame {
+            // Without a clock there is no waiting for a store.
+            _ if !has_timers() => self.against + self.wrong >= ATTEMPTS,
+            Blame::Object => self.wrong >= ATTEMPTS,
+            // Many who ask one store, each by its own limit, may be refused for long.
+            _ if failed.remedy == Remedy::FewerRequests || failed.blame == Blame::Here => {
+                self.against >= MANY && now.saturating_duration_since(since) >= patience
+            }
+            Blame::Store | Blame::Nobody | Blame::Here => self.against >= MANY,
+        }
+    }
 }
 
 /// Reads an extent. Not for empty ranges of objects that are not empty: stores refuse them.
@@ -147,54 +204,105 @@ impl<'a> Piece<'a> {
         mut buffer: Option<BytesMut>,
         reading: &mut Option<Reading<'a>>,
     ) -> Result<(Body, Option<String>)> {
-        let mut attempt = 0;
-        let mut refused_since = None;
-        // Failures other than refusals.
-        let mut failures = 0;
+        let _joined = self.requests.join();
+        let mut tries = Tries::default();
+        let mut last = None;
         loop {
-            attempt += 1;
-            let permits = self.permits().await;
+            let permits = self.permits(tries.attempts > 0).await;
+            if self.is_out() {
+                // Whoever waited in a queue while the others gave up would meet the same.
+                return Err(self.at(self.gave_up(last, &tries)));
+            }
+            tries.attempts += 1;
             let declare = || {
                 let name = self.source().display_name(&self.extent.name);
                 self.reader.recorder.reading(self.reader.batch, name, self.range.clone(), now())
             };
-            reading.get_or_insert_with(declare).attempt(attempt);
-            let Failed { error, remedy } = match self.race(permits, buffer.take(), attempt).await {
+            reading.get_or_insert_with(declare).attempt(tries.attempts);
+            let before = self.requests.state().trouble.answers();
+            let failed = match self.race(permits, buffer.take(), tries.attempts).await {
                 Ok(read) => return Ok(read),
                 Err(failed) => failed,
             };
-            let give_up = match remedy {
-                Remedy::None => return Err(self.at(error)),
-                // Only with a clock is there a pause between refusals.
-                Remedy::FewerRequests if has_timers() => now() - *refused_since.get_or_insert_with(now) > PATIENCE,
-                Remedy::FewerRequests | Remedy::AnotherRequest => {
-                    failures += 1;
-                    failures == ATTEMPTS
-                }
-            };
-            if give_up {
-                return Err(self.at(gave_up(error, attempt, remedy)));
+            if failed.remedy == Remedy::None {
+                return Err(self.at(failed.error));
             }
+            let others = self.requests.state().trouble.answers() > before;
+            if tries.failed(&failed, others, self.source().patience()) || self.is_out() {
+                return Err(self.at(self.gave_up(Some(failed), &tries)));
+            }
+            let (attempt, error) = (tries.attempts, &failed.error);
             tracing::debug!(
                 object = %self.extent.name, start = self.range.start, len = self.len(), attempt, %error, "reading again"
             );
-            if remedy == Remedy::AnotherRequest && has_timers() {
-                let pause = BACK_OFF * (1 << (failures - 1)) as u32;
-                tokio::time::sleep(pause.mul_f64(0.5 + jitter(self.range.start ^ u64::from(attempt)))).await;
+            if has_timers() {
+                tokio::time::sleep(self.back_off(&tries, others)).await;
             }
+            last = Some(failed);
         }
+    }
+
+    /// How long to wait before the next request.
+    fn back_off(&self, tries: &Tries, others: bool) -> Duration {
+        let doubled = 1 << (tries.against + tries.wrong + tries.waits).saturating_sub(1).min(16);
+        let jitter = jitter(self.range.start ^ u64::from(tries.attempts));
+        if others {
+            // About the time that a request takes: what waits in order behind this one waits with it.
+            let first = self.requests.state().limit.usual().clamp(LEAST_BACK_OFF, BACK_OFF);
+            (first * doubled).min(LONGEST_BACK_OFF).mul_f64(jitter)
+        } else {
+            (BACK_OFF * doubled).min(LONGEST_BACK_OFF).mul_f64(0.5 + jitter)
+        }
+    }
+
+    /// The store has given nobody anything for as long as this read's patience.
+    fn is_out(&self) -> bool {
+        has_timers() && self.requests.state().trouble.ends(self.source().patience()).is_some_and(|end| end <= now())
+    }
+
+    /// What to say of the `last` failure; a read that never got its turn had none.
+    fn gave_up(&self, last: Option<Failed>, tries: &Tries) -> Error {
+        let patience = self.source().patience().as_secs_f64();
+        let out = "check the network and the store, then resume; `patience` says how long an outage may last";
+        let Some(Failed { error, remedy, blame }) = last else {
+            return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).hint(out);
+        };
+        let kind = error.kind();
+        if kind == ErrorKind::Corrupt || blame == Blame::Here {
+            // It says all there is to say: asking again found the same.
+            return error;
+        }
+        let (attempts, refused) = (tries.attempts, remedy == Remedy::FewerRequests);
+        let (what, hint) = match (self.is_out(), refused) {
+            (true, true) => (format!("the store refused all requests for {patience} s"), out),
+            (true, false) => (format!("the store gave nothing for {patience} s, the last: {}", error.what()), out),
+            (false, true) => (
+                format!("the store refused {attempts} requests: it is asked too often"),
+                "lower io_concurrency, or read with fewer ranks at a time",
+            ),
+            (false, false) => (
+                format!("gave up after {attempts} requests, the last: {}", error.what()),
+                "check the network and the store, then resume",
+            ),
+        };
+        Error::new(kind, what).hint(hint).with_cause_of(&error)
     }
 
     fn at(&self, error: Error) -> Error {
         self.source().at(error, &self.extent.name, &self.range)
     }
 
-    async fn permits(&self) -> Permits<'a> {
+    /// `again`: for a request that failed before, ahead of those that wait for their first.
+    async fn permits(&self, again: bool) -> Permits<'a> {
         let ceiling = match &self.reader.ceiling {
-            Some(ceiling) => Some(ceiling.regular.acquire().await.expect("a ceiling is never closed")),
+            Some(ceiling) => Some(match again.then(|| ceiling.copies.try_acquire()) {
+                Some(Ok(permit)) => permit,
+                _ => ceiling.regular.acquire().await.expect("a ceiling is never closed"),
+            }),
             None => None,
         };
-        Permits { _ceiling: ceiling, turn: self.requests.turn().await }
+        let turn = if again { self.requests.turn_again().await } else { self.requests.turn().await };
+        Permits { _ceiling: ceiling, turn }
     }
 
     fn permits_of_copy(&self) -> Option<Permits<'a>> {
@@ -213,7 +321,8 @@ impl<'a> Piece<'a> {
         attempt: u32,
     ) -> Result<(Body, Option<String>), Failed> {
         let began = now();
-        let allowed = LEAST_DEADLINE.max(Duration::from_secs(self.len() / FLOOR_RATE));
+        let least = LEAST_DEADLINE.min(self.source().patience());
+        let allowed = least.max(Duration::from_secs(self.len() / FLOOR_RATE));
         let deadline = began + allowed;
         let why = if attempt == 1 { Sent::First } else { Sent::Retry };
         // Most requests get no copy: the first one costs no allocation of its own.
@@ -221,6 +330,8 @@ impl<'a> Piece<'a> {
         let mut copies: Vec<BoxFuture<'_, Ended>> = Vec::new();
         let (mut sent, mut look_at) = (0, began + self.delay().unwrap_or(UNKNOWN));
         loop {
+            let out = self.requests.state().trouble.ends(self.source().patience());
+            let deadline = out.map_or(deadline, |out| deadline.min(out.max(began)));
             let next = if sent < COPIES { look_at.min(deadline) } else { deadline };
             let mut alarm = pin!(alarm(next));
             let ended = poll_fn(|context| {
@@ -254,8 +365,11 @@ impl<'a> Piece<'a> {
                 None => {
                     let now = now();
                     if now >= deadline {
-                        let what = format!("no whole answer within {} s", allowed.as_secs());
-                        return Err(Failed { error: Error::new(ErrorKind::Io, what), remedy: Remedy::AnotherRequest });
+                        self.requests.failed(began);
+                        let what =
+                            format!("no whole answer within {} s", ((now - began).as_secs_f64() * 10.0).round() / 10.0);
+                        let error = Error::new(ErrorKind::Io, what);
+                        return Err(Failed { error, remedy: Remedy::AnotherRequest, blame: Blame::Store });
                     }
                     // Asked again: the usual time may be known by now, or another one.
                     let due = self.delay().map(|delay| began + delay * (sent as u32 + 1));
@@ -292,8 +406,18 @@ impl<'a> Piece<'a> {
                 sent.answered(now(), told.first_byte, told.bytes);
             }
             Err(failed) => {
+                match failed.blame {
+                    _ if failed.remedy == Remedy::None => self.requests.heard(),
+                    Blame::Object => self.requests.heard(),
+                    Blame::Store => self.requests.failed(under_way.began),
+                    Blame::Here => {
+                        self.requests.exhausted(under_way.began);
+                        self.requests.failed(under_way.began);
+                    }
+                    Blame::Nobody => {}
+                }
                 if failed.remedy == Remedy::FewerRequests {
-                    self.requests.throttled();
+                    self.requests.throttled(under_way.began);
                 }
                 sent.failed(failed.remedy == Remedy::FewerRequests);
             }
@@ -324,14 +448,27 @@ impl<'a> Piece<'a> {
         if let (Some(known), Some(found)) = (known, &etag)
             && known != found
         {
-            return Err(Failed { error: changed(known, Some(found)), remedy: Remedy::None });
+            return Err(Failed { error: changed(known, Some(found)), remedy: Remedy::None, blame: Blame::Object });
         }
         // Perhaps the object, perhaps a length that a proxy cut: of the same version, as far as anybody knows.
-        check_size(&result.meta, &self.range, self.extent.size)
-            .map_err(|error| Failed { error, remedy: Remedy::AnotherRequest })?;
+        check_size(&result.meta, &self.range, self.extent.size).map_err(Failed::by_object)?;
+        let told = told(&result);
         let body = drain(result, self.len(), buffer).await?;
         let answer = Measured { bytes: self.len(), first_byte, whole: now() - began, light };
+        if whole {
+            let checked = self.source().check_answer(self.extent, body.bytes(), told, self.reader.verify()).await;
+            checked.map_err(Failed::by_object)?;
+        }
         Ok((body, etag, answer))
+    }
+}
+
+impl Body {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Frame(bytes) => bytes,
+            Self::Buffer(buffer) => buffer,
+        }
     }
 }
 
@@ -357,16 +494,17 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
     let mut got = 0;
     let (mut only, mut buffer) = (None, buffer);
     while let Some(frame) = frames.next().await {
-        let frame = frame.map_err(|error| Failed::by_store(error, None, "reading broke off"))?;
+        let frame = frame
+            .map_err(|error| Failed { blame: Blame::Store, ..Failed::by_store(error, None, "reading broke off") })?;
         got += frame.len() as u64;
         if got > asked {
-            return Err(Failed { error: long_answer(asked), remedy: Remedy::AnotherRequest });
+            return Err(Failed::by_object(long_answer(asked)));
         }
         match (&mut buffer, only.take()) {
             (Some(buffer), _) => buffer.extend_from_slice(&frame),
             (None, None) => only = Some(frame),
             (None, Some(first)) => {
-                let length = to_length(asked).map_err(|error| Failed { error, remedy: Remedy::None })?;
+                let length = to_length(asked).map_err(Failed::for_good)?;
                 let mut both = BytesMut::with_capacity(length);
                 both.extend_from_slice(&first);
                 both.extend_from_slice(&frame);
@@ -375,7 +513,7 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
         }
     }
     if got != asked {
-        return Err(Failed { error: short_answer(got, asked), remedy: Remedy::AnotherRequest });
+        return Err(Failed::by_object(short_answer(got, asked)));
     }
     Ok(match (buffer, only) {
         (Some(buffer), _) => Body::Buffer(buffer),
@@ -393,39 +531,34 @@ fn changed(known: &str, found: Option<&str>) -> Error {
     Error::corrupt(format!("the object is another version (it was {known}{now})")).hint(CHANGED)
 }
 
-fn gave_up(last: Error, attempts: u32, remedy: Remedy) -> Error {
-    let kind = last.kind();
-    if kind == ErrorKind::Corrupt {
-        // It says all there is to say: asking again found the same.
-        return last;
-    }
-    let what = match remedy {
-        Remedy::FewerRequests => format!("the store refused {attempts} requests: it is asked too often"),
-        _ => format!("gave up after {attempts} requests, the last: {}", last.what()),
-    };
-    let hint = match remedy {
-        Remedy::FewerRequests => "lower io_concurrency, or read with fewer ranks at a time",
-        _ => "check the network and the store, then resume",
-    };
-    Error::new(kind, what).hint(hint).with_source(last)
-}
-
 impl Failed {
+    /// The answer came and is not what was asked for; perhaps something between broke it.
+    fn by_object(error: Error) -> Self {
+        Self { error, remedy: Remedy::AnotherRequest, blame: Blame::Object }
+    }
+
+    fn for_good(error: Error) -> Self {
+        Self { error, remedy: Remedy::None, blame: Blame::Object }
+    }
+
     fn by_store(error: object_store::Error, known: Option<&str>, what: &'static str) -> Self {
         use object_store::Error as E;
-        let remedy = match &error {
+        let (remedy, blame) = match &error {
             E::Precondition { .. } | E::NotModified { .. } => {
-                let error = because(changed(known.unwrap_or("another"), None), error);
-                return Self { error, remedy: Remedy::None };
+                return Self::for_good(because(changed(known.unwrap_or("another"), None), error));
             }
+            _ if too_many_files(&error) => (Remedy::AnotherRequest, Blame::Here),
             E::Generic { .. } => match our_error(&error) {
                 // A bucket's own words: what is not a broken line, no further request mends.
-                Some(ours) if ours.kind() != ErrorKind::Io => Remedy::None,
-                Some(_) => Remedy::AnotherRequest,
-                None => Answer::of(&error).map_or(Remedy::AnotherRequest, |answer| answer.remedy()),
+                Some(ours) if ours.kind() != ErrorKind::Io => (Remedy::None, Blame::Object),
+                Some(_) => (Remedy::AnotherRequest, Blame::Store),
+                None => match Answer::of(&error) {
+                    Some(answer) => (answer.remedy(), Blame::Store),
+                    None => (Remedy::AnotherRequest, Blame::Nobody),
+                },
             },
-            _ => Remedy::None,
+            _ => (Remedy::None, Blame::Object),
         };
-        Self { error: store_error(error, what), remedy }
+        Self { error: store_error(error, what), remedy, blame }
     }
 }

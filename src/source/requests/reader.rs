@@ -8,7 +8,7 @@ use super::{
     limit::{self, spare},
     permits::Turn,
 };
-use crate::report::RequestRecorder;
+use crate::{report::RequestRecorder, source::Verify};
 
 /// How a stream reads: a ceiling of its own, and who writes down what its requests did.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Reader {
     pub(super) recorder: RequestRecorder,
     /// Whose reads they are, for the watchdog.
     pub(super) batch: u64,
+    /// How what comes is compared with what the store tells.
+    verify: Verify,
 }
 
 /// Reads that belong to no stream share a recorder that nobody asks: its histograms cost more than a small read.
@@ -44,12 +46,22 @@ impl Reader {
             let copies = spare(most);
             Arc::new(Ceiling { regular: Semaphore::new(most - copies), copies: Semaphore::new(copies) })
         });
-        Self { ceiling, recorder, batch: 0 }
+        // Who reads for no run reads little that counts much: indexes, labels.
+        Self { ceiling, recorder, batch: 0, verify: Verify::Auto }
     }
 
     /// One below the same ceiling that tells somebody else.
     pub(crate) fn with_recorder(&self, recorder: RequestRecorder) -> Self {
         Self { recorder, ..self.clone() }
+    }
+
+    /// One whose reads are compared so.
+    pub(crate) fn verifying(self, verify: Verify) -> Self {
+        Self { verify, ..self }
+    }
+
+    pub(in crate::source) const fn verify(&self) -> Verify {
+        self.verify
     }
 
     /// The same for the reads of one batch; batches are numbered in the order in which they are wanted.

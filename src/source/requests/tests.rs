@@ -10,9 +10,9 @@ use futures::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     limit::{self, Measured, spare},
-    permits::{Requests, Turn, jitter},
+    permits::{Requests, Turn},
 };
-use crate::random::mix;
+use crate::random::{jitter, mix};
 
 fn paused<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -35,7 +35,8 @@ fn the_window_is_never_exceeded_while_it_grows_and_shrinks() {
             let latency = Duration::from_millis(20 + mix(n) % 20);
             tokio::time::sleep(latency).await;
             match n % 500 {
-                499 => requests.throttled(),
+                // Together, as a store refuses: one in five in all.
+                400..500 => requests.throttled(tokio::time::Instant::now().into_std()),
                 _ => {
                     requests.answered(&Measured { bytes: 1000, first_byte: latency, whole: latency, light: turn.light })
                 }
@@ -79,7 +80,8 @@ fn one_store_has_one_limit_as_long_as_somebody_reads_from_it() {
     let (a, b) = (Requests::shared("endpoint bucket-a"), Requests::shared("endpoint bucket-a"));
     assert!(Arc::ptr_eq(&a, &b));
     assert!(!Arc::ptr_eq(&a, &Requests::shared("endpoint bucket-b")));
-    (0..3).for_each(|_| a.state().limit.throttled(Instant::now(), 0.0));
+    (0..30).for_each(|_| a.state().limit.throttled(Instant::now(), Instant::now(), 0.0));
+    assert!(a.window() < limit::START);
     drop((a, b));
     assert_eq!(Requests::shared("endpoint bucket-a").window(), limit::START, "a new run starts afresh");
 }

@@ -1,4 +1,6 @@
-//! Words that every room uses: element types, layouts, devices, the shape of a decoded image.
+//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; and names as they are printed.
+
+pub mod printable;
 
 use std::{fmt, str::FromStr};
 

@@ -6,10 +6,17 @@
 //! stay in the file and are read one entry at a time, and they must lie within the file.
 #![cfg_attr(not(feature = "tiff"), allow(dead_code, reason = "without the codec only shape and type are asked for"))]
 
+mod samples;
+mod stack;
+
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
+pub(crate) use self::samples::{Colours, Stored};
+use self::samples::{Said, corrupt, palette, unsupported};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     types::{DType, ImageInfo},
 };
 
@@ -20,8 +27,10 @@ pub(crate) struct Tiff {
     pub(crate) info: ImageInfo,
     /// Whether values of more than a byte are stored with the highest byte first.
     pub(crate) big_endian: bool,
-    /// Whether 0 is white.
-    pub(crate) inverted: bool,
+    /// How values are stored.
+    pub(crate) stored: Stored,
+    /// What they mean, the first page's.
+    pub(crate) colours: Colours,
     /// One, or one for each channel.
     pub(crate) pages: SmallVec<[Page; 1]>,
 }
@@ -36,11 +45,15 @@ pub(crate) struct Page {
     /// Chunks are this high; the last strip may be lower, tiles never are.
     pub(crate) chunk_height: u32,
     pub(crate) tiled: bool,
+    /// Where the tables of its JPEGs lie, as a JPEG without an image.
+    pub(crate) jpeg_tables: Option<Range<usize>>,
+    /// Whether its JPEGs hold YCbCr, to be made RGB.
+    pub(crate) ycbcr: bool,
     offsets: Numbers,
     counts: Option<Numbers>,
     /// Width, height, samples per pixel, planes.
     shape: [u32; 4],
-    dtype: DType,
+    stored: Stored,
 }
 
 /// How bytes of a chunk are packed.
@@ -50,6 +63,9 @@ pub(crate) enum Compression {
     Lzw,
     Deflate,
     PackBits,
+    Zstd,
+    /// Each chunk is a JPEG, perhaps without its tables.
+    Jpeg,
 }
 
 /// What was done to values before they were packed.
@@ -88,7 +104,8 @@ pub(crate) fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     let mut next = file.uint(if wide { 8 } else { 4 }, file.word()).ok_or_else(|| ends(bytes))?;
     let mut seen: SmallVec<[u64; 4]> = SmallVec::new();
     let mut pages: SmallVec<[Page; 1]> = SmallVec::new();
-    let mut inverted = false;
+    let mut colours = Colours::Plain;
+    let mut description = None;
     while next != 0 {
         if seen.contains(&next) {
             return Err(corrupt("directories that lead back to an earlier one"));
@@ -103,10 +120,14 @@ pub(crate) fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
         if directory.number(Tag::NewSubfileType, 0)? & 0b101 != 0 && !pages.is_empty() {
             continue;
         }
-        let (page, is_inverted) = page(file, &directory)?;
+        let (page, of_page) = page(file, &directory)?;
         match pages.first() {
-            None => inverted = is_inverted,
-            Some(first) if (first.shape, first.dtype) != (page.shape, page.dtype) => {
+            None => {
+                colours = of_page;
+                description = directory.find(Tag::Description);
+                refuse_odd_stacks(&directory)?;
+            }
+            Some(first) if (first.shape, first.stored) != (page.shape, page.stored) => {
                 let (a, b, n) = (first.describe(), page.describe(), seen.len());
                 return Err(unsupported(format!("page {n} of {b} in a TIFF of {a}")));
             }
@@ -116,6 +137,10 @@ pub(crate) fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     }
     let Some(first) = pages.first() else { return Err(corrupt("a TIFF without a directory")) };
     let [width, height, samples, planes] = first.shape;
+    let values = [width, height, samples].iter().fold(1u64, |all, side| all.saturating_mul(u64::from(*side)));
+    let description = description.map_or(Ok(&[][..]), |entry| file.text(entry))?;
+    stack::check(description, &stack::Pages { count: pages.len() as u64, values })?;
+    let samples = if matches!(colours, Colours::Palette(_)) { 3 } else { samples };
     if pages.len() > 1 && samples > 1 {
         return Err(unsupported(format!("{} pages of {samples} channels each", pages.len()))
             .hint("store one page, or one page for each channel"));
@@ -123,16 +148,29 @@ pub(crate) fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     let channels = u8::try_from(samples as usize * pages.len())
         .map_err(|_| unsupported(format!("{} channels", samples as usize * pages.len())))?;
     let planar = planes > 1 || pages.len() > 1;
-    let info = ImageInfo { height, width, channels, dtype: first.dtype, planar };
+    let info = ImageInfo { height, width, channels, dtype: first.stored.given(), planar };
     // A white 0 is about looks; several channels and floats are numbers.
-    let inverted = inverted && channels == 1 && info.dtype != DType::F32;
-    let tiff = Tiff { info, big_endian, inverted, pages };
+    if colours == Colours::Inverted && (channels > 1 || info.dtype == DType::F32) {
+        colours = Colours::Plain;
+    }
+    let tiff = Tiff { info, big_endian, stored: first.stored, colours, pages };
     tiff.check_chunks(bytes)?;
     Ok(tiff)
 }
 
+/// Kinds that describe a stack by tags of their own.
+fn refuse_odd_stacks(directory: &Directory<'_>) -> Result<()> {
+    // MetaMorph: as many values as planes, which lie behind the first without directories.
+    let planes = directory.find(Tag::MetaMorph).map_or(1, |entry| entry.count);
+    if planes > 1 {
+        return Err(unsupported(format!("a MetaMorph stack of {planes} planes"))
+            .hint("write each plane to a file of its own, or the stack as NRRD or NIfTI, which are volumes"));
+    }
+    Ok(())
+}
+
 impl Tiff {
-    /// Bytes of one pixel within a chunk.
+    /// Bytes of one pixel, or of its value in a plane.
     pub(crate) fn pixel_bytes(&self) -> usize {
         let samples = if self.info.planar { 1 } else { usize::from(self.info.channels) };
         samples * self.info.dtype.size()
@@ -153,8 +191,8 @@ impl Tiff {
 
     /// Most bytes of one unpacked chunk.
     pub(crate) fn chunk_bytes(&self) -> u64 {
-        let of = |page: &Page| u64::from(page.chunk_width) * u64::from(page.chunk_height.min(self.rows_of(page)));
-        self.pages.iter().map(of).max().unwrap_or(0).saturating_mul(self.pixel_bytes() as u64)
+        let of = |page: &Page| page.chunk_pitch().saturating_mul(page.chunk_height.min(self.rows_of(page)).into());
+        self.pages.iter().map(of).max().unwrap_or(0)
     }
 
     fn rows_of(&self, page: &Page) -> u32 {
@@ -168,12 +206,13 @@ impl Tiff {
     }
 
     /// All pixels as one stretch of the file, when they lie there as a decoder of this machine would give them.
-    pub(crate) fn in_place(&self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn in_place(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let swapped = self.info.dtype.size() > 1 && self.big_endian != cfg!(target_endian = "big");
-        if swapped || self.inverted {
+        let as_stored = self.stored == Stored::Whole(self.info.dtype) && self.colours == Colours::Plain;
+        if swapped || !as_stored {
             return None;
         }
-        let mut whole: Option<std::ops::Range<usize>> = None;
+        let mut whole: Option<Range<usize>> = None;
         for plane in 0..self.planes() {
             let (page, first) = self.plane(plane);
             if page.compression != Compression::None || page.tiled {
@@ -216,8 +255,7 @@ impl Tiff {
                     )));
                 };
                 let rows = self.chunk_rows(page, (n % page.chunks_per_plane() / page.across()) as u32);
-                let pixels = u64::from(rows) * u64::from(page.chunk_width);
-                let full = pixels.saturating_mul(self.pixel_bytes() as u64);
+                let full = page.chunk_pitch().saturating_mul(rows.into());
                 if page.compression == Compression::None && (chunk.len() as u64) < full {
                     return Err(corrupt(format!(
                         "a TIFF with {} bytes in chunk {n}, where {full} are needed",
@@ -233,7 +271,18 @@ impl Tiff {
 impl Page {
     fn describe(&self) -> String {
         let [width, height, samples, _] = self.shape;
-        format!("{width}x{height} pixels ({samples} channels of {})", self.dtype)
+        format!("{width}x{height} pixels ({samples} channels of {})", self.stored.name())
+    }
+
+    /// Values of a pixel that lie side by side in a chunk.
+    pub(crate) const fn chunk_samples(&self) -> usize {
+        if self.shape[3] > 1 { 1 } else { self.shape[2] as usize }
+    }
+
+    /// Bytes of a row of an unpacked chunk.
+    pub(crate) const fn chunk_pitch(&self) -> u64 {
+        // At most 2^32 * 2^8 * 2^5.
+        (self.chunk_width as u64 * self.chunk_samples() as u64 * self.stored.bits() as u64).div_ceil(8)
     }
 
     /// Tiles side by side; 1 for strips.
@@ -246,7 +295,7 @@ impl Page {
     }
 
     /// Where chunk `n` lies; `None` beyond the file.
-    pub(crate) fn chunk(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn chunk(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<Range<usize>> {
         let start = usize::try_from(self.offsets.get(bytes, big_endian, n)?).ok()?;
         let len = match &self.counts {
             Some(counts) => usize::try_from(counts.get(bytes, big_endian, n)?).ok()?,
@@ -268,24 +317,31 @@ enum Tag {
     Compression,
     Photometric,
     FillOrder,
+    Description,
     StripOffsets,
     SamplesPerPixel,
     RowsPerStrip,
     StripCounts,
     Planar,
     Predictor,
+    ColorMap,
     TileWidth,
     TileHeight,
     TileOffsets,
     TileCounts,
+    ExtraSamples,
     SampleFormat,
+    JpegTables,
+    MetaMorph,
 }
 
 /// Their numbers, ascending, in the order of [`Tag`].
-const TAGS: [u16; 18] = [254, 256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 339];
+const TAGS: [u16; 23] = [
+    254, 256, 257, 258, 259, 262, 266, 270, 273, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347, 33629,
+];
 
-/// One directory's description of its pixels, and whether 0 is white.
-fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, bool)> {
+/// One directory's description of its pixels, and what they mean.
+fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
     let need = |tag, name: &str| match directory.number(tag, 0)? {
         0 => Err(corrupt(format!("a TIFF with a {name} of 0"))),
         n => u32::try_from(n).map_err(|_| unsupported(format!("a {name} of {n}"))),
@@ -295,41 +351,54 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, bool)> {
     let samples = u8::try_from(samples).ok().filter(|n| *n > 0).ok_or_else(|| {
         unsupported(format!("{samples} samples in a pixel")).hint("infeed reads images of 1 to 255 channels")
     })?;
-    let dtype = sample_type(directory)?;
+    let stored = Stored::of(directory.same(Tag::BitsPerSample, 1)?, directory.same(Tag::SampleFormat, 1)?)?;
     let compression = match directory.number(Tag::Compression, 1)? {
         1 => Compression::None,
         5 => Compression::Lzw,
+        7 => Compression::Jpeg,
         8 | 32946 => Compression::Deflate,
         32773 => Compression::PackBits,
+        // The first number was in use before the second was given out.
+        34926 | 50000 => Compression::Zstd,
         other => {
             let name = match other {
                 2..=4 => " (fax)",
-                6 | 7 => " (JPEG)",
+                6 => " (JPEG as of TIFF 6.0, which its makers took back)",
+                33003 | 33005 | 34712 => " (JPEG 2000)",
+                34661 => " (JBIG)",
                 34887 => " (LERC)",
                 34925 => " (LZMA)",
-                50000 => " (Zstandard)",
-                50001 => " (WebP)",
+                34927 | 50001 => " (WebP)",
+                34933 | 34934 => " (PNG or JPEG XR)",
+                50002 | 52546 => " (JPEG XL)",
                 _ => "",
             };
             return Err(unsupported(format!("compression {other}{name}"))
-                .hint("store it plain, or with LZW, Deflate or PackBits"));
+                .hint("store it plain, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
         }
     };
-    if directory.number(Tag::FillOrder, 1)? != 1 {
+    if compression != Compression::Jpeg && directory.number(Tag::FillOrder, 1)? != 1 {
         return Err(unsupported("bits in reverse order"));
     }
     let predictor = match (directory.number(Tag::Predictor, 1)?, compression) {
         // As libtiff: only where the compression is of a kind that gains by it.
-        (1, _) | (_, Compression::None | Compression::PackBits) => Predictor::None,
-        (2, _) => Predictor::Horizontal,
-        (3, _) if dtype == DType::F32 => Predictor::Float,
-        (other, _) => return Err(unsupported(format!("predictor {other} of {dtype} values"))),
+        (1, _) | (_, Compression::None | Compression::PackBits | Compression::Jpeg) => Predictor::None,
+        (2, _) if matches!(stored, Stored::Whole(_)) => Predictor::Horizontal,
+        (3, _) if stored == Stored::Whole(DType::F32) => Predictor::Float,
+        (other, _) => return Err(unsupported(format!("predictor {other} of values of {}", stored.name()))),
     };
     let photometric = directory.number(Tag::Photometric, 1)?;
-    if let 3 | 6 = photometric {
-        let name = if photometric == 3 { "a palette" } else { "YCbCr colours" };
-        return Err(unsupported(format!("a TIFF with {name}")).hint("convert it to RGB or gray"));
+    let jpeg = compression == Compression::Jpeg;
+    if jpeg && stored != Stored::Whole(DType::U8) {
+        return Err(unsupported(format!("compression 7 (JPEG) of values of {}", stored.name())));
     }
+    let said = Said { photometric, samples, stored, jpeg };
+    let colours = match said.colours()? {
+        None => file.palette(directory, stored)?,
+        Some(colours) if extra_samples(directory)?.contains(&1) => premultiplied(directory, colours, samples)?,
+        Some(_) if photometric == 0 => Colours::Inverted,
+        Some(_) => Colours::Plain,
+    };
     let planes = if directory.number(Tag::Planar, 1)? == 2 { samples } else { 1 };
     let tiled = directory.find(Tag::TileWidth).is_some();
     let (chunk_width, chunk_height, offsets, counts) = if tiled {
@@ -351,34 +420,39 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, bool)> {
         chunk_width,
         chunk_height,
         tiled,
+        jpeg_tables: directory.find(Tag::JpegTables).filter(|_| jpeg).map(|entry| file.bytes_at(entry)).transpose()?,
+        ycbcr: photometric == 6,
         offsets: file.numbers(offsets)?,
         counts: counts.map(|c| file.numbers(c)).transpose()?,
         shape,
-        dtype,
+        stored,
     };
     if page.counts.is_none() && (compression != Compression::None || page.offsets.len > 1) {
         return Err(corrupt("a TIFF that does not say how long its pixels are"));
     }
-    Ok((page, photometric == 0))
+    Ok((page, colours))
 }
 
-fn sample_type(directory: &Directory<'_>) -> Result<DType> {
-    let bits = directory.same(Tag::BitsPerSample, 1)?;
-    // 4: nobody said what it is.
-    match (bits, directory.same(Tag::SampleFormat, 1)?) {
-        (8, 1 | 4) => Ok(DType::U8),
-        (16, 1 | 4) => Ok(DType::U16),
-        (32, 3) => Ok(DType::F32),
-        (bits, format) => {
-            let name = match format {
-                1 | 4 => "unsigned",
-                2 => "signed",
-                3 => "floating-point",
-                _ => "unknown",
-            };
-            Err(unsupported(format!("TIFF values of {bits} bits ({name})")).hint("convert them to u8, u16 or f32"))
-        }
+/// What the samples behind the colours are: 0 nothing in particular, 1 an alpha that the colours were multiplied by, 2 one
+/// that they were not.
+fn extra_samples(directory: &Directory<'_>) -> Result<SmallVec<[u64; 4]>> {
+    let Some(entry) = directory.find(Tag::ExtraSamples) else { return Ok(SmallVec::new()) };
+    let File { bytes, big_endian, .. } = directory.file;
+    let numbers = directory.file.numbers(entry)?;
+    // A pixel has at most 255 samples.
+    Ok((0..numbers.len.min(255)).map_while(|n| numbers.get(bytes, big_endian, n)).collect())
+}
+
+/// Colours that were multiplied by their alpha, which comes first behind them.
+fn premultiplied(directory: &Directory<'_>, colours: u8, samples: u8) -> Result<Colours> {
+    let extra = extra_samples(directory)?;
+    if extra.len() != usize::from(samples.saturating_sub(colours))
+        || extra.iter().position(|kind| *kind == 1) != Some(0)
+    {
+        let what = format!("a premultiplied alpha among {} samples behind {colours} of colour", extra.len());
+        return Err(unsupported(what).hint("store the alpha right behind the colours, not multiplied"));
     }
+    Ok(Colours::Premultiplied(colours))
 }
 
 /// A file and how its numbers are written.
@@ -471,15 +545,51 @@ impl<'a> File<'a> {
 
     /// The values of an entry, which lie within the file.
     fn numbers(&self, entry: Entry) -> Result<Numbers> {
-        let wrong = |what: &str| corrupt(format!("a TIFF whose tag {} has {what}", entry.tag));
         // BYTE, SHORT, LONG, IFD, LONG8, IFD8
         let size = match entry.kind {
             1 => 1,
             3 => 2,
             4 | 13 => 4,
             16 | 18 => 8,
-            _ => return Err(wrong("values that are no whole numbers")),
+            _ => return Err(corrupt(format!("a TIFF whose tag {} has values that are no whole numbers", entry.tag))),
         };
+        self.values(entry, size)
+    }
+
+    /// Where text and other bytes lie.
+    fn bytes_at(&self, entry: Entry) -> Result<Range<usize>> {
+        // BYTE, ASCII, SBYTE, UNDEFINED
+        if !matches!(entry.kind, 1 | 2 | 6 | 7) {
+            return Err(corrupt(format!("a TIFF whose tag {} has values that are no bytes", entry.tag)));
+        }
+        let Numbers { at, len, .. } = self.values(entry, 1)?;
+        Ok(at..at + len)
+    }
+
+    /// What describes a file; one that points elsewhere describes nothing.
+    fn text(&self, entry: Entry) -> Result<&'a [u8]> {
+        Ok(self.bytes_at(entry).ok().and_then(|at| self.bytes.get(at)).unwrap_or_default())
+    }
+
+    /// The colours of a page of indices.
+    fn palette(&self, directory: &Directory<'_>, stored: Stored) -> Result<Colours> {
+        let entry = directory.find(Tag::ColorMap).ok_or_else(|| corrupt("a TIFF of indices without its palette"))?;
+        let numbers = self.numbers(entry)?;
+        let entries = 3usize << stored.bits();
+        if numbers.len != entries {
+            return Err(corrupt(format!(
+                "a TIFF with a palette of {} values, where {entries} are needed",
+                numbers.len
+            )));
+        }
+        let values: Vec<u16> =
+            (0..entries).map_while(|n| numbers.get(self.bytes, self.big_endian, n)).map(|value| value as u16).collect();
+        Ok(palette(&values))
+    }
+
+    /// `count` values of `size` bytes.
+    fn values(&self, entry: Entry, size: usize) -> Result<Numbers> {
+        let wrong = |what: &str| corrupt(format!("a TIFF whose tag {} has {what}", entry.tag));
         let len = usize::try_from(entry.count).map_err(|_| wrong("more values than the file has bytes"))?;
         let bytes = len.checked_mul(size).ok_or_else(|| wrong("more values than the file has bytes"))?;
         let at = if bytes <= self.word() {
@@ -520,14 +630,6 @@ impl Directory<'_> {
             false => Err(unsupported("a TIFF whose channels differ in type")),
         }
     }
-}
-
-fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the object again or set on_bad_sample(Skip)")
-}
-
-fn unsupported(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, what).hint("convert the file or set on_bad_sample(Skip)")
 }
 
 fn ends(bytes: &[u8]) -> Error {

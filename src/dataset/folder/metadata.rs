@@ -1,0 +1,336 @@
+//! `metadata.csv` and `metadata.jsonl` beside images, as Hugging Face's ImageFolder has them: a column `file_name`, and what is
+//! known of each file beside it.
+//!
+//! A column `label` (or one called like it) is the label. Of others, integers and fractions are arrays of one, and all else
+//! is bytes: texts as they are, lists and objects as JSON.
+
+use std::{collections::HashMap, ops::Range};
+
+use bytes::Bytes;
+use serde_json::Value as Json;
+
+use super::super::{
+    labels::{LABEL, Table},
+    record::Value,
+    schema::{Field, FieldKind},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
+
+/// Names of the file, in the order in which they are looked for.
+pub(super) const NAMES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+const FILE: &str = "file_name";
+
+/// What a cell is meant as; a column is as wide as its widest cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Meant {
+    Integer,
+    Fraction,
+    Text,
+}
+
+/// Files and their cells.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    columns: Vec<String>,
+    meant: Vec<Meant>,
+    /// Of each file as many cells as there are columns.
+    rows: Vec<(String, Vec<String>)>,
+}
+
+/// A column, with a value for each record.
+#[derive(Debug)]
+pub(super) struct Column {
+    name: String,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    Integers(Vec<i64>),
+    Fractions(Vec<f64>),
+    /// All texts, and where each ends.
+    Texts(Bytes, Vec<usize>),
+}
+
+/// Reads the file; `None` for a table of something else, without a column `file_name`.
+pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Metadata>> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if name.ends_with(".csv") { parse_csv(bytes) } else { parse_lines(bytes) }
+}
+
+fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
+    let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
+    let broken = |e: csv::Error| Error::corrupt("the file is not CSV").with_source(e);
+    let header = reader.headers().map_err(broken)?.clone();
+    let Some(file) = header.iter().position(|name| name.trim() == FILE) else { return Ok(None) };
+    let others = |row: &csv::StringRecord| -> Vec<String> {
+        row.iter().enumerate().filter(|(at, _)| *at != file).map(|(_, cell)| cell.to_owned()).collect()
+    };
+    let columns: Vec<String> = others(&header).iter().map(|name| name.trim().to_owned()).collect();
+    let mut found = Metadata { meant: vec![Meant::Integer; columns.len()], columns, rows: Vec::new() };
+    for row in reader.records() {
+        let row = row.map_err(broken)?;
+        let cells = others(&row);
+        for (meant, cell) in found.meant.iter_mut().zip(&cells) {
+            *meant = (*meant).max(meant_of(cell));
+        }
+        found.rows.push((row[file].to_owned(), cells));
+    }
+    Ok(Some(found))
+}
+
+/// A JSON object in each line.
+fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
+    let mut found = Metadata { columns: Vec::new(), meant: Vec::new(), rows: Vec::new() };
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let wrong = |what: &str| Error::corrupt(format!("line {} {what}", i + 1));
+        let json = serde_json::from_slice(line).map_err(|e| wrong("is no JSON").with_source(e))?;
+        let Json::Object(map) = json else { return Err(wrong("is no JSON object")) };
+        let Some(Json::String(file)) = map.get(FILE) else {
+            return if found.rows.is_empty() { Ok(None) } else { Err(wrong("has no `file_name`")) };
+        };
+        let mut cells = vec![None; found.columns.len()];
+        for (name, value) in map.iter().filter(|(name, _)| *name != FILE) {
+            let at = *places.entry(name.clone()).or_insert_with(|| {
+                // A column that earlier lines lack.
+                let meant = if found.rows.is_empty() { Meant::Integer } else { Meant::Text };
+                found.columns.push(name.clone());
+                found.meant.push(meant);
+                cells.push(None);
+                found.columns.len() - 1
+            });
+            let (text, meant) = match value {
+                Json::String(text) => (text.clone(), Meant::Text),
+                Json::Null => (String::new(), Meant::Text),
+                Json::Number(number) if number.as_i64().is_some() => (number.to_string(), Meant::Integer),
+                Json::Number(number) if number.is_f64() => (number.to_string(), Meant::Fraction),
+                other => (other.to_string(), Meant::Text),
+            };
+            found.meant[at] = found.meant[at].max(meant);
+            cells[at] = Some(text);
+        }
+        for (at, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.is_none()) {
+            debug_assert!(cell.is_none());
+            found.meant[at] = Meant::Text;
+        }
+        found.rows.push((file.clone(), cells.into_iter().map(Option::unwrap_or_default).collect()));
+    }
+    let columns = found.columns.len();
+    found.rows.iter_mut().for_each(|(_, cells)| cells.resize(columns, String::new()));
+    Ok((!found.rows.is_empty()).then_some(found))
+}
+
+/// What a cell of CSV is meant as. `007` is a text: as a number it would lose its zeros.
+fn meant_of(cell: &str) -> Meant {
+    let written = |number: i64| number.to_string() == cell;
+    if cell.parse().is_ok_and(written) {
+        return Meant::Integer;
+    }
+    let begins = cell.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let fraction = begins && cell.contains(['.', 'e', 'E']) && cell.parse::<f64>().is_ok_and(f64::is_finite);
+    if fraction { Meant::Fraction } else { Meant::Text }
+}
+
+impl Metadata {
+    /// Takes the labels out, if there are any: a column of a known name whose cells are all filled.
+    pub(super) fn take_labels(&mut self) -> Option<Table> {
+        let at = LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))?;
+        let is_index = |cell: &str| !cell.is_empty() && !cell.starts_with(['[', '{']);
+        if self.meant[at] == Meant::Fraction || !self.rows.iter().all(|(_, cells)| is_index(&cells[at])) {
+            let column = &self.columns[at];
+            tracing::warn!(column, "a column that is called like a label and holds no class is no label");
+            return None;
+        }
+        self.columns.remove(at);
+        self.meant.remove(at);
+        Some(Table::new(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at)))))
+    }
+
+    /// The columns with a value for each of `names`. Those called as in `taken` are left out.
+    pub(super) fn columns<'a>(
+        self,
+        names: impl ExactSizeIterator<Item = &'a str>,
+        taken: &[&str],
+    ) -> Result<Vec<Column>> {
+        let mut of: HashMap<&str, &Vec<String>> = HashMap::with_capacity(self.rows.len());
+        for (file, cells) in &self.rows {
+            let file = file.trim_start_matches("./");
+            if of.insert(file, cells).is_some_and(|other| other != cells) {
+                return Err(Error::corrupt(format!("`{file}` has two different rows")));
+            }
+        }
+        let count = names.len();
+        let mut rows = Vec::with_capacity(count);
+        let (mut missing, mut first) = (0usize, "");
+        for name in names {
+            match of.get(name) {
+                Some(cells) => rows.push(*cells),
+                None => {
+                    first = if missing == 0 { name } else { first };
+                    missing += 1;
+                }
+            }
+        }
+        if missing > 0 {
+            let what = format!("{missing} of {count} images have no row, the first is `{first}`");
+            return Err(Error::new(ErrorKind::NotFound, what)
+                .hint("add them, with names relative to the dataset; or give labels(…), then the file is not read"));
+        }
+        let column = |(at, (name, meant)): (usize, (&String, &Meant))| {
+            if taken.contains(&name.as_str()) || name.is_empty() {
+                tracing::warn!(column = name, "a column of metadata that is called like another field is left out");
+                return None;
+            }
+            let cells = rows.iter().map(|cells| cells[at].as_str());
+            Some(Column { name: name.clone(), values: Values::of(*meant, cells) })
+        };
+        Ok(self.columns.iter().zip(&self.meant).enumerate().filter_map(column).collect())
+    }
+}
+
+impl Values {
+    fn of<'a>(meant: Meant, cells: impl ExactSizeIterator<Item = &'a str> + Clone) -> Self {
+        let parsed = match meant {
+            Meant::Integer => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Integers),
+            Meant::Fraction => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Fractions),
+            Meant::Text => None,
+        };
+        parsed.unwrap_or_else(|| {
+            let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(cells.len()));
+            for cell in cells {
+                text.extend_from_slice(cell.as_bytes());
+                ends.push(text.len());
+            }
+            Self::Texts(text.into(), ends)
+        })
+    }
+}
+
+/// Text `at` among others that end there.
+fn place(ends: &[usize], at: usize) -> Range<usize> {
+    at.checked_sub(1).map_or(0, |before| ends[before])..ends[at]
+}
+
+impl Column {
+    pub(super) fn field(&self) -> Field {
+        let number = |dtype| FieldKind::Array { dtype, shape: vec![1] };
+        let kind = match &self.values {
+            Values::Integers(_) => number(DType::I64),
+            Values::Fractions(_) => number(DType::F64),
+            Values::Texts(_, ends) => {
+                FieldKind::Bytes { most: (0..ends.len()).map(|at| place(ends, at).len()).max().unwrap_or(0) }
+            }
+        };
+        Field::new(self.name.clone(), kind)
+    }
+
+    /// The value of a record, which is one of those that the columns were made for.
+    pub(super) fn value(&self, record: usize) -> Value {
+        match &self.values {
+            Values::Integers(values) => Value::Array(Bytes::copy_from_slice(&values[record].to_ne_bytes())),
+            Values::Fractions(values) => Value::Array(Bytes::copy_from_slice(&values[record].to_ne_bytes())),
+            Values::Texts(text, ends) => Value::Bytes(text.slice(place(ends, record))),
+        }
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.values {
+            Values::Integers(values) => values.len() * 8,
+            Values::Fractions(values) => values.len() * 8,
+            Values::Texts(text, ends) => text.len() + ends.len() * 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(name: &str, text: &str) -> Vec<(String, FieldKind, String)> {
+        let found = parse(name, text.as_bytes()).unwrap().unwrap();
+        let columns = found.columns(["a.png", "b.png"].into_iter(), &["image"]).unwrap();
+        let tell = |column: &Column| {
+            let Field { name, kind, .. } = column.field();
+            (name, kind, format!("{:?} {:?}", column.value(0), column.value(1)))
+        };
+        columns.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn columns_are_numbers_where_all_cells_are_and_else_texts() {
+        let number = |dtype| FieldKind::Array { dtype, shape: vec![1] };
+        let csv = "file_name,text,n,x,id,image\nb.png,\"two, or\",2,0.5,007,\n./a.png,one,-1,3,008,\n";
+        let lines = "{\"file_name\": \"a.png\", \"text\": \"one\", \"n\": -1, \"x\": 3, \"id\": \"008\", \"late\": [1, 2]}\n\n\
+            {\"file_name\": \"b.png\", \"text\": \"two, or\", \"n\": 2, \"x\": 0.5, \"id\": \"007\"}\n";
+        for (name, text) in [("metadata.csv", csv), ("metadata.jsonl", lines)] {
+            let mut all = told(name, text);
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            let array = |a: [u8; 8], b: [u8; 8]| {
+                format!("{:?} {:?}", Value::Array(a.to_vec().into()), Value::Array(b.to_vec().into()))
+            };
+            let mut want = vec![
+                ("id".to_owned(), FieldKind::Bytes { most: 3 }, "Bytes(b\"008\") Bytes(b\"007\")".to_owned()),
+                ("n".to_owned(), number(DType::I64), array((-1i64).to_ne_bytes(), 2i64.to_ne_bytes())),
+                ("text".to_owned(), FieldKind::Bytes { most: 7 }, "Bytes(b\"one\") Bytes(b\"two, or\")".to_owned()),
+                ("x".to_owned(), number(DType::F64), array(3f64.to_ne_bytes(), 0.5f64.to_ne_bytes())),
+            ];
+            if name.ends_with("jsonl") {
+                want.insert(
+                    1,
+                    ("late".to_owned(), FieldKind::Bytes { most: 5 }, "Bytes(b\"[1,2]\") Bytes(b\"\")".to_owned()),
+                );
+            }
+            assert_eq!(all, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_metadata_is_left_and_damage_is_told() {
+        assert!(parse("metadata.csv", b"id,label\n1,2\n").unwrap().is_none());
+        assert!(parse("metadata.jsonl", b"{\"id\": 7}\n").unwrap().is_none());
+        assert!(parse("metadata.jsonl", b"").unwrap().is_none());
+        let says = |name: &str, text: &str, what: &str| {
+            let error = parse(name, text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        };
+        says("metadata.csv", "file_name,n\na.png\n", "not CSV");
+        says("metadata.jsonl", "{\"file_name\": \"a\"}\n{\"n\": 1}", "line 2 has no `file_name`");
+        says("metadata.jsonl", "{\"file_name\": \"a\"}\n7", "line 2 is no JSON object");
+        says("metadata.jsonl", "{", "line 1 is no JSON");
+        let found = parse("metadata.csv", b"file_name,n\na.png,1\n").unwrap().unwrap();
+        let error = found.columns(["a.png", "b.png"].into_iter(), &[]).unwrap_err().to_string();
+        assert!(error.contains("1 of 2 images have no row, the first is `b.png`"), "{error}");
+        let twice = parse("metadata.csv", b"file_name,n\na.png,1\na.png,2\n").unwrap().unwrap();
+        assert!(twice.columns(["a.png"].into_iter(), &[]).unwrap_err().to_string().contains("two different rows"));
+    }
+
+    #[test]
+    fn any_bytes_are_metadata_or_an_error() {
+        let mut draws = crate::random::SampleRng::new(5, 6, 7).op(0);
+        let seeds = [
+            ("metadata.csv", &b"file_name,label,text\na.png,1,\"x\"\nb.png,2,y\n"[..]),
+            ("metadata.jsonl", b"{\"file_name\": \"a.png\", \"n\": 1.5}\n{\"file_name\": \"b.png\", \"n\": null}\n"),
+        ];
+        for _ in 0..20_000 {
+            let (name, seed) = seeds[draws.below(2) as usize];
+            let mut bytes = seed.to_vec();
+            for _ in 0..1 + draws.below(4) {
+                let at = draws.below(bytes.len() as u64) as usize;
+                bytes[at] =
+                    if draws.chance(0.5) { b",\"\n{}[]:x0.-"[draws.below(12) as usize] } else { draws.bits() as u8 };
+            }
+            if let Ok(Some(mut found)) = parse(name, &bytes) {
+                let _ = found.take_labels();
+                let _ = found.columns(["a.png", "b.png"].into_iter(), &[]);
+            }
+        }
+    }
+}

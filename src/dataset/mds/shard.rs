@@ -1,0 +1,183 @@
+//! One shard: where its samples lie; if it is compressed, how it is unpacked and checked.
+
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use super::layout::{File, Listed, bad, parse_offsets};
+use crate::{
+    dataset::{
+        packed::{Digest, Packing, read_head, supported, unpack},
+        table::Stored,
+    },
+    error::{Error, ErrorKind, Result},
+    source::{Object, Source},
+};
+
+/// What is read first of a compressed shard: enough for the offsets of most.
+const HEAD: u64 = 256 << 10;
+
+/// What is known of a shard.
+#[derive(Debug)]
+pub(super) struct Within {
+    /// Of each sample, and where one more would begin.
+    pub(super) offsets: Vec<u32>,
+    pub(super) packed: Option<Packed>,
+}
+
+pub(super) type Shard = Stored<Within>;
+
+/// A shard that is there only compressed: read whole, checked and unpacked once for all its samples.
+#[derive(Debug)]
+pub(super) struct Packed {
+    packing: Packing,
+    /// As it would be called without compression, which is what the dataset's identity knows.
+    pub(super) name: Arc<str>,
+    /// Bytes, unpacked.
+    pub(super) length: u64,
+    raw: Hashes,
+    zip: Hashes,
+}
+
+/// Hashes that the index names, in hexadecimal digits.
+#[derive(Debug, Default)]
+struct Hashes(Vec<(String, Digest, String)>);
+
+impl Hashes {
+    /// Those that are known; the names of others go to `unknown`.
+    fn of(file: &File, unknown: &mut BTreeSet<String>) -> Self {
+        let known = |(name, digits): (&String, &String)| {
+            let digest = Digest::parse(name);
+            if digest.is_none() {
+                unknown.insert(name.clone());
+            }
+            Some((name.clone(), digest?, digits.clone()))
+        };
+        Self(file.hashes.iter().filter_map(known).collect())
+    }
+
+    fn check(&self, what: &str, bytes: &[u8]) -> Result<()> {
+        for (name, digest, want) in &self.0 {
+            let found = digest.hex(bytes);
+            if !found.eq_ignore_ascii_case(want) {
+                return Err(bad(format!("{name} of the {what} is {found}, index.json says {want}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds the shards of an index.
+pub(super) struct Finder<'a> {
+    pub(super) source: &'a Source,
+    pub(super) objects: &'a [Object],
+    /// Of the index, with a `/` at the end.
+    pub(super) folder: &'a str,
+    /// Hashes of no known kind.
+    pub(super) unknown: BTreeSet<String>,
+    /// Whether hashes were named of shards of which ranges are read.
+    pub(super) unchecked: bool,
+}
+
+impl<'a> Finder<'a> {
+    fn by_name(&self, name: &str) -> Option<&'a Object> {
+        self.objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|i| &self.objects[i])
+    }
+
+    /// The object of a shard, and how it is packed: as it is where that is there, else compressed.
+    pub(super) fn find(&mut self, listed: &Listed) -> Result<(&'a Object, Option<Packed>)> {
+        let name = format!("{}{}", self.folder, listed.raw_data.basename);
+        let of_size = |object: &'a Object, file: &File| {
+            let (have, said) = (object.size, file.bytes);
+            let what = format!("{have} bytes, index.json says {said}");
+            if have == said { Ok(object) } else { Err(bad(what).at_object(self.source.display_name(&object.name))) }
+        };
+        if let Some(object) = self.by_name(&name) {
+            self.unchecked |= !listed.raw_data.hashes.is_empty();
+            return Ok((of_size(object, &listed.raw_data)?, None));
+        }
+        let missing = |name: &str| {
+            Error::new(ErrorKind::NotFound, "a shard that index.json names is not there")
+                .at_object(self.source.display_name(name))
+        };
+        let kind = listed.compression.as_deref().filter(|kind| !kind.is_empty());
+        let (Some(kind), Some(zip)) = (kind, &listed.zip_data) else { return Err(missing(&name)) };
+        let zipped = format!("{}{}", self.folder, zip.basename);
+        let at = |e: Error| e.at_object(self.source.display_name(&zipped));
+        let Some(packing) = Packing::parse(kind) else {
+            return Err(at(Error::new(ErrorKind::Unsupported, format!("a shard compressed with {kind}")).hint(
+                "zstd, gz, bz2 and snappy are read; unpack the shards beside index.json, or write them with one of these",
+            )));
+        };
+        supported(&format!("a shard compressed with {kind}")).map_err(at)?;
+        let object = of_size(self.by_name(&zipped).ok_or_else(|| missing(&zipped))?, zip)?;
+        let raw = Hashes::of(&listed.raw_data, &mut self.unknown);
+        let zip = Hashes::of(zip, &mut self.unknown);
+        Ok((object, Some(Packed { packing, name: name.into(), length: listed.raw_data.bytes, raw, zip })))
+    }
+}
+
+impl Packed {
+    /// The first bytes of the shard, unpacked: reads as much of it as that takes.
+    async fn head(&self, source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
+        let mut length = HEAD.max(range.end).min(object.size);
+        loop {
+            let mut extent = object.extent(source);
+            extent.range = 0..length;
+            let bytes = extent.read().await?;
+            if let Some(head) = read_head(self.packing, &bytes, range.end as usize, self.length) {
+                return Ok(Bytes::from(head).slice(range.start as usize..));
+            }
+            if length == object.size {
+                let what = format!("its first {} bytes can't be unpacked: damaged {}", range.end, self.packing.name());
+                return Err(bad(what));
+            }
+            length = length.saturating_mul(4).min(object.size);
+        }
+    }
+
+    /// The whole shard, checked before and after unpacking where the index names hashes.
+    pub(super) fn unpack(&self, bytes: &[u8], offsets: &[u32]) -> Result<Bytes> {
+        self.zip.check("compressed shard", bytes)?;
+        let length = usize::try_from(self.length).map_err(|_| bad("a shard that no memory holds"))?;
+        let raw = unpack(self.packing, bytes, length)?;
+        self.raw.check("shard", &raw)?;
+        let samples = offsets.len() as u32 - 1;
+        let told = raw.get(..8 + 4 * samples as usize).ok_or_else(|| bad("the shard is cut in its offsets"))?;
+        match parse_offsets(told, samples, self.length)? == offsets {
+            true => Ok(raw.into()),
+            false => Err(bad("the offsets of samples are others than in opening")),
+        }
+    }
+}
+
+/// The beginning of a shard: some bytes of it, unpacked if they have to be.
+pub(super) async fn part(
+    source: &Source,
+    object: &Object,
+    packed: Option<&Packed>,
+    range: Range<u64>,
+) -> Result<Bytes> {
+    match packed {
+        Some(packed) => packed.head(source, object, range).await,
+        None => {
+            let mut extent = object.extent(source);
+            extent.range = range;
+            extent.read().await
+        }
+    }
+}
+
+/// Reads the offsets of a shard.
+pub(super) async fn read(source: &Source, object: &Object, packed: Option<Packed>, samples: u32) -> Result<Shard> {
+    let range = 0..8 + 4 * u64::from(samples);
+    let size = packed.as_ref().map_or(object.size, |packed| packed.length);
+    let at = |e: Error| e.at_object(source.display_name(&object.name));
+    if range.end > size {
+        let what = format!("index.json says {samples} samples, whose offsets alone are longer than the shard");
+        return Err(at(bad(what)).at_range(0..size));
+    }
+    let bytes = part(source, object, packed.as_ref(), range.clone()).await.map_err(at)?;
+    let offsets = parse_offsets(&bytes, samples, size).map_err(|e| at(e).at_range(range))?;
+    Ok(Stored::new(object, samples.into(), Within { offsets, packed }))
+}

@@ -1,0 +1,47 @@
+//! A build without the feature `packed`: nothing compressed is opened, and so nothing of this is ever called with bytes.
+
+use std::io::Read;
+
+use super::packing::Packing;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A hash; none is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::dataset) enum Digest {}
+
+impl Digest {
+    pub(in crate::dataset) const fn parse(_name: &str) -> Option<Self> {
+        None
+    }
+
+    pub(in crate::dataset) const fn hex(self, _bytes: &[u8]) -> String {
+        match self {}
+    }
+}
+
+/// Says that this build does not read `what`.
+pub(in crate::dataset) fn supported(what: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::Unsupported, format!("{what}, which this build does not unpack"))
+        .hint("build with the feature `packed`, or take the compression off"))
+}
+
+pub(in crate::dataset) fn reader<'a>(_packing: Packing, _bytes: &'a [u8], _most: u64) -> Result<Box<dyn Read + 'a>> {
+    supported("it is compressed").map(|()| Box::new(std::io::empty()) as Box<dyn Read>)
+}
+
+pub(in crate::dataset) const fn read_head(
+    _packing: Packing,
+    _bytes: &[u8],
+    _length: usize,
+    _most: u64,
+) -> Option<Vec<u8>> {
+    None
+}
+
+pub(in crate::dataset) fn unpack(_packing: Packing, _bytes: &[u8], _length: usize) -> Result<Vec<u8>> {
+    supported("it is compressed").map(|()| Vec::new())
+}
+
+pub(in crate::dataset) fn inflate(_bytes: &[u8], _length: usize, _crc: u32) -> Result<Vec<u8>> {
+    supported("it is compressed").map(|()| Vec::new())
+}

@@ -1,0 +1,47 @@
+//! The ways of compressing, by their names.
+
+use crate::error::{Error, ErrorKind};
+
+/// How something is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::dataset) enum Packing {
+    Zstd,
+    Gzip,
+    Zlib,
+    /// Without a head or a sum, as zip files have it.
+    Deflate,
+    Bzip2,
+    /// Without frames, as `snappy.compress` of Python gives it.
+    Snappy,
+}
+
+impl Packing {
+    /// `zstd`, or with the level that it was compressed with, `zstd:7`. `None` for what is not read.
+    pub(in crate::dataset) fn parse(name: &str) -> Option<Self> {
+        match name.split(':').next().unwrap_or_default() {
+            "zstd" => Some(Self::Zstd),
+            "gz" => Some(Self::Gzip),
+            "bz2" => Some(Self::Bzip2),
+            "snappy" => Some(Self::Snappy),
+            _ => None,
+        }
+    }
+
+    /// As messages call it.
+    pub(in crate::dataset) const fn name(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+            Self::Zlib => "zlib",
+            Self::Deflate => "deflate",
+            Self::Bzip2 => "bzip2",
+            Self::Snappy => "Snappy",
+        }
+    }
+}
+
+/// No memory for so many bytes.
+pub(in crate::dataset) fn no_memory(bytes: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes unpacked"))
+        .hint("write smaller files, or use a machine with more memory")
+}

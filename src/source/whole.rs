@@ -1,0 +1,99 @@
+//! Whole objects from a remote store, compared with what the store tells of them.
+
+use bytes::Bytes;
+use futures::future::try_join;
+use object_store::{GetOptions, GetResult};
+
+use super::{
+    Extent, Reader, Source, Verified, Verify,
+    answer::with_answer,
+    check::{Check, Told, told},
+    errors::store_error,
+    extent, requests,
+};
+use crate::error::{ErrorKind, Result};
+
+/// Reads of an object that comes in several requests, before its damage is an error: as many as of one that comes in one.
+const ATTEMPTS: u32 = 4;
+
+impl Extent {
+    pub(super) fn is_whole(&self) -> bool {
+        self.range.start == 0 && self.size == Some(self.range.end)
+    }
+
+    /// What this object must be, asked of the store: for whoever reads it in parts of his own.
+    ///
+    /// # Errors
+    /// As reading.
+    #[doc(hidden)]
+    pub async fn check(&self) -> Result<Check> {
+        self.source.check(self, Verify::Auto).await
+    }
+}
+
+impl Source {
+    /// How whole objects of this store were compared so far, by all of this process.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn verified(&self) -> Verified {
+        self.0.trust.verified()
+    }
+
+    /// Whether a look-up tells more than an answer with bytes: where it is known to be a bucket.
+    fn tells(&self) -> bool {
+        #[cfg(feature = "s3")]
+        return self.0.remote.is_some();
+        #[cfg(not(feature = "s3"))]
+        return false;
+    }
+
+    /// Compares the whole object that one answer brought.
+    pub(super) async fn check_answer(
+        &self,
+        extent: &Extent,
+        bytes: &[u8],
+        told: Option<Told>,
+        how: Verify,
+    ) -> Result<()> {
+        if how == Verify::Never {
+            return Ok(());
+        }
+        let name = self.display_name(&extent.name);
+        Box::pin(Check::new(told, how, name, &self.0.trust).run(bytes, extent)).await
+    }
+
+    async fn check(&self, extent: &Extent, how: Verify) -> Result<Check> {
+        let told = if self.tells() { told(&self.look_up(extent).await?) } else { None };
+        Ok(Check::new(told, how, self.display_name(&extent.name), &self.0.trust))
+    }
+
+    async fn look_up(&self, extent: &Extent) -> Result<GetResult> {
+        let Extent { name, range, etag, .. } = extent;
+        let if_match = etag.as_deref().filter(|tag| !tag.starts_with("W/")).map(str::to_owned);
+        let options = GetOptions { head: true, if_match, ..GetOptions::default() };
+        let looked = with_answer(self.0.store.get_opts(&self.path(name)?, options)).await;
+        looked.map_err(|error| self.at(store_error(error, "cannot be looked up"), name, range))
+    }
+
+    /// Reads an extent over the network. All of an object that comes in several requests is compared here, what comes in
+    /// one where it comes.
+    pub(super) async fn fetch_remote(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
+        let read = || requests::read(extent, &self.0.requests, reader);
+        let how = reader.verify();
+        if !extent.is_whole() || extent.len() <= extent::MOST || how == Verify::Never || !self.tells() {
+            return read().await;
+        }
+        let mut attempt = 1;
+        loop {
+            let (bytes, check) = try_join(read(), self.check(extent, how)).await?;
+            match check.run(&bytes, extent).await {
+                Ok(()) => return Ok(bytes),
+                Err(error) if attempt == ATTEMPTS || error.kind() != ErrorKind::Corrupt => {
+                    return Err(self.at(error, &extent.name, &extent.range));
+                }
+                Err(error) => tracing::debug!(object = %extent.name, attempt, %error, "reading all of it again"),
+            }
+            attempt += 1;
+        }
+    }
+}
