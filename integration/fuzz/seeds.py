@@ -36,6 +36,7 @@ def main():
     arrays(seed)
     volumes(seed)
     shards(seed)
+    tables(seed)
     for target in sorted(count):
         print(f"{target}: {count[target]} seeds")
 
@@ -67,8 +68,11 @@ def jpegs(seed, folders):
         resized.save(out, "JPEG", quality=quality, subsampling=sampling, progressive=progressive, **restarts)
         jpeg(seed, out.getvalue())
     for mode, compression in itertools.product(
-        ["1", "L", "RGB", "RGBA", "I;16", "F"], [None, "tiff_lzw", "tiff_adobe_deflate", "packbits"]
+        ["1", "L", "P", "RGB", "RGBA", "CMYK", "LAB", "I;16", "F"],
+        [None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "jpeg"],
     ):
+        if compression == "jpeg" and mode not in ("L", "RGB", "CMYK"):
+            continue
         out = io.BytesIO()
         image = picture.convert("L") if mode in ("I;16", "F") else picture
         image.convert("I").convert(mode) if mode == "I;16" else image
@@ -201,6 +205,22 @@ def shards(seed):
     seed("tfrecord", record(example)[:-1])
     # As the content of a record.
     seed("tfrecord", example)
+
+
+def tables(seed):
+    rows = "file_name,label,text,n\na.png,cat,\"x, y\",1\nb.png,dog,z,2.5\n"
+    lines = '{"file_name": "a.png", "label": 1, "t": [1]}\n{"file_name": "b.png", "label": 2, "t": null}\n'
+    pairs = [{"file": "a.png", "label": "cat"}, ["b.png", 7]]
+    seed("labels", b"\0file;label\na.png;1\nb.png;2.0\n")
+    seed("labels", b"\1" + json.dumps(pairs).encode())
+    seed("labels", b"\1" + json.dumps({"a.png": 3, "b.png": 4}).encode())
+    seed("labels", b"\2" + rows.encode())
+    seed("labels", b"\3" + lines.encode())
+    seed("cifar", b"\0" + bytes(3073))
+    seed("cifar", b"\1" + bytes(3074))
+    for encoding, pack, skip in itertools.product(["raw", "gzip"], [bytes, gzip.compress], [0, -1]):
+        head = f"NRRD0004\ntype: uint8\ndimension: 3\nsizes: 3 4 2\nencoding: {encoding}\nbyte skip: {skip}\ndata file: a.raw\n".encode()
+        seed("nhdr", struct.pack("<H", len(head)) + head + pack(bytes(24)))
 
 
 if __name__ == "__main__":

@@ -19,4 +19,6 @@ fuzz_target!(|bytes: &[u8]| {
         file.extend(masked(content));
     }
     infeed_fuzz::read_all(&[("x.tfrecord", &file)]);
+    // Compressed, by its first bytes.
+    infeed_fuzz::read_all(&[("x.tfrecord.gz", bytes)]);
 });
