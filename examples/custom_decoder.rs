@@ -62,7 +62,7 @@ impl ImageCodec for Ppm {
         // Only the rows that the crop needs: for raw pixels that is a matter of where to begin.
         let (from, to) = (start + rows.start as usize * pitch, start + rows.end as usize * pitch);
         let pixels = bytes.get(from..to).ok_or_else(|| ends_early(bytes))?;
-        out.hold(rows, pixels.len()).copy_from_slice(pixels);
+        out.hold(rows, pixels.len())?.copy_from_slice(pixels);
         Ok(())
     }
 }

@@ -253,8 +253,8 @@ impl Decoder {
             return crate::zune::decode(file, header, self.fill, &mut scratch.file, out);
         }
         let len = |rows: &Range<u32>| header.len_bytes(rows) as usize;
-        scratch.whole.resize(len(&all), 0);
-        crate::zune::decode(file, header, self.fill, &mut scratch.file, &mut scratch.whole)?;
+        crate::scan::grow(&mut scratch.whole, len(&all))?;
+        crate::zune::decode(file, header, self.fill, &mut scratch.file, &mut scratch.whole[..len(&all)])?;
         out.copy_from_slice(&scratch.whole[len(&(0..rows.start))..][..len(&rows)]);
         Ok(())
     }

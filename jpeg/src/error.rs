@@ -34,11 +34,17 @@ pub enum ErrorKind {
     Unsupported,
     /// What was asked for can't be: the header of another file, a scale of 3, a slice of another length.
     Misuse,
+    /// The system has no memory for the pixels.
+    OutOfMemory,
 }
 
 impl Error {
     pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::Damaged, what: what.into(), offset: None, source: None }
+    }
+
+    pub(crate) fn out_of_memory(len: usize) -> Self {
+        Self { kind: ErrorKind::OutOfMemory, ..Self::damaged(format!("no memory for the {len} bytes of a JPEG")) }
     }
 
     pub(crate) fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {

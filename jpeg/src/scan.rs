@@ -239,6 +239,15 @@ pub(crate) struct Options<'a> {
     pub(crate) level: Level,
 }
 
+/// Makes a buffer at least so long. It is never shrunk: growing back would clear it for nothing.
+pub(crate) fn grow(buffer: &mut Vec<u8>, len: usize) -> Result<()> {
+    if buffer.len() < len {
+        buffer.try_reserve(len - buffer.len()).map_err(|_| Error::out_of_memory(len))?;
+        buffer.resize(len, 0);
+    }
+    Ok(())
+}
+
 /// Decodes the planes of a window into `data`; they are described by what is returned.
 pub(crate) fn decode(
     bytes: &[u8],
@@ -254,9 +263,7 @@ pub(crate) fn decode(
     }
     let steps = header.steps().ok_or_else(|| Error::unsupported("JPEG is of a kind that has no planes"))?;
     let grid = Grid::new(header, &steps, window);
-    if data.len() < grid.bytes() {
-        data.resize(grid.bytes(), 0);
-    }
+    grow(data, grid.bytes())?;
     if options.fill {
         data[..grid.bytes()].fill(128);
     }

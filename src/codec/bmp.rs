@@ -199,7 +199,7 @@ fn unpack_rows(file: &[u8], layout: &Layout, rows: Range<u32>, out: &mut PixelBu
     let len = pitch as u64 * (height as u64 - 1) + used as u64;
     let pixels = usize::try_from(len).map_err(|_| cut(file)).and_then(|len| reader.bytes(layout.pixels_at, len))?;
     let row_len = width * usize::from(info.channels);
-    let out = out.hold(rows.clone(), rows.len() * row_len);
+    let out = out.hold(rows.clone(), rows.len() * row_len)?;
     for (y, out) in rows.map(|y| y as usize).zip(out.chunks_exact_mut(row_len)) {
         let at = if *top_down { y } else { height - 1 - y };
         let row = &pixels[at * pitch..][..used];
@@ -239,7 +239,7 @@ fn indices(bytes: &[u8], bits: u32) -> impl Iterator<Item = u8> + '_ {
 fn unpack_runs(file: &[u8], layout: &Layout, bits: u32, out: &mut PixelBuffer) -> Result<()> {
     let info = &layout.info;
     let (width, height) = (info.width as usize, info.height as usize);
-    let out = out.hold(0..info.height, width * height * 3).as_chunks_mut::<3>().0;
+    let out = out.hold(0..info.height, width * height * 3)?.as_chunks_mut::<3>().0;
     out.fill([0; 3]);
     let reader = Reader { file };
     let mut at = layout.pixels_at;

@@ -147,16 +147,27 @@ pub struct PixelBuffer {
     state: Option<Box<dyn Any + Send>>,
 }
 
+/// The system has no memory for the pixels of an image.
+pub(super) fn no_memory(len: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("no memory for the {len} bytes of an image"))
+        .hint("free memory of the machine, or lower workers, max_image_bytes or memory_budget")
+        .of_machine()
+}
+
 impl PixelBuffer {
     /// Names the rows that will be held and gives memory for their `len` bytes, with old pixels in it.
-    pub fn hold(&mut self, rows: Range<u32>, len: usize) -> &mut [u8] {
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the system has none, which is no fault of the image.
+    pub fn hold(&mut self, rows: Range<u32>, len: usize) -> Result<&mut [u8]> {
         self.rows = rows;
         self.planes.clear();
         // Never shrunk: growing back would clear it for nothing.
         if self.data.len() < len {
+            self.data.try_reserve(len - self.data.len()).map_err(|_| no_memory(len))?;
             self.data.resize(len, 0);
         }
-        &mut self.data[..len]
+        Ok(&mut self.data[..len])
     }
 
     /// Says that `data` holds 8-bit planes, one for each channel; with `ycbcr` they are Y, Cb and Cr of RGB pixels.

@@ -486,7 +486,7 @@ mod tests {
             let rows = self.gives.clone().unwrap_or(rows);
             let held = held_bytes(info, &rows);
             let start = 2 + (rows.start * info.width) as usize;
-            out.hold(rows, held).copy_from_slice(&bytes[start..start + held]);
+            out.hold(rows, held)?.copy_from_slice(&bytes[start..start + held]);
             Ok(())
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn hold<'a>(
     let len = usize::try_from(info.len_bytes()).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine addresses"))
     })?;
-    let pixels = out.hold(0..info.height, len);
+    let pixels = out.hold(0..info.height, len)?;
     // A decoder that leaves pixels of a damaged file as they are shall not show those of another image.
     pixels.fill(0);
     Ok(pixels)

@@ -79,7 +79,7 @@ fn decode(
     let info = &layout.info;
     let (pixel, held) = (layout.pixel_bytes(), rows.len());
     let pitch = info.width as usize * pixel;
-    let pixels = out.hold(rows.clone(), held * pitch * layout.planes());
+    let pixels = out.hold(rows.clone(), held * pitch * layout.planes())?;
     if held == 0 {
         return Ok(());
     }

@@ -93,21 +93,18 @@ pub(super) fn too_large(asked: u64) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{asked} bytes do not fit this machine's memory"))
 }
 
+/// From here on memory is asked for where a refusal is an answer.
+const LARGE: usize = 1 << 20;
+
 /// Makes room for so many bytes, zeroed, whatever lay in the buffer before.
 ///
-/// A large one is asked for where a refusal is an answer: `BytesMut` itself would end the process.
+/// For a large one, `BytesMut` itself would end the process if there is none.
 pub(super) fn make_room(buffer: &mut BytesMut, length: usize) -> Result<()> {
-    const LARGE: usize = 1 << 20;
     buffer.clear();
     if length >= LARGE && buffer.capacity() < length {
         // Not both at a time.
         *buffer = BytesMut::new();
-        let mut fresh = Vec::new();
-        fresh.try_reserve_exact(length).map_err(|_| {
-            Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))
-                .hint("free memory of the machine, or lower workers, prefetch or memory_budget")
-                .of_machine()
-        })?;
+        let mut fresh = reserved(length)?;
         fresh.resize(length, 0);
         // Its only owner: taken over, not copied.
         *buffer = BytesMut::from(Bytes::from(fresh));
@@ -116,6 +113,29 @@ pub(super) fn make_room(buffer: &mut BytesMut, length: usize) -> Result<()> {
     // Zeroing is what safe code pays for reading into fresh memory: 3 µs for 100 KB.
     buffer.resize(length, 0);
     Ok(())
+}
+
+/// An empty buffer for so many bytes.
+pub(super) fn room_for(length: usize) -> Result<BytesMut> {
+    if length < LARGE {
+        return Ok(BytesMut::with_capacity(length));
+    }
+    // With a byte in it: an empty one would be given back.
+    let mut fresh = reserved(length)?;
+    fresh.push(0);
+    let mut buffer = BytesMut::from(Bytes::from(fresh));
+    buffer.clear();
+    Ok(buffer)
+}
+
+fn reserved(length: usize) -> Result<Vec<u8>> {
+    let mut fresh = Vec::new();
+    fresh.try_reserve_exact(length).map_err(|_| {
+        Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))
+            .hint("free memory of the machine, or lower workers, prefetch or memory_budget")
+            .of_machine()
+    })?;
+    Ok(fresh)
 }
 
 /// What kind of error an error of the system is.

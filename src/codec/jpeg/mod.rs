@@ -161,7 +161,7 @@ impl Jpeg {
     fn part(&self, bytes: &[u8], header: &Header, [rows, cols]: [Range<u32>; 2], out: &mut PixelBuffer) -> Result<()> {
         let rows = if header.has_planes() { rows } else { 0..header.height() };
         let mut memory = out.take_state::<Memory>();
-        let pixels = out.hold(rows.clone(), header.len_bytes(&rows) as usize);
+        let pixels = out.hold(rows.clone(), header.len_bytes(&rows) as usize)?;
         let decoded = self.decoder.pixels_of_columns(bytes, header, [rows, cols], &mut memory.scratch, pixels);
         out.put_state(memory);
         decoded.map_err(in_our_words)
@@ -174,6 +174,7 @@ fn in_our_words(error: infeed_jpeg::Error) -> Error {
     let ours = match error.kind() {
         infeed_jpeg::ErrorKind::Damaged => corrupt(what),
         infeed_jpeg::ErrorKind::Unsupported => unsupported(what),
+        infeed_jpeg::ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, what).of_machine(),
         _ => Error::new(ErrorKind::Internal, what),
     };
     match std::error::Error::source(&error) {
@@ -212,7 +213,7 @@ impl ImageCodec for Jpeg {
         self.rows(bytes, file, 0..file.height(), out)?;
         let mut memory = out.take_state::<Memory>();
         std::mem::swap(&mut memory.lying, &mut out.data);
-        let upright = out.hold(0..header.height, header.len_bytes() as usize);
+        let upright = out.hold(0..header.height, header.len_bytes() as usize)?;
         turn.turn([file.height(), file.width()], file.channels(), &memory.lying, upright);
         out.put_state(memory);
         Ok(())

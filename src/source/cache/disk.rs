@@ -30,6 +30,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::key::{FOOTER, Key};
 use crate::{
     error::{Error, Result},
+    source::errors::make_room,
     sys,
 };
 
@@ -253,8 +254,8 @@ impl Disk {
         if file.metadata().map_or(true, |meta| meta.len() != key.disk_bytes()) {
             return Err(Lost::Damaged);
         }
-        buffer.clear();
-        buffer.resize(length, 0);
+        // Without memory for it the store is asked, which says so.
+        make_room(buffer, length).map_err(|_| Lost::Gone)?;
         file.read_exact(buffer).map_err(|_| Lost::Damaged)?;
         let end = buffer.split_off(length - FOOTER as usize);
         if end[..] == footer(key, buffer) { Ok(()) } else { Err(Lost::Damaged) }
