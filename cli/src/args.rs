@@ -640,7 +640,7 @@ value_enum!(
 value_enum!(
     /// `--verify`
     VerifyArg => Verify {
-        /// With checksums, and with MD5s where no checksum is told: 0.15 ms for each 100 KB
+        /// With checksums, and with MD5s where no checksum is told: 0.1 ms for each 100 KB
         Auto => Self::Auto,
         /// With CRCs alone, which cost next to nothing
         Checksums => Self::Checksums,

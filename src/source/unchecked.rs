@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object_store::GetResult;
 
 use super::{
@@ -39,7 +40,7 @@ impl Check {
         Ok(())
     }
 
-    pub(super) async fn run(self, _: &[u8], extent: &Extent) -> Result<()> {
+    pub(super) async fn run(self, _: &Bytes, extent: &Extent) -> Result<()> {
         self.finish(extent).await
     }
 }

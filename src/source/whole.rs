@@ -51,7 +51,7 @@ impl Source {
     pub(super) async fn check_answer(
         &self,
         extent: &Extent,
-        bytes: &[u8],
+        bytes: &Bytes,
         told: Option<Told>,
         how: Verify,
     ) -> Result<()> {

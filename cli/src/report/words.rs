@@ -82,7 +82,12 @@ pub(super) fn cache_words(cache: &CacheReport) -> String {
         units::size(cache.used),
         units::size(cache.size)
     );
-    for (count, what) in [(cache.not_kept, "not kept"), (cache.evictions, "evicted"), (cache.damaged, "damaged")] {
+    for (count, what) in [
+        (cache.not_kept, "not kept"),
+        (cache.evictions, "evicted"),
+        (cache.damaged, "damaged"),
+        (cache.undecodable, "undecodable"),
+    ] {
         if count > 0 {
             let _ = write!(words, ", {} {what}", units::count(count));
         }

@@ -30,7 +30,7 @@ use crate::{
         Extent, Source,
         answer::{Answer, Remedy, our_error, with_answer},
         check::told,
-        errors::{CHANGED, because, check_size, short_answer, store_error, too_many_files},
+        errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
         extent,
     },
 };
@@ -143,7 +143,7 @@ pub(in crate::source) async fn read(extent: &Extent, requests: &Arc<Requests>, r
         });
     }
     // Every piece is read into its part of one buffer; joining them again copies nothing.
-    let mut rest = BytesMut::with_capacity(to_length(extent.len())?);
+    let mut rest = room(extent.len())?;
     let parts = pieces.by_ref().map(|range| {
         let length = (range.end - range.start) as usize;
         let after = rest.split_off(length);
@@ -172,11 +172,9 @@ pub(in crate::source) async fn read(extent: &Extent, requests: &Arc<Requests>, r
     Ok(whole.freeze())
 }
 
-fn to_length(bytes: u64) -> Result<usize> {
-    usize::try_from(bytes)
-        .ok()
-        .filter(|bytes| *bytes <= isize::MAX as usize)
-        .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, format!("{bytes} bytes do not fit this machine's memory")))
+fn room(bytes: u64) -> Result<BytesMut> {
+    let length = usize::try_from(bytes).ok().filter(|bytes| *bytes <= isize::MAX as usize);
+    room_for(length.ok_or_else(|| too_large(bytes))?)
 }
 
 impl<'a> Piece<'a> {
@@ -453,22 +451,18 @@ impl<'a> Piece<'a> {
         // Perhaps the object, perhaps a length that a proxy cut: of the same version, as far as anybody knows.
         check_size(&result.meta, &self.range, self.extent.size).map_err(Failed::by_object)?;
         let told = told(&result);
-        let body = drain(result, self.len(), buffer).await?;
+        let mut body = drain(result, self.len(), buffer).await?;
         let answer = Measured { bytes: self.len(), first_byte, whole: now() - began, light };
         if whole {
-            let checked = self.source().check_answer(self.extent, body.bytes(), told, self.reader.verify()).await;
+            let bytes = match body {
+                Body::Frame(bytes) => bytes,
+                Body::Buffer(buffer) => buffer.freeze(),
+            };
+            let checked = self.source().check_answer(self.extent, &bytes, told, self.reader.verify()).await;
             checked.map_err(Failed::by_object)?;
+            body = Body::Frame(bytes);
         }
         Ok((body, etag, answer))
-    }
-}
-
-impl Body {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Frame(bytes) => bytes,
-            Self::Buffer(buffer) => buffer,
-        }
     }
 }
 
@@ -504,8 +498,7 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
             (Some(buffer), _) => buffer.extend_from_slice(&frame),
             (None, None) => only = Some(frame),
             (None, Some(first)) => {
-                let length = to_length(asked).map_err(Failed::for_good)?;
-                let mut both = BytesMut::with_capacity(length);
+                let mut both = room(asked).map_err(Failed::for_good)?;
                 both.extend_from_slice(&first);
                 both.extend_from_slice(&frame);
                 buffer = Some(both);
