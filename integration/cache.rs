@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::{Dataset, ErrorKind, Loader, report::CacheReport, source::CacheSpec};
+use infeed::{Dataset, ErrorKind, Loader, OnBadSample, report::CacheReport, source::CacheSpec};
 
 use crate::support::{
     PATIENCE, builder,
-    records::{LEN, Records, name, record_of},
-    store::Tracker,
+    records::{LEN, Obedient, Records, Told, name, record_of},
+    store::{Fault, Tracker},
 };
 
 /// A record and its checksum.
@@ -168,6 +168,59 @@ fn damaged_entries_are_found_removed_and_read_again() {
     let report = fresh(dataset, &spec, 0..1);
     assert_eq!((report.damaged, report.hits, tracker.requests()), (0, 60, 0), "they were written again");
     assert_eq!(ledger(&path), 60 * ENTRY);
+}
+
+/// What was damaged on the way from the store has a checksum like any other entry.
+#[test]
+fn entries_that_do_not_decode_are_removed_and_read_again_once() {
+    let (_dir, path) = folder();
+    for (spec, classes) in
+        [(CacheSpec::dir(&path, 1 << 20), 1), (CacheSpec::ram(1 << 20), 1), (CacheSpec::ram(1 << 20), 2)]
+    {
+        let (dataset, tracker) = Records::tagged(60);
+        // Half of them on one way only, one in the store itself.
+        for record in (0..60).step_by(2) {
+            tracker.fail_times(&name(record), 1, Fault::Begins(b"BAD"));
+        }
+        tracker.fail(&name(7), Fault::Begins(b"BAD"));
+        let builder =
+            builder(dataset).batch_size(10).cache(spec.clone()).on_bad_sample(OnBadSample::Skip { at_most: 9 });
+        let builder = match classes {
+            1 => builder.workers(2),
+            // Each gives half of the records to the other.
+            _ => builder.decoder(Arc::new(Obedient::new(|record, class| match record % 4 / 2 == class as u64 {
+                true => Told::Elsewhere,
+                false => Told::Done,
+            }))),
+        };
+        let loader = builder.build_blocking().unwrap();
+        let mut batches = loader.epochs(0..3).blocking();
+        let mut bad = Vec::new();
+        for batch in &mut batches {
+            let batch = batch.unwrap();
+            bad.extend(batch.bad_samples().iter().map(|bad| (bad.epoch, bad.record)));
+            for (record, row) in batch.records().iter().zip(batch["bytes"].bytes().unwrap().chunks(LEN)) {
+                assert_eq!(record_of(row), *record);
+            }
+        }
+        assert_eq!(bad, [(0, 7), (1, 7), (2, 7)], "{spec}: only what the store has is bad");
+        let report = batches.report().cache.expect("there is a cache");
+        assert_eq!((report.undecodable, report.damaged), (31, 0), "{spec}: {report:?}");
+        // Once, and again for what later epochs had read ahead before the damage was found.
+        assert!((60 + 31..60 + 31 * 4).contains(&tracker.requests()), "{spec}: {}", tracker.requests());
+        drop(batches);
+        drop(loader);
+    }
+    // In a run of its own, that which is bad in the store is looked at once more.
+    let (dataset, tracker) = Records::tagged(60);
+    tracker.fail(&name(7), Fault::Begins(b"BAD"));
+    let spec = CacheSpec::dir(&path, 1 << 20);
+    let loader = builder(dataset).batch_size(10).workers(2).cache(spec).on_bad_sample(OnBadSample::Skip { at_most: 9 });
+    let loader = loader.build_blocking().unwrap();
+    let mut batches = loader.epochs(0..2).blocking();
+    assert_eq!((&mut batches).map(|batch| batch.unwrap().len()).sum::<usize>(), 118);
+    assert_eq!(batches.report().cache.unwrap().undecodable, 1);
+    assert!((1..30).contains(&tracker.requests()), "{}", tracker.requests());
 }
 
 #[test]

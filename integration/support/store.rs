@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     Short(usize),
     /// The answer looks right and the connection breaks after this many bytes.
     Reset(usize),
+    /// The answer looks right and begins with these bytes instead of its own.
+    Begins(&'static [u8]),
     /// The answer looks right and nothing comes after this many bytes.
     Stall(usize),
     /// There is no answer at all.
@@ -322,7 +324,7 @@ impl Tracker {
         match fault {
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
             Some(Fault::Silence) => std::future::pending().await,
-            Some(Fault::Short(_) | Fault::Reset(_) | Fault::Stall(_)) | None => {}
+            Some(Fault::Short(_) | Fault::Reset(_) | Fault::Stall(_) | Fault::Begins(_)) | None => {}
             Some(fault) => return Err(fault.error(location)),
         }
         if ignores_if_match {
@@ -335,6 +337,9 @@ impl Tracker {
             let mut body = result.bytes().await?;
             if let Some(Fault::Short(length) | Fault::Reset(length) | Fault::Stall(length)) = fault {
                 body.truncate(length);
+            }
+            if let Some(Fault::Begins(other)) = fault {
+                body = [other, &body[other.len()..]].concat().into();
             }
             let mut frames = Vec::new();
             while !body.is_empty() {
@@ -394,7 +399,7 @@ impl Fault {
                 Error::Generic { store: "Tracker", source: Refusal::new(503).with_code("SlowDown").into() }
             }
             Self::Answer(status) => Error::Generic { store: "Tracker", source: Refusal::new(*status).into() },
-            Self::Short(_) | Self::Reset(_) | Self::Stall(_) | Self::Silence | Self::Delay(_) => {
+            Self::Short(_) | Self::Reset(_) | Self::Begins(_) | Self::Stall(_) | Self::Silence | Self::Delay(_) => {
                 unreachable!("not an error")
             }
         }

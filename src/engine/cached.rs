@@ -16,9 +16,11 @@ use tokio::{
 
 use super::{gate::answered, stream::StreamShared};
 use crate::{
-    error,
+    dataset::Dataset,
+    error::{self, Error},
+    random::SampleRng,
     report::Stage,
-    source::{Extent, Flight, Keep, Looked, NextUse, Reader, Use, Verify, Writer},
+    source::{Cache, Doubted, Extent, Flight, Keep, Looked, NextUse, Reader, Use, Verify, Writer},
 };
 
 /// Bytes of one extent.
@@ -28,13 +30,15 @@ pub(super) enum Piece {
     Bytes(Bytes),
     /// In the cache.
     Cached(Box<Cached>),
+    /// To be read from the store, whatever the cache has.
+    Anew(Box<Cached>),
 }
 
 impl Piece {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Cached(cached) => cached.extent.len(),
+            Self::Cached(cached) | Self::Anew(cached) => cached.extent.len(),
         }
     }
 }
@@ -75,6 +79,40 @@ pub(super) fn piece(
         }
         Looked::Miss(keep) => Err(keep),
     }
+}
+
+/// What a record that failed is read from anew: the cache had bytes of it, and has dropped them. Its checksum is of what
+/// came from the store, and of parts of objects nobody knows whether they came whole. Only for what was not read anew.
+pub(super) fn doubt(
+    stream: &StreamShared,
+    dataset: &dyn Dataset,
+    epoch: u64,
+    (record, rng): (u64, SampleRng),
+    error: &Error,
+) -> Option<Vec<Piece>> {
+    let cache = stream.loader.cache.as_ref()?;
+    if !error.is_sample() || error.is_unreadable() {
+        return None;
+    }
+    let plan = dataset.plan(record, rng).and_then(|plan| stream.loader.limits.admit(plan)).ok()?;
+    let coming = Use { now: epoch, next: next_use(stream, epoch, record) };
+    let keeps: Option<Vec<Keep>> = plan.extents.iter().map(|extent| Cache::keep_of(extent, coming, record)).collect();
+    let keeps = keeps?;
+    // All of them: which of several is damaged nobody knows.
+    let doubts: Vec<Doubted> = keeps.iter().map(|keep| cache.doubt(keep, &stream.cache_recorder)).collect();
+    let dropped = doubts.contains(&Doubted::Now);
+    if dropped {
+        let object = dataset.object(record);
+        let error = format!("{error:#}");
+        tracing::warn!(record, object, error, "what the cache has does not decode: removed, read from the store");
+    } else if !doubts.contains(&Doubted::Before) {
+        return None;
+    }
+    let piece = |(extent, keep)| {
+        let cached = Box::new(Cached { extent, keep, reader: stream.reader.clone() });
+        if dropped { Piece::Anew(cached) } else { Piece::Cached(cached) }
+    };
+    Some(plan.extents.into_iter().zip(keeps).map(piece).collect())
 }
 
 /// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another

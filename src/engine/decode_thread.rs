@@ -12,6 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 
 use super::{
+    cached::{self, Piece},
     chunk::ChunkSize,
     queue::{Hunger, Queue},
     read_here::{Buffers, collect, read_own},
@@ -56,6 +57,7 @@ pub(super) struct DecodeThread {
 struct InWork {
     tag: u64,
     ticket: Ticket,
+    again: bool,
     /// Classes that have not given its rows back.
     untried: ClassSet,
     /// Time spent on it before it was submitted.
@@ -96,6 +98,7 @@ struct Moments {
 struct Prepared {
     job: Job,
     ticket: Ticket,
+    again: bool,
     encoded: Option<Arc<OwnedSemaphorePermit>>,
     placed: Duration,
     /// Processor time that no stage has yet.
@@ -175,11 +178,11 @@ impl DecodeThread {
                         self.deal(prepared);
                         return true;
                     }
-                    let Prepared { job, ticket, encoded, placed, cpu, queued, reading } = prepared;
+                    let Prepared { job, ticket, again, encoded, placed, cpu, queued, reading } = prepared;
                     let moments = Moments { queued, taken: began, idle: longest, reading };
                     let prepared = began.elapsed();
                     let (tag, span) = (*tag, span.clone());
-                    in_work.push(InWork { tag, ticket, untried, prepared, placed, cpu, encoded, moments, span });
+                    in_work.push(InWork { tag, ticket, again, untried, prepared, placed, cpu, encoded, moments, span });
                     worker.submit(job);
                 }
                 Wait::Now
@@ -208,14 +211,16 @@ impl DecodeThread {
     /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
     fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
         let count = task.len();
-        let Task { assembly, first, mut rows, fetched, samples, encoded, cpu: before, queued, mut reading, .. } = task;
+        let Task {
+            assembly, first, mut rows, fetched, again, samples, encoded, cpu: before, queued, mut reading, ..
+        } = task;
         let stream = Arc::clone(&assembly.stream);
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket::new(&assembly, first);
         if !samples.is_empty() {
             let job = Job { tag, items: samples, rows };
             let placed = Duration::ZERO;
-            return Some(Prepared { job, ticket, encoded, placed, cpu: before, queued, reading });
+            return Some(Prepared { job, ticket, again, encoded, placed, cpu: before, queued, reading });
         }
         let began = Instant::now();
         let mut mark = began;
@@ -283,13 +288,13 @@ impl DecodeThread {
         if read > 0 {
             stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
-        Some(Prepared { job: Job { tag, items, rows }, ticket, encoded, placed, cpu, queued, reading })
+        Some(Prepared { job: Job { tag, items, rows }, ticket, again, encoded, placed, cpu, queued, reading })
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
     /// stays together.
     fn deal(&self, prepared: Prepared) {
-        let Prepared { job, ticket, encoded, mut cpu, queued, reading, .. } = prepared;
+        let Prepared { job, ticket, again, encoded, mut cpu, queued, reading, .. } = prepared;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let mut tasks: Vec<Task> = Vec::new();
@@ -312,6 +317,7 @@ impl DecodeThread {
                 _ => {
                     let mut task = Task::new(&assembly, first + i, one);
                     task.samples = vec![item];
+                    task.again = again;
                     task.allowed = allowed;
                     task.encoded = encoded.clone();
                     task.queued = queued;
@@ -343,7 +349,7 @@ impl DecodeThread {
     }
 
     fn deliver(&self, work: InWork, finished: Finished, cpu: &mut CpuMeter) {
-        let InWork { ticket, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
+        let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
@@ -390,22 +396,31 @@ impl DecodeThread {
             assembly.keep(values);
         }
         let mut failed = Vec::new();
-        let mut elsewhere = Vec::new();
+        let mut leaving = Vec::new();
         for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
             match outcome {
                 Outcome::Done => {}
                 Outcome::Failed(error) => {
-                    let object = || self.dataset.object(item.record);
-                    failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record).at_object(object())));
+                    let Item { record, rng, .. } = item;
+                    let object = || self.dataset.object(record);
+                    let error = error.at_stage(Stage::Decode).at_record(record).at_object(object());
+                    let epoch = assembly.plan.epoch;
+                    let anew = || cached::doubt(&assembly.stream, &*self.dataset, epoch, (record, rng), &error);
+                    match (!again).then(anew).flatten() {
+                        Some(pieces) => leaving.push((i, Next::Again(pieces))),
+                        None => failed.push((first + i, error)),
+                    }
                 }
                 // Never back to a class that gave it away: each row is tried once by each class at most. Where it was
                 // routed to does not matter here: that was a wish, this is who is left.
-                Outcome::Elsewhere(classes) => elsewhere.push((i, item, untried.and(classes).without(self.class))),
+                Outcome::Elsewhere(classes) => {
+                    leaving.push((i, Next::Class(item, untried.and(classes).without(self.class))));
+                }
             }
         }
-        // Rows that go elsewhere leave the job; the stretches between them are finished.
+        // Rows that leave the job; the stretches between them are finished.
         let mut at = 0;
-        for (i, item, classes) in elsewhere {
+        for (i, next) in leaving {
             let done: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(i - at)).collect();
             let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
             if i > at {
@@ -413,19 +428,33 @@ impl DecodeThread {
                 assembly.deliver(first + at, done, errors, None);
             }
             at = i + 1;
-            if !(0..self.decoder.classes().len()).any(|class| classes.contains(class)) {
-                let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
-                    .at_stage(Stage::Decode)
-                    .at_record(item.record)
-                    .at_object(self.dataset.object(item.record));
-                assembly.deliver(first + i, one, [(first + i, error)], timeline.take_if(|_| i + 1 == count));
-                continue;
-            }
+            let classes = || 0..self.decoder.classes().len();
             let mut task = Task::new(&assembly, first + i, one);
-            task.samples = vec![item];
-            task.allowed = classes;
+            match next {
+                Next::Class(item, allowed) if !classes().any(|class| allowed.contains(class)) => {
+                    let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
+                        .at_stage(Stage::Decode)
+                        .at_record(item.record)
+                        .at_object(self.dataset.object(item.record));
+                    let timeline = timeline.take_if(|_| i + 1 == count);
+                    assembly.deliver(first + i, task.rows, [(first + i, error)], timeline);
+                    continue;
+                }
+                Next::Class(item, allowed) => {
+                    task.samples = vec![item];
+                    task.again = again;
+                    task.allowed = allowed;
+                    task.untried = untried.without(self.class);
+                }
+                Next::Again(pieces) => {
+                    task.fetched = vec![Ok(pieces)];
+                    task.again = true;
+                    // Nobody has read it now.
+                    let others = classes().filter(|class| !self.decoder.classes()[*class].reads);
+                    task.allowed = others.fold(ClassSet::ALL, ClassSet::without);
+                }
+            }
             task.encoded = encoded.clone();
-            task.untried = untried.without(self.class);
             task.queued = queued;
             self.queue.push_front(task);
         }
@@ -433,4 +462,12 @@ impl DecodeThread {
             assembly.deliver(first + at, rows, failed, timeline);
         }
     }
+}
+
+/// Where a row goes that is not finished.
+enum Next {
+    /// To those who may take it.
+    Class(Item, ClassSet),
+    /// To be read anew.
+    Again(Vec<Piece>),
 }

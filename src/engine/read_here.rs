@@ -5,7 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::{cached::Piece, gate::Gate, loader_shared::Limits, stream::StreamShared};
+use super::{
+    cached::{Cached, Piece},
+    gate::Gate,
+    loader_shared::Limits,
+    stream::StreamShared,
+};
 use crate::{
     dataset::{Dataset, ReadPlan},
     error::Result,
@@ -67,6 +72,7 @@ pub(super) fn collect(
     pieces: Vec<Piece>,
     buffers: &mut Buffers,
 ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
+    let from_store = |cached: Cached| Some(cached.read_again(stream)?.map_err(|error| error.at_stage(Stage::Fetch)));
     let mut all = SmallVec::new();
     for piece in pieces {
         let bytes = match piece {
@@ -76,12 +82,16 @@ pub(super) fn collect(
                 if cached.read(stream, &mut buffer)? {
                     buffers.lend(buffer)
                 } else {
-                    match cached.read_again(stream)? {
+                    match from_store(*cached)? {
                         Ok(bytes) => bytes,
-                        Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
+                        Err(error) => return Some(Err(error)),
                     }
                 }
             }
+            Piece::Anew(cached) => match from_store(*cached)? {
+                Ok(bytes) => bytes,
+                Err(error) => return Some(Err(error)),
+            },
         };
         all.push(bytes);
     }

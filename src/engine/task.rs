@@ -26,6 +26,8 @@ pub(super) struct Task {
     pub(super) rows: Vec<Rows>,
     /// One for each row: bytes that were fetched or lie in the cache; empty when the worker reads from the source.
     pub(super) fetched: Vec<Result<Vec<Piece>>>,
+    /// It was read before, and could not be decoded.
+    pub(super) again: bool,
     /// Samples that were read already; empty for a fresh task.
     pub(super) samples: Vec<Item>,
     /// Who may take it.
@@ -59,6 +61,7 @@ impl Task {
             first,
             rows,
             fetched: Vec::new(),
+            again: false,
             samples: Vec::new(),
             allowed: ClassSet::ALL,
             untried: ClassSet::ALL,

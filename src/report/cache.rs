@@ -25,6 +25,9 @@ pub struct CacheReport {
     pub evictions: u64,
     /// Entries that were not what had been written: removed, and read from the store again.
     pub damaged: u64,
+    /// Entries that could not be decoded: removed, and read from the store again. Each once in a process, so that a sample
+    /// that is bad in the store, too, costs one more read.
+    pub undecodable: u64,
     /// Reads that were not kept: no room for what is wanted later, no version tag, too far behind with writing, or a
     /// folder that can't be written.
     pub not_kept: u64,
@@ -42,6 +45,7 @@ struct Counters {
     bytes_written: AtomicU64,
     evictions: AtomicU64,
     damaged: AtomicU64,
+    undecodable: AtomicU64,
     not_kept: AtomicU64,
 }
 
@@ -76,13 +80,17 @@ impl CacheRecorder {
         add(&self.0.damaged, 1);
     }
 
+    pub(crate) fn undecodable(&self) {
+        add(&self.0.undecodable, 1);
+    }
+
     pub(crate) fn not_kept(&self) {
         add(&self.0.not_kept, 1);
     }
 
     /// The counts so far; what the cache holds is for the cache to add.
     pub(crate) fn report(&self, used: u64, size: u64) -> CacheReport {
-        let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, not_kept } = &*self.0;
+        let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, undecodable, not_kept } = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheReport {
             hits: get(hits),
@@ -91,6 +99,7 @@ impl CacheRecorder {
             bytes_written: get(bytes_written),
             evictions: get(evictions),
             damaged: get(damaged),
+            undecodable: get(undecodable),
             not_kept: get(not_kept),
             used,
             size,

@@ -1,7 +1,7 @@
 //! A cache: which reads it has, which it keeps, and who writes them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     path::PathBuf,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
@@ -43,6 +43,17 @@ pub(crate) enum Looked {
     Miss(Option<Keep>),
 }
 
+/// What came of doubting an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubted {
+    /// It was dropped.
+    Now,
+    /// It was dropped before. What the cache has came later; what could not be decoded may have been read before.
+    Before,
+    /// It is not there.
+    No,
+}
+
 /// A cache, shared by the loaders of a process.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -51,6 +62,8 @@ pub(crate) struct Cache {
     queue: Mutex<Queue>,
     /// Reads from the store that will be kept: who wants the same waits for them.
     reading: Mutex<HashMap<Key, Arc<Notify>>>,
+    /// Entries that were dropped because they could not be decoded.
+    doubted: Mutex<HashSet<Key>>,
     warned_of_tags: AtomicBool,
 }
 
@@ -66,6 +79,8 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Waiting and in writing.
     pending: HashMap<Key, Bytes>,
+    /// In writing, and to be removed then.
+    unwanted: HashSet<Key>,
     bytes: u64,
     writers: usize,
 }
@@ -123,9 +138,15 @@ impl Writer {
             } else {
                 job.recorder.not_kept();
             }
-            let mut queue = lock(&self.cache.queue);
-            queue.pending.remove(&key);
-            queue.bytes -= key.len();
+            let unwanted = {
+                let mut queue = lock(&self.cache.queue);
+                queue.pending.remove(&key);
+                queue.bytes -= key.len();
+                queue.unwanted.remove(&key)
+            };
+            if unwanted {
+                self.cache.drop_entry(&key);
+            }
         }
     }
 }
@@ -137,6 +158,9 @@ impl Drop for Writer {
         }
     }
 }
+
+/// Entries that are doubted, at most: with more of them it is not the cache that is bad.
+const DOUBTS: usize = 1 << 16;
 
 /// More threads would wait for the same disk.
 const WRITERS: usize = 2;
@@ -196,6 +220,7 @@ impl Cache {
             ranking: Mutex::new(ranking),
             queue: Mutex::default(),
             reading: Mutex::default(),
+            doubted: Mutex::default(),
             warned_of_tags: AtomicBool::new(false),
         }
     }
@@ -298,6 +323,44 @@ impl Cache {
         }
     }
 
+    /// By what a read of an extent is known; `None` where it can't be kept.
+    pub(crate) fn keep_of(extent: &Extent, coming: Use, record: u64) -> Option<Keep> {
+        Key::of(extent).map(|key| Keep { key, coming, record })
+    }
+
+    /// Drops an entry that could not be decoded: whatever its checksum says, it may have come damaged from the store.
+    pub(crate) fn doubt(&self, keep: &Keep, recorder: &CacheRecorder) -> Doubted {
+        let key = &keep.key;
+        {
+            let doubted = lock(&self.doubted);
+            if doubted.contains(key) {
+                return Doubted::Before;
+            }
+            if doubted.len() >= DOUBTS {
+                return Doubted::No;
+            }
+        }
+        let waited = {
+            let mut queue = lock(&self.queue);
+            let jobs = queue.jobs.len();
+            queue.jobs.retain(|job| job.keep.key != *key);
+            let waited = queue.pending.remove(key).is_some();
+            if queue.jobs.len() < jobs {
+                queue.bytes -= key.len();
+            } else if waited {
+                queue.unwanted.insert(*key);
+            }
+            waited
+        };
+        let there = self.drop_entry(key);
+        if !waited && !there {
+            return Doubted::No;
+        }
+        recorder.undecodable();
+        lock(&self.doubted).insert(*key);
+        Doubted::Now
+    }
+
     /// Takes bytes that came from the store; gives a writer when one more thread should write. `most`: how many bytes may wait to be written.
     pub(crate) fn keep(
         self: &Arc<Self>,
@@ -321,7 +384,9 @@ impl Cache {
         if queue.pending.contains_key(&key) || lock(&self.ranking).contains(&key) {
             return None;
         }
-        if !writable || queue.bytes + key.len() > most || !fits() {
+        // What it replaces would be removed with it.
+        let replaces = queue.unwanted.contains(&key);
+        if replaces || !writable || queue.bytes + key.len() > most || !fits() {
             recorder.not_kept();
             return None;
         }
@@ -334,6 +399,12 @@ impl Cache {
         }
         queue.writers += 1;
         Some(Writer { cache: Arc::clone(self), done: false })
+    }
+
+    /// Whether it was there.
+    fn drop_entry(&self, key: &Key) -> bool {
+        lock(&self.ranking).remove(key);
+        self.remove(key)
     }
 
     fn put(&self, job: &Job, renew: Renew<'_>) -> bool {

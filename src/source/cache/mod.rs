@@ -1,7 +1,7 @@
 //! What was read from a remote store, kept near: files in a folder, or memory.
 //!
 //! ```text
-//! plan ─ look ─┬─ hit: read and verified by the decode thread ─ damaged or gone ─▶ store
+//! plan ─ look ─┬─ hit: read and verified by the decode thread ─ damaged, gone, or does not decode ─▶ store
 //!              └─ miss: store ─▶ trainer
 //!                          └ keep ─▶ queue ─ Writer::run (a blocking thread): aside, renamed
 //! ```
@@ -15,8 +15,10 @@
 //! entries of 107 KB on 2 cores: it writes 2,300 MB/s (foyer 845 to 1,374, dropping entries in silence when they come
 //! fast), reads 6,544 MB/s (1,041 to 1,689), takes 0.15 CPU-s per GB (0.6 to 1.0), and processes can share it.
 //!
-//! Three things that are easy to get wrong:
+//! Four things that are easy to get wrong:
 //! - **A hit is a promise that may break**: another process may remove the file between `look` and `read`.
+//! - **A checksum is of what came from the store**, which may have been damaged on the way where nobody tells what it must
+//!   be. So what does not decode is dropped and read again, once in a process ([`Cache::doubt`]).
 //! - **The cache never stops a run.** Whatever its disk refuses is a warning, once, and a miss.
 //! - **Bytes that wait to be written** are served from memory, and hold their part of the window of encoded bytes.
 
@@ -26,6 +28,6 @@ mod key;
 mod policy;
 mod spec;
 
-pub(crate) use entries::{Cache, Flight, Keep, Looked, Writer};
+pub(crate) use entries::{Cache, Doubted, Flight, Keep, Looked, Writer};
 pub(crate) use policy::{NextUse, Use};
 pub use spec::CacheSpec;
