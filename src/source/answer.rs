@@ -14,14 +14,27 @@
 
 #![cfg_attr(not(feature = "s3"), allow(dead_code, reason = "what only buckets ask for, and only HTTP stores note"))]
 
-use std::{cell::RefCell, error::Error as StdError, fmt, pin::pin};
+use std::{
+    cell::{Cell, RefCell},
+    error::Error as StdError,
+    fmt,
+    pin::pin,
+};
 
 use object_store::Error as StoreError;
 
 use crate::error::Error;
 
 tokio::task_local! {
-    static SLOT: RefCell<Option<Answer>>;
+    static SLOT: Slot;
+}
+
+/// What is known of a request while it runs.
+#[derive(Debug, Default)]
+struct Slot {
+    answer: RefCell<Option<Answer>>,
+    /// Pages of a listing in a row that named nothing.
+    empty: Cell<u32>,
 }
 
 /// An HTTP store's answer that is not what was asked for.
@@ -200,17 +213,27 @@ impl From<Answer> for Box<dyn StdError + Send + Sync> {
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) fn note(answer: Option<Answer>) {
     // Nobody listens to the requests that look for a region.
-    let _ = SLOT.try_with(|slot| *slot.borrow_mut() = answer);
+    let _ = SLOT.try_with(|slot| *slot.answer.borrow_mut() = answer);
+}
+
+/// Counts a page of a listing; gives how many in a row, this one included, named nothing, as far as one wait for an object saw.
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub(super) fn page(empty: bool) -> u32 {
+    let count = |slot: &Slot| {
+        slot.empty.set(if empty { slot.empty.get() + 1 } else { 0 });
+        slot.empty.get()
+    };
+    SLOT.try_with(count).unwrap_or(0)
 }
 
 /// Runs one request; when it fails, what was noted of it becomes the source of its error.
 pub(super) async fn with_answer<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
-    let mut request = pin!(SLOT.scope(RefCell::default(), request));
+    let mut request = pin!(SLOT.scope(Slot::default(), request));
     let error = match request.as_mut().await {
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
-    match request.take_value().and_then(RefCell::into_inner) {
+    match request.take_value().and_then(|slot| slot.answer.into_inner()) {
         // A request inside this one was with_answer already, or somebody has understood it.
         Some(answer) if Answer::of(&error).is_none() && our_error(&error).is_none() => Err(carrying(error, answer)),
         _ => Err(error),

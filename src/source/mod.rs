@@ -37,10 +37,14 @@ mod list;
 #[cfg(feature = "s3")]
 mod listing;
 mod manifest;
+#[cfg(feature = "tls")]
+mod md5_each;
 mod object;
 mod parse;
 mod read;
 mod requests;
+#[cfg(feature = "tls")]
+mod sums;
 #[cfg(feature = "tls")]
 mod told;
 mod unrepeated;
@@ -51,7 +55,7 @@ mod write;
 
 pub use answer::Refusal;
 pub use cache::CacheSpec;
-pub(crate) use cache::{Cache, Flight, Keep, Looked, NextUse, Use, Writer};
+pub(crate) use cache::{Cache, Doubted, Flight, Keep, Looked, NextUse, Use, Writer};
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;

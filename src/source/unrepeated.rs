@@ -36,8 +36,24 @@ impl Keys {
 }
 
 /// Pages without a key in a row: a store may give some, where it skips what was deleted. A hundred of them are 2 to 10 s.
-#[cfg(feature = "s3")]
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 const EMPTY: u32 = 100;
+
+/// Of stores whose pages nobody here asks for: so many in a row named nothing.
+///
+/// # Errors
+/// `Io` when they are too many.
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub(super) fn check_pages(empty: u32) -> Result<()> {
+    if empty < EMPTY {
+        return Ok(());
+    }
+    let what = format!("the listing gave {EMPTY} pages without a key, and says that there are more");
+    Err(Error::new(ErrorKind::Io, what).hint(AGAIN))
+}
+
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+const AGAIN: &str = "list again; if it stays so, the store or what stands before it is broken";
 
 /// Tokens of a listing's pages.
 #[cfg(feature = "s3")]
@@ -54,10 +70,7 @@ impl Pages {
     /// # Errors
     /// `Io` for a token that was there before, and for too many pages of nothing.
     pub(super) fn next(&mut self, prefix: &str, entries: usize, token: &str) -> Result<()> {
-        let bad = |what: String| {
-            Err(Error::new(ErrorKind::Io, what)
-                .hint("list again; if it stays so, the store or what stands before it is broken"))
-        };
+        let bad = |what: String| Err(Error::new(ErrorKind::Io, what).hint(AGAIN));
         self.empty = if entries == 0 { self.empty + 1 } else { 0 };
         if !self.tokens.insert(xxh3_128(token.as_bytes())) {
             return bad(format!(

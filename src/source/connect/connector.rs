@@ -15,9 +15,10 @@ use super::{client, listed};
 use crate::{
     error::{Error, Result},
     source::{
-        answer::{Answer, Broken, Phase, Refusal, note},
+        answer::{Answer, Broken, Phase, Refusal, note, page},
         errors::no_files,
         told::Told,
+        unrepeated,
     },
 };
 
@@ -122,6 +123,8 @@ impl HttpService for Listening {
             note(None);
             // Never asked for again by the client: whoever answers nonsense does so once more.
             listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            unrepeated::check_pages(page(listed::is_empty(&body)))
+                .map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         // What the head says counts, even if the connection breaks behind it.
@@ -277,6 +280,54 @@ mod tests {
             assert_eq!(refusal.code, None, "{odd:?}");
         }
         assert_eq!(refusal(500, |_| None, &Bytes::from_static(b"\xff<Code>x</Code>")).code, None);
+    }
+
+    /// A store that lists: some pages of nothing, one page of something, and again.
+    #[derive(Debug)]
+    struct Lists {
+        pages: std::sync::atomic::AtomicUsize,
+        something_each: usize,
+        page: &'static str,
+    }
+
+    #[async_trait]
+    impl HttpService for Lists {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let page = self.pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            let page = if page % self.something_each == 0 { self.page } else { "" };
+            let google = page.is_empty() || page.starts_with("<C");
+            let root = if google { "ListBucketResult" } else { "EnumerationResults" };
+            Ok(HttpResponse::new(Bytes::from(format!("<{root}>{page}<NextMarker>x</NextMarker></{root}>")).into()))
+        }
+    }
+
+    /// The pages of Google's and Azure's listings are asked for by `object_store`, so it is here that they are seen.
+    #[tokio::test]
+    async fn a_listing_that_gives_nothing_for_ever_ends() {
+        for (page, query) in [
+            ("<Contents><Key>a</Key></Contents>", "list-type=2"),
+            ("<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>", "list-type=2"),
+            ("<Blobs><Blob><Name>a</Name></Blob></Blobs>", "restype=container&comp=list"),
+            ("<Blobs><BlobPrefix><Name>a/</Name></BlobPrefix></Blobs>", "restype=container&comp=list"),
+        ] {
+            for (something_each, ends) in [(99, None), (usize::MAX, Some(99))] {
+                let lists = Lists { pages: 0.into(), something_each, page };
+                let client = Listening { inner: HttpClient::new(lists), s3: false };
+                let all = crate::source::answer::with_answer(async {
+                    for n in 0..300 {
+                        let mut request = HttpRequest::new(object_store::client::HttpRequestBody::empty());
+                        *request.uri_mut() = format!("http://store/?{query}").parse().unwrap();
+                        if let Err(error) = client.call(request).await {
+                            let words = format!("{:#}", error.source().expect("it is ours"));
+                            assert!(words.contains("100 pages without a key"), "{words}");
+                            return Ok(Some(n));
+                        }
+                    }
+                    Ok(None)
+                });
+                assert_eq!(all.await.unwrap(), ends, "{page}");
+            }
+        }
     }
 
     #[test]

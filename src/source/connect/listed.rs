@@ -40,6 +40,13 @@ pub(super) fn check(body: &[u8]) -> Result<()> {
     elements(&text, "Key").chain(folders).try_for_each(|key| check_key(&unescaped(key)))
 }
 
+/// Whether a page names nothing: no object and no folder. Of S3 and Google, of Azure.
+pub(super) fn is_empty(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    let has = |name: &str| elements(&text, name).next().is_some();
+    !["Contents", "CommonPrefixes", "Blob", "BlobPrefix"].into_iter().any(has)
+}
+
 /// Names that `object_store` refuses, or turns into others in silence. A slash at the end stays: that is a folder's mark.
 fn check_key(key: &str) -> Result<()> {
     let parts = || key.strip_suffix('/').unwrap_or(key).split('/');
