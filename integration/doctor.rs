@@ -20,8 +20,8 @@ fn doctor(args: &[&str], env: &[(String, String)]) -> Value {
 
 /// The doctor's answer once it is as expected, or its fourth: where others take the cores, what is waited for may be another
 /// thing, and the doctor says so.
-fn doctor_until(args: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
-    let answers = (0..4).map(|_| doctor(args, &[]));
+fn doctor_until(args: &[&str], env: &[(String, String)], expected: impl Fn(&Value) -> bool) -> Value {
+    let answers = (0..4).map(|_| doctor(args, env));
     let mut last = Value::Null;
     for found in answers {
         last = found;
@@ -46,7 +46,8 @@ fn synth(dir: &TempDir, kind: &str, more: &[&str]) -> String {
 #[test]
 fn a_slow_trainer_is_the_limit_and_nothing_else() {
     let url = "synthetic://?count=200&height=8&width=8&classes=10";
-    let found = doctor(&[url, "--transform", "none", "--batch-size", "10", "--step-time", "30ms"], &[]);
+    let args = [url, "--transform", "none", "--batch-size", "10", "--step-time", "30ms"];
+    let found = doctor_until(&args, &[], |found| limit(found) == "trainer");
     assert_eq!(limit(&found), "trainer", "{found:#}");
     assert!(found["diagnosis"]["words"].as_str().unwrap().contains("changes nothing"), "{found:#}");
     let trials: Vec<&str> =
@@ -68,7 +69,7 @@ fn slow_decoding_is_named() {
         let stalls = &found["diagnosis"]["stalls"];
         ["decode", "augmentation"].contains(&limit(found)) && stalls["prep"].as_f64() > stalls["fetch"].as_f64()
     };
-    let found = doctor_until(&[&[&*photos], &args[..]].concat(), preparing);
+    let found = doctor_until(&[&[&*photos], &args[..]].concat(), &[], preparing);
     assert!(preparing(&found), "{found:#}");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let words = found["diagnosis"]["words"].as_str().unwrap();
@@ -87,7 +88,7 @@ fn bad_records_are_named() {
         }
     }
     let args = ["--batch-size", "4", "--step-time", "60ms", "--max-batches", "12"];
-    let found = doctor(&[&[&*photos], &args[..]].concat(), &[]);
+    let found = doctor_until(&[&[&*photos], &args[..]].concat(), &[], |found| limit(found) == "bad_records");
     assert_eq!(limit(&found), "bad_records", "{found:#}");
     assert!(found["cold"]["bad_samples"][0]["object"].as_str().is_some_and(|name| name.contains(".JPEG")), "{found:#}");
 }
@@ -106,7 +107,7 @@ fn a_small_budget_is_named() {
     files.iter().for_each(|file| fs::write(file, &one).unwrap());
     // One record in a batch and one batch ahead: of four threads three have nothing to do.
     let args = ["--batch-size", "1", "--step-time", "0ms", "--max-batches", "48", "--workers", "4", "--prefetch", "1"];
-    let found = doctor_until(&[&[&*photos], &args[..]].concat(), |found| limit(found) == "room");
+    let found = doctor_until(&[&[&*photos], &args[..]].concat(), &[], |found| limit(found) == "room");
     assert_eq!(limit(&found), "room", "{found:#}");
     assert!(found["diagnosis"]["words"].as_str().unwrap().contains("memory budget"), "{found:#}");
 }
@@ -129,7 +130,7 @@ fn a_slow_store_is_named() {
     server.rule(Rule::new(Fault::Delay(std::time::Duration::from_millis(40))));
     let env: Vec<(String, String)> = server.env();
     let args = ["--batch-size", "10", "--step-time", "2ms", "--max-batches", "12", "--io-concurrency", "2"];
-    let found = doctor(&[&[&*server.url("cells")], &args[..]].concat(), &env);
+    let found = doctor_until(&[&[&*server.url("cells")], &args[..]].concat(), &env, |found| limit(found) == "fetch");
     assert_eq!(limit(&found), "fetch", "{found:#}");
     let words = found["diagnosis"]["words"].as_str().unwrap();
     assert!(words.contains("store") && words.contains("io_concurrency"), "{words}");

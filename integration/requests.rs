@@ -213,9 +213,9 @@ fn one_object_that_fails_does_not_wait_for_the_store() {
                 error = source.read(&bad, 0..1000) => error.unwrap_err(),
                 () = others => unreachable!("they go on"),
             };
-            // The first may have failed before anybody was answered.
+            // Some may have failed before anybody else was answered since the one before.
             let says = |n: u32| error.to_string().contains(&format!("gave up after {n} requests"));
-            assert!(says(8) || says(9), "{error}");
+            assert!((8..12).any(says), "{error}");
             assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         });
     }
