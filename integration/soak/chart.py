@@ -3,6 +3,18 @@
 from html import escape
 
 WIDTH, HEIGHT, LEFT, TOP = 1000, 180, 70, 30
+# Points share columns this wide: hours of them would be a file of megabytes.
+COLUMN = 3
+
+
+def columns(line, place):
+    """A stroke for each column that has points, from the least to the most of them."""
+    spans = {}
+    for x, y in (place(*point) for point in line):
+        low, high = spans.get(x // COLUMN, (y, y))
+        spans[x // COLUMN] = min(low, y), max(high, y)
+    # A lone point is seen, too.
+    return "".join(f"M{x * COLUMN:.0f} {low - 1:.0f}V{high + 1:.0f}" for x, (low, high) in sorted(spans.items()))
 
 
 def panel(title, series, top):
@@ -21,8 +33,9 @@ def panel(title, series, top):
                    f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share * most:,.0f}</text>')
     out.append(f'<text x="{WIDTH - 20}" y="{bottom + 16}" text-anchor="end">{last / 60:.1f} min</text>')
     for i, (name, colour, line) in enumerate(series):
-        dots = "".join(f'<circle cx="{LEFT + x / last * inner:.1f}" cy="{bottom - y / most * HEIGHT:.1f}" r="2"/>' for x, y in line)
-        out.append(f'<g fill="{colour}">{dots}<text x="{LEFT + 300 + 160 * i}" y="{top + 16}">{escape(name)}</text></g>')
+        strokes = columns(line, lambda x, y: (LEFT + x / last * inner, bottom - y / most * HEIGHT))
+        out.append(f'<path d="{strokes}" stroke="{colour}" stroke-width="{COLUMN - 1}"/>'
+                   f'<text x="{LEFT + 300 + 160 * i}" y="{top + 16}" fill="{colour}">{escape(name)}</text>')
     return "".join(out)
 
 

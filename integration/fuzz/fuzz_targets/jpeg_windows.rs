@@ -39,6 +39,17 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         let number = |at: usize, size: u32| u32::from(ask[at]) * (size + 9) / 255;
         let (height, width) = (header.height(), header.width());
         let [rows, cols] = [number(0, height)..number(1, height), number(2, width)..number(3, width)];
+        let mut part = vec![0; header.len_bytes(&rows) as usize];
+        let asked = [rows.clone(), cols.clone()];
+        let decoded = plain.pixels_of_columns(file, &header, asked, &mut scratch, &mut part);
+        if rows.end <= height && cols.end <= width && whole.is_ok() && rows.start <= rows.end && cols.start <= cols.end {
+            decoded.expect("the whole file is good");
+            let [row, pixel] = [header.len_bytes(&(0..1)) as usize, header.channels()];
+            let within = pixel * cols.start as usize..pixel * cols.end as usize;
+            for (y, part) in rows.clone().zip(part.chunks(row.max(1))) {
+                assert_eq!(part[within.clone()], pixels[y as usize * row..][..row][within.clone()], "row {y}");
+            }
+        }
         let within = [number(4, height)..number(5, height), number(6, width)..number(7, width)];
         let mut window = Window::new(&header, rows, cols).at_scale(1 << ((n + usize::from(ask[0])) % 4));
         if ask[7] % 2 == 1 {
