@@ -294,7 +294,7 @@ mod tests {
     impl HttpService for Lists {
         async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
             let page = self.pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-            let page = if page % self.something_each == 0 { self.page } else { "" };
+            let page = if page.is_multiple_of(self.something_each) { self.page } else { "" };
             let google = page.is_empty() || page.starts_with("<C");
             let root = if google { "ListBucketResult" } else { "EnumerationResults" };
             Ok(HttpResponse::new(Bytes::from(format!("<{root}>{page}<NextMarker>x</NextMarker></{root}>")).into()))
