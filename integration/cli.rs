@@ -131,6 +131,16 @@ fn redact(value: &mut Value, path: &str) {
 }
 
 #[test]
+fn how_many_may_be_unreadable_is_what_was_said() {
+    let url = "synthetic://?count=16&height=8&width=8&classes=2";
+    let most =
+        |said: &[&str]| report(&[&[url, "--batch-size", "4"], said].concat())["config"]["max_unreadable"].clone();
+    assert_eq!(most(&[]), Value::Null);
+    assert_eq!(most(&["--max-unreadable", "0"]), 0);
+    assert_eq!(most(&["--max-unreadable", "7"]), 7);
+}
+
+#[test]
 fn the_json_of_run_keeps_its_keys() {
     let mut report = report(&[
         &data().cifar10,
@@ -769,6 +779,16 @@ fn names_of_others_give_no_orders_to_a_terminal() {
     // Programs get names as they are.
     let report = report(&[&[url.as_str(), "--on-bad-sample", "skip"], &batches[..]].concat());
     assert!(report["bad_samples"][0]["object"].as_str().is_some_and(|name| name.ends_with(nasty)), "{report}");
+}
+
+#[test]
+fn arguments_that_nobody_knows_give_no_orders_to_a_terminal() {
+    for args in [&["run", "--x\u{202e}y"][..], &["ru\u{202e}n"]] {
+        let output = run(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(r"\u{202e}") && !said.contains('\u{202e}'), "{said}");
+    }
 }
 
 #[test]

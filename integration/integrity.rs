@@ -317,7 +317,8 @@ async fn listing(body: &'static str, times: u64) -> (Error, usize) {
     server.rule(Rule::new(Fault::Body(body)).listings().times(times));
     let source = server.source("x");
     let began = Instant::now();
-    let error = source.list().try_collect::<Vec<_>>().await.unwrap_err();
+    let listing = tokio::time::timeout(Duration::from_secs(60), source.list().try_collect::<Vec<_>>());
+    let error = listing.await.expect("the listing ends").unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(10), "{error}");
     assert!(error.context().object.as_deref().is_some_and(|object| object.contains("s3://")), "{error}");
     (error, server.log().len())

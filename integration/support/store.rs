@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     Answer(u16),
     /// The store asks for fewer requests.
     SlowDown,
+    /// This process may open no more files, and so has no connection to ask by.
+    NoFiles,
     /// The answer looks right and its body ends after this many bytes.
     Short(usize),
     /// The answer looks right and the connection breaks after this many bytes.
@@ -86,7 +88,7 @@ struct Log {
     latency: Option<Latency>,
     weather: Option<Weather>,
     /// More requests in flight are refused.
-    refuse_above: Option<usize>,
+    refuse_above: Option<(usize, Fault)>,
     refused: usize,
     /// Bodies come in pieces of so many bytes.
     frame: Option<usize>,
@@ -194,7 +196,12 @@ impl Tracker {
 
     /// From now on requests are refused while so many others are in flight.
     pub(crate) fn refuse_above(&self, in_flight: usize) {
-        self.log().refuse_above = Some(in_flight);
+        self.log().refuse_above = Some((in_flight, Fault::SlowDown));
+    }
+
+    /// From now on there are files for so many requests in flight, and for no more.
+    pub(crate) fn no_files_above(&self, in_flight: usize) {
+        self.log().refuse_above = Some((in_flight, Fault::NoFiles));
     }
 
     /// From now on the n-th request (from 0), at so long after the first on tokio's clock, meets what `weather` says.
@@ -289,9 +296,9 @@ impl Tracker {
             *left = left.map(|left| left - 1);
             fault = Some(kind.clone());
         }
-        if log.refuse_above.is_some_and(|most| log.in_flight >= most) {
+        if let Some((_, refusal)) = log.refuse_above.clone().filter(|(most, _)| log.in_flight >= *most) {
             log.refused += 1;
-            fault = Some(Fault::SlowDown);
+            fault = Some(refusal);
         }
         let now = tokio::time::Instant::now();
         if let Some(Weather(weather)) = &log.weather {
@@ -397,6 +404,9 @@ impl Fault {
             Self::Io(text) => Error::Generic { store: "Tracker", source: (*text).into() },
             Self::SlowDown => {
                 Error::Generic { store: "Tracker", source: Refusal::new(503).with_code("SlowDown").into() }
+            }
+            Self::NoFiles => {
+                Error::Generic { store: "Tracker", source: Box::new(std::io::Error::from_raw_os_error(24)) }
             }
             Self::Answer(status) => Error::Generic { store: "Tracker", source: Refusal::new(*status).into() },
             Self::Short(_) | Self::Reset(_) | Self::Begins(_) | Self::Stall(_) | Self::Silence | Self::Delay(_) => {
