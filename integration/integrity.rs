@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpListener,
-    path::{Path, PathBuf},
+    path::Path,
     process::Output,
     sync::{
         Arc, OnceLock,
@@ -23,7 +23,10 @@ use serde_json::Value;
 
 use crate::{
     s3::{infeed, photos, text as said},
-    support::s3::{Config, Fault, Rule, S3Server, Tags},
+    support::{
+        files_below,
+        s3::{Config, Fault, Rule, S3Server, Tags},
+    },
 };
 
 /// As many as `s3::photos` makes.
@@ -171,7 +174,7 @@ fn a_staged_copy_is_compared_with_all_that_is_told() {
         let (checksum, md5) = if how == "MD5" { (0, all) } else { (all, 0) };
         let told = serde_json::json!({ "checksum": checksum, "md5": md5, "length_only": 0 });
         assert_eq!(report["verified"], told, "{how}");
-        for entry in walk(&copy) {
+        for entry in files_below(&copy) {
             let key = format!("photos/{}", entry.strip_prefix(&copy).unwrap().display());
             assert!(server.get(&key).unwrap() == fs::read(&entry).unwrap(), "{how}: {key}");
         }
@@ -220,24 +223,9 @@ fn what_flips_a_bit_of_every_answer_is_not_taken_for_a_store_of_other_tags() {
     let output = infeed(&["stage", &server.url("photos"), &copy.display().to_string()], server.env());
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("not those that were stored"), "{}", said(&output));
-    assert!(walk(&copy).is_empty(), "nothing that is damaged has a name");
+    assert!(files_below(&copy).is_empty(), "nothing that is damaged has a name");
     let output = run(&server.url("photos"), server.env(), &[]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-}
-
-fn walk(dir: &Path) -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![dir.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.file_name().unwrap().to_str().unwrap() {
-                name if name.starts_with('.') => {}
-                _ if path.is_dir() => folders.push(path),
-                _ => files.push(path),
-            }
-        }
-    }
-    files
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, files_below};
 
 fn infeed(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
@@ -64,19 +64,8 @@ fn target() -> (TempDir, String) {
 
 /// Files below a folder that a dataset sees, with their bytes.
 fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let (mut files, mut folders) = (Vec::new(), vec![dir.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.file_name().unwrap().to_str().unwrap() {
-                name if name.starts_with('.') => {}
-                _ if path.is_dir() => folders.push(path),
-                _ => files.push((path.strip_prefix(dir).unwrap().to_path_buf(), fs::read(&path).unwrap())),
-            }
-        }
-    }
-    files.sort();
-    files
+    let one = |path: PathBuf| (path.strip_prefix(dir).unwrap().to_path_buf(), fs::read(&path).unwrap());
+    files_below(dir).into_iter().map(one).collect()
 }
 
 fn same(a: impl AsRef<Path>, b: impl AsRef<Path>) {

@@ -16,7 +16,12 @@ pub(crate) mod s3;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
 
@@ -31,6 +36,23 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A loader whose batches lie in host memory, also on a machine with a GPU.
 pub(crate) fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
     Loader::builder(dataset).device(Device::Cpu)
+}
+
+/// Files below a folder, in order, but for those that no dataset sees.
+pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![dir.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.file_name().unwrap().to_str().unwrap() {
+                name if name.starts_with('.') => {}
+                _ if path.is_dir() => folders.push(path),
+                _ => files.push(path),
+            }
+        }
+    }
+    files.sort();
+    files
 }
 
 /// Says in one line what a test leaves out on this machine.

@@ -100,26 +100,7 @@ impl Reader {
         decode: &mut Duration,
         planes: bool,
     ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
-        let read = self.read_any(value, header, lowered, rng, decode, planes)?;
-        if let (_, Image::Pixels(pixels), _) = &read
-            && pixels.info.dtype == DType::F32
-            && lowered.guesses_white()
-        {
-            ends_at_one(pixels.data)?;
-        }
-        Ok(read)
-    }
-
-    fn read_any<'a>(
-        &'a mut self,
-        value: &'a Value,
-        header: Option<&ImageHeader>,
-        lowered: &Lowered,
-        rng: SampleRng,
-        decode: &mut Duration,
-        planes: bool,
-    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
-        match value {
+        let (info, image, params) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
                 let read = self.decode(file, header, lowered.row(), planes, |info| lowered.params(info, rng));
@@ -129,24 +110,31 @@ impl Reader {
                     Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
                     None => self.held(info),
                 };
-                Ok((info, image, params))
+                (info, image, params)
             }
             Value::Channels(files) => {
                 let start = Instant::now();
                 let read = self.read_channels(files, lowered.row(), |info| lowered.params(info, rng));
                 *decode += start.elapsed();
                 let (info, rows, params) = read?;
-                Ok((info, Image::Pixels(Pixels { info, rows, data: &self.stack }), params))
+                (info, Image::Pixels(Pixels { info, rows, data: &self.stack }), params)
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
                 let params = lowered.params(info, rng)?;
-                Ok((*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params))
+                (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params)
             }
-            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+            _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        };
+        if let Image::Pixels(pixels) = &image
+            && pixels.info.dtype == DType::F32
+            && lowered.guesses_white()
+        {
+            ends_at_one(pixels.data)?;
         }
+        Ok((info, image, params))
     }
 
     /// What the buffer holds.

@@ -43,6 +43,8 @@ mod packed;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pattern;
+#[cfg(test)]
+mod read_one;
 mod record;
 mod schema;
 mod sizes;

@@ -28,6 +28,8 @@ mod fields;
 mod handle;
 mod memory;
 mod monitor;
+#[cfg(test)]
+mod numbers;
 mod order;
 mod place;
 mod resolve;

@@ -33,21 +33,20 @@ use object_store::{
 };
 use tokio::time::Instant;
 
-use super::{BatchStream, Loader, OnBadSample};
+use super::{
+    BatchStream, Loader, OnBadSample,
+    numbers::{Numbers, content},
+};
 use crate::{
     Batch, ErrorKind, Result,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
     engine::{Hands, IoRuntime},
-    error::Error,
-    fingerprint::Fingerprint,
-    random::{SampleRng, mix},
+    random::mix,
     sampler::{LastBatch, LoaderState, Shard},
-    source::{Extent, Refusal, Source},
-    types::{DType, Device},
+    source::{Refusal, Source},
+    types::Device,
 };
 
 const STEPS: u64 = 2_000_000;
-const LEN: usize = 64;
 /// How long the store may give nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Virtual time without a batch after which nobody makes progress: an outage, its patience, a deadline, a back-off.
@@ -256,61 +255,6 @@ impl ObjectStore for Remote {
     }
 }
 
-fn content(record: u64) -> Bytes {
-    Bytes::from(record.to_le_bytes().repeat(LEN / 8))
-}
-
-/// The dataset: behind the store, or in memory.
-#[derive(Debug)]
-struct Numbers {
-    source: Option<Source>,
-    count: u64,
-    /// Each of so many is damaged; 0: none.
-    bad_in: u64,
-    schema: Schema,
-}
-
-impl Numbers {
-    fn dataset(source: Option<Source>, settings: &Settings) -> Arc<dyn Dataset> {
-        let kind = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
-        let schema = Schema::new(vec![Field::new("number", kind)]);
-        Arc::new(Self { source, count: settings.records, bad_in: settings.bad_in, schema })
-    }
-}
-
-impl Dataset for Numbers {
-    fn len(&self) -> u64 {
-        self.count
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-    fn format(&self) -> &str {
-        "numbers"
-    }
-    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        Ok(ReadPlan::new(self.source.iter().map(|source| Extent::whole(source, format!("{record}"), LEN as u64))))
-    }
-    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        if self.bad_in > 0 && mix(record).is_multiple_of(self.bad_in) {
-            return Err(Error::corrupt("it says so"));
-        }
-        Ok(Sample::new([Value::Array(bytes.first().cloned().unwrap_or_else(|| content(record)))]))
-    }
-    fn object(&self, record: u64) -> String {
-        format!("{record}")
-    }
-    fn largest_read(&self) -> u64 {
-        if self.source.is_some() { LEN as u64 } else { 0 }
-    }
-    fn needs_fetch(&self) -> bool {
-        self.source.is_some()
-    }
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of("numbers").number(self.count).finish()
-    }
-}
-
 /// What decides the batches.
 #[derive(Clone, Debug)]
 struct Settings {
@@ -342,7 +286,9 @@ impl Settings {
     }
 
     fn loader(&self, source: Option<Source>, how: &How, io: &IoRuntime) -> Loader {
-        let builder = Loader::builder(Numbers::dataset(source, self)).device(Device::Cpu).io_runtime(io);
+        let bad = (0..self.records).filter(|record| self.bad_in > 0 && mix(*record).is_multiple_of(self.bad_in));
+        let numbers = Numbers { bad: bad.collect(), ..Numbers::new(source, self.records) };
+        let builder = Loader::builder(Arc::new(numbers)).device(Device::Cpu).io_runtime(io);
         let builder = builder.batch_size(self.batch).shard(self.shard).last_batch(self.last).on_bad_sample(self.on_bad);
         let builder = self.shuffle.into_iter().fold(builder, super::LoaderBuilder::shuffle);
         let builder = builder.workers(how.workers).prefetch(how.prefetch);

@@ -6,92 +6,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use futures::FutureExt;
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
-use super::{Loader, LoaderBuilder};
+use super::{
+    Loader, LoaderBuilder,
+    numbers::{Numbers, content, name},
+};
 use crate::{
     Result,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
-    fingerprint::Fingerprint,
-    random::SampleRng,
+    dataset::{Dataset, Field, FieldKind, Schema},
     report::TuneReport,
     sampler::LastBatch,
-    source::{Extent, Source},
+    source::Source,
     types::{DType, Device},
 };
 
-const LEN: usize = 64;
 /// A test that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Records that repeat their number, one object each.
-#[derive(Debug)]
-struct Numbers {
-    source: Option<Source>,
-    count: u64,
-    schema: Schema,
-}
-
-fn name(record: u64) -> String {
-    format!("{record:04}")
-}
-
-impl Numbers {
-    /// Read from a store, read by the decode threads, or in memory.
-    fn of(kind: &str, count: u64) -> Arc<dyn Dataset> {
-        let store = InMemory::new();
-        for record in 0..count {
-            let path = Path::from(name(record));
-            let put = store.put(&path, record.to_le_bytes().repeat(LEN / 8).into());
-            put.now_or_never().expect("a store in memory answers at once").expect("it takes all");
-        }
-        let store: Arc<dyn ObjectStore> = Arc::new(store);
-        let source = Source::from_store(store, Path::default(), "memory://numbers");
-        let source = match kind {
-            "remote" => Some(source),
-            "inline" => Some(source.inline()),
-            _ => None,
-        };
-        let kind = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
-        Arc::new(Self { source, count, schema: Schema::new(vec![Field::new("number", kind)]) })
+/// Numbers that are read from a store, or by the decode threads, or lie in memory.
+fn numbers(kind: &str, count: u64) -> Arc<dyn Dataset> {
+    let store = InMemory::new();
+    for record in 0..count {
+        let path = Path::from(name(record));
+        let put = store.put(&path, content(record).into());
+        put.now_or_never().expect("a store in memory answers at once").expect("it takes all");
     }
-}
-
-impl Dataset for Numbers {
-    fn len(&self) -> u64 {
-        self.count
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-    fn format(&self) -> &str {
-        "numbers"
-    }
-    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        Ok(ReadPlan::new(self.source.iter().map(|source| Extent::whole(source, name(record), LEN as u64))))
-    }
-    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let own = || Bytes::from(record.to_le_bytes().repeat(LEN / 8));
-        Ok(Sample::new([Value::Array(bytes.first().cloned().unwrap_or_else(own))]))
-    }
-    fn object(&self, record: u64) -> String {
-        name(record)
-    }
-    fn largest_read(&self) -> u64 {
-        if self.source.is_some() { LEN as u64 } else { 0 }
-    }
-    fn needs_fetch(&self) -> bool {
-        self.source.as_ref().is_some_and(|source| !source.reads_inline())
-    }
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of("numbers").number(self.count).finish()
-    }
+    let store: Arc<dyn ObjectStore> = Arc::new(store);
+    let source = Source::from_store(store, Path::default(), "memory://numbers");
+    let source = match kind {
+        "remote" => Some(source),
+        "inline" => Some(source.inline()),
+        _ => None,
+    };
+    Arc::new(Numbers::new(source, count))
 }
 
 fn builder(kind: &str) -> LoaderBuilder {
-    let builder = Loader::builder(Numbers::of(kind, 203)).device(Device::Cpu).shuffle(7);
+    let builder = Loader::builder(numbers(kind, 203)).device(Device::Cpu).shuffle(7);
     builder.batch_size(8).last_batch(LastBatch::Partial)
 }
 
@@ -99,7 +52,8 @@ fn builder(kind: &str) -> LoaderBuilder {
 fn rows_that_no_memory_can_hold_are_refused_by_name() {
     for shape in [vec![1 << 33, 1 << 31], vec![usize::MAX], vec![0, usize::MAX, usize::MAX]] {
         let kind = FieldKind::Array { dtype: DType::I64, shape };
-        let numbers = Numbers { source: None, count: 8, schema: Schema::new(vec![Field::new("number", kind)]) };
+        let schema = Schema::new(vec![Field::new("number", kind)]);
+        let numbers = Numbers { schema, ..Numbers::new(None, 8) };
         let builder = Loader::builder(Arc::new(numbers)).batch_size(8).device(Device::Cpu);
         let error = builder.build_blocking().unwrap_err();
         let said = error.to_string();

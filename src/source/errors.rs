@@ -218,6 +218,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn room_for_what_comes_is_there_or_refused() {
+        assert_eq!(room_for(isize::MAX as usize - 4096).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        for length in [0, 5, LARGE - 1, LARGE, 3 * LARGE + 7] {
+            let mut buffer = room_for(length).unwrap();
+            assert!(buffer.is_empty() && buffer.capacity() >= length, "{length}");
+            // As readers of several parts do.
+            let mut later = buffer.split_off(length / 2);
+            buffer.extend_from_slice(&vec![1; length / 2]);
+            later.extend_from_slice(&vec![2; length - length / 2]);
+            buffer.unsplit(later);
+            assert!(
+                buffer.len() == length
+                    && buffer.iter().enumerate().all(|(n, byte)| *byte == 1 + u8::from(n >= length / 2))
+            );
+        }
+    }
+
+    #[test]
     fn room_that_no_machine_has_is_an_answer() {
         let mut buffer = BytesMut::from(&b"old"[..]);
         let error = make_room(&mut buffer, isize::MAX as usize - 4096).unwrap_err();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{layout::parse_offsets, *};
 use crate::{
-    dataset::{Open, dataset_contract, open_source, packed::Digest},
+    dataset::{Open, dataset_contract, open_source, packed::Digest, read_one::read},
     types::DType,
 };
 
@@ -152,20 +152,6 @@ fn pack(kind: &str, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A record of a data set, read as a loader does.
-fn record(dataset: &dyn Dataset, record: u64) -> Result<Sample> {
-    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
-    let mut bytes = Vec::new();
-    for extent in &plan.extents {
-        bytes.push(block_on(extent.read())?);
-    }
-    for part in &plan.shared {
-        let encoded = part.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<Vec<_>>>()?;
-        bytes.push(dataset.decode_shared(part.key, &encoded)?);
-    }
-    dataset.parse(record, &plan, &bytes)
-}
-
 #[cfg(feature = "packed")]
 #[test]
 fn compressed_shards_give_the_same_samples_and_the_same_identity() {
@@ -177,7 +163,7 @@ fn compressed_shards_give_the_same_samples_and_the_same_identity() {
         assert_eq!((dataset.len(), dataset.fingerprint()), (5, plain.fingerprint()), "{kind}");
         assert_eq!(dataset.schema(), plain.schema(), "{kind}");
         for i in 0..5 {
-            let [a, b] = [&plain, &dataset].map(|dataset| format!("{:?}", record(&**dataset, i).unwrap()));
+            let [a, b] = [&plain, &dataset].map(|dataset| format!("{:?}", read(&**dataset, i).unwrap()));
             assert_eq!(a, b, "{kind}, record {i}");
         }
         let shared = dataset.shared_bytes();
@@ -196,7 +182,7 @@ fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
                 index["shards"][0][file]["hashes"][hash] = format!("{}{other}", &digits[..digits.len() - 1]).into();
             });
             let dataset = block_on(open.into_future()).unwrap();
-            let error = record(&*dataset, 0).unwrap_err();
+            let error = read(&*dataset, 0).unwrap_err();
             let text = error.to_string();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{hash}");
             assert!(
@@ -207,7 +193,7 @@ fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
     }
     // One that nobody knows is not checked; the others are.
     let open = packed("gz", &["blake2b", "sha1"], |_, _| ());
-    record(&*block_on(open.into_future()).unwrap(), 0).unwrap();
+    read(&*block_on(open.into_future()).unwrap(), 0).unwrap();
     // A flipped bit of a shard without sums of its own.
     let flip = |hashes: &'static [&'static str]| {
         packed("snappy", hashes, |_, zip| {
@@ -216,9 +202,9 @@ fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
         })
     };
     let silent = block_on(flip(&[]).into_future()).unwrap();
-    record(&*silent, 4).unwrap();
+    read(&*silent, 4).unwrap();
     let dataset = block_on(flip(&["xxh64"]).into_future()).unwrap();
-    assert!(record(&*dataset, 4).unwrap_err().to_string().contains("xxh64 of the compressed shard is"));
+    assert!(read(&*dataset, 4).unwrap_err().to_string().contains("xxh64 of the compressed shard is"));
     // The compressed file is of another size than the index says.
     let open = packed("zstd", &[], |index, _| index["shards"][0]["zip_data"]["bytes"] = 7.into());
     assert!(block_on(open.into_future()).unwrap_err().to_string().contains("index.json says 7"));
@@ -281,7 +267,7 @@ fn pictures_of_pillow_are_pixels() {
         let dataset = block_on(column("pil", &[pil(mode, width, height, &stored)]).into_future()).unwrap();
         block_on(dataset_contract(&*dataset)).unwrap();
         assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Image { .. }), "{mode}");
-        let found = record(&*dataset, 0).unwrap();
+        let found = read(&*dataset, 0).unwrap();
         let Value::Pixels { info, data } = &found.values[0] else { panic!("{mode}: {found:?}") };
         assert_eq!((info.width, info.height, info.channels, info.dtype), (width, height, channels, dtype), "{mode}");
         assert_eq!(data[..], want, "{mode}");
@@ -295,7 +281,7 @@ fn pictures_of_pillow_are_pixels() {
         (pil("L", 1, 1, &[0])[..9].to_vec(), "is cut"),
     ] {
         let dataset = block_on(column("pil", &[stored]).into_future()).unwrap();
-        let error = record(&*dataset, 0).unwrap_err().to_string();
+        let error = read(&*dataset, 0).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains("shard.00000.mds, image"), "{error}");
     }
 }
@@ -313,7 +299,7 @@ fn bytes_that_are_pictures_are_images_and_others_stay_bytes() {
         let kind = &dataset.schema().fields[0].kind;
         assert_eq!(matches!(kind, FieldKind::Image { .. }), is_image, "{values:?}: {kind:?}");
         for (i, value) in values.iter().enumerate() {
-            match &record(&*dataset, i as u64).unwrap().values[0] {
+            match &read(&*dataset, i as u64).unwrap().values[0] {
                 Value::Encoded(found) if is_image => assert_eq!(found, value),
                 Value::Bytes(found) if !is_image => assert_eq!(found, value),
                 other => panic!("{other:?}"),

@@ -8,7 +8,7 @@ use super::{
     framing::{masked_crc, parse_length},
     *,
 };
-use crate::dataset::{dataset_contract, open_source};
+use crate::dataset::{dataset_contract, open_source, read_one::read};
 
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
@@ -119,17 +119,6 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, bytes).unwrap();
     encoder.finish().unwrap()
-}
-
-/// A record of a data set, read as a loader does.
-fn read(dataset: &dyn Dataset, record: u64) -> Result<Sample> {
-    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
-    let mut bytes = plan.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<Vec<_>>>()?;
-    for part in &plan.shared {
-        let encoded = part.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<Vec<_>>>()?;
-        bytes.push(dataset.decode_shared(part.key, &encoded)?);
-    }
-    dataset.parse(record, &plan, &bytes)
 }
 
 #[cfg(feature = "packed")]

@@ -1,0 +1,16 @@
+//! A record for tests, read as a loader reads it.
+
+use futures::executor::block_on;
+
+use super::{Dataset, Sample};
+use crate::{Result, random::SampleRng};
+
+pub(super) fn read(dataset: &dyn Dataset, record: u64) -> Result<Sample> {
+    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
+    let mut bytes = plan.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<Vec<_>>>()?;
+    for part in &plan.shared {
+        let encoded = part.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<Vec<_>>>()?;
+        bytes.push(dataset.decode_shared(part.key, &encoded)?);
+    }
+    dataset.parse(record, &plan, &bytes)
+}
