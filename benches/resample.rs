@@ -9,7 +9,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
     DType, Layout,
     dataset::ImageInfo,
-    internal::kernels::{Axis, ChannelTable, Level, Pixels, ResampleParams, Resampler, RowSpec},
+    internal::kernels::{Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, Resampler, RowSpec},
 };
 
 fn pixels(info: &ImageInfo) -> Vec<u8> {
@@ -29,7 +29,8 @@ fn imagenet(c: &mut Criterion) {
     let info = ImageInfo::interleaved_u8(375, 500, 3);
     let data = pixels(&info);
     let src = Pixels { info, rows: 0..375, data: &data };
-    let whole = ResampleParams { y: axis(0, 375, 224, 0), x: axis(0, 500, 224, 1), cutout: [0; 4], nearest: 0 };
+    let whole =
+        ResampleParams { y: axis(0, 375, 224, 0), x: axis(0, 500, 224, 1), cutout: [0; 4], filter: Filter::Triangle };
     let part = ResampleParams { y: axis(60, 301, 224, 0), x: axis(90, 412, 224, 0), ..whole };
     let mut group = c.benchmark_group("resample/imagenet");
     group.throughput(Throughput::Elements(1));
@@ -48,6 +49,12 @@ fn imagenet(c: &mut Criterion) {
     case("whole/bf16/nchw", &whole, DType::Bf16, Layout::Nchw, Level::Best);
     case("whole/u8/nchw", &whole, DType::U8, Layout::Nchw, Level::Best);
     case("crop/f32/nchw", &part, DType::F32, Layout::Nchw, Level::Best);
+    for (name, filter) in
+        [("crop/cubic", Filter::Cubic), ("crop/lanczos", Filter::Lanczos), ("crop/linear", Filter::Linear)]
+    {
+        let params = ResampleParams { filter, ..part };
+        case(name, &params, DType::F32, Layout::Nchw, Level::Best);
+    }
     group.finish();
 }
 
@@ -58,7 +65,7 @@ fn cifar(c: &mut Criterion) {
     let moved = |start: f32, flip| Axis { start, step: 1.0, low: 0, high: 32, from: 0, to: 32, flip };
     let y = Axis { from: 2, ..moved(-2.0, 0) };
     let x = Axis { to: 29, ..moved(3.0, 1) };
-    let params = ResampleParams { y, x, cutout: [0; 4], nearest: 0 };
+    let params = ResampleParams { y, x, cutout: [0; 4], filter: Filter::Triangle };
     let mut group = c.benchmark_group("resample/cifar");
     group.throughput(Throughput::Elements(1));
     for (name, dtype, layout, level) in [
@@ -82,14 +89,18 @@ fn cells(c: &mut Criterion) {
     let info = ImageInfo { planar: true, ..ImageInfo::interleaved_u8(50, 50, 5) };
     let data = pixels(&info);
     let src = Pixels { info, rows: 0..50, data: &data };
-    let params = ResampleParams { y: axis(0, 50, 220, 0), x: axis(0, 50, 224, 0), cutout: [0; 4], nearest: 0 };
+    let params =
+        ResampleParams { y: axis(0, 50, 220, 0), x: axis(0, 50, 224, 0), cutout: [0; 4], filter: Filter::Triangle };
     let row = RowSpec { height: 220, width: 224, channels: 5, dtype: DType::F32, layout: Layout::Nchw };
     let (table, mut out, mut resampler) = (table(5), vec![0; row.len_bytes()], Resampler::new());
     let mut group = c.benchmark_group("resample/cells");
     group.throughput(Throughput::Elements(1));
-    group.bench_function("f32/nchw", |b| {
-        b.iter(|| resampler.run(black_box(&src), &params, &table, &row, &mut out).expect("the parameters fit"));
-    });
+    for (name, filter) in [("f32/nchw", Filter::Triangle), ("f32/nchw/cubic", Filter::Cubic)] {
+        let params = ResampleParams { filter, ..params };
+        group.bench_function(name, |b| {
+            b.iter(|| resampler.run(black_box(&src), &params, &table, &row, &mut out).expect("the parameters fit"));
+        });
+    }
     group.finish();
 }
 

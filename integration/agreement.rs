@@ -4,9 +4,9 @@ use infeed::{
     DType, ErrorKind, Layout,
     dataset::{FieldKind, ImageInfo, SampleRng},
     internal::kernels::{
-        Axis, ChannelTable, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
+        Axis, ChannelTable, Filter, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
     },
-    transform::{Op, PRESETS, Transform, reference},
+    transform::{Interpolation, Interpolations, Op, PRESETS, Transform, reference},
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -66,6 +66,10 @@ fn axis(size: u32, len: u32) -> impl Strategy<Value = Axis> {
     )
 }
 
+fn filter() -> impl Strategy<Value = Filter> {
+    prop_oneof![1 => Just(Filter::Triangle), 3 => prop::sample::select(&Filter::ALL[..])]
+}
+
 pub(crate) fn case() -> impl Strategy<Value = Case> {
     let channels = prop_oneof![
         Just((1u8, 1u32)),
@@ -87,7 +91,7 @@ pub(crate) fn case() -> impl Strategy<Value = Case> {
             let info = ImageInfo { height, width, channels: source, dtype: from, planar };
             let row = RowSpec { height: out_h, width: out_w, channels, dtype: to, layout };
             let cutout = prop_oneof![3 => Just([0; 4]), 1 => (0..30u32, 0..30u32, 0..30u32, 0..30u32).prop_map(|(a, b, c, d)| [a, a + b, c, c + d])];
-            (axis(height, out_h), axis(width, out_w), cutout, prop::bool::weighted(0.15)).prop_map(move |(y, x, cutout, nearest)| {
+            (axis(height, out_h), axis(width, out_w), cutout, filter()).prop_map(move |(y, x, cutout, filter)| {
                 let mut draws = SampleRng::new(seed, 0, 0).op(0);
                 let data = match from {
                     DType::F32 => (0..info.len_bytes() / 4)
@@ -103,7 +107,7 @@ pub(crate) fn case() -> impl Strategy<Value = Case> {
                     fill: per_channel(-3.0, 3.0),
                     cutout: per_channel(-3.0, 3.0),
                 };
-                let params = ResampleParams { y, x, cutout, nearest: u32::from(nearest) };
+                let params = ResampleParams { y, x, cutout, filter };
                 Case { info, data, params, table, row, level }
             })
         })
@@ -147,7 +151,7 @@ proptest! {
         }
         // The rows that the vertical axis reads are enough.
         if !info.planar {
-            let rows = params.y.reads(row.height);
+            let rows = params.y.reads(row.height, params.filter);
             let pitch = info.width as usize * info.channels as usize * info.dtype.size();
             let part = &data[rows.start as usize * pitch..rows.end as usize * pitch];
             resampler.run(&Pixels { info, rows, data: part }, &params, &table, &row, &mut out).unwrap();
@@ -163,7 +167,8 @@ proptest! {
     #[test]
     fn planes_give_the_bits_of_the_reference_at_every_level(case in case(), subsampled: u16, ycbcr: bool) {
         let Case { info, params, table, row, level, .. } = case;
-        let params = ResampleParams { nearest: 0, ..params };
+        let filter = if params.filter.is_nearest() { Filter::Triangle } else { params.filter };
+        let params = ResampleParams { filter, ..params };
         // As many planes as channels, each with steps of its own; colour is not wider than brightness.
         let count = if row.channels == 3 && info.channels > 1 { 3 } else { 1 };
         prop_assume!(channel_source(count, row.channels, 0).is_some());
@@ -191,7 +196,7 @@ proptest! {
         }
         // A plane that lacks what is read is refused, and nothing is written.
         let mut less = planes.clone();
-        let reads = params.y.coarser(less[0].step[0]).reads(row.height);
+        let reads = params.y.coarser(less[0].step[0]).reads(row.height, params.filter);
         less[0].rows = 0..reads.end - 1;
         let before = out.clone();
         let short = Planes { planes: &less, ..whole };
@@ -220,7 +225,7 @@ proptest! {
             let lowered = Transform::preset(name).unwrap().lower(&image(3), DType::F32, Layout::Nchw).unwrap();
             let params = lowered.params(&info, SampleRng::new(seed, 1, 2)).unwrap();
             for (axis, size, len) in [(params.y, height, lowered.row().height), (params.x, width, lowered.row().width)] {
-                let reads = axis.reads(len);
+                let reads = axis.reads(len, params.filter);
                 prop_assert!(reads.start < reads.end && reads.end <= size && axis.from <= axis.to && axis.to <= len, "{name}: {axis:?}");
             }
         }
@@ -233,7 +238,7 @@ fn contradicting_arguments_are_an_error_and_leave_the_row_alone() {
     let data = vec![1; 192];
     let src = Pixels { info, rows: 0..8, data: &data };
     let axis = Axis { start: 0.0, step: 1.0, low: 0, high: 8, from: 0, to: 8, flip: 0 };
-    let params = ResampleParams { y: axis, x: axis, cutout: [0; 4], nearest: 0 };
+    let params = ResampleParams { y: axis, x: axis, cutout: [0; 4], filter: Filter::Triangle };
     let table = ChannelTable { scale: vec![1.0; 3], bias: vec![0.0; 3], fill: vec![0.0; 3], cutout: vec![0.0; 3] };
     let row = RowSpec { height: 8, width: 8, channels: 3, dtype: DType::U8, layout: Layout::Nhwc };
     let mut out = vec![9; 192];
@@ -274,20 +279,54 @@ fn golden() -> Value {
 fn picture(source: &Value) -> (ImageInfo, Vec<u8>) {
     let n = |key: &str| source[key].as_u64().unwrap();
     let (height, width, channels) = (n("height"), n("width"), n("channels"));
-    let wide = source["kind"] == "u16";
-    let dtype = if wide { DType::U16 } else { DType::U8 };
+    let kind = source["kind"].as_str().unwrap();
+    let dtype = match kind {
+        "u16" => DType::U16,
+        "f32" => DType::F32,
+        _ => DType::U8,
+    };
     let info = ImageInfo { height: height as u32, width: width as u32, channels: channels as u8, dtype, planar: false };
     let mut data = Vec::new();
     for (y, x, c) in (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..channels).map(move |c| (y, x, c)))) {
         let shared = (y * x * (c + 2)) / 5;
-        if wide {
-            let value = (1009 + 5003 * c + 311 * y * y + 1021 * x * (c + 1) + shared) % 65536;
-            data.extend_from_slice(&(value as u16).to_ne_bytes());
-        } else {
-            data.push(((11 + 29 * c + 3 * y * y + 7 * x * (c + 1) + shared) % 256) as u8);
+        let byte = ((11 + 29 * c + 3 * y * y + 7 * x * (c + 1) + shared) % 256) as u8;
+        match kind {
+            "u16" => {
+                let value = (1009 + 5003 * c + 311 * y * y + 1021 * x * (c + 1) + shared) % 65536;
+                data.extend_from_slice(&(value as u16).to_ne_bytes());
+            }
+            "f32" => data.extend_from_slice(&f32::from(byte).to_ne_bytes()),
+            "soft" => data.push(60 + byte / 2),
+            _ => data.push(byte),
         }
     }
     (info, data)
+}
+
+/// What an op of the file says of its filter.
+fn interpolation(op: &Value) -> Option<Interpolation> {
+    Some(match op["interpolation"].as_str()? {
+        "nearest" => Interpolation::Nearest,
+        "nearest-exact" => Interpolation::NearestExact,
+        "bilinear" => Interpolation::Bilinear,
+        "bicubic" => Interpolation::Bicubic,
+        "lanczos" => Interpolation::Lanczos,
+        "box" => Interpolation::Box,
+        other => panic!("{other}"),
+    })
+}
+
+fn filter_of(op: &Value) -> Option<Filter> {
+    Some(match (interpolation(op)?, op["antialias"].as_bool().unwrap_or(true)) {
+        (Interpolation::Nearest, _) => Filter::Nearest,
+        (Interpolation::NearestExact, _) => Filter::NearestExact,
+        (Interpolation::Bilinear, false) => Filter::Linear,
+        (Interpolation::Bicubic, true) => Filter::Cubic,
+        (Interpolation::Bicubic, false) => Filter::CubicFour,
+        (Interpolation::Lanczos, _) => Filter::Lanczos,
+        (Interpolation::Box, _) => Filter::Box,
+        _ => Filter::Triangle,
+    })
 }
 
 /// The steps as a [`Transform`], when it has words for all of them.
@@ -300,7 +339,6 @@ fn as_transform(case: &Value) -> Option<Transform> {
             op[key].as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
         };
         transform = match op["op"].as_str().unwrap() {
-            _ if op.get("interpolation").is_some() => return None,
             "resize_shorter" => transform.resize_shorter(n("size")),
             "resize" => transform.resize_exact(n("height"), n("width")),
             "center_crop" => transform.push(Op::CenterCrop { size: [n("height"), n("width")] }),
@@ -309,6 +347,9 @@ fn as_transform(case: &Value) -> Option<Transform> {
             "normalize" if unit => transform.normalize(list("mean"), list("std")),
             _ => return None,
         };
+        if let Some(kind) = interpolation(op) {
+            transform = transform.interpolation(kind).antialias(op["antialias"].as_bool().unwrap_or(true));
+        }
     }
     Some(transform)
 }
@@ -318,7 +359,7 @@ fn by_hand(case: &Value, info: &ImageInfo) -> (ResampleParams, ChannelTable) {
     let channels = info.channels as usize;
     let whole = |len: u32| Axis { start: 0.0, step: 1.0, low: 0, high: len, from: 0, to: len, flip: 0 };
     let (mut y, mut x) = (whole(info.height), whole(info.width));
-    let mut nearest = 0;
+    let mut filter = Filter::Triangle;
     let white = if info.dtype == DType::U16 { 65535.0 } else { 255.0 };
     let unit = if case["range"] == "0..1" { 1.0 / white } else { 1.0 };
     let mut table = ChannelTable {
@@ -342,7 +383,6 @@ fn by_hand(case: &Value, info: &ImageInfo) -> (ResampleParams, ChannelTable) {
             let low = a.start as u32;
             Axis { step: have as f32 / len as f32, low, high: low + have, from: 0, to: len as u32, ..a }
         };
-        let kind = op["interpolation"].as_str();
         match op["op"].as_str().unwrap() {
             "crop" => (y, x) = (cut(y, n("top"), n("height")), cut(x, n("left"), n("width"))),
             "center_crop" => {
@@ -375,15 +415,9 @@ fn by_hand(case: &Value, info: &ImageInfo) -> (ResampleParams, ChannelTable) {
             }
             other => panic!("{other}"),
         }
-        if let Some(kind) = kind.filter(|kind| kind.starts_with("nearest")) {
-            // The older mode takes the pixel at the output's corner instead of under its centre.
-            if kind == "nearest" && nearest == 0 {
-                (y.start, x.start) = (y.start - y.step / 2.0, x.start - x.step / 2.0);
-            }
-            nearest = 1;
-        }
+        filter = filter_of(op).unwrap_or(filter);
     }
-    (ResampleParams { y, x, cutout: [0; 4], nearest }, table)
+    (ResampleParams { y, x, cutout: [0; 4], filter }, table)
 }
 
 fn compare(case: &Value, row: &RowSpec, ours: &[f32], how: &str) {
@@ -417,7 +451,8 @@ fn compare(case: &Value, row: &RowSpec, ours: &[f32], how: &str) {
 fn transforms_give_torchvisions_values() {
     let golden = golden();
     let mut compared = 0;
-    for case in golden["cases"].as_array().unwrap() {
+    let lists = [&golden["cases"], &golden["filter_cases"]];
+    for case in lists.into_iter().flat_map(|list| list.as_array().unwrap()) {
         let Some(transform) = as_transform(case) else { continue };
         let (info, data) = picture(&case["source"]);
         let field = sized(info.channels, info.height, info.width);
@@ -426,13 +461,13 @@ fn transforms_give_torchvisions_values() {
         compare(case, &row, &ours, "as a transform");
         compared += 1;
     }
-    assert!(compared > 40, "{compared} cases have a transform");
+    assert!(compared > 90, "{compared} cases have a transform");
 }
 
 #[test]
 fn parameters_mean_what_torchvision_does() {
     let golden = golden();
-    let lists = [&golden["cases"], &golden["mask_cases"]];
+    let lists = [&golden["cases"], &golden["mask_cases"], &golden["filter_cases"]];
     for case in lists.into_iter().flat_map(|list| list.as_array().unwrap()) {
         let is_offset_rounded = case["ops"].as_array().unwrap().iter().any(|op| op["op"] == "center_crop");
         if is_offset_rounded && as_transform(case).is_some() {
@@ -450,7 +485,37 @@ fn parameters_mean_what_torchvision_does() {
     }
 }
 
+#[test]
+fn filters_give_pillows_levels() {
+    let golden = golden();
+    for case in golden["pillow_cases"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let (info, data) = picture(&case["source"]);
+        let (params, table) = by_hand(case, &info);
+        let n = |key: &str| case[key].as_u64().unwrap() as u32;
+        let (height, width, channels) = (n("height"), n("width"), n("channels"));
+        let row = RowSpec { height, width, channels, dtype: DType::U8, layout: Layout::Nchw };
+        let mut out = vec![0; row.len_bytes()];
+        let src = Pixels { info, rows: 0..info.height, data: &data };
+        Resampler::new().run(&src, &params, &table, &row, &mut out).unwrap();
+        for (at, value) in case["at"].as_array().unwrap().iter().zip(case["values"].as_array().unwrap()) {
+            let (at, value) = (at.as_u64().unwrap() as usize, value.as_i64().unwrap());
+            // Pillow rounds once more, between its passes.
+            assert!((i64::from(out[at]) - value).abs() <= 1, "{name}: {} where Pillow has {value} at {at}", out[at]);
+        }
+        for (plane, mean) in out.chunks((height * width) as usize).zip(case["means"].as_array().unwrap()) {
+            let ours = plane.iter().copied().map(f64::from).sum::<f64>() / plane.len() as f64;
+            // And halves up: a mean of two pixels is one as often as not.
+            assert!((ours - mean.as_f64().unwrap()).abs() < 0.75, "{name}: mean {ours} where Pillow has {mean}");
+        }
+    }
+}
+
 // ---- what a transform means -------------------------------------------------------------------------------------
+
+fn crop(size: [u32; 2], scale: (f64, f64), ratio: (f64, f64)) -> Op {
+    Op::RandomResizedCrop { size, scale, ratio, interpolation: Interpolations::default(), antialias: true }
+}
 
 #[test]
 fn what_cannot_be_folded_is_refused_by_name() {
@@ -482,6 +547,25 @@ fn what_cannot_be_folded_is_refused_by_name() {
         (t().resize_shorter(64), "no fixed size after resize_shorter", "center_crop"),
         (t().center_crop(0), "center_crop has size 0x0", "use 1 to"),
         (t().resize_exact(1, 99_999), "resize_exact has size 1x99999", "use 1 to"),
+        (
+            t().resize_exact(8, 8).interpolation(Interpolation::Lanczos).antialias(false),
+            "resize_exact has lanczos without antialias",
+            "bicubic",
+        ),
+        (
+            t().random_resized_crop(8)
+                .antialias(false)
+                .interpolation_among([Interpolation::Bicubic, Interpolation::Box]),
+            "random_resized_crop has box without antialias",
+            "leave antialias",
+        ),
+        (t().resize_exact(8, 8).interpolation_among([]), "resize_exact has no interpolation", "name one"),
+        (
+            t().resize_exact(8, 8).horizontal_flip(0.5).interpolation(Interpolation::Bicubic),
+            "interpolation comes behind a step that does not resize",
+            "right behind resize_shorter",
+        ),
+        (t().antialias(false).resize_exact(8, 8), "antialias comes behind a step", "right behind"),
         (t().center_crop(8).horizontal_flip(1.5), "horizontal_flip has probability 1.5", "0 to 1"),
         (
             t().center_crop(8).normalize([0.5; 2], [0.5; 2]),
@@ -490,7 +574,7 @@ fn what_cannot_be_folded_is_refused_by_name() {
         ),
         (t().center_crop(8).normalize([0.5], [0.0]), "normalize has mean [0.5] and std [0.0]", "above 0"),
         (
-            t().push(Op::RandomResizedCrop { size: [8, 8], scale: (0.5, 0.1), ratio: (1.0, 1.0) }),
+            t().push(crop([8, 8], (0.5, 0.1), (1.0, 1.0))),
             "random_resized_crop has scale 0.5 to 0.1",
             "smaller one first",
         ),
@@ -598,6 +682,35 @@ fn draws_belong_to_the_step_and_the_sample() {
 }
 
 #[test]
+fn one_of_several_interpolations_is_drawn_and_the_window_stays() {
+    let info = ImageInfo::interleaved_u8(375, 500, 3);
+    let kinds = [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Lanczos];
+    let crop = || Transform::new().random_resized_crop(64);
+    let lower = |t: Transform| t.lower(&image(3), DType::F32, Layout::Nchw).unwrap();
+    let (one, several) =
+        (lower(crop().interpolation(Interpolation::Bicubic)), lower(crop().interpolation_among(kinds)));
+    let mask = crop().interpolation_among(kinds).lower_mask(&image(3), Layout::Nchw).unwrap();
+    let mut drawn = std::collections::HashMap::new();
+    for record in 0..3000 {
+        let rng = SampleRng::new(42, 3, record);
+        let plain = lower_params(&crop(), &info, rng);
+        let (one, several, mask) =
+            (one.params(&info, rng).unwrap(), several.params(&info, rng).unwrap(), mask.params(&info, rng).unwrap());
+        assert_eq!((plain.y, plain.x, plain.filter), (one.y, one.x, Filter::Triangle));
+        assert_eq!((plain.y, plain.x), (several.y, several.x));
+        assert_eq!((plain.y, plain.x), (mask.y, mask.x));
+        assert_eq!((one.filter, mask.filter), (Filter::Cubic, Filter::NearestExact));
+        *drawn.entry(several.filter).or_insert(0) += 1;
+    }
+    assert_eq!(drawn.len(), 3);
+    assert!(drawn.values().all(|n| (900..1100).contains(n)), "{drawn:?}");
+}
+
+fn lower_params(transform: &Transform, info: &ImageInfo, rng: SampleRng) -> ResampleParams {
+    transform.lower(&image(3), DType::F32, Layout::Nchw).unwrap().params(info, rng).unwrap()
+}
+
+#[test]
 fn random_crops_reach_every_place_equally_often() {
     let info = ImageInfo { planar: true, ..ImageInfo::interleaved_u8(32, 32, 3) };
     let lowered = Transform::preset("cifar-train").unwrap().lower(&sized(3, 32, 32), DType::F32, Layout::Nchw).unwrap();
@@ -678,13 +791,33 @@ fn a_json_file_holds_a_transform() {
                    {"op": "random_crop", "size": 200}, {"op": "normalize", "mean": [0.5], "std": [0.5]}, {"op": "gray_to_rgb"}]"#;
     let read: Transform = serde_json::from_str(json).unwrap();
     let written = Transform::new()
-        .push(Op::RandomResizedCrop { size: [220, 224], scale: (0.2, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0) })
+        .push(crop([220, 224], (0.2, 1.0), (3.0 / 4.0, 4.0 / 3.0)))
         .horizontal_flip(0.5)
         .random_crop(200, 0)
         .normalize([0.5], [0.5])
         .gray_to_rgb();
     assert_eq!(read, written);
+    // What is not said is not written: files and fingerprints of before stay.
+    let json = serde_json::to_string(&Transform::new().resize_exact(8, 9)).unwrap();
+    assert_eq!(json, r#"[{"op":"resize_exact","size":[8,9]}]"#);
+    let json = r#"[{"op":"resize_shorter","size":8,"interpolation":"nearest_exact","antialias":false},
+                   {"op":"resize_exact","size":8,"interpolation":["box","lanczos"]},
+                   {"op":"random_resized_crop","size":8,"interpolation":"random"}]"#;
+    let read: Transform = serde_json::from_str(json).unwrap();
+    let written = Transform::new()
+        .resize_shorter(8)
+        .interpolation(Interpolation::NearestExact)
+        .antialias(false)
+        .resize_exact(8, 8)
+        .interpolation_among([Interpolation::Box, Interpolation::Lanczos])
+        .random_resized_crop(8)
+        .interpolation_among(Interpolations::random().kinds());
+    assert_eq!(read, written);
+    assert_eq!(serde_json::from_str::<Transform>(&serde_json::to_string(&read).unwrap()).unwrap(), written);
     let refused = |json: &str| serde_json::from_str::<Transform>(json).unwrap_err().to_string();
+    assert!(
+        refused(r#"[{"op": "resize_exact", "size": 8, "interpolation": "cubic"}]"#).contains("bicubic, lanczos, box")
+    );
     assert!(refused(r#"[{"op": "rotate"}]"#).contains("unknown variant `rotate`"));
     assert!(refused(r#"[{"op": "center_crop", "size": "big"}]"#).contains("a number or [height, width]"));
     assert!(refused(r#"[{"op": "center_crop", "size": 8, "sise": 9}]"#).contains("sise"));

@@ -6,7 +6,7 @@ use infeed::{
     DType, Layout,
     dataset::{ImageInfo, SampleRng},
     internal::kernels::{
-        Axis, ChannelTable, Level, Pixels, ResampleParams, RowSpec,
+        Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, RowSpec,
         device::{DeviceItem, LaunchShape, PTX, fits, kernel_name, launch_shape},
     },
     transform::reference,
@@ -65,7 +65,7 @@ struct Placed {
 }
 
 fn reads(params: &ResampleParams, row: &RowSpec) -> [std::ops::Range<u32>; 2] {
-    [params.y.reads(row.height), params.x.reads(row.width)]
+    [params.y.reads(row.height, params.filter), params.x.reads(row.width, params.filter)]
 }
 
 /// Puts the part of the picture that is read into poisoned memory.
@@ -195,7 +195,12 @@ fn noise(height: u32, width: u32, channels: u8, dtype: DType, row: RowSpec) -> C
         to: len,
         flip: 0,
     };
-    let params = ResampleParams { y: axis(height, row.height), x: axis(width, row.width), cutout: [0; 4], nearest: 0 };
+    let params = ResampleParams {
+        y: axis(height, row.height),
+        x: axis(width, row.width),
+        cutout: [0; 4],
+        filter: Filter::Triangle,
+    };
     Case { info, data, params, table, row, level: Level::Best }
 }
 
@@ -252,7 +257,7 @@ fn every_window_gives_the_bits_of_the_reference() {
         ("all fill", |p| (p.x.from, p.x.to) = (0, 0)),
         ("cutout", |p| p.cutout = [2, 9, 3, 14]),
         ("cutout over the edge", |p| p.cutout = [15, 99, 20, 99]),
-        ("nearest", |p| p.nearest = 1),
+        ("nearest", |p| p.filter = Filter::NearestExact),
         ("copy", |p| (p.x.step, p.x.start, p.y.step, p.y.start) = (1.0, 7.0, 1.0, 11.0)),
     ];
     for (what, edit) in cases {

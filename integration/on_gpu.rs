@@ -516,7 +516,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
             let coded = coded(file).unwrap();
             let info = Jpeg::new().info(file).unwrap();
             let params = lowered.params(&info, SampleRng::new(5, 0, n as u64)).unwrap();
-            let cut = (params.y.reads(size).end.next_multiple_of(16) + 16).min(coded.height);
+            let cut = (params.y.reads(size, params.filter).end.next_multiple_of(16) + 16).min(coded.height);
             let is_small = at.mock.is_none() && cut.min(coded.width) < ENGINES_FROM;
             small.offered += usize::from(is_small);
             let mut refuse = |why: String| {

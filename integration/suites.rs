@@ -12,7 +12,7 @@ use infeed::{
     DType, ErrorKind, Layout,
     codec::{ImageCodec, Jpeg, PixelBuffer, Window},
     dataset::{ImageInfo, SampleRng},
-    internal::kernels::{Axis, ChannelTable, Pixels, ResampleParams, Resampler, RowSpec},
+    internal::kernels::{Axis, ChannelTable, Filter, Pixels, ResampleParams, Resampler, RowSpec},
 };
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 
@@ -195,7 +195,7 @@ fn crop(file: &[u8], info: &ImageInfo, reference: &[u8], n: u64) -> Result<[f64;
             flip: 0,
         };
         let (y, x) = (axis(&y, info.height, height), axis(&x, info.width, width));
-        let params = ResampleParams { y, x, cutout: [0; 4], nearest: 0 };
+        let params = ResampleParams { y, x, cutout: [0; 4], filter: Filter::Triangle };
         let mut expected = vec![0; row.len_bytes()];
         let pixels = Pixels { info: *info, rows: 0..info.height, data: reference };
         Resampler::new().run(&pixels, &params, &table, &row, &mut expected).map_err(|e| e.to_string())?;

@@ -1,9 +1,9 @@
 """Writes transforms.json: what torchvision makes of small computed pictures, for `integration/golden`.
 
 Meaning: torchvision.transforms.v2.functional on contiguous [C, H, W] float32 tensors on the CPU, bilinear,
-antialias=True. Nothing is random: the same versions on the same kind of CPU write the same bytes.
+antialias=True unless an op says otherwise; box and Lanczos, which torchvision has not, from Pillow. Nothing is random: the same versions on the same kind of CPU write the same bytes.
 
-    python generate.py [transforms.json]        # needs torch and torchvision; versions are written into the file
+    python generate.py [transforms.json]        # needs torch, torchvision and Pillow; versions are written into the file
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 from unittest import mock
 
 import numpy as np
+import PIL
+import PIL.Image
 import torch
 import torchvision
 from torchvision.transforms import InterpolationMode, v2
@@ -30,8 +32,10 @@ FLIP = dict(op="horizontal_flip")
 def picture(height, width, channels, kind):
     """[C, H, W] int64. Integer arithmetic only, `//` rounds down, so any language can repeat it."""
     c, y, x = np.mgrid[:channels, :height, :width].astype(np.int64)
-    if kind == "u8":
+    if kind in ("u8", "f32"):
         return (11 + 29 * c + 3 * y * y + 7 * x * (c + 1) + (y * x * (c + 2)) // 5) % 256
+    if kind == "soft":      # no weight below 0 leads out of 0..255 from here
+        return 60 + picture(height, width, channels, "u8") // 2
     return (1009 + 5003 * c + 311 * y * y + 1021 * x * (c + 1) + (y * x * (c + 2)) // 5) % 65536   # u16
 
 
@@ -49,7 +53,8 @@ def tensor(source, unit, dtype):
 
 def apply(t, op):
     name, mode = op["op"], InterpolationMode(op.get("interpolation", "bilinear"))
-    how = dict(interpolation=mode, antialias=mode == InterpolationMode.BILINEAR)
+    smooth = mode in (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
+    how = dict(interpolation=mode, antialias=op.get("antialias", smooth))
     if name == "resize_shorter":
         return F.resize(t, [op["size"]], **how)
     if name == "resize":
@@ -80,6 +85,7 @@ def pad4(left, top, right, bottom, fill): return dict(op="pad", left=left, top=t
 def boxed(top, left, height, width, out_height, out_width=None):
     return dict(op="resized_crop", top=top, left=left, height=height, width=width, out_height=out_height, out_width=out_width or out_height)
 def nearest(op, kind): return dict(op, interpolation=kind)
+def plain(op, kind): return dict(op, interpolation=kind, antialias=False)
 
 
 # ---- one case --------------------------------------------------------------------------------------------------
@@ -223,6 +229,61 @@ def mask_cases():
         yield case(f"{kind}_val", (100, 75, 1), [nearest(shorter(64), kind), center(56)])
 
 
+def filter_cases():
+    # Pixels of f32: results beyond 0..255 stay.
+    ways = [("bicubic", lambda op: nearest(op, "bicubic")), ("bicubic_plain", lambda op: plain(op, "bicubic")),
+            ("bilinear_plain", lambda op: plain(op, "bilinear")), ("nearest_picture", lambda op: nearest(op, "nearest")),
+            ("nearest_exact_picture", lambda op: nearest(op, "nearest-exact"))]
+    for kind, way in ways:
+        f32 = lambda *shape: (*shape, "f32")
+        yield case(f"{kind}_37x53_to_16x24", f32(37, 53, 3), [way(exact(16, 24))])
+        yield case(f"{kind}_37x53_to_64x61", f32(37, 53, 3), [way(exact(64, 61))])
+        yield case(f"{kind}_37x53_to_16x64", f32(37, 53, 3), [way(exact(16, 64))])
+        yield case(f"{kind}_100x75_to_99x76_by_one_pixel", f32(100, 75, 3), [way(exact(99, 76))])
+        yield case(f"{kind}_256x340_to_64x64", f32(256, 340, 3), [way(exact(64, 64))])
+        yield case(f"{kind}_50x50x5_to_220x224", f32(50, 50, 5), [way(exact(220, 224))])
+        yield case(f"{kind}_1x1_to_8", f32(1, 1, 3), [way(exact(8, 8))])
+        yield case(f"{kind}_2x3_to_9x7", f32(2, 3, 1), [way(exact(9, 7))])
+        yield case(f"{kind}_7x500_to_16x7", f32(7, 500, 1), [way(exact(16, 7))])
+        yield case(f"{kind}_37x53_kept", f32(37, 53, 3), [way(exact(37, 53))])
+        yield case(f"{kind}_shorter_100x75_to_64", f32(100, 75, 3), [way(shorter(64))])
+        yield case(f"{kind}_boxed_256x340_to_33", f32(256, 340, 3), [way(boxed(13, 57, 201, 243, 33)), FLIP])
+        yield case(f"{kind}_boxed_256x340_up_to_64", f32(256, 340, 3), [way(boxed(101, 57, 31, 43, 64)), FLIP])
+        yield case(f"{kind}_boxed_37x53_one_pixel_to_8", f32(37, 53, 3), [way(boxed(20, 30, 1, 1, 8))])
+
+
+# ---- Pillow ----------------------------------------------------------------------------------------------------
+
+def pillow_case(name, source, op):
+    height, width, channels = source
+    source = dict(height=height, width=width, channels=channels, kind="soft")
+    image = picture(**source).astype(np.uint8)
+    top, left, h, w = (op.get(k) for k in ("top", "left", "height", "width")) if op["op"] == "resized_crop" else (0, 0, height, width)
+    out_h, out_w = (op["out_height"], op["out_width"]) if op["op"] == "resized_crop" else (op["height"], op["width"])
+    how = PIL.Image.Resampling[op["interpolation"].upper()]
+    planes = [PIL.Image.fromarray(np.ascontiguousarray(p[top:top + h, left:left + w])).resize((out_w, out_h), how) for p in image]
+    values = np.stack([np.asarray(p) for p in planes])
+    flat, at = values.reshape(-1), places(channels, out_h, out_w)
+    return dict(name=name, source=source, range="raw", ops=[op], channels=channels, height=out_h, width=out_w, at=at,
+                values=[int(flat[i]) for i in at], means=[float(f"{m:.9g}") for m in values.astype(np.float64).mean((1, 2))])
+
+
+def pillow_cases():
+    # Sizes whose quotients have no halves: where a pixel's middle lies on the edge of two boxes, the last bit of a double
+    # decides in Pillow whether one of them has it, both or neither.
+    for kind in ("box", "lanczos", "bicubic", "bilinear"):
+        way = lambda op: nearest(op, kind)
+        yield pillow_case(f"pillow_{kind}_37x53_to_16x24", (37, 53, 3), way(exact(16, 24)))
+        yield pillow_case(f"pillow_{kind}_37x53_to_64x61", (37, 53, 3), way(exact(64, 61)))
+        yield pillow_case(f"pillow_{kind}_375x500_to_225", (375, 500, 3), way(exact(225, 225)))
+        yield pillow_case(f"pillow_{kind}_256x340_to_30x201", (256, 340, 1), way(exact(30, 201)))
+        yield pillow_case(f"pillow_{kind}_100x75_half_and_third", (100, 75, 3), way(exact(50, 25)))
+        yield pillow_case(f"pillow_{kind}_7x500_to_16x7", (7, 500, 1), way(exact(16, 7)))
+        yield pillow_case(f"pillow_{kind}_2x3_to_9x7", (2, 3, 1), way(exact(9, 7)))
+        yield pillow_case(f"pillow_{kind}_boxed_256x340_to_33", (256, 340, 3), way(boxed(13, 57, 201, 243, 33)))
+        yield pillow_case(f"pillow_{kind}_boxed_256x340_up_to_64", (256, 340, 3), way(boxed(101, 57, 31, 43, 64)))
+
+
 # ---- sizes and offsets -----------------------------------------------------------------------------------------
 
 SIZES = [(256, 256), (256, 340), (340, 256), (300, 200), (200, 300), (375, 500), (500, 375), (333, 500), (500, 333), (37, 53),
@@ -283,10 +344,13 @@ def crop_draws():
 ABOUT = {
     "what": "torchvision.transforms.v2.functional on contiguous [C, H, W] float32 tensors, CPU, bilinear, antialias=True unless an op says otherwise",
     "picture u8": "(11 + 29*c + 3*y*y + 7*x*(c+1) + (y*x*(c+2))/5) mod 256, integer division rounds down, y x c from 0",
+    "picture f32": "the numbers of u8",
+    "picture soft": "60 + u8 / 2, rounded down",
     "picture u16": "(1009 + 5003*c + 311*y*y + 1021*x*(c+1) + (y*x*(c+2))/5) mod 65536",
     "range": "raw: the integers as f32; 0..1: as f32 times f32(1/255) (u16: f32(1/65535)), before the first op; pad's fill is in this range",
     "at": "flat index into [channels, height, width] of the result; values beside it; means per channel over the whole result (f64 sum of f32 values)",
     "f32_error": "largest distance of torch's f32 result from its f64 result: f32 rounding of the window moves values by this much",
+    "pillow_cases": "Pillow's resize of u8 planes, cropped before; it rounds and cuts to 0..255 between its passes",
     "resized_sizes": "size = the shorter side asked for; of = [height, width, out height, out width]",
     "center_crops": "[height, width, crop height, crop width, top, left, pad left, top, right, bottom]; zero padding first, then top and left in the padded picture",
     "crop_fallbacks": "RandomResizedCrop after ten draws that do not fit; of = [height, width, top, left, crop height, crop width]",
@@ -295,11 +359,12 @@ ABOUT = {
 
 
 def main():
-    parts = dict(cases=list(cases()), mask_cases=list(mask_cases()), resized_sizes=list(resized_sizes()), center_crops=list(center_crops()),
+    parts = dict(cases=list(cases()), mask_cases=list(mask_cases()), filter_cases=list(filter_cases()), pillow_cases=list(pillow_cases()),
+                 resized_sizes=list(resized_sizes()), center_crops=list(center_crops()),
                  crop_fallbacks=list(crop_fallbacks()), crop_draws=list(crop_draws()))
-    names = [c["name"] for c in parts["cases"] + parts["mask_cases"]]
+    names = [c["name"] for k in ("cases", "mask_cases", "filter_cases", "pillow_cases") for c in parts[k]]
     assert len(set(names)) == len(names)
-    versions = dict(torch=torch.__version__, torchvision=torchvision.__version__, numpy=np.__version__, python=sys.version.split()[0],
+    versions = dict(torch=torch.__version__, torchvision=torchvision.__version__, pillow=PIL.__version__, numpy=np.__version__, python=sys.version.split()[0],
                     cpu=torch.backends.cpu.get_cpu_capability())
     line = lambda x: json.dumps(x, separators=(",", ":"))
     # One item a line, so that a regenerated file shows which case moved.

@@ -248,8 +248,8 @@ impl RawWorker {
             let (pixels, params) = self.reader.pixels(value, item.header.as_ref(), lowered, item.rng, decode)?;
             fits_mask(lowered, &pixels.info, &mut size)?;
             let spec = lowered.row();
-            let cols = params.x.reads(spec.width);
-            let held = Held { info: pixels.info, rows: params.y.reads(spec.height), cols };
+            let cols = params.x.reads(spec.width, params.filter);
+            let held = Held { info: pixels.info, rows: params.y.reads(spec.height, params.filter), cols };
             let len = held.len_bytes();
             if lowered.has_custom() || len > rows.row_bytes().min(self.upload.most_bytes()) {
                 let resampler = &mut self.resampler;

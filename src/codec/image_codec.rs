@@ -124,12 +124,13 @@ impl Window {
     /// What a resampling to `row` reads.
     #[must_use]
     pub fn of_params(params: &ResampleParams, row: &RowSpec) -> Self {
-        let (y, x) = (&params.y, &params.x);
+        let (y, x, filter) = (&params.y, &params.x, params.filter);
+        // Without antialias it is these very pixels that are asked for.
         // Half of the shrinking at least is left to the filter: shrinking all of it by means of blocks is seen.
         let step = y.step.min(x.step) / 2.0;
-        let scale = [8, 4, 2].into_iter().find(|&scale| params.nearest == 0 && step >= scale as f32).unwrap_or(1);
+        let scale = [8, 4, 2].into_iter().find(|&scale| filter.is_antialiased() && step >= scale as f32).unwrap_or(1);
         let within = [y.low..y.high, x.low..x.high];
-        Self { rows: y.reads(row.height), cols: x.reads(row.width), within, scale }
+        Self { rows: y.reads(row.height, filter), cols: x.reads(row.width, filter), within, scale }
     }
 }
 

@@ -181,9 +181,9 @@ impl Reader {
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
         let params = params(&info)?;
-        let needed = params.y.reads(row.height);
+        let needed = params.y.reads(row.height, params.filter);
         // Masks take single pixels, not what colours and their neighbours have in common.
-        if planes && params.nearest == 0 {
+        if planes && !params.filter.is_nearest() {
             let window = Window::of_params(&params, row);
             guard(codec, || codec.window(file, header, &window, &mut self.buffer))?;
         } else {
@@ -230,7 +230,7 @@ impl Reader {
                 params(&all)
             })?;
             let all = ImageInfo { channels, planar: true, ..one };
-            let needed = params.y.reads(row.height);
+            let needed = params.y.reads(row.height, params.filter);
             match &first {
                 Some((first, ..)) if *first != all => {
                     let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
@@ -411,7 +411,7 @@ mod tests {
     use crate::{
         codec::codecs,
         report::Stage,
-        sys::kernels::Axis,
+        sys::kernels::{Axis, Filter},
         types::{DType, Layout},
     };
 
@@ -434,7 +434,7 @@ mod tests {
             y: axis(rows.start, rows.end, info.height),
             x: axis(0, info.width, info.width),
             cutout: [0; 4],
-            nearest: 0,
+            filter: Filter::Triangle,
         }
     }
 

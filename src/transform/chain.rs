@@ -4,8 +4,14 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::op::{self, Axis, Op, RowView};
-use crate::{error::Result, random::Draws};
+use super::{
+    interpolation::{Interpolation, Interpolations},
+    op::{self, Axis, Op, RowView},
+};
+use crate::{
+    error::{Error, Result},
+    random::Draws,
+};
 
 /// A list of steps from a decoded image to a row of the batch.
 ///
@@ -28,6 +34,9 @@ use crate::{error::Result, random::Draws};
 #[must_use]
 pub struct Transform {
     ops: Vec<Op>,
+    /// A setting that came behind no step which has it, for `lower` to name.
+    #[serde(skip)]
+    misplaced: Option<&'static str>,
 }
 
 impl Transform {
@@ -42,6 +51,13 @@ impl Transform {
         &self.ops
     }
 
+    /// Names what was set where it has no meaning.
+    pub(super) fn check_settings(&self) -> Result<()> {
+        let Some(setting) = self.misplaced else { return Ok(()) };
+        Err(Error::config(format!("{setting} comes behind a step that does not resize"))
+            .hint("put it right behind resize_shorter, resize_exact or random_resized_crop"))
+    }
+
     /// Adds a step.
     pub fn push(mut self, op: Op) -> Self {
         self.ops.push(op);
@@ -50,12 +66,13 @@ impl Transform {
 
     /// Resizes so that the shorter side is `size`; the longer one keeps the proportion, rounded down.
     pub fn resize_shorter(self, size: u32) -> Self {
-        self.push(Op::ResizeShorter { size })
+        self.push(Op::ResizeShorter { size, interpolation: Interpolations::default(), antialias: true })
     }
 
     /// Resizes to exactly this size, whatever the proportion.
     pub fn resize_exact(self, height: u32, width: u32) -> Self {
-        self.push(Op::ResizeExact { size: [height, width] })
+        let interpolation = Interpolations::default();
+        self.push(Op::ResizeExact { size: [height, width], interpolation, antialias: true })
     }
 
     /// Cuts a square out of the middle. Black stands where the image is smaller.
@@ -74,7 +91,37 @@ impl Transform {
     ///
     /// [`Op::RandomResizedCrop`] has the other sizes, areas and proportions.
     pub fn random_resized_crop(self, size: u32) -> Self {
-        self.push(Op::RandomResizedCrop { size: [size, size], scale: op::SCALE, ratio: op::RATIO })
+        let (scale, ratio, interpolation) = (op::SCALE, op::RATIO, Interpolations::default());
+        self.push(Op::RandomResizedCrop { size: [size, size], scale, ratio, interpolation, antialias: true })
+    }
+
+    /// How the step before it, which resizes, makes pixels of others. Bilinear unless told.
+    ///
+    /// ```
+    /// use infeed::transform::{Interpolation, Transform};
+    /// let deit = Transform::new().random_resized_crop(224).interpolation(Interpolation::Bicubic).horizontal_flip(0.5);
+    /// ```
+    pub fn interpolation(self, kind: Interpolation) -> Self {
+        self.set("interpolation", |interpolation, _| *interpolation = kind.into())
+    }
+
+    /// The same, drawn for each sample from these, evenly.
+    pub fn interpolation_among(self, kinds: impl Into<Vec<Interpolation>>) -> Self {
+        self.set("interpolation_among", |interpolation, _| *interpolation = kinds.into().into())
+    }
+
+    /// Whether the step before it, which resizes, widens its filter where the image is made smaller, as torchvision does
+    /// unless told. Only bilinear and bicubic have a meaning without it.
+    pub fn antialias(self, antialias: bool) -> Self {
+        self.set("antialias", |_, own| *own = antialias)
+    }
+
+    fn set(mut self, name: &'static str, change: impl FnOnce(&mut Interpolations, &mut bool)) -> Self {
+        match self.ops.last_mut().and_then(Op::interpolation_mut) {
+            Some((interpolation, antialias)) => change(interpolation, antialias),
+            None => self.misplaced = self.misplaced.or(Some(name)),
+        }
+        self
     }
 
     /// Swaps left and right with probability `p`.
@@ -183,6 +230,6 @@ impl fmt::Display for Transform {
 
 impl From<Vec<Op>> for Transform {
     fn from(ops: Vec<Op>) -> Self {
-        Self { ops }
+        Self { ops, misplaced: None }
     }
 }

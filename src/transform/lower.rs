@@ -12,7 +12,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{ChannelTable, ResampleParams, RowSpec, channel_source},
+    sys::kernels::{ChannelTable, Filter, ResampleParams, RowSpec, channel_source},
     types::{DType, ImageInfo, Layout},
 };
 
@@ -89,6 +89,7 @@ impl Transform {
     }
 
     fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
+        self.check_settings()?;
         let Some([height, width]) = plan.size else {
             let last = self.ops().last().map_or("no step", Op::name);
             return Err(Error::config(format!("the rows have no fixed size after {last}: images differ in size"))
@@ -156,18 +157,21 @@ impl<'a> Plan<'a> {
             return Err(Error::config(format!("{name} comes after the custom step {custom}")).hint(hint));
         }
         match op {
-            Op::ResizeShorter { size } => {
+            Op::ResizeShorter { size, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
                 self.resize(name, [*size; 2])?;
                 self.size = self.size.map(|[height, width]| {
                     let (h, w) = geometry::shorter(i64::from(height.max(1)), i64::from(width.max(1)), i64::from(*size));
                     [h, w].map(|side| u32::try_from(side).unwrap_or(u32::MAX))
                 });
             }
-            Op::ResizeExact { size } => {
+            Op::ResizeExact { size, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
                 self.resize(name, *size)?;
                 self.size = Some(*size);
             }
-            Op::RandomResizedCrop { size, scale, ratio } => {
+            Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
                 for (what, (least, most)) in [("scale", scale), ("ratio", ratio)] {
                     // Written so that NaN fails.
                     if !(*least > 0.0 && least <= most && most.is_finite()) {
@@ -390,6 +394,7 @@ impl Lowered {
 
         let (mut y, mut x) = (Frame::whole(info.height), Frame::whole(info.width));
         let mut cutout = [0i64; 4];
+        let mut filter = Filter::default();
         for (index, op) in self.shared.ops.iter().enumerate() {
             let mut draws = rng.op(index as u32);
             match op {
@@ -404,15 +409,21 @@ impl Lowered {
                     );
                     return Err(bad(what, format!("put {} before the crop", op.name())));
                 }
-                Op::ResizeShorter { size } => {
+                Op::ResizeShorter { size, interpolation, antialias } => {
                     let (h, w) = geometry::shorter(y.len, x.len, i64::from(*size));
                     (y, x) = (y.resize(h), x.resize(w));
+                    filter = interpolation.draw(*antialias, &mut draws);
                 }
-                Op::ResizeExact { size: [h, w] } => (y, x) = (y.resize((*h).into()), x.resize((*w).into())),
-                Op::RandomResizedCrop { size: [out_h, out_w], scale, ratio } => {
+                Op::ResizeExact { size: [h, w], interpolation, antialias } => {
+                    (y, x) = (y.resize((*h).into()), x.resize((*w).into()));
+                    filter = interpolation.draw(*antialias, &mut draws);
+                }
+                Op::RandomResizedCrop { size: [out_h, out_w], scale, ratio, interpolation, antialias } => {
                     let [top, left, h, w] = geometry::random_part(y.len, x.len, *scale, *ratio, &mut draws);
                     y = y.crop(top, h).resize((*out_h).into());
                     x = x.crop(left, w).resize((*out_w).into());
+                    // Last, so that the window does not depend on how many there are.
+                    filter = interpolation.draw(*antialias, &mut draws);
                 }
                 Op::CenterCrop { size } => {
                     let [h, w] = size.map(i64::from);
@@ -468,7 +479,8 @@ impl Lowered {
         }
         // An empty rectangle that was mirrored is empty still.
         let cutout = if self.shared.mask { [0; 4] } else { cutout.map(|edge| edge as u32) };
-        Ok(ResampleParams { y: y.axis(), x: x.axis(), cutout, nearest: u32::from(self.shared.mask) })
+        let filter = if self.shared.mask { Filter::NearestExact } else { filter };
+        Ok(ResampleParams { y: y.axis(), x: x.axis(), cutout, filter })
     }
 
     /// Runs the custom steps on a finished row.

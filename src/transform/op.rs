@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use bytemuck::Pod;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::interpolation::{self, Interpolations};
 use crate::{error::Result, random::Draws, sys::kernels::RowSpec, tensor::Element};
 
 /// Part of the area that a `RandomResizedCrop` takes unless told.
@@ -21,12 +22,24 @@ pub enum Op {
     ResizeShorter {
         /// The shorter side.
         size: u32,
+        /// How pixels are made of others.
+        #[serde(default, skip_serializing_if = "Interpolations::is_default")]
+        interpolation: Interpolations,
+        /// Whether the filter widens where the image is made smaller.
+        #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
+        antialias: bool,
     },
     /// See [`Transform::resize_exact`](super::Transform::resize_exact).
     ResizeExact {
         /// Height, width.
         #[serde(deserialize_with = "one_or_two")]
         size: [u32; 2],
+        /// How pixels are made of others.
+        #[serde(default, skip_serializing_if = "Interpolations::is_default")]
+        interpolation: Interpolations,
+        /// Whether the filter widens where the image is made smaller.
+        #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
+        antialias: bool,
     },
     /// See [`Transform::center_crop`](super::Transform::center_crop).
     CenterCrop {
@@ -54,6 +67,12 @@ pub enum Op {
         /// Least and most width over height.
         #[serde(default = "ratio")]
         ratio: (f64, f64),
+        /// How pixels are made of others.
+        #[serde(default, skip_serializing_if = "Interpolations::is_default")]
+        interpolation: Interpolations,
+        /// Whether the filter widens where the image is made smaller.
+        #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
+        antialias: bool,
     },
     /// See [`Transform::horizontal_flip`](super::Transform::horizontal_flip).
     HorizontalFlip {
@@ -169,6 +188,16 @@ impl Op {
             Self::Scale { .. } => "scale",
             Self::Clamp { .. } => "clamp",
             Self::Custom(custom) => &custom.name,
+        }
+    }
+
+    /// Its interpolation and whether it has antialias, if it resizes.
+    pub(super) const fn interpolation_mut(&mut self) -> Option<(&mut Interpolations, &mut bool)> {
+        match self {
+            Self::ResizeShorter { interpolation, antialias, .. }
+            | Self::ResizeExact { interpolation, antialias, .. }
+            | Self::RandomResizedCrop { interpolation, antialias, .. } => Some((interpolation, antialias)),
+            _ => None,
         }
     }
 

@@ -3,11 +3,26 @@
 //! A kernel agrees when it gives the same bits. (NaN may be any NaN.) In words:
 //!
 //! 1. Output `o` of an axis lies over the image when `from <= o < to`; elsewhere the row holds `fill`.
-//! 2. Its centre is `fma(step, o + 0.5, start)`, its reach `max(step, 1)`. Pixel `p` weighs
-//!    `max(0, fma(-|p + 0.5 - centre|, 1 / reach, 1))`, from pixel `floor(centre - reach + 0.5)` to
-//!    `floor(centre + reach + 0.5)`, cut to `low..high`. Weights are divided by their sum. Pixels of weight 0 at the
-//!    ends are not looked at; with no weight at all, and with `nearest`, it is the pixel under the centre alone.
+//! 2. Its centre is `fma(step, o + 0.5, start)`, its reach that of the filter times `max(step, 1)`. Pixels from
+//!    `floor(centre - reach + 0.5)` to `floor(centre + reach + 0.5)`, cut to `low..high`, weigh what the filter says of
+//!    `x = |p + 0.5 - centre| * (1 / max(step, 1))`. Weights are divided by their sum.
+//!    - Triangle, which reaches 1: `max(0, 1 - x)`, the product fused into the sum.
+//!    - Cubic, 2, with `a = -0.5`: `fma(fma(a + 2, x, -(a + 3)), x * x, 1)` below 1, then `a * (x - 1) * (x - 2)²`.
+//!    - Lanczos, 3: 0 at 1 and 2; else with `x` of at least 1e-6, `u = x * (1 / 3)`, `v = min(u, 1 - u)` and
+//!      `s = v * P(v²)`, `P` being [`SINE`] by fused products: `r = s * 0.95492966 / x`, `(r * r) * fma(s * (-4 / 3), s, 1)`.
+//!    - Box, a half: 1; its window lies around `fma(2^-21, centre, centre)`, so that a pixel whose middle lies on the edge
+//!      of two outputs is the first one's.
+//!
+//!    Pixels of weight 0 at the ends are not looked at; with no weight above 0 in sum, it is the pixel under the centre.
+//!
+//!    Some filters do not depend on the step. Around `place = centre - 0.5`, `part` being its fraction:
+//!    - Linear: the pixel at `place` weighs `1 - part`, the next one `part`; pixels outside `low..high` are its ends.
+//!    - CubicFour: the pixels at `place` and its neighbours, one before and two behind, weigh what Cubic says with
+//!      `a = -0.75` of `1 + part`, `part`, `1 - part` and `2 - part`; those outside are the ends, weights added in order.
+//!    - NearestExact: the pixel under the centre. Nearest: with `whole = floor(start)`, it is
+//!      `whole + floor(fma(step, o, start - whole))`.
 //! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
+//!    Where a filter may have weights below 0 (Cubic, CubicFour, Lanczos), sums of u8 and u16 are cut to 0..255 or 0..65535.
 //! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
 //! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
 //!
@@ -20,14 +35,16 @@
 //!    after the sum of columns: what lies between the values `a` and `b`, `t` of the way, is `fma(b, t, a * (1 - t))`;
 //!    values at the ends of `low..high` are repeated.
 //! 8. The three sums are Y, Cb, Cr: RGB is `fma(Cr', 1.402, Y)`, `fma(Cr', -0.714136, fma(Cb', -0.344136, Y))`,
-//!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, cut to 0..255, and then scaled.
+//!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, cut to 0..255, and then scaled. Planes of other
+//!    colours are cut as in 3.
 
 use half::{bf16, f16};
 
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::kernels::{
-        Axis, ChannelTable, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, channel_source,
+        Axis, ChannelTable, Filter, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis,
+        channel_source,
     },
     types::{DType, Layout},
 };
@@ -37,16 +54,21 @@ use crate::{
 /// # Errors
 /// `Internal` when channels or types do not fit, or a window lies outside the pixels held.
 pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec) -> Result<Vec<u8>> {
-    let nearest = params.nearest != 0;
+    let filter = params.filter;
+    let white = match src.info.dtype {
+        DType::U8 => Some(255.0),
+        DType::U16 => Some(65_535.0),
+        _ => None,
+    };
     let mut out = vec![0; row.len_bytes()];
     for c in 0..row.channels {
         let source = channel_source(u32::from(src.info.channels), row.channels, c)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "channels do not fit"))?;
         let (scale, bias) = (table.scale[c as usize], table.bias[c as usize]);
         for y in 0..row.height {
-            let down = taps(&params.y, y, row.height, nearest);
+            let down = taps(&params.y, y, row.height, filter);
             for x in 0..row.width {
-                let across = taps(&params.x, x, row.width, nearest);
+                let across = taps(&params.x, x, row.width, filter);
                 let [top, bottom, left, right] = params.cutout;
                 let value = if (top..bottom).contains(&y) && (left..right).contains(&x) {
                     table.cutout[c as usize]
@@ -59,7 +81,7 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
                         }
                         sum = weight_x.mul_add(column, sum);
                     }
-                    sum.mul_add(scale, bias)
+                    within(sum, filter, white).mul_add(scale, bias)
                 } else {
                     table.fill[c as usize]
                 };
@@ -140,10 +162,10 @@ pub fn resample_planes(
     let across_axis = params.x.coarser(src.planes[0].step[1]);
     for y in 0..row.height {
         let down: Vec<_> =
-            src.planes.iter().map(|p| taps(&params.y.coarser(p.step[0]), y, row.height, false)).collect();
+            src.planes.iter().map(|p| taps(&params.y.coarser(p.step[0]), y, row.height, params.filter)).collect();
         for x in 0..row.width {
             let mut sums = [0.0f32; 3];
-            let across = taps(&across_axis, x, row.width, false);
+            let across = taps(&across_axis, x, row.width, params.filter);
             let over = across.is_some() && down.iter().all(Option::is_some);
             for &(px, weight) in across.iter().flatten() {
                 for (n, plane) in src.planes.iter().enumerate() {
@@ -151,7 +173,10 @@ pub fn resample_planes(
                     sums[n] = weight.mul_add(at_width(src, plane, &params.x, down, px)?, sums[n]);
                 }
             }
-            let rgb = if src.ycbcr && src.planes.len() == 3 { to_rgb(sums) } else { sums };
+            let rgb = match src.ycbcr && src.planes.len() == 3 {
+                true => to_rgb(sums),
+                false => sums.map(|sum| within(sum, params.filter, Some(255.0))),
+            };
             for c in 0..row.channels {
                 let source = channel_source(src.planes.len() as u32, row.channels, c)
                     .ok_or_else(|| Error::new(ErrorKind::Internal, "channels do not fit"))?;
@@ -208,29 +233,111 @@ fn to_rgb([y, b, r]: [f32; 3]) -> [f32; 3] {
     [r.mul_add(1.402, y), green, b.mul_add(1.772, y)].map(|value| value.clamp(0.0, 255.0))
 }
 
+/// A sum, cut to the range of its pixels where the filter overshoots.
+fn within(sum: f32, filter: Filter, white: Option<f32>) -> f32 {
+    match white {
+        Some(white) if matches!(filter, Filter::Cubic | Filter::CubicFour | Filter::Lanczos) => sum.clamp(0.0, white),
+        _ => sum,
+    }
+}
+
 /// Source pixels and weights of the output stored at `stored`; `None` outside the image.
-fn taps(axis: &Axis, stored: u32, len: u32, nearest: bool) -> Option<Vec<(u32, f32)>> {
+fn taps(axis: &Axis, stored: u32, len: u32, filter: Filter) -> Option<Vec<(u32, f32)>> {
     let o = if axis.flip != 0 { len - 1 - stored } else { stored };
     if o < axis.from || o >= axis.to {
         return None;
     }
+    let clamp = |place: f32| (place.floor() as u32).clamp(axis.low, axis.high - 1);
     let centre = axis.step.mul_add(o as f32 + 0.5, axis.start);
-    let reach = axis.step.max(1.0);
-    let first = ((centre - reach + 0.5).floor() as u32).clamp(axis.low, axis.high - 1);
-    let end = ((centre + reach + 0.5).floor() as u32).clamp(first + 1, axis.high);
-    let weight = |p: u32| f32::max(0.0, (-(p as f32 + 0.5 - centre).abs()).mul_add(1.0 / reach, 1.0));
-    let mut taps: Vec<(u32, f32)> = (first..end).map(|p| (p, weight(p))).collect();
+    let under_centre = vec![(clamp(centre), 1.0)];
+    let place = centre - 0.5;
+    let part = place - place.floor();
+    let widened = axis.step.max(1.0);
+    let mut taps: Vec<(u32, f32)> = match filter {
+        Filter::NearestExact => under_centre.clone(),
+        Filter::Nearest => {
+            let whole = axis.start.floor();
+            vec![(clamp(whole + axis.step.mul_add(o as f32, axis.start - whole).floor()), 1.0)]
+        }
+        Filter::Linear => {
+            let outside = place < axis.low as f32 || place >= (axis.high - 1) as f32;
+            let part = if outside { 0.0 } else { part };
+            vec![(clamp(place), 1.0 - part), (clamp(place.floor() + 1.0), part)]
+        }
+        Filter::CubicFour => {
+            let mut taps: Vec<(u32, f32)> = Vec::new();
+            for (n, x) in [1.0 + part, part, 1.0 - part, 2.0 - part].into_iter().enumerate() {
+                let (pixel, weight) = (clamp(place.floor() + (n as f32 - 1.0)), cubic(x, -0.75));
+                match taps.last_mut().filter(|last| last.0 == pixel) {
+                    Some(last) => last.1 += weight,
+                    None => taps.push((pixel, weight)),
+                }
+            }
+            taps
+        }
+        Filter::Triangle | Filter::Cubic | Filter::Lanczos | Filter::Box => {
+            let (reach, middle) = match filter {
+                Filter::Cubic => (2.0, centre),
+                Filter::Lanczos => (3.0, centre),
+                Filter::Box => (0.5, centre.mul_add(2f32.powi(-21), centre)),
+                _ => (1.0, centre),
+            };
+            let first = clamp(middle - reach * widened + 0.5);
+            let end = ((middle + reach * widened + 0.5).floor() as u32).clamp(first + 1, axis.high);
+            let weight = |p: u32| {
+                let (distance, inverse) = ((p as f32 + 0.5 - centre).abs(), 1.0 / widened);
+                match filter {
+                    Filter::Cubic => cubic(distance * inverse, -0.5),
+                    Filter::Lanczos => lanczos(distance * inverse),
+                    Filter::Box => 1.0,
+                    _ => f32::max(0.0, (-distance).mul_add(inverse, 1.0)),
+                }
+            };
+            (first..end).map(|p| (p, weight(p))).collect()
+        }
+    };
     while taps.last().is_some_and(|tap| tap.1 == 0.0) {
         taps.pop();
     }
     while taps.first().is_some_and(|tap| tap.1 == 0.0) {
         taps.remove(0);
     }
-    if taps.is_empty() || nearest {
-        return Some(vec![((centre.floor() as u32).clamp(axis.low, axis.high - 1), 1.0)]);
+    if matches!(filter, Filter::NearestExact | Filter::Nearest | Filter::Linear | Filter::CubicFour) {
+        return Some(taps);
     }
     let sum = taps.iter().fold(0.0f32, |sum, tap| sum + tap.1);
+    if sum <= 0.0 {
+        return Some(under_centre);
+    }
     Some(taps.into_iter().map(|(p, weight)| (p, weight / sum)).collect())
+}
+
+/// Keys' cubic.
+fn cubic(x: f32, a: f32) -> f32 {
+    match x {
+        x if x < 1.0 => (a + 2.0).mul_add(x, -(a + 3.0)).mul_add(x * x, 1.0),
+        x if x < 2.0 => a * (x - 1.0) * ((x - 2.0) * (x - 2.0)),
+        _ => 0.0,
+    }
+}
+
+/// `sin(pi v) / v` by powers of `v²`.
+const SINE: [f32; 6] = [std::f32::consts::PI, -5.167_712_8, 2.550_164, -0.599_264_5, 0.082_145_89, -0.007_370_43];
+
+fn lanczos(x: f32) -> f32 {
+    if x == 1.0 || x == 2.0 || x >= 3.0 {
+        return 0.0;
+    }
+    let x = x.max(1e-6);
+    let third = x * (1.0 / 3.0);
+    let v = third.min(1.0 - third);
+    let mut sine = SINE[5];
+    for factor in [SINE[4], SINE[3], SINE[2], SINE[1], SINE[0]] {
+        sine = sine.mul_add(v * v, factor);
+    }
+    sine *= v;
+    let ratio = sine * 0.954_929_66 / x;
+    ratio * ratio * (sine * (-4.0 / 3.0)).mul_add(sine, 1.0)
 }
 
 fn pixel(src: &Pixels<'_>, channel: u32, y: u32, x: u32) -> Result<f32> {
@@ -274,7 +381,7 @@ mod tests {
         let table = ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![9.0], cutout: vec![7.0] };
         let spec = |n| RowSpec { height: n, width: n, channels: 1, dtype: DType::F32, layout: Layout::Nchw };
         let axis = |n: u32| Axis { start: 0.0, step: 2.0 / n as f32, low: 0, high: 2, from: 0, to: n, flip: 0 };
-        let params = |n| ResampleParams { y: axis(n), x: axis(n), cutout: [0; 4], nearest: 0 };
+        let params = |n| ResampleParams { y: axis(n), x: axis(n), cutout: [0; 4], filter: Filter::Triangle };
         let run = |n| {
             let out = resample(&src, &params(n), &table, &spec(n)).unwrap();
             bytemuck::pod_collect_to_vec::<u8, f32>(&out)

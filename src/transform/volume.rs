@@ -73,6 +73,7 @@ impl Transform {
     /// # Errors
     /// `Config`, naming the step, when a step is for images, can't be, or the rows have no fixed size.
     pub fn lower_volume(&self, field: &FieldKind, dtype: DType) -> Result<LoweredVolume> {
+        self.check_settings()?;
         let FieldKind::Volume { channels, size, mask } = field else {
             return Err(Error::config("volume steps need a field of volumes"));
         };

@@ -178,7 +178,7 @@ impl Alone {
             let rows = if self.case.cut {
                 let params = self.lowered.params(&photo.header.info, SampleRng::new(1, 0, self.next as u64))?;
                 // Whole blocks, and one more for chroma that is interpolated.
-                params.y.reads(self.lowered.row().height).end.next_multiple_of(16) + 16
+                params.y.reads(self.lowered.row().height, params.filter).end.next_multiple_of(16) + 16
             } else {
                 photo.header.info.height
             };
@@ -378,7 +378,7 @@ fn cpu_rates(files: &[Photo], threads: usize, resample: bool, time: Duration, ru
             let photo = &files[next as usize % files.len()];
             next += 1;
             let params = lowered.params(&photo.header.info, SampleRng::new(1, 0, next))?;
-            let rows = params.y.reads(lowered.row().height);
+            let rows = params.y.reads(lowered.row().height, params.filter);
             Jpeg::new().decode(&photo.file, &photo.header, rows, &mut pixels)?;
             if resample {
                 let len =

@@ -162,7 +162,8 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
     let mut orders = Vec::with_capacity(*count);
     for n in 0..*count {
         let params = lowered.params(info, SampleRng::new(1, 0, n as u64))?;
-        orders.push((params, Held { info: *info, rows: params.y.reads(row.height), cols: params.x.reads(row.width) }));
+        let (rows, cols) = (params.y.reads(row.height, params.filter), params.x.reads(row.width, params.filter));
+        orders.push((params, Held { info: *info, rows, cols }));
     }
     let read: usize = orders.iter().map(|(_, held)| held.len_bytes()).sum();
     let written = row.len_bytes() * count;

@@ -77,6 +77,7 @@ inline float __uint_as_float(unsigned u) {
 }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 // As in PTX: cut off, saturated, 0 for NaN. A plain cast is undefined for those.

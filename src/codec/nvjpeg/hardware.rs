@@ -274,7 +274,7 @@ impl HardwareWorker {
         if self.cut != Cut::Yes || order.header.has_restarts() {
             return height;
         }
-        let needed = order.params.y.reads(self.duty.target.lowered.row().height);
+        let needed = order.params.y.reads(self.duty.target.lowered.row().height, order.params.filter);
         u32::from(order.header.enough_rows(needed.end)).max(self.least_rows).min(height)
     }
 

@@ -13,6 +13,8 @@ pub(super) trait Load {
     type Raw: Pod + Default + Debug;
     /// Whether values are never infinite or NaN: then they may be multiplied by a weight of 0.
     const FINITE: bool;
+    /// The largest value of a type of whole numbers from 0: what filters make is cut to it, as if it were stored as such.
+    const MOST: Option<f32> = None;
     /// The value.
     fn f32(raw: Self::Raw) -> f32;
 }
@@ -39,6 +41,7 @@ pub(super) struct F32;
 impl Load for U8 {
     type Raw = u8;
     const FINITE: bool = true;
+    const MOST: Option<f32> = Some(255.0);
     #[inline(always)]
     fn f32(raw: u8) -> f32 {
         f32::from(raw)
@@ -48,6 +51,7 @@ impl Load for U8 {
 impl Load for U16 {
     type Raw = u16;
     const FINITE: bool = true;
+    const MOST: Option<f32> = Some(65_535.0);
     #[inline(always)]
     fn f32(raw: u16) -> f32 {
         f32::from(raw)

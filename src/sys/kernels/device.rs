@@ -49,10 +49,8 @@ pub struct DeviceItem {
     pub params: ResampleParams,
 }
 
-// SAFETY: integers and `ResampleParams`, for which any bits are a value; no padding (the sizes below add up).
-unsafe impl bytemuck::Zeroable for DeviceItem {}
-// SAFETY: as above, and plain data: `Copy`, no references.
-unsafe impl bytemuck::Pod for DeviceItem {}
+// SAFETY: `Copy`, integers and `ResampleParams`; no padding (the sizes below add up), no references.
+unsafe impl bytemuck::NoUninit for DeviceItem {}
 
 // The same numbers stand in resample.cu.
 const _: () = {
@@ -64,6 +62,7 @@ const _: () = {
     assert!(offset_of!(DeviceItem, params) + offset_of!(ResampleParams, y) == 52);
     assert!(offset_of!(DeviceItem, params) + offset_of!(ResampleParams, x) == 80);
     assert!(offset_of!(DeviceItem, params) + offset_of!(ResampleParams, cutout) == 108);
+    assert!(offset_of!(DeviceItem, params) + offset_of!(ResampleParams, filter) == 124);
     assert!(offset_of!(Axis, low) == 8 && offset_of!(Axis, from) == 16 && offset_of!(Axis, flip) == 24);
 };
 
@@ -181,7 +180,7 @@ pub fn fits(item: &DeviceItem, row: &RowSpec, src: DType) -> bool {
     // A row that is all padding reads nothing.
     axes.iter().any(|axis| axis.from == axis.to)
         || axes.iter().zip(lens).zip(item.origin.into_iter().zip(item.extent)).all(|((axis, len), (origin, extent))| {
-            let reads = axis.reads(len);
+            let reads = axis.reads(len, params.filter);
             let end = u64::from(origin) + u64::from(extent);
             end <= u64::from(u32::MAX) && reads.start >= origin && u64::from(reads.end) <= end
         })

@@ -3,13 +3,13 @@
 use super::{
     convert::{Load, Store},
     level::at_each_level,
-    params::Axis,
+    params::{Axis, Filter},
     taps::{Taps, build_loop},
 };
 
 at_each_level! {
     /// Fills the table for `len` outputs, in the order in which they are stored.
-    fn build[](taps: &mut Taps, axis: &Axis, len: u32, nearest: bool) = build_loop;
+    fn build[](taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) = build_loop;
     /// `out[i]` = the weighted sum of `src[start + t * pitch + i]` over taps `t`.
     fn vertical[L: Load](src: &[L::Raw], start: usize, pitch: usize, weights: &[f32], out: &mut [f32]) = vertical_loop;
     /// `out[c * plane + i]` = `src[i * channels + c]`.
@@ -18,6 +18,8 @@ at_each_level! {
     ///
     /// `row` ends with zeros for as many taps as the table's stride. `exact`: no pixel beyond an output's own taps is read.
     fn horizontal[](row: &[f32], channels: usize, taps: &Taps, exact: bool, line: &mut [f32]) = horizontal_loop;
+    /// Cuts what filters with weights below 0 make to 0..`most`.
+    fn cut[](line: &mut [f32], most: f32) = cut_loop;
     /// `out[i]` = `line[i * wide + channel] * scale + bias`, rounded.
     fn finish[S: Store](line: &[f32], wide: usize, channel: usize, scale: f32, bias: f32, out: &mut [S::Raw]) = finish_loop;
     /// `out[i * channels + c]` = `line[i * wide + source[c]] * scale[c] + bias[c]`, rounded.
@@ -201,6 +203,13 @@ fn horizontal_any(row: &[f32], channels: usize, taps: &Taps, line: &mut [f32]) {
             }
             *stored = sums;
         }
+    }
+}
+
+#[inline(always)]
+fn cut_loop(line: &mut [f32], most: f32) {
+    for value in line {
+        *value = value.max(0.0).min(most);
     }
 }
 

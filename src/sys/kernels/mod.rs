@@ -9,11 +9,13 @@
 //!
 //! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
 //!
-//! Three things that are easy to get wrong:
+//! Four things that are easy to get wrong:
 //! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
 //!   sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
 //!   pixels by the rounding of these.)
 //! - A flip is not a step: tables are built in the order in which outputs are *stored*.
+//! - Filters differ in their tables (taps.rs) and in one thing more: what has weights below 0 leads out of the pixels'
+//!   range, so sums of whole numbers are cut to it before scale and bias. Of Y, Cb and Cr it is the RGB that is cut.
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 mod convert;
@@ -27,10 +29,12 @@ mod row;
 mod stream;
 mod stretch;
 mod taps;
+mod tile;
 mod volume;
 
 pub use level::Level;
-pub use params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source};
+pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
+pub use tile::{Map, PixelOp, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

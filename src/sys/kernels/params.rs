@@ -6,8 +6,8 @@ use crate::types::{DType, ImageInfo, Layout};
 
 /// How one axis of the output is made from one axis of the source. All numbers are source pixels unless named otherwise.
 ///
-/// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. The
-/// triangle filter reaches `max(step, 1)` to both sides of the centre, cut at `low..high` and renormalised.
+/// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. What it is
+/// made of there is the [`Filter`]'s matter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
@@ -33,6 +33,63 @@ unsafe impl bytemuck::Zeroable for Axis {}
 unsafe impl bytemuck::Pod for Axis {}
 const _: () = assert!(size_of::<Axis>() == 7 * 4);
 
+/// Which source pixels make an output pixel, and with which weights; `transform::reference` has the formulas.
+///
+/// The reach is given for a step of up to 1; filters with antialias widen with the step. Numbers are those of resample.cu.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// Bilinear with antialias: a triangle that reaches 1.
+    #[default]
+    Triangle = 0,
+    /// The pixel under the centre; masks take it.
+    NearestExact = 1,
+    /// The pixel under the first edge.
+    Nearest = 2,
+    /// The two pixels around the centre, whatever the step.
+    Linear = 3,
+    /// Cubic with antialias, `a = -0.5`: reaches 2.
+    Cubic = 4,
+    /// Cubic of four pixels, whatever the step, `a = -0.75`: edge pixels are repeated.
+    CubicFour = 5,
+    /// Lanczos with antialias: three lobes, reaches 3.
+    Lanczos = 6,
+    /// The mean of the pixels whose middle the output covers: reaches a half.
+    Box = 7,
+}
+
+impl Filter {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Triangle,
+        Self::NearestExact,
+        Self::Nearest,
+        Self::Linear,
+        Self::Cubic,
+        Self::CubicFour,
+        Self::Lanczos,
+        Self::Box,
+    ];
+
+    /// Whether it is a copy of one pixel whatever the step.
+    #[must_use]
+    pub const fn is_nearest(self) -> bool {
+        matches!(self, Self::NearestExact | Self::Nearest)
+    }
+
+    /// Whether it widens with the step, so that pixels may be averaged before it.
+    #[must_use]
+    pub const fn is_antialiased(self) -> bool {
+        matches!(self, Self::Triangle | Self::Cubic | Self::Lanczos | Self::Box)
+    }
+
+    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range.
+    #[must_use]
+    pub const fn overshoots(self) -> bool {
+        matches!(self, Self::Cubic | Self::CubicFour | Self::Lanczos)
+    }
+}
+
 /// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,14 +100,12 @@ pub struct ResampleParams {
     pub x: Axis,
     /// Rectangle of the stored output (after flips) that is overwritten: top, bottom, left, right. Empty when top = bottom.
     pub cutout: [u32; 4],
-    /// 1: nearest pixel, for masks. 0: triangle filter.
-    pub nearest: u32,
+    /// What an output pixel is made of.
+    pub filter: Filter,
 }
 
-// SAFETY: only fields of four bytes without padding, for which any bits are a value.
-unsafe impl bytemuck::Zeroable for ResampleParams {}
-// SAFETY: as above, and plain data: `Copy`, no references.
-unsafe impl bytemuck::Pod for ResampleParams {}
+// SAFETY: `Copy`, no references, and only fields of four bytes without padding.
+unsafe impl bytemuck::NoUninit for ResampleParams {}
 const _: () = assert!(size_of::<ResampleParams>() == 2 * size_of::<Axis>() + 5 * 4);
 
 /// Per-channel arithmetic after the filter: `value * scale + bias`, then rounding to the output type.

@@ -96,7 +96,7 @@ impl Resampler {
     ///
     /// # Errors
     /// `Internal` when the arguments contradict each other: planes that lack what is read, slices of another length,
-    /// channels that do not fit, or `nearest`. `out` is then unchanged.
+    /// channels that do not fit, or a filter that takes single pixels. `out` is then unchanged.
     pub fn run_planes(
         &mut self,
         src: &Planes<'_>,
@@ -142,13 +142,13 @@ impl Resampler {
         let level = self.level;
         let Self { x, row: woven, line, planes: PlaneScratch { y, rows, wide }, .. } = self;
         let across = params.x.coarser(src.planes[0].step[1]);
-        lanes::build(level, x, &across, row.width, false);
+        lanes::build(level, x, &across, row.width, params.filter);
         let columns = &parts[0].cols;
         for first in &mut x.first {
             *first -= columns.start;
         }
         for (part, taps) in parts.iter().zip(&mut *y) {
-            lanes::build(level, taps, &part.y, row.height, false);
+            lanes::build(level, taps, &part.y, row.height, params.filter);
         }
         let outputs = y[0].outputs();
         let ycbcr = src.ycbcr && parts.len() == 3;
@@ -194,6 +194,10 @@ impl Resampler {
                 _ => {}
             }
             lanes::horizontal(level, woven, lanes * together, x, false, line);
+            // Of brightness and colour it is RGB that is cut, below.
+            if params.filter.overshoots() && !ycbcr {
+                lanes::cut(level, line, 255.0);
+            }
             let stored = image.start + tap;
             for stored in stored..stored + together {
                 fill_row::<S>(stored, 0..x.from, table, row, out);
@@ -507,13 +511,13 @@ fn check(
     if !matches!(src.planes.len(), 1 | 3) || usize::from(info.channels) != src.planes.len() || !is_stored(row.dtype) {
         return Err(wrong(format!("no kernel from {} planes of {info:?} to {}", src.planes.len(), row.dtype)));
     }
-    if params.nearest != 0 || channel_source(u32::from(info.channels), row.channels, 0).is_none() {
+    if params.filter.is_nearest() || channel_source(u32::from(info.channels), row.channels, 0).is_none() {
         return Err(wrong(format!("{} planes do not make {} channels of {params:?}", info.channels, row.channels)));
     }
     check_row([info.height, info.width], params, table, row, out)?;
     let mut parts = smallvec::SmallVec::new();
     let first = &src.planes[0];
-    let columns = params.x.coarser(first.step[1].max(1)).reads(row.width);
+    let columns = params.x.coarser(first.step[1].max(1)).reads(row.width, params.filter);
     for plane in src.planes {
         let [down, across] = plane.step;
         if !down.is_power_of_two() || !across.is_power_of_two() || across < first.step[1] {
@@ -523,7 +527,7 @@ fn check(
         let (y, x) = (params.y.coarser(down), params.x.coarser(across));
         let ends = [columns.start, columns.end - 1].map(|at| around(at, times, &(x.low..x.high)).0);
         let cols = if times == 1 { columns.clone() } else { ends[0][0]..ends[1][1] + 1 };
-        let rows = y.reads(row.height);
+        let rows = y.reads(row.height, params.filter);
         let within = |need: &Range<u32>, held: &Range<u32>| held.start <= need.start && need.end <= held.end;
         let above = plane.rows.len().saturating_sub(1).saturating_mul(plane.pitch);
         let end = above.saturating_add(plane.cols.len()).saturating_add(plane.at);

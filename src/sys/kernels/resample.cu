@@ -1,6 +1,7 @@
 // Resample, flip, scale, fill, cut out and round in one pass: the meaning of `ResampleParams` on a GPU.
 //
-// Bit for bit what `transform::reference` gives (NaN may be any NaN). A plain subset of CUDA C++: NVRTC compiles it
+// Bit for bit what `transform::reference` gives (NaN may be any NaN), with every filter: weights are made of sums, products
+// and quotients that IEEE rounds, Lanczos' sine of a polynomial. A plain subset of CUDA C++: NVRTC compiles it
 // without headers, a host's compiler after `integration/support/mock/shim.h` with INFEED_HOST defined.
 //
 // One block makes a band of output rows of one image:
@@ -67,8 +68,11 @@ struct Item {
     u32 gray;
     Axis y, x;
     u32 cutout[4];
-    u32 nearest;
+    u32 filter;
 };
+
+// Numbers of the filter; see params.rs.
+enum { TRIANGLE, NEAREST_EXACT, NEAREST, LINEAR, CUBIC, CUBIC_FOUR, LANCZOS, BOX };
 
 static_assert(sizeof(Axis) == 28, "as in mod.rs");
 static_assert(sizeof(Item) == 128, "as in device.rs");
@@ -78,6 +82,7 @@ static_assert(OFFSET_OF(Item, gray) == 48, "as in device.rs");
 static_assert(OFFSET_OF(Item, y) == 52, "as in device.rs");
 static_assert(OFFSET_OF(Item, x) == 80, "as in device.rs");
 static_assert(OFFSET_OF(Item, cutout) == 108, "as in device.rs");
+static_assert(OFFSET_OF(Item, filter) == 124, "as in device.rs");
 
 __device__ __forceinline__ u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
 __device__ __forceinline__ u32 larger(u32 a, u32 b) { return a < b ? b : a; }
@@ -153,15 +158,22 @@ struct Line {
     u32 low, high, from, to, len;
     // Taps that an output has at most.
     u32 most;
-    bool flip, nearest;
+    u32 filter;
+    bool flip;
 };
 
-__device__ __forceinline__ Line line_of(const Axis& axis, u32 origin, u32 extent, u32 len, bool nearest) {
+__device__ __forceinline__ bool is_nearest(const Line& a) { return a.filter == NEAREST || a.filter == NEAREST_EXACT; }
+// Weights are what they are, and not divided by their sum.
+__device__ __forceinline__ bool is_fixed(const Line& a) { return a.filter == LINEAR || a.filter == CUBIC_FOUR; }
+
+__device__ __forceinline__ Line line_of(const Axis& axis, u32 origin, u32 extent, u32 len, u32 filter) {
     Line a;
     a.start = axis.start;
     a.step = axis.step;
-    a.reach = fmaxf(axis.step, 1.0f);
-    a.inverse = __fdiv_rn(1.0f, a.reach);
+    a.filter = filter;
+    const float widened = fmaxf(axis.step, 1.0f);
+    a.reach = (filter == CUBIC ? 2.0f : filter == LANCZOS ? 3.0f : filter == BOX ? 0.5f : 1.0f) * widened;
+    a.inverse = __fdiv_rn(1.0f, widened);
     // Where all windows lie within what is held, this changes none of them.
     a.low = larger(axis.low, origin);
     a.high = smaller(axis.high, origin + smaller(extent, 0xffffffffu - origin));
@@ -169,10 +181,11 @@ __device__ __forceinline__ Line line_of(const Axis& axis, u32 origin, u32 extent
     a.to = a.low < a.high ? smaller(axis.to, len) : 0;
     a.len = len;
     a.flip = axis.flip != 0;
-    a.nearest = nearest;
     // A window is open at both ends: two taps at reach 1. Else as many as fit, and one more by rounding.
-    const u32 widest = a.reach > 1.0f ? smaller(__float2uint_rz(2.0f * a.reach), 1u << 30) + 2 : 2;
-    a.most = nearest ? 1 : larger(smaller(widest, a.high - a.low), 1);
+    u32 widest = smaller(__float2uint_rz(2.0f * a.reach), 1u << 30) + 2;
+    if (filter == TRIANGLE && a.reach <= 1.0f || filter == LINEAR) widest = 2;
+    if (filter == CUBIC_FOUR) widest = 4;
+    a.most = is_nearest(a) ? 1 : larger(smaller(widest, a.high - a.low), 1);
     return a;
 }
 
@@ -182,16 +195,96 @@ __device__ __forceinline__ bool inside(const Line& a, u32 o) { return o >= a.fro
 __device__ __forceinline__ float centre_of(const Line& a, u32 o) {
     return __fmaf_rn(a.step, __fadd_rn((float)o, 0.5f), a.start);
 }
-__device__ __forceinline__ u32 first_of(const Line& a, float centre, u32 low, u32 high) {
-    return smaller(larger(__float2uint_rz(__fadd_rn(__fsub_rn(centre, a.reach), 0.5f)), low), high - 1);
+__device__ __forceinline__ u32 pixel_at(float place, u32 low, u32 high) {
+    return smaller(larger(__float2uint_rz(place), low), high - 1);
 }
-__device__ __forceinline__ u32 end_of(const Line& a, float centre, u32 first, u32 high) {
-    return smaller(larger(__float2uint_rz(__fadd_rn(__fadd_rn(centre, a.reach), 0.5f)), first + 1), high);
+// The pixel under the centre, or under the first edge.
+__device__ __forceinline__ u32 nearest_of(const Line& a, u32 o, float centre, u32 low, u32 high) {
+    float place = centre;
+    if (a.filter == NEAREST) {
+        const float whole = floorf(a.start);
+        place = __fadd_rn(whole, floorf(__fmaf_rn(a.step, (float)o, __fsub_rn(a.start, whole))));
+    }
+    return pixel_at(place, low, high);
 }
-__device__ __forceinline__ u32 nearest_of(float centre, u32 low, u32 high) {
-    return smaller(larger(__float2uint_rz(centre), low), high - 1);
+
+// The filter's window: first pixel and end.
+struct Span {
+    u32 first, end;
+};
+__device__ __forceinline__ Span span_of(const Line& a, u32 o, float centre, u32 low, u32 high) {
+    Span s;
+    if (is_nearest(a)) {
+        s.first = nearest_of(a, o, centre, low, high);
+        s.end = s.first + 1;
+        return s;
+    }
+    // A pixel whose middle lies on the edge of two boxes is the first one's, whatever f32's noise.
+    const float middle = a.filter == BOX ? __fmaf_rn(centre, 1.0f / (1 << 21), centre) : centre;
+    float from = __fadd_rn(__fsub_rn(middle, a.reach), 0.5f), to = __fadd_rn(__fadd_rn(middle, a.reach), 0.5f);
+    if (a.filter == LINEAR) {
+        from = __fsub_rn(centre, 0.5f);
+        to = __fadd_rn(centre, 1.5f);
+    } else if (a.filter == CUBIC_FOUR) {
+        const float base = floorf(__fsub_rn(centre, 0.5f));
+        from = __fsub_rn(base, 1.0f);
+        to = __fadd_rn(base, 3.0f);
+    }
+    s.first = pixel_at(from, low, high);
+    s.end = smaller(larger(__float2uint_rz(to), s.first + 1), high);
+    return s;
 }
-__device__ __forceinline__ float raw_weight(const Line& a, float centre, u32 pixel) {
+
+// Keys' cubic from 0 to 1, and from 1 to 2 in a form whose differences are exact.
+__device__ __forceinline__ float inner(float x, float a) {
+    return __fmaf_rn(__fmaf_rn(a + 2.0f, x, -(a + 3.0f)), __fmul_rn(x, x), 1.0f);
+}
+__device__ __forceinline__ float outer(float x, float a) {
+    const float far = __fsub_rn(x, 2.0f);
+    return __fmul_rn(__fmul_rn(a, __fsub_rn(x, 1.0f)), __fmul_rn(far, far));
+}
+// sinc(x) * sinc(x / 3), its sine by a polynomial: `sinf` is another function on each machine.
+__device__ __forceinline__ float lanczos(float x) {
+    if (x == 1.0f || x == 2.0f || !(x < 3.0f)) return 0.0f;
+    x = fmaxf(x, 1e-6f);
+    const float third = __fmul_rn(x, 1.0f / 3.0f), folded = fminf(third, __fsub_rn(1.0f, third));
+    const float square = __fmul_rn(folded, folded);
+    float sine = -0.00737043f;
+    sine = __fmaf_rn(sine, square, 0.08214589f);
+    sine = __fmaf_rn(sine, square, -0.5992645f);
+    sine = __fmaf_rn(sine, square, 2.550164f);
+    sine = __fmaf_rn(sine, square, -5.1677128f);
+    sine = __fmul_rn(__fmaf_rn(sine, square, 3.1415927f), folded);
+    const float ratio = __fdiv_rn(__fmul_rn(sine, 0.95492966f), x);
+    return __fmul_rn(__fmul_rn(ratio, ratio), __fmaf_rn(__fmul_rn(sine, -4.0f / 3.0f), sine, 1.0f));
+}
+
+// What a pixel of the window weighs, before the division. `low` and `high` are ends that the fixed filters repeat.
+__device__ __noinline__ float other_weight(const Line& a, float centre, u32 pixel, u32 low, u32 high) {
+    if (a.filter == BOX) return 1.0f;
+    if (a.filter == LINEAR) {
+        const float place = fmaxf(__fsub_rn(centre, 0.5f), (float)low);
+        const u32 first = pixel_at(place, low, high);
+        const float part = first + 1 == high ? 0.0f : __fsub_rn(place, (float)first);
+        return pixel == first ? __fsub_rn(1.0f, part) : part;
+    }
+    if (a.filter == CUBIC_FOUR) {
+        const float place = __fsub_rn(centre, 0.5f), base = floorf(place);
+        const float part = fminf(fmaxf(__fsub_rn(place, base), 0.0f), 1.0f);
+        float sum = 0.0f;
+        for (int n = 0; n < 4; ++n) {
+            if (pixel_at(__fadd_rn(base, (float)(n - 1)), low, high) != pixel) continue;
+            const float x = n == 0 ? __fadd_rn(1.0f, part) : n == 1 ? part : __fsub_rn((float)(n - 1), part);
+            sum = __fadd_rn(sum, n == 0 || n == 3 ? outer(x, -0.75f) : inner(x, -0.75f));
+        }
+        return sum;
+    }
+    const float x = __fmul_rn(fabsf(__fsub_rn(__fadd_rn((float)pixel, 0.5f), centre)), a.inverse);
+    if (a.filter == LANCZOS) return lanczos(x);
+    return x < 1.0f ? inner(x, -0.5f) : x < 2.0f ? outer(x, -0.5f) : 0.0f;
+}
+__device__ __forceinline__ float raw_weight(const Line& a, float centre, u32 pixel, u32 low, u32 high) {
+    if (a.filter != TRIANGLE) return other_weight(a, centre, pixel, low, high);
     const float distance = fabsf(__fsub_rn(__fadd_rn((float)pixel, 0.5f), centre));
     return fmaxf(__fmaf_rn(-distance, a.inverse, 1.0f), 0.0f);
 }
@@ -200,13 +293,13 @@ __device__ __forceinline__ float raw_weight(const Line& a, float centre, u32 pix
 // Only pixels of `low..high` are looked at, which must not be empty.
 __device__ __forceinline__ u32 make_taps(const Line& a, u32 o, u32 low, u32 high, float* weights, u32 every, u32& first) {
     const float centre = centre_of(a, o);
-    if (!a.nearest) {
-        const u32 start = first_of(a, centre, low, high), end = end_of(a, centre, start, high);
+    if (!is_nearest(a)) {
+        const Span span = span_of(a, o, centre, low, high);
         float sum = 0.0f;
         // Weights of 0 at the ends are not taps: infinity times 0 is not 0.
         u32 count = 0, kept = 0;
-        for (u32 pixel = start; pixel < end && count < a.most; ++pixel) {
-            const float weight = raw_weight(a, centre, pixel);
+        for (u32 pixel = span.first; pixel < span.end && count < a.most; ++pixel) {
+            const float weight = raw_weight(a, centre, pixel, low, high);
             if (count == 0) {
                 if (weight == 0.0f) continue;
                 first = pixel;
@@ -216,10 +309,14 @@ __device__ __forceinline__ u32 make_taps(const Line& a, u32 o, u32 low, u32 high
             ++count;
             if (weight != 0.0f) kept = count;
         }
-        for (u32 t = 0; t < kept; ++t) weights[t * every] = __fdiv_rn(weights[t * every], sum);
-        if (kept) return kept;
+        if (kept && is_fixed(a)) return kept;
+        // Far outside the image there may be none but weights below 0.
+        if (kept && sum > 0.0f) {
+            for (u32 t = 0; t < kept; ++t) weights[t * every] = __fdiv_rn(weights[t * every], sum);
+            return kept;
+        }
     }
-    first = nearest_of(centre, low, high);
+    first = nearest_of(a, o, centre, low, high);
     weights[0] = 1.0f;
     return 1;
 }
@@ -257,6 +354,8 @@ struct Plan {
     u32 sums_at, line, room;
     // The tile: columns `x0..x0 + wide` of the row, made from `columns` source columns from `low` on.
     u32 x0, wide, low, columns;
+    // Sums are cut to 0..white, unless it is 0.
+    float white;
     // Rows that are summed at a time.
     u32 rows_at_once;
     // Four values at a time; channels before columns in the order of the vertical pass.
@@ -274,6 +373,9 @@ __shared__ Plan infeed_plan;
 
 __device__ __forceinline__ float* pool() { return (float*)infeed_shared(); }
 __device__ __forceinline__ u32* pool_words() { return (u32*)infeed_shared(); }
+__device__ __forceinline__ float within(float sum, float white) {
+    return white > 0.0f ? fminf(fmaxf(sum, 0.0f), white) : sum;
+}
 __device__ __forceinline__ u32 up_to_four(u32 n) { return (n + 3) & ~3u; }
 
 // ---- vertical: source to sums ------------------------------------------------------------------------------------
@@ -321,7 +423,7 @@ template <class S, bool SHORT> __device__ __noinline__ void vertical(u32 r0, u32
 
 // ---- horizontal: sums to the row ---------------------------------------------------------------------------------
 
-// Four neighbouring values of a plane at a time. SHORT: no output of the axis has more than two taps.
+// Four neighbouring values of a plane at a time. SHORT: no output of the axis has more than two taps, and no sum is cut.
 template <class D, bool FINITE, bool SHORT>
 __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 start) {
     const Plan& plan = infeed_plan;
@@ -376,6 +478,10 @@ __device__ __noinline__ void horizontal_four(u32 r0, u32 rows, u32 unit, u32 sta
                     if (t < count[3]) v[3] = __fmaf_rn(w.w, from[3][t], v[3]);
                 }
             }
+            if (!SHORT && plan.white > 0.0f) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) v[j] = within(v[j], plan.white);
+            }
             const float scale = __ldg(table + c), bias = __ldg(table + channels + c);
 #pragma unroll
             for (int j = 0; j < 4; ++j) v[j] = __fmaf_rn(v[j], scale, bias);
@@ -425,7 +531,7 @@ template <class D> __device__ __noinline__ void horizontal_one(u32 r0, u32 rows,
             float v = 0.0f;
 #pragma unroll 2
             for (u32 t = 0; t < count; ++t) v = __fmaf_rn(weights[t * every + x], from[t], v);
-            v = __fmaf_rn(v, __ldg(table + c), __ldg(table + channels + c));
+            v = __fmaf_rn(within(v, plan.white), __ldg(table + c), __ldg(table + channels + c));
             if (!count || !(bits & ROW_INSIDE)) v = __ldg(table + 2 * channels + c);
             if (cut && (bits & ROW_CUT)) v = __ldg(table + 3 * channels + c);
             const u32 to = column + row * pitch + c * plane;
@@ -451,21 +557,25 @@ __device__ __forceinline__ Reach reach_of(const Line& a, u32 o) {
     Reach r;
     r.centre = centre_of(a, o);
     r.sum = 0.0f;
-    if (!a.nearest) {
-        r.first = first_of(a, r.centre, a.low, a.high);
-        r.end = end_of(a, r.centre, r.first, a.high);
-        while (r.first < r.end && raw_weight(a, r.centre, r.first) == 0.0f) ++r.first;
-        while (r.first < r.end && raw_weight(a, r.centre, r.end - 1) == 0.0f) --r.end;
-        for (u32 pixel = r.first; pixel < r.end; ++pixel) r.sum = __fadd_rn(r.sum, raw_weight(a, r.centre, pixel));
+    if (!is_nearest(a)) {
+        const Span span = span_of(a, o, r.centre, a.low, a.high);
+        r.first = span.first;
+        r.end = span.end;
+        while (r.first < r.end && raw_weight(a, r.centre, r.first, a.low, a.high) == 0.0f) ++r.first;
+        while (r.first < r.end && raw_weight(a, r.centre, r.end - 1, a.low, a.high) == 0.0f) --r.end;
+        for (u32 pixel = r.first; pixel < r.end; ++pixel) r.sum = __fadd_rn(r.sum, raw_weight(a, r.centre, pixel, a.low, a.high));
+        // A division that changes nothing.
+        if (is_fixed(a)) r.sum = 1.0f;
     }
-    if (r.sum == 0.0f) {
-        r.first = nearest_of(r.centre, a.low, a.high);
+    if (!(r.sum > 0.0f)) {
+        r.sum = 0.0f;
+        r.first = nearest_of(a, o, r.centre, a.low, a.high);
         r.end = r.first + 1;
     }
     return r;
 }
 __device__ __forceinline__ float weight_of(const Line& a, const Reach& r, u32 pixel) {
-    return r.sum == 0.0f ? 1.0f : __fdiv_rn(raw_weight(a, r.centre, pixel), r.sum);
+    return r.sum == 0.0f ? 1.0f : __fdiv_rn(raw_weight(a, r.centre, pixel, a.low, a.high), r.sum);
 }
 
 // Columns `x0..x0 + wide` of the band. One function for all types: it is slow anyway.
@@ -499,7 +609,7 @@ __device__ __noinline__ void direct(u32 x0, u32 wide, u32 src_kind, u32 dst_kind
                 }
                 sum = __fmaf_rn(weight_of(plan.x, across, px), column_sum, sum);
             }
-            v = __fmaf_rn(sum, __ldg(table + c), __ldg(table + channels + c));
+            v = __fmaf_rn(within(sum, plan.white), __ldg(table + c), __ldg(table + channels + c));
         }
         const u32 at = nhwc ? (row * plan.width + column) * channels + c : (c * plan.height + row) * plan.width + column;
         const u64 to = plan.dst + (u64)at * dst_size;
@@ -517,10 +627,13 @@ __device__ __noinline__ void direct(u32 x0, u32 wide, u32 src_kind, u32 dst_kind
 // ---- a block -------------------------------------------------------------------------------------------------------
 
 // The first thread's: what holds for all tiles.
-__device__ __noinline__ void plan_band(const Item& item, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 top, u32 rows, u32 four_bytes) {
+__device__ __noinline__ void plan_band(const Item& item, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 top, u32 rows, u32 four_bytes, u32 src_kind) {
     Plan& plan = infeed_plan;
-    const Line y = line_of(item.y, item.origin[0], item.extent[0], height, item.nearest != 0);
-    const Line x = line_of(item.x, item.origin[1], item.extent[1], width, item.nearest != 0);
+    const u32 filter = item.filter;
+    const Line y = line_of(item.y, item.origin[0], item.extent[0], height, filter);
+    const Line x = line_of(item.x, item.origin[1], item.extent[1], width, filter);
+    const bool overshoots = filter == CUBIC || filter == CUBIC_FOUR || filter == LANCZOS;
+    plan.white = !overshoots || src_kind == F32 ? 0.0f : src_kind == U8 ? 255.0f : 65535.0f;
     plan.y = y;
     plan.x = x;
     plan.src = item.src;
@@ -583,9 +696,8 @@ __device__ __noinline__ void plan_tile(u32 x0) {
     const u32 from = larger(begin, x.from), to = smaller(begin + wide, x.to);
     u32 low = x.low, high = x.low;
     if (from < to) {
-        const float last = centre_of(x, to - 1);
-        low = first_of(x, centre_of(x, from), x.low, x.high);
-        high = end_of(x, last, first_of(x, last, x.low, x.high), x.high);
+        low = span_of(x, from, centre_of(x, from), x.low, x.high).first;
+        high = span_of(x, to - 1, centre_of(x, to - 1), x.low, x.high).end;
     }
     const u32 columns = low < high ? high - low : 0;
     plan.low = low;
@@ -641,7 +753,7 @@ __device__ __forceinline__ void resample(const Item* items, const float* table, 
     const u32 per_band = (height + gridDim.x - 1) / gridDim.x, top = blockIdx.x * per_band;
     if (blockIdx.y >= count || top >= height) return;
     if (thread == 0)
-        plan_band(items[blockIdx.y], table, height, width, channels, nhwc, top, smaller(per_band, height - top), sizeof(typename D::Four));
+        plan_band(items[blockIdx.y], table, height, width, channels, nhwc, top, smaller(per_band, height - top), sizeof(typename D::Four), Source<S>::KIND);
     __syncthreads();
     const Plan& plan = infeed_plan;
     if (!plan.every) {
@@ -670,7 +782,7 @@ __device__ __forceinline__ void resample(const Item* items, const float* table, 
             else
                 vertical<S, false>(r0, rows);
             __syncthreads();
-            if (plan.four && plan.x.most <= 2)
+            if (plan.four && plan.x.most <= 2 && plan.white == 0.0f)
                 horizontal_four<D, Source<S>::FINITE != 0, true>(r0, rows, unit, line);
             else if (plan.four)
                 horizontal_four<D, true, false>(r0, rows, unit, line);

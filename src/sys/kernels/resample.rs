@@ -156,7 +156,7 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
-        if params.nearest == 0 && params.x.is_shift() && params.y.is_shift() {
+        if !params.filter.is_nearest() && params.x.is_shift() && params.y.is_shift() {
             if image.pixel == 1 && row.layout == Layout::Nchw {
                 self.shift::<L, S>(image, params, table, row, out);
             } else if self.moves_pixels(image, params, table, row) {
@@ -164,7 +164,7 @@ impl Resampler {
             } else {
                 self.pick::<L, S>(image, params, table, row, out);
             }
-        } else if params.nearest != 0 {
+        } else if params.filter.is_nearest() {
             self.pick::<L, S>(image, params, table, row, out);
         } else {
             self.filter::<L, S>(image, params, table, row, out);
@@ -301,8 +301,8 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
-        lanes::build(self.level, &mut self.x, &params.x, row.width, true);
-        lanes::build(self.level, &mut self.y, &params.y, row.height, true);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, params.filter);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, params.filter);
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
         let (from, to) = (self.x.from, self.x.to);
         self.index.clear();
@@ -327,7 +327,7 @@ impl Resampler {
         }
     }
 
-    /// The triangle filter: vertical pass over the columns that are needed, then horizontal, one output row at a time.
+    /// All other filters: vertical pass over the columns that are needed, then horizontal, one output row at a time.
     fn filter<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -340,9 +340,9 @@ impl Resampler {
             return self.enlarge::<L, S>(image, params, table, row, out);
         }
         let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
-        lanes::build(self.level, &mut self.x, &params.x, row.width, false);
-        lanes::build(self.level, &mut self.y, &params.y, row.height, false);
-        let columns = params.x.reads(row.width);
+        lanes::build(self.level, &mut self.x, &params.x, row.width, params.filter);
+        lanes::build(self.level, &mut self.y, &params.y, row.height, params.filter);
+        let columns = params.x.reads(row.width, params.filter);
         let (left, columns) = (columns.start as usize, columns.len());
         for first in &mut self.x.first {
             *first -= left as u32;
@@ -376,6 +376,9 @@ impl Resampler {
                 }
             }
             lanes::horizontal(self.level, &self.row, source, &self.x, !L::FINITE, &mut self.line);
+            if let Some(most) = L::MOST.filter(|_| params.filter.overshoots()) {
+                lanes::cut(self.level, &mut self.line, most);
+            }
 
             let (from, to) = (self.x.from, self.x.to);
             fill_row::<S>(stored, 0..from, table, row, out);
@@ -424,7 +427,7 @@ impl Resampler {
         out: &mut [S::Raw],
     ) {
         let (width, height) = (row.width as usize, row.height as usize);
-        let (rows, columns) = (params.y.reads(row.height), params.x.reads(row.width));
+        let (rows, columns) = (params.y.reads(row.height, params.filter), params.x.reads(row.width, params.filter));
         let (top, left, columns) = (rows.start as usize, columns.start as usize, columns.len());
         // Whole blocks of the vertical pass, one plane after another: a plane then stays in the first cache.
         let pitch = columns.next_multiple_of(lanes::BLOCK);
@@ -471,9 +474,11 @@ impl Resampler {
                         made[x.to..].fill(fill);
                         let made = &mut made[x.from..x.to];
                         match bytemuck::try_cast_slice_mut(made) {
-                            Ok(made) if row.dtype == DType::F32 => self.stretch.row(&self.row, scale, bias, made),
+                            Ok(made) if row.dtype == DType::F32 => {
+                                self.stretch.row(&self.row, L::MOST, scale, bias, made)
+                            }
                             _ => {
-                                self.stretch.row(&self.row, 1.0, 0.0, &mut self.line);
+                                self.stretch.row(&self.row, L::MOST, 1.0, 0.0, &mut self.line);
                                 lanes::finish::<S>(self.level, &self.line, 1, 0, scale, bias, made);
                             }
                         }
@@ -539,7 +544,7 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     if part.len_bytes() != src.data.len() as u64 {
         return wrong(format!("{} bytes for {part:?}", src.data.len()));
     }
-    let reads = params.y.reads(row.height);
+    let reads = params.y.reads(row.height, params.filter);
     if params.y.from < params.y.to && (reads.start < src.rows.start || reads.end > src.rows.end) {
         return wrong(format!("rows {reads:?} are needed and {:?} decoded", src.rows));
     }

@@ -1,22 +1,25 @@
 //! The horizontal pass of images that are made wider, one plane at a time.
 //!
-//! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, twice,
-//! for the two taps that each output has. Sums are those of the general pass, bit by bit.
+//! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, once for
+//! each tap that an output has: two, or up to six. Sums are those of the general pass, bit by bit.
 
 use super::{
     lanes,
     level::{Instructions, Level},
-    params::{Axis, ResampleParams, RowSpec},
+    params::{Axis, Filter, ResampleParams, RowSpec},
     taps::Taps,
 };
 
 /// Values behind the last one that a run of outputs may load.
 pub(super) const SPARE: usize = 16;
 
+/// Taps of an output of Lanczos' filter that is not widened; by rounding there may be more, which the general pass makes.
+const MOST_TAPS: usize = 6;
+
 /// How runs of outputs read a row. Kept from image to image: images of one size share it.
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
-    of: Option<(Axis, Axis, u32, u32)>,
+    of: Option<(Axis, Axis, u32, u32, Filter)>,
     fits: bool,
     /// Outputs of a run: 16, 8, or none.
     width: usize,
@@ -29,6 +32,11 @@ pub(super) struct Stretch {
     near: Vec<f32>,
     far: Vec<f32>,
     two: Vec<i32>,
+    /// Where outputs have more taps: how many they have at most; for each tap of each run the weights, and for each output
+    /// its number of taps.
+    taps: usize,
+    many: Vec<f32>,
+    counts: Vec<i32>,
 }
 
 /// Outputs of a run; 0: the machine has no such registers.
@@ -44,6 +52,7 @@ impl Stretch {
     pub(super) fn held_bytes(&self) -> usize {
         let taps = |taps: &Taps| taps.first.capacity() + taps.count.capacity() + taps.weights.capacity();
         4 * (taps(&self.x) + taps(&self.y) + 2 * self.runs.capacity())
+            + 4 * (self.many.capacity() + self.counts.capacity())
             + 4 * (self.index.capacity() + self.near.capacity() + self.far.capacity() + self.two.capacity())
     }
 
@@ -53,37 +62,61 @@ impl Stretch {
         if params.x.step >= 1.0 || params.y.step > 1.0 {
             return false;
         }
-        let of = (params.x, params.y, row.width, row.height);
+        let filter = params.filter;
+        let (lanes, taps) = (lanes_at(level) as f32, MOST_TAPS as f32);
+        // Tables that would be made for nothing.
+        if filter.overshoots() && lanes * params.x.step + taps > lanes {
+            return false;
+        }
+        let of = (params.x, params.y, row.width, row.height, filter);
         if self.of == Some(of) {
             return self.fits;
         }
-        lanes::build(level, &mut self.x, &params.x, row.width, false);
-        lanes::build(level, &mut self.y, &params.y, row.height, false);
-        let left = params.x.reads(row.width).start;
+        lanes::build(level, &mut self.x, &params.x, row.width, filter);
+        lanes::build(level, &mut self.y, &params.y, row.height, filter);
+        let left = params.x.reads(row.width, filter).start;
         self.x.first.iter_mut().for_each(|first| *first -= left);
         self.width = lanes_at(level);
-        self.fits = self.make_runs(self.width);
+        self.fits = self.make_runs(self.width, filter.overshoots());
         self.of = Some(of);
         self.fits
     }
 
-    fn make_runs(&mut self, width: usize) -> bool {
-        let Self { x, runs, index, near, far, two, .. } = self;
+    fn make_runs(&mut self, width: usize, overshoots: bool) -> bool {
+        let Self { x, runs, index, near, far, two, taps, many, counts, .. } = self;
         runs.clear();
         index.clear();
         near.clear();
         far.clear();
         two.clear();
+        many.clear();
+        counts.clear();
         let n = x.outputs();
-        if width == 0 || n < width || x.most > 2 {
+        if width == 0 || n < width || x.most > MOST_TAPS {
             return false;
         }
+        *taps = x.most.max(2);
+        let is_short = *taps == 2 && !overshoots;
         // The last run overlaps the one before it and writes the same values again.
         let starts = (0..n / width).map(|run| run * width).chain((n % width > 0).then_some(n - width));
         for start in starts {
             let outputs = start..start + width;
             let base = x.first[outputs.clone()].iter().copied().min().unwrap_or(0);
             runs.push((base, start as u32));
+            if !is_short {
+                for o in outputs.clone() {
+                    let at = x.first[o] - base;
+                    if (at + x.count[o]) as usize > width {
+                        return false;
+                    }
+                    index.push(at as i32);
+                    counts.push(x.count[o] as i32);
+                }
+                for t in 0..*taps {
+                    many.extend(outputs.clone().map(|o| x.weights[o * x.stride..][..x.stride].get(t).unwrap_or(&0.0)));
+                }
+                continue;
+            }
             for o in outputs {
                 let at = x.first[o] - base;
                 if at as usize + 1 >= width {
@@ -99,20 +132,103 @@ impl Stretch {
         true
     }
 
-    /// `out[o]` = the weighted sum of output `o`'s taps in `src`, times `scale`, plus `bias`.
+    /// `out[o]` = the weighted sum of output `o`'s taps in `src`, cut to `0..most` if the filter overshoots, times `scale`,
+    /// plus `bias`.
     ///
     /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes.
-    pub(super) fn row(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+    pub(super) fn row(&self, src: &[f32], most: Option<f32>, scale: f32, bias: f32, out: &mut [f32]) {
+        let overshoots = self.of.is_some_and(|of| of.4.overshoots());
+        let within = most.filter(|_| overshoots).map_or([f32::NEG_INFINITY, f32::INFINITY], |most| [0.0, most]);
         #[cfg(target_arch = "x86_64")]
-        match self.width {
+        match (self.width, self.taps > 2 || overshoots) {
             // SAFETY: `prepare` found AVX-512F on this machine.
-            16 => unsafe { self.row_avx512(src, scale, bias, out) },
+            (16, false) => unsafe { self.row_avx512(src, scale, bias, out) },
             // SAFETY: `prepare` found AVX2 and FMA on this machine.
-            8 => unsafe { self.row_avx2(src, scale, bias, out) },
+            (8, false) => unsafe { self.row_avx2(src, scale, bias, out) },
+            // SAFETY: as the first.
+            (16, true) => unsafe { self.many_avx512(src, within, scale, bias, out) },
+            // SAFETY: as the second.
+            (8, true) => unsafe { self.many_avx2(src, within, scale, bias, out) },
             _ => {}
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (src, scale, bias, out);
+        let _ = (src, within, scale, bias, out);
+    }
+
+    /// [`row_avx512`](Self::row_avx512) for any number of taps.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn many_avx512(&self, src: &[f32], within: [f32; 2], scale: f32, bias: f32, out: &mut [f32]) {
+        use std::arch::x86_64::{
+            __m512, __m512i, _mm512_add_epi32, _mm512_cmpgt_epi32_mask, _mm512_fmadd_ps, _mm512_loadu_ps,
+            _mm512_loadu_si512, _mm512_mask3_fmadd_ps, _mm512_max_ps, _mm512_min_ps, _mm512_permutexvar_ps,
+            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+        };
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn floats(values: &[f32; 16]) -> __m512 {
+            // SAFETY: sixteen values.
+            unsafe { _mm512_loadu_ps(values.as_ptr()) }
+        }
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn whole(values: &[i32; 16]) -> __m512i {
+            // SAFETY: sixteen values of four bytes.
+            unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+        }
+        let [low, high] = within.map(|end| _mm512_set1_ps(end));
+        let (scale, bias, one) = (_mm512_set1_ps(scale), _mm512_set1_ps(bias), _mm512_set1_epi32(1));
+        let tables = self.index.as_chunks::<16>().0.iter().zip(self.counts.as_chunks::<16>().0);
+        let weights = self.many.as_chunks::<16>().0.chunks_exact(self.taps);
+        for (((index, counts), weights), &(base, start)) in tables.zip(weights).zip(&self.runs) {
+            let pixels: &[f32; 16] = src[base as usize..].first_chunk().expect("rows end with spare values");
+            let stored: &mut [f32; 16] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
+            let (pixels, mut index, counts) = (floats(pixels), whole(index), whole(counts));
+            let (mut sum, mut tap) = (_mm512_setzero_ps(), _mm512_set1_epi32(0));
+            for weights in weights {
+                // An output's own taps only: what lies behind them may be infinite.
+                let own = _mm512_cmpgt_epi32_mask(counts, tap);
+                sum = _mm512_mask3_fmadd_ps(floats(weights), _mm512_permutexvar_ps(index, pixels), sum, own);
+                (index, tap) = (_mm512_add_epi32(index, one), _mm512_add_epi32(tap, one));
+            }
+            // In this order a value that is no number stays one.
+            let sum = _mm512_min_ps(high, _mm512_max_ps(low, sum));
+            let value = _mm512_fmadd_ps(sum, scale, bias);
+            // SAFETY: sixteen values.
+            unsafe { _mm512_storeu_ps(stored.as_mut_ptr(), value) };
+        }
+    }
+
+    /// [`row_avx2`](Self::row_avx2) for any number of taps.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn many_avx2(&self, src: &[f32], within: [f32; 2], scale: f32, bias: f32, out: &mut [f32]) {
+        use std::arch::x86_64::{
+            __m256, __m256i, _mm256_add_epi32, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_cmpgt_epi32,
+            _mm256_fmadd_ps, _mm256_max_ps, _mm256_min_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps,
+            _mm256_setzero_ps,
+        };
+        let [low, high] = within.map(|end| _mm256_set1_ps(end));
+        let (scale, bias, one) = (_mm256_set1_ps(scale), _mm256_set1_ps(bias), _mm256_set1_epi32(1));
+        let tables = self.index.as_chunks::<8>().0.iter().zip(self.counts.as_chunks::<8>().0);
+        let weights = self.many.as_chunks::<8>().0.chunks_exact(self.taps);
+        for (((index, counts), weights), &(base, start)) in tables.zip(weights).zip(&self.runs) {
+            let pixels: &[f32; 8] = src[base as usize..].first_chunk().expect("rows end with spare values");
+            let stored: &mut [f32; 8] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
+            let pixels: __m256 = bytemuck::cast(*pixels);
+            let (mut index, counts): (__m256i, __m256i) = (bytemuck::cast(*index), bytemuck::cast(*counts));
+            let (mut sum, mut tap) = (_mm256_setzero_ps(), _mm256_set1_epi32(0));
+            for weights in weights {
+                // An output's own taps only: what lies behind them may be infinite.
+                let own = _mm256_castsi256_ps(_mm256_cmpgt_epi32(counts, tap));
+                let pixel = _mm256_permutevar8x32_ps(pixels, index);
+                sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(bytemuck::cast(*weights), pixel, sum), own);
+                (index, tap) = (_mm256_add_epi32(index, one), _mm256_add_epi32(tap, one));
+            }
+            // In this order a value that is no number stays one.
+            let sum = _mm256_min_ps(high, _mm256_max_ps(low, sum));
+            *stored = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
+        }
     }
 
     #[cfg(target_arch = "x86_64")]

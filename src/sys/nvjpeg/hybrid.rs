@@ -187,8 +187,8 @@ impl Hybrid {
             let what = format!("a JPEG of {width}x{height} pixels and {} bytes is too large for nvJPEG", file.len());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let rows = blocks(params.y.reads(row.height), height);
-        let cols = blocks(params.x.reads(row.width), width);
+        let rows = blocks(params.y.reads(row.height, params.filter), height);
+        let cols = blocks(params.x.reads(row.width, params.filter), width);
         let held = Held { info: ImageInfo::interleaved_u8(height, width, PIXEL as u8), rows, cols };
         if held.rows.is_empty() || held.cols.is_empty() {
             return Err(Error::new(ErrorKind::Internal, format!("no window in an image of {width}x{height} pixels")));
