@@ -13,8 +13,8 @@ use futures::StreamExt;
 use infeed::{
     Device, Error, Loader, LoaderBuilder, Result, Transform,
     codec::{
-        Class, Decoder, Finished, ImageCodec, ImageHeader, ImageInfo, Job, Lowered, Outcome, PixelBuffer, Pixels,
-        Resampler, Wait, Worker, codec_contract, decoder_contract,
+        Class, Decoded, Decoder, Finished, ImageCodec, ImageHeader, ImageInfo, Job, Lowered, Outcome, PixelBuffer,
+        Pixels, RowMaker, Wait, Worker, codec_contract, decoder_contract,
     },
     dataset::{Dataset, MemoryDataset, Sample, Value},
 };
@@ -77,7 +77,7 @@ struct PpmDecoder {
 struct PpmWorker {
     /// For each field of the schema how its rows are made; `None` for those that are no images.
     programs: Arc<[Option<Lowered>]>,
-    resampler: Resampler,
+    maker: RowMaker,
     finished: Vec<Finished>,
 }
 
@@ -94,7 +94,7 @@ impl Decoder for PpmDecoder {
     }
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         let programs = Arc::clone(programs);
-        Ok(Box::new(PpmWorker { programs, resampler: Resampler::new(), finished: Vec::new() }))
+        Ok(Box::new(PpmWorker { programs, maker: RowMaker::new(), finished: Vec::new() }))
     }
 }
 
@@ -124,12 +124,10 @@ impl PpmWorker {
             let (info, start) = parse(file)?;
             let rest = file.get(start..).ok_or_else(|| ends_early(file))?;
             let data = rest.get(..info.len_bytes() as usize).ok_or_else(|| ends_early(file))?;
-            // Crop, size and flip of this sample in this epoch.
-            let params = lowered.params(&info, item.rng)?;
+            // Crop, size, flip and augmentations of this sample in this epoch.
+            let drawn = lowered.draw(&info, item.rng)?;
             let pixels = Pixels { info, rows: 0..info.height, data };
-            let out = rows.row_mut(row);
-            self.resampler.run(&pixels, &params, lowered.table(info.dtype), lowered.row(), out)?;
-            lowered.finish(out, item.rng)?;
+            self.maker.run(lowered, &drawn, Decoded::Pixels(&pixels), rows.row_mut(row))?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use infeed::{
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
     },
-    transform::{Interpolation, Interpolations, Op, PRESETS, Transform, reference},
+    transform::{Decoded, Drawn, Interpolation, Interpolations, Op, PRESETS, RowMaker, Transform, reference},
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -26,11 +26,10 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 /// Runs a transform on a whole image, as a worker does.
 fn transformed(transform: &Transform, field: &FieldKind, info: ImageInfo, data: &[u8], rng: SampleRng) -> Vec<f32> {
     let lowered = transform.lower(field, DType::F32, Layout::Nchw).unwrap();
-    let params = lowered.params(&info, rng).unwrap();
+    let drawn = lowered.draw(&info, rng).unwrap();
     let mut out = vec![0; lowered.row().len_bytes()];
     let src = Pixels { info, rows: 0..info.height, data };
-    Resampler::new().run(&src, &params, lowered.table(info.dtype), lowered.row(), &mut out).unwrap();
-    lowered.finish(&mut out, rng).unwrap();
+    RowMaker::new().run(&lowered, &drawn, Decoded::Pixels(&src), &mut out).unwrap();
     floats(&out)
 }
 
@@ -223,8 +222,8 @@ proptest! {
         let info = ImageInfo::interleaved_u8(height, width, if gray { 1 } else { 3 });
         for name in PRESETS.iter().filter(|name| !matches!(**name, "cifar-val" | "none")) {
             let lowered = Transform::preset(name).unwrap().lower(&image(3), DType::F32, Layout::Nchw).unwrap();
-            let params = lowered.params(&info, SampleRng::new(seed, 1, 2)).unwrap();
-            for (axis, size, len) in [(params.y, height, lowered.row().height), (params.x, width, lowered.row().width)] {
+            let Drawn { params, spec, .. } = lowered.draw(&info, SampleRng::new(seed, 1, 2)).unwrap();
+            for (axis, size, len) in [(params.y, height, spec.height), (params.x, width, spec.width)] {
                 let reads = axis.reads(len, params.filter);
                 prop_assert!(reads.start < reads.end && reads.end <= size && axis.from <= axis.to && axis.to <= len, "{name}: {axis:?}");
             }
@@ -772,7 +771,7 @@ fn a_custom_step_sees_the_finished_row_and_its_own_draws() {
         Ok(())
     });
     let lowered = transform.lower(&image(3), DType::F32, Layout::Nchw).unwrap();
-    assert!(lowered.has_custom());
+    assert!(lowered.needs_cpu());
     let run = |record| transformed(&transform, &image(3), info, &data, SampleRng::new(1, 0, record));
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));

@@ -6,6 +6,7 @@
 mod agreement;
 mod api;
 mod arrays;
+mod augment;
 mod autotune;
 mod cache;
 mod cancel;

@@ -185,6 +185,14 @@ impl Error {
         self
     }
 
+    /// Says which step of a transform it is about, counted from 1.
+    #[must_use]
+    pub(crate) fn in_step(mut self, index: usize) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.what = format!("{} (step {})", inner.what, index + 1).into();
+        self
+    }
+
     /// Says that it is one object that can't be read, while its store or disk answers: it is gone, access to it is refused,
     /// its blocks are damaged. Not for a store that is out of reach.
     #[must_use]

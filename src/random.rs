@@ -81,6 +81,49 @@ impl Draws {
     pub const fn chance(&mut self, p: f32) -> bool {
         self.unit() < p
     }
+
+    /// Normally distributed, mean 0 and deviation 1 ([Box and Muller 1958](https://doi.org/10.1214/aoms/1177706645)): two
+    /// draws.
+    pub fn normal(&mut self) -> f64 {
+        // Above 0, so that the logarithm is finite.
+        let radius = (-2.0 * (1.0 - self.unit_f64()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit_f64()).cos()
+    }
+
+    /// Two of them in f32, from one draw: 24 bits each decide radius and angle.
+    pub(crate) fn normal_pair(&mut self) -> [f32; 2] {
+        const PART: f32 = 1.0 / (1u64 << 24) as f32;
+        let bits = self.bits();
+        // 2^-24 to 1.
+        let radius = (-2.0 * (((bits >> 40) + 1) as f32 * PART).ln()).sqrt();
+        let (sin, cos) = (std::f32::consts::TAU * ((bits >> 8 & 0xff_ffff) as f32 * PART)).sin_cos();
+        [radius * cos, radius * sin]
+    }
+
+    /// Gamma distributed of this shape (above 0) and scale 1 ([Marsaglia and Tsang
+    /// 2000](https://doi.org/10.1145/358407.358414)). As many draws as it takes.
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            // Of a larger shape, times a power of a uniform number.
+            return self.gamma(shape + 1.0) * (1.0 - self.unit_f64()).powf(1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            if v > 0.0 && (1.0 - self.unit_f64()).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return d * v;
+            }
+        }
+    }
+
+    /// Beta distributed, both parameters above 0.
+    pub fn beta(&mut self, a: f64, b: f64) -> f64 {
+        let (x, y) = (self.gamma(a), self.gamma(b));
+        // Both may be too small for a number, where the parameters are tiny: then it is one end or the other.
+        if x + y > 0.0 { x / (x + y) } else { f64::from(u8::from(self.unit_f64() * (a + b) < a)) }
+    }
 }
 
 /// 0 to 1, another for each process and `n`: many who wait must not come back together.
@@ -112,6 +155,50 @@ mod tests {
         }
         let chi: f64 = bins.iter().map(|&n| (f64::from(n) - 1000.0).powi(2) / 1000.0).sum();
         assert!(chi < 104.0, "chi-square {chi} with 63 degrees of freedom; 99.9 % lie below 104");
+    }
+
+    /// Mean and variance of many draws.
+    fn moments(draw: impl Fn(&mut Draws) -> f64) -> (f64, f64) {
+        const N: u64 = 100_000;
+        let values: Vec<f64> = (0..N).map(|n| draw(&mut SampleRng::new(9, 2, n).op(0))).collect();
+        let mean = values.iter().sum::<f64>() / N as f64;
+        (mean, values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / N as f64)
+    }
+
+    #[test]
+    fn distributions_have_their_moments() {
+        let near = |(mean, variance): (f64, f64), of: (f64, f64)| {
+            // Five deviations of the mean; the variance's own is about twice that of a normal one's.
+            let bound = 5.0 * (of.1 / 1e5).sqrt();
+            assert!((mean - of.0).abs() < bound, "mean {mean}, not {}", of.0);
+            assert!((variance / of.1 - 1.0).abs() < 0.06, "variance {variance}, not {}", of.1);
+        };
+        near(moments(Draws::normal), (0.0, 1.0));
+        near(moments(|draws| f64::from(draws.normal_pair()[0])), (0.0, 1.0));
+        near(moments(|draws| f64::from(draws.normal_pair()[1])), (0.0, 1.0));
+        near(moments(|draws| draws.normal_pair().map(f64::from).iter().product()), (0.0, 1.0));
+        for shape in [0.2, 0.8, 1.0, 2.5, 30.0] {
+            near(moments(|draws| draws.gamma(shape)), (shape, shape));
+        }
+        for (a, b) in [(1.0f64, 1.0f64), (0.2, 0.2), (0.8, 0.8), (5.0, 1.0)] {
+            let sum = a + b;
+            near(moments(|draws| draws.beta(a, b)), (a / sum, a * b / (sum * sum * (sum + 1.0))));
+        }
+        let tiny = moments(|draws| draws.beta(1e-300, 1e-300));
+        assert!((tiny.0 - 0.5).abs() < 0.01 && tiny.1 > 0.24, "{tiny:?}");
+    }
+
+    #[test]
+    fn normal_numbers_fall_into_bins_as_they_should() {
+        // Edges of eight bins of equal probability.
+        const EDGES: [f64; 7] = [-1.150_349, -0.674_490, -0.318_639, 0.0, 0.318_639, 0.674_490, 1.150_349];
+        let mut bins = [0u32; 8];
+        for record in 0..80_000 {
+            let value = SampleRng::new(11, 1, record).op(0).normal();
+            bins[EDGES.iter().filter(|edge| value >= **edge).count()] += 1;
+        }
+        let chi: f64 = bins.iter().map(|&n| (f64::from(n) - 10_000.0).powi(2) / 10_000.0).sum();
+        assert!(chi < 24.3, "chi-square {chi} with 7 degrees of freedom; 99.9 % lie below 24.3");
     }
 
     #[test]

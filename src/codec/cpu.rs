@@ -13,8 +13,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    sys::{kernels::Resampler, rows::Rows},
-    transform::Lowered,
+    sys::rows::Rows,
+    transform::{Lowered, RowMaker},
     types::Device,
 };
 
@@ -58,7 +58,7 @@ impl Decoder for Cpu {
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         Ok(Box::new(CpuWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
-            resampler: Resampler::new(),
+            maker: RowMaker::new(),
             programs: Arc::clone(programs),
             finished: Vec::new(),
         }))
@@ -68,7 +68,7 @@ impl Decoder for Cpu {
 #[derive(Debug)]
 struct CpuWorker {
     reader: Reader,
-    resampler: Resampler,
+    maker: RowMaker,
     programs: Arc<[Option<Lowered>]>,
     finished: Vec<Finished>,
 }
@@ -102,11 +102,9 @@ impl CpuWorker {
         let mut size = None;
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
             let Some(lowered) = program else { continue };
-            let (info, image, params) = self.reader.image(value, item.header.as_ref(), lowered, item.rng, decode)?;
+            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), lowered, item.rng, decode)?;
             fits_mask(lowered, &info, &mut size)?;
-            let out = rows.row_mut(row);
-            image.resample(&mut self.resampler, &params, lowered, out)?;
-            lowered.finish(out, item.rng)?;
+            self.maker.run(lowered, &drawn, image.decoded(), rows.row_mut(row))?;
         }
         Ok(())
     }

@@ -27,10 +27,10 @@ use crate::{
     report::Stage,
     sys::{
         cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, Pixels, Resampler},
+        kernels::{ChannelTable, Pixels},
         rows::Rows,
     },
-    transform::Lowered,
+    transform::{Decoded, Lowered, RowMaker},
     types::{DType, Device},
 };
 
@@ -117,7 +117,7 @@ impl Decoder for CudaRaw {
         let size = UploadSize { page_bytes: self.page_bytes, pages: PAGES };
         Ok(Box::new(RawWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
-            resampler: Resampler::new(),
+            maker: RowMaker::new(),
             upload: UploadStream::new(&self.kernels, size, Priority::High, &tables(programs))?,
             programs: Arc::clone(programs),
             staged: Vec::new(),
@@ -144,7 +144,7 @@ pub(super) fn table_of(programs: &[Option<Lowered>], field: usize, dtype: DType)
 #[derive(Debug)]
 struct RawWorker {
     reader: Reader,
-    resampler: Resampler,
+    maker: RowMaker,
     upload: UploadStream,
     programs: Arc<[Option<Lowered>]>,
     /// Jobs whose pixels are in the page.
@@ -245,25 +245,21 @@ impl RawWorker {
         let mut size = None;
         for (field, (value, rows)) in sample.values.iter().zip(rows).enumerate() {
             let Some(lowered) = &self.programs[field] else { continue };
-            let (pixels, params) = self.reader.pixels(value, item.header.as_ref(), lowered, item.rng, decode)?;
+            let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), lowered, item.rng, decode)?;
             fits_mask(lowered, &pixels.info, &mut size)?;
-            let spec = lowered.row();
+            let (params, spec) = (&drawn.params, &drawn.spec);
             let cols = params.x.reads(spec.width, params.filter);
             let held = Held { info: pixels.info, rows: params.y.reads(spec.height, params.filter), cols };
             let len = held.len_bytes();
-            if lowered.has_custom() || len > rows.row_bytes().min(self.upload.most_bytes()) {
-                let resampler = &mut self.resampler;
-                let table = lowered.table(pixels.info.dtype);
+            if lowered.needs_cpu() || len > rows.row_bytes().min(self.upload.most_bytes()) {
+                let maker = &mut self.maker;
                 self.upload
-                    .put_row(rows, row, |out| {
-                        resampler.run(&pixels, &params, table, spec, out)?;
-                        lowered.finish(out, item.rng)
-                    })
+                    .put_row(rows, row, |out| maker.run(lowered, &drawn, Decoded::Pixels(&pixels), out))
                     .map_err(of_device)?;
             } else {
                 let table = table_of(&self.programs, field, pixels.info.dtype);
                 self.upload
-                    .resample(&held, &params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
+                    .resample(&held, params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
                     .map_err(of_device)?;
             }
         }

@@ -74,7 +74,7 @@ pub use crate::{
         kernels::{Pixels, Plane, Planes, Resampler},
         rows::Rows,
     },
-    transform::Lowered,
+    transform::{Decoded, Drawn, Lowered, RowMaker},
     types::ImageInfo,
 };
 

@@ -22,8 +22,8 @@ use crate::{
     dataset::Value,
     error::{Error, ErrorKind, Result},
     random::SampleRng,
-    sys::kernels::{Pixels, Planes, ResampleParams, Resampler, RowSpec},
-    transform::Lowered,
+    sys::kernels::{Pixels, Planes},
+    transform::{Decoded, Drawn, Lowered},
     types::{DType, ImageInfo},
 };
 
@@ -71,9 +71,9 @@ impl Reader {
         lowered: &Lowered,
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(Pixels<'a>, ResampleParams)> {
+    ) -> Result<(Pixels<'a>, Drawn)> {
         match self.read(value, header, lowered, rng, decode, false)? {
-            (_, Image::Pixels(pixels), params) => Ok((pixels, params)),
+            (_, Image::Pixels(pixels), drawn) => Ok((pixels, drawn)),
             (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
         }
     }
@@ -86,7 +86,7 @@ impl Reader {
         lowered: &Lowered,
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
+    ) -> Result<(ImageInfo, Image<'a>, Drawn)> {
         self.read(value, header, lowered, rng, decode, true)
     }
 
@@ -99,32 +99,32 @@ impl Reader {
         rng: SampleRng,
         decode: &mut Duration,
         planes: bool,
-    ) -> Result<(ImageInfo, Image<'a>, ResampleParams)> {
-        let (info, image, params) = match value {
+    ) -> Result<(ImageInfo, Image<'a>, Drawn)> {
+        let (info, image, drawn) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.decode(file, header, lowered.row(), planes, |info| lowered.params(info, rng));
+                let read = self.decode(file, header, planes, |info| lowered.draw(info, rng));
                 *decode += start.elapsed();
-                let (info, params, in_place) = read?;
+                let (info, drawn, in_place) = read?;
                 let image = match in_place {
                     Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
                     None => self.held(info),
                 };
-                (info, image, params)
+                (info, image, drawn)
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, lowered.row(), |info| lowered.params(info, rng));
+                let read = self.read_channels(files, |info| lowered.draw(info, rng));
                 *decode += start.elapsed();
-                let (info, rows, params) = read?;
-                (info, Image::Pixels(Pixels { info, rows, data: &self.stack }), params)
+                let (info, rows, drawn) = read?;
+                (info, Image::Pixels(Pixels { info, rows, data: &self.stack }), drawn)
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
-                let params = lowered.params(info, rng)?;
-                (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), params)
+                let drawn = lowered.draw(info, rng)?;
+                (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), drawn)
             }
             _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
         };
@@ -134,7 +134,7 @@ impl Reader {
         {
             ends_at_one(pixels.data)?;
         }
-        Ok((info, image, params))
+        Ok((info, image, drawn))
     }
 
     /// What the buffer holds.
@@ -149,10 +149,9 @@ impl Reader {
         &mut self,
         file: &[u8],
         header: Option<&ImageHeader>,
-        row: &RowSpec,
         planes: bool,
-        params: impl FnOnce(&ImageInfo) -> Result<ResampleParams>,
-    ) -> Result<(ImageInfo, ResampleParams, Option<Range<usize>>)> {
+        draw: impl FnOnce(&ImageInfo) -> Result<Drawn>,
+    ) -> Result<(ImageInfo, Drawn, Option<Range<usize>>)> {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
@@ -162,7 +161,7 @@ impl Reader {
                 let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
                 return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
             }
-            return Ok((info, params(&info)?, Some(at)));
+            return Ok((info, draw(&info)?, Some(at)));
         }
         let read;
         let header = match header {
@@ -180,25 +179,25 @@ impl Reader {
             return Err(Error::new(ErrorKind::OutOfMemory, what)
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
-        let params = params(&info)?;
-        let needed = params.y.reads(row.height, params.filter);
+        let drawn = draw(&info)?;
+        let needed = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
         // Masks take single pixels, not what colours and their neighbours have in common.
-        if planes && !params.filter.is_nearest() {
-            let window = Window::of_params(&params, row);
+        if planes && !drawn.params.filter.is_nearest() {
+            let window = Window::of_params(&drawn.params, &drawn.spec);
             guard(codec, || codec.window(file, header, &window, &mut self.buffer))?;
         } else {
             guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?;
         }
         if self.buffer.planes(&info).is_some() {
             // The kernel looks whether they are enough.
-            return Ok((info, params, None));
+            return Ok((info, drawn, None));
         }
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
         if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
             return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
         }
-        Ok((info, params, None))
+        Ok((info, drawn, None))
     }
 }
 
@@ -207,17 +206,16 @@ impl Reader {
     fn read_channels(
         &mut self,
         files: &[Bytes],
-        row: &RowSpec,
-        params: impl Fn(&ImageInfo) -> Result<ResampleParams>,
-    ) -> Result<(ImageInfo, Range<u32>, ResampleParams)> {
+        draw: impl Fn(&ImageInfo) -> Result<Drawn>,
+    ) -> Result<(ImageInfo, Range<u32>, Drawn)> {
         let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
         let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
-        let mut first: Option<(ImageInfo, Range<u32>, ResampleParams)> = None;
+        let mut first: Option<(ImageInfo, Range<u32>, Drawn)> = None;
         for (n, file) in files.iter().enumerate() {
             let most = self.max_image_bytes;
-            let (one, params, in_place) = self.decode(file, None, row, false, |one| {
+            let (one, drawn, in_place) = self.decode(file, None, false, |one| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
                     return Err(unsupported(what).hint("a file for each channel holds one"));
@@ -227,17 +225,17 @@ impl Reader {
                     let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
                     return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
                 }
-                params(&all)
+                draw(&all)
             })?;
             let all = ImageInfo { channels, planar: true, ..one };
-            let needed = params.y.reads(row.height, params.filter);
+            let needed = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
             match &first {
                 Some((first, ..)) if *first != all => {
                     let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
                     return Err(corrupt(format!("channel {n} is of {this}, channel 0 of {that}")));
                 }
                 Some(_) => {}
-                None => first = Some((all, needed.clone(), params)),
+                None => first = Some((all, needed.clone(), drawn)),
             }
             let (held, data) = match &in_place {
                 Some(at) => (0..one.height, &file[at.clone()]),
@@ -274,16 +272,10 @@ pub(super) enum Image<'a> {
 }
 
 impl Image<'_> {
-    pub(super) fn resample(
-        &self,
-        resampler: &mut Resampler,
-        params: &ResampleParams,
-        lowered: &Lowered,
-        out: &mut [u8],
-    ) -> Result<()> {
+    pub(super) const fn decoded(&self) -> Decoded<'_> {
         match self {
-            Self::Pixels(src) => resampler.run(src, params, lowered.table(src.info.dtype), lowered.row(), out),
-            Self::Planes(src) => resampler.run_planes(src, params, lowered.table(DType::U8), lowered.row(), out),
+            Self::Pixels(pixels) => Decoded::Pixels(pixels),
+            Self::Planes(planes) => Decoded::Planes(planes),
         }
     }
 }
@@ -411,7 +403,7 @@ mod tests {
     use crate::{
         codec::codecs,
         report::Stage,
-        sys::kernels::{Axis, Filter},
+        sys::kernels::{Axis, Filter, ResampleParams, Resampler, RowSpec},
         types::{DType, Layout},
     };
 
@@ -420,7 +412,7 @@ mod tests {
     }
 
     /// Copies `rows` of the image, all columns.
-    fn copy(info: &ImageInfo, rows: Range<u32>) -> ResampleParams {
+    fn copy(info: &ImageInfo, rows: Range<u32>) -> Drawn {
         let axis = |from: u32, to: u32, high| Axis {
             start: from as f32,
             step: 1.0,
@@ -430,20 +422,14 @@ mod tests {
             to: to - from,
             flip: 0,
         };
-        ResampleParams {
-            y: axis(rows.start, rows.end, info.height),
-            x: axis(0, info.width, info.width),
-            cutout: [0; 4],
-            filter: Filter::Triangle,
-        }
+        let (y, x) = (axis(rows.start, rows.end, info.height), axis(0, info.width, info.width));
+        let (height, width) = (y.to, x.to);
+        let params = ResampleParams { y, x, cutout: [0; 4], filter: Filter::Triangle };
+        Drawn::one(params, RowSpec { height, width, channels: 3, dtype: DType::F32, layout: Layout::Nchw })
     }
 
-    /// A row as large as any image here.
-    const WHOLE: RowSpec =
-        RowSpec { height: u32::MAX, width: u32::MAX, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
-
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
-        reader.decode(file, None, &WHOLE, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
+        reader.decode(file, None, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
     }
 
     fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
@@ -484,18 +470,16 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, params, _) =
-            reader.decode(&file, None, &RowSpec { height: 2, ..WHOLE }, false, |info| Ok(copy(info, 1..3))).unwrap();
+        let (info, drawn, _) = reader.decode(&file, None, false, |info| Ok(copy(info, 1..3))).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
         let mut row = vec![0; 6];
         let table =
             crate::sys::kernels::ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
-        let spec =
-            crate::sys::kernels::RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
+        let spec = RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
         let pixels = Pixels { info, rows: reader.buffer.rows.clone(), data: &reader.buffer.data };
-        Resampler::new().run(&pixels, &params, &table, &spec, &mut row).unwrap();
+        Resampler::new().run(&pixels, &drawn.params, &table, &spec, &mut row).unwrap();
         assert_eq!(row, [3, 4, 5, 6, 7, 8]);
     }
 

@@ -10,20 +10,19 @@ use crate::{
     dataset::Value,
     error::{Error, ErrorKind, Result},
     random::SampleRng,
-    sys::kernels::Resampler,
-    transform::Lowered,
+    transform::{Lowered, RowMaker},
 };
 
 /// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     reader: Reader,
-    resampler: Resampler,
+    maker: RowMaker,
 }
 
 impl Renderer {
     pub(crate) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
-        Self { reader: Reader::new(codecs, max_image_bytes), resampler: Resampler::new() }
+        Self { reader: Reader::new(codecs, max_image_bytes), maker: RowMaker::new() }
     }
 
     /// What is known of an image before it is decoded.
@@ -51,7 +50,7 @@ impl Renderer {
     ) -> Result<()> {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);
-        let (_, image, params) = self.reader.image(value, Some(header), lowered, rng, &mut Duration::default())?;
-        image.resample(&mut self.resampler, &params, lowered, out)
+        let (_, image, drawn) = self.reader.image(value, Some(header), lowered, rng, &mut Duration::default())?;
+        self.maker.run(lowered, &drawn, image.decoded(), out)
     }
 }

@@ -71,6 +71,13 @@ impl Fields {
         decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
     }
 
+    /// What each thread takes for steps on pictures, where images take up to `max_image_bytes`.
+    pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
+        let images = self.0.iter().filter_map(|field| field.lowered.image.as_ref());
+        // One after another, in the same tiles.
+        images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0)
+    }
+
     /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
     pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {

@@ -184,7 +184,11 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         decoder: DecoderFacts {
             built_in: recipe.decodes_on_cpu(),
             reading: recipe.reading(threads),
-            scratch: &|max_image| recipe.scratch_bytes(max_image, threads),
+            scratch: &|max_image| {
+                // Threads of engines make no tiles, and are few.
+                let tiles = fields.tile_bytes(max_image).saturating_mul(threads.get() as u64);
+                recipe.scratch_bytes(max_image, threads).saturating_add(tiles)
+            },
             ready: recipe.ready_bytes(),
         },
     };
@@ -198,7 +202,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
     let tuning = Arc::new(Tuning::new(resolved.scope(), (&more, resolved.batch_bytes)));
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
-    let programs: Arc<[_]> = fields.0.into_iter().map(|field| field.lowered.image).collect();
+    let programs: Arc<[_]> = fields.0.iter().map(|field| field.lowered.image.clone()).collect();
     let growth = (&more, resolved.thread_bytes);
     let near = if config.numa { Near::find(&lanes) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);

@@ -59,8 +59,13 @@ impl Transform {
     }
 
     /// Adds a step.
-    pub fn push(mut self, op: Op) -> Self {
-        self.ops.push(op);
+    ///
+    /// ```
+    /// use infeed::transform::{Transform, augment::RandAugment};
+    /// Transform::new().random_resized_crop(224).push(RandAugment { magnitude: 5, ..RandAugment::default() });
+    /// ```
+    pub fn push(mut self, op: impl Into<Op>) -> Self {
+        self.ops.push(op.into());
         self
     }
 

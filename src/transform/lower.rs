@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use super::{
+    augment::{Augment, Erasing, Moves, Place, RandomErasing},
     chain::Transform,
-    geometry::{self, Frame},
+    geometry,
     op::{Op, RowView},
 };
 use crate::{
     dataset::FieldKind,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{ChannelTable, Filter, ResampleParams, RowSpec, channel_source},
-    types::{DType, ImageInfo, Layout},
+    sys::kernels::{ChannelTable, RowSpec},
+    types::{DType, Layout},
 };
 
 /// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
@@ -24,19 +25,74 @@ const LONGEST: u32 = 32_768;
 /// Cheap to clone: clones share it.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    ops: Vec<Op>,
-    row: RowSpec,
+pub(super) struct Shared {
+    pub(super) ops: Vec<Op>,
+    pub(super) row: RowSpec,
     /// For u8, u16 and f32 pixels.
     tables: [ChannelTable; 3],
-    has_custom: bool,
+    pub(super) has_custom: bool,
     /// What the dataset says of its pixels.
-    declared: Option<DType>,
-    mask: bool,
+    pub(super) declared: Option<DType>,
+    pub(super) mask: bool,
+    /// What happens between the image and the row, where that is more than one resample.
+    pub(super) tiles: Option<Tiles>,
+}
+
+/// A chain with steps that work on a picture, or write over the row.
+#[derive(Debug)]
+pub(super) struct Tiles {
+    /// Channels of the images' first tile.
+    pub(super) channels: u32,
+    /// The last step that moves or changes pixels of a picture: an erasing behind it is done on the row.
+    pub(super) last: Option<usize>,
+    /// From a tile of 0..1, whose image was u8, u16 or f32, to the row.
+    from_unit: [ChannelTable; 3],
+    /// Values of the largest tile; `None` when images decide.
+    largest: Option<u64>,
+    /// Plain factors, for each number of channels that tiles have: 1, 1/255, 1/65535.
+    factors: Vec<[ChannelTable; 3]>,
+}
+
+impl Tiles {
+    fn new(plan: &Plan<'_>, first: u32, last: Option<usize>, dtype: DType, mask: bool) -> Self {
+        let mut numbers = vec![first, plan.channels, 1, 3];
+        numbers.sort_unstable();
+        numbers.dedup();
+        // Labels are never scaled.
+        let factor = |by: f32| if mask { 1.0 } else { by };
+        let plain = |channels: u32, by: f32| {
+            let all = |value: f32| vec![value; channels as usize];
+            ChannelTable { scale: all(factor(by)), bias: all(0.0), fill: all(0.0), cutout: all(0.0) }
+        };
+        let factors = numbers.iter().map(|n| [1.0, 1.0 / 255.0, 1.0 / 65_535.0].map(|by| plain(*n, by))).collect();
+        let from_unit = [255.0, 65_535.0, 1.0]
+            .map(|white| if mask { plain(plan.channels, 1.0) } else { plan.table(1.0, white, dtype) });
+        Self { channels: first, last, from_unit, factors, largest: plan.largest }
+    }
+
+    /// To a tile of so many channels: what brings values of `white` to those of the tile.
+    pub(super) fn factor(&self, channels: u32, from: DType, unit: bool) -> Option<&ChannelTable> {
+        let of = self.factors.iter().find(|tables| tables[0].scale.len() == channels as usize)?;
+        Some(match from {
+            DType::U8 if unit => &of[1],
+            DType::U16 if unit => &of[2],
+            _ => &of[0],
+        })
+    }
+
+    /// From a tile of 0..1 to the row, for images of this type.
+    pub(super) const fn from_unit(&self, image: DType) -> &ChannelTable {
+        let [of_u8, of_u16, of_f32] = &self.from_unit;
+        match image {
+            DType::U16 => of_u16,
+            DType::F32 => of_f32,
+            _ => of_u8,
+        }
+    }
 }
 
 impl Transform {
@@ -54,14 +110,18 @@ impl Transform {
             return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
         }
         let mut plan = Plan::new(channels, size);
-        for op in self.ops() {
-            plan.add(op, dtype)?;
+        plan.last = self.ops().iter().rposition(|op| op.augment().is_some() || op.is_geometric());
+        for (index, op) in self.ops().iter().enumerate() {
+            plan.index = index;
+            plan.add(op, dtype).map_err(|error| error.in_step(index))?;
         }
         let row = self.row(&plan, dtype, layout)?;
         // The largest value of each source type, and of an image in 0..1.
-        let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, dtype));
+        let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, white, dtype));
         let (ops, has_custom) = (self.ops().to_vec(), plan.custom.is_some());
-        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom, declared, mask: false }) })
+        let tiles = (plan.first_tile.is_some() || plan.erases)
+            .then(|| Tiles::new(&plan, plan.first_tile.unwrap_or(plan.channels), plan.last, dtype, false));
+        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom, declared, mask: false, tiles }) })
     }
 
     /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
@@ -76,8 +136,13 @@ impl Transform {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
         let mut plan = Plan::new(channels, size);
-        for op in self.ops().iter().filter(|op| op.is_geometric()) {
-            plan.add(op, dtype)?;
+        for (index, op) in self.ops().iter().enumerate().filter(|(_, op)| op.is_geometric()) {
+            plan.index = index;
+            match op.augment() {
+                Some(augment) => plan.follow(op.name(), augment),
+                None => plan.add(op, dtype),
+            }
+            .map_err(|error| error.in_step(index))?;
         }
         let row = self.row(&plan, dtype, layout)?;
         let all = |value: f32| vec![value; row.channels as usize];
@@ -85,7 +150,8 @@ impl Transform {
         let (ops, tables) = (self.ops().to_vec(), [table.clone(), table.clone(), table]);
         // Where nobody says, rows hold bytes: what does not fit them is refused by record.
         let declared = declared.or(Some(DType::U8));
-        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom: false, declared, mask: true }) })
+        let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
+        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom: false, declared, mask: true, tiles }) })
     }
 
     fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
@@ -132,6 +198,15 @@ struct Plan<'a> {
     /// Whether the cutout comes after the normalising.
     cutout: Option<bool>,
     custom: Option<&'a str>,
+    /// Where in the list it is, and the last step that moves or changes pixels of a picture.
+    index: usize,
+    last: Option<usize>,
+    /// Channels of the first tile, once there is one.
+    first_tile: Option<u32>,
+    /// Values of the largest tile; `None` when images decide.
+    largest: Option<u64>,
+    /// Whether rectangles of the row are written over.
+    erases: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -147,7 +222,61 @@ impl<'a> Plan<'a> {
             to_float: false,
             cutout: None,
             custom: None,
+            index: 0,
+            last: None,
+            first_tile: None,
+            largest: Some(0),
+            erases: false,
         }
+    }
+
+    /// A step that works on a picture: what comes before it is one resample, and what follows begins anew.
+    fn augment(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
+        if self.normalized.is_some() {
+            return Err(Error::config(format!("{name} comes after normalize"))
+                .hint(format!("put {name} before it: it is for colours, 0 to white")));
+        }
+        augment.check(name, &Place { channels: self.channels, size: self.size })?;
+        self.split();
+        Ok(())
+    }
+
+    /// The same for a mask, which only moves.
+    fn follow(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
+        if augment.moves() == Moves::Blended {
+            return Err(Error::config(format!(
+                "{name} blends pictures that are moved differently: no mask can follow"
+            ))
+            .hint(format!("leave {name} out where records have masks")));
+        }
+        self.split();
+        Ok(())
+    }
+
+    fn split(&mut self) {
+        self.first_tile.get_or_insert(self.channels);
+        let values = self.size.map(|[height, width]| u64::from(height) * u64::from(width) * u64::from(self.channels));
+        self.largest = self.largest.zip(values).map(|(largest, values)| largest.max(values));
+        (self.resized, self.padded, self.pads, self.cutout) = (None, None, false, None);
+    }
+
+    fn erase(&mut self, name: &'a str, step: &'a RandomErasing, dtype: DType) -> Result<()> {
+        step.check(name, &Place { channels: self.channels, size: self.size })?;
+        let noise = matches!(step.value, Erasing::Noise(_));
+        if self.last.is_some_and(|last| self.index < last) {
+            if noise || self.normalized.is_some() || self.channels > 4 {
+                return Err(Error::config(format!("{name} comes before other steps that change or move pixels"))
+                    .hint(format!("put {name} behind them: only one of a constant before normalize may stand there")));
+            }
+            self.split();
+            return Ok(());
+        }
+        if noise && (dtype == DType::U8 || !(self.to_float || self.normalized.is_some())) {
+            return Err(Error::config(format!("{name} writes noise around 0, which pixels of 0 to 255 can't hold"))
+                .hint(format!("put to_float or normalize before {name}, or give it a constant value")));
+        }
+        self.erases = true;
+        Ok(())
     }
 
     fn add(&mut self, op: &'a Op, dtype: DType) -> Result<()> {
@@ -209,6 +338,11 @@ impl<'a> Plan<'a> {
                 self.cutout = Some(self.normalized.is_some());
             }
             Op::Custom(_) => self.custom = Some(name),
+            Op::RandomErasing(step) => self.erase(name, step, dtype)?,
+            Op::Grayscale(step) => {
+                self.augment(name, step)?;
+                self.channels = self.channels.min(step.num_output_channels);
+            }
             Op::FlipAxis { .. }
             | Op::Rot90 { .. }
             | Op::PadOrCrop { .. }
@@ -219,6 +353,12 @@ impl<'a> Plan<'a> {
                 return Err(Error::config(format!("{name} is for volumes, not for images"))
                     .hint("use the steps for images, such as random_crop and horizontal_flip"));
             }
+            _ => match op.augment() {
+                Some(augment) => self.augment(name, augment)?,
+                None => {
+                    return Err(Error::new(crate::error::ErrorKind::Internal, format!("{name} is no step of images")));
+                }
+            },
         }
         Ok(())
     }
@@ -297,8 +437,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Tables for pixels whose largest value is `white`.
-    fn table(&self, white: f64, dtype: DType) -> ChannelTable {
+    /// Tables for values whose largest is `white`, of an image whose largest was `of_image`.
+    fn table(&self, white: f64, of_image: f64, dtype: DType) -> ChannelTable {
         let channels = self.channels as usize;
         // One number stands for all channels.
         let of = |values: &[f32], c: usize| f64::from(values[if values.len() == 1 { 0 } else { c }]);
@@ -306,7 +446,7 @@ impl<'a> Plan<'a> {
             Some((mean, std)) => (1.0 / (white * of(std, c)), -of(mean, c) / of(std, c)),
             None if self.to_float => (1.0 / white, 0.0),
             None if dtype == DType::U8 => (255.0 / white, 0.0),
-            None => (1.0, 0.0),
+            None => (of_image / white, 0.0),
         };
         let (scale, bias): (Vec<f32>, Vec<f32>) =
             // Adding 0 turns a bias of -0 into 0.
@@ -349,13 +489,22 @@ impl Lowered {
     /// by their type, those of f32 are taken to end at 1.
     pub(crate) fn guesses_white(&self) -> bool {
         let [of_u8, _, of_f32] = &self.shared.tables;
-        self.shared.declared.is_none() && !self.shared.mask && of_u8.scale != of_f32.scale
+        // Tiles of f32 are of 0 to 1, whatever becomes of them.
+        let scaled = of_u8.scale != of_f32.scale || self.shared.tiles.is_some();
+        self.shared.declared.is_none() && !self.shared.mask && scaled
     }
 
-    /// Whether [`finish`](Self::finish) does anything: then rows must be made on the CPU.
+    /// Whether rows must be made on the CPU: there are custom steps, steps that work on pictures, or erasing.
     #[must_use]
-    pub fn has_custom(&self) -> bool {
-        self.shared.has_custom
+    pub fn needs_cpu(&self) -> bool {
+        self.shared.has_custom || self.shared.tiles.is_some()
+    }
+
+    /// Host memory that a worker takes for steps on pictures, at most, where images take up to `max_image_bytes`: two tiles
+    /// and two more for steps that can't work in place, of f32 at the worst.
+    pub(crate) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
+        let Some(tiles) = &self.shared.tiles else { return 0 };
+        tiles.largest.map_or(max_image_bytes, |values| values * 4).saturating_mul(4)
     }
 
     /// Whether rows hold labels, which are not blended.
@@ -364,130 +513,8 @@ impl Lowered {
         self.shared.mask
     }
 
-    /// The block for one sample: draws, rounding of sizes, bounds. Depends on the image's shape only, so it is known
-    /// before decoding; [`Axis::reads`](crate::sys::kernels::Axis::reads) then tells which rows are needed.
-    ///
-    /// # Errors
-    /// `Unsupported` for an image that the steps can't take: too small for a crop, other channels or another size than
-    /// the field's. Names neither record nor object; the caller does.
-    pub fn params(&self, info: &ImageInfo, rng: SampleRng) -> Result<ResampleParams> {
-        let row = &self.shared.row;
-        let bad =
-            |what: String, hint: String| Error::new(ErrorKind::Unsupported, what).hint(hint).at_stage(Stage::Transform);
-        if info.height == 0 || info.width == 0 {
-            return Err(
-                Error::corrupt(format!("image of {}x{} pixels", info.height, info.width)).at_stage(Stage::Transform)
-            );
-        }
-        if !matches!(info.dtype, DType::U8 | DType::U16 | DType::F32) {
-            return Err(bad(format!("pixels of {}", info.dtype), "convert them to u8, u16 or f32".into()));
-        }
-        if channel_source(u32::from(info.channels), row.channels, 0).is_none() {
-            let what = format!("image of {} channels where rows have {}", info.channels, row.channels);
-            return Err(bad(what, "convert the image, or put it into a dataset of its own".into()));
-        }
-
-        if let Some(declared) = self.shared.declared.filter(|declared| *declared != info.dtype) {
-            let what = format!("pixels of {} where the dataset's are {declared}", info.dtype);
-            return Err(bad(what, "convert the image, or put it into a dataset of its own".into()));
-        }
-
-        let (mut y, mut x) = (Frame::whole(info.height), Frame::whole(info.width));
-        let mut cutout = [0i64; 4];
-        let mut filter = Filter::default();
-        for (index, op) in self.shared.ops.iter().enumerate() {
-            let mut draws = rng.op(index as u32);
-            match op {
-                Op::ResizeShorter { .. } | Op::ResizeExact { .. } | Op::RandomResizedCrop { .. }
-                    if !(y.is_full() && x.is_full()) =>
-                {
-                    let what = format!(
-                        "image of {}x{} is smaller than the crop before {}",
-                        info.height,
-                        info.width,
-                        op.name()
-                    );
-                    return Err(bad(what, format!("put {} before the crop", op.name())));
-                }
-                Op::ResizeShorter { size, interpolation, antialias } => {
-                    let (h, w) = geometry::shorter(y.len, x.len, i64::from(*size));
-                    (y, x) = (y.resize(h), x.resize(w));
-                    filter = interpolation.draw(*antialias, &mut draws);
-                }
-                Op::ResizeExact { size: [h, w], interpolation, antialias } => {
-                    (y, x) = (y.resize((*h).into()), x.resize((*w).into()));
-                    filter = interpolation.draw(*antialias, &mut draws);
-                }
-                Op::RandomResizedCrop { size: [out_h, out_w], scale, ratio, interpolation, antialias } => {
-                    let [top, left, h, w] = geometry::random_part(y.len, x.len, *scale, *ratio, &mut draws);
-                    y = y.crop(top, h).resize((*out_h).into());
-                    x = x.crop(left, w).resize((*out_w).into());
-                    // Last, so that the window does not depend on how many there are.
-                    filter = interpolation.draw(*antialias, &mut draws);
-                }
-                Op::CenterCrop { size } => {
-                    let [h, w] = size.map(i64::from);
-                    y = y.crop(geometry::centre(y.len, h), h);
-                    x = x.crop(geometry::centre(x.len, w), w);
-                }
-                Op::RandomCrop { size, padding } => {
-                    let ([h, w], padding) = (size.map(i64::from), i64::from(*padding));
-                    let (have_h, have_w) = (y.len + 2 * padding, x.len + 2 * padding);
-                    if have_h < h || have_w < w {
-                        let (top, left) = (y.len, x.len);
-                        let what =
-                            format!("image is {top}x{left} where random_crop takes {h}x{w} with padding {padding}");
-                        return Err(bad(what, "resize before it, or use more padding".into()));
-                    }
-                    y = y.crop(geometry::offset(have_h, h, &mut draws) - padding, h);
-                    x = x.crop(geometry::offset(have_w, w, &mut draws) - padding, w);
-                }
-                Op::HorizontalFlip { p } => {
-                    if draws.chance(*p) {
-                        x = x.mirror();
-                        cutout = [cutout[0], cutout[1], x.len - cutout[3], x.len - cutout[2]];
-                    }
-                }
-                Op::VerticalFlip { p } => {
-                    if draws.chance(*p) {
-                        y = y.mirror();
-                        cutout = [y.len - cutout[1], y.len - cutout[0], cutout[2], cutout[3]];
-                    }
-                }
-                Op::Cutout { size } => {
-                    let mut side = |len: i64| {
-                        let start = draws.below(len as u64) as i64 - i64::from(size / 2);
-                        (start.max(0), (start + i64::from(*size)).min(len))
-                    };
-                    let ((top, bottom), (left, right)) = (side(y.len), side(x.len));
-                    cutout = [top, bottom, left, right];
-                }
-                Op::Normalize { .. } | Op::ToFloat | Op::GrayToRgb | Op::Custom(_) => {}
-                // For volumes: refused in `lower`.
-                Op::FlipAxis { .. }
-                | Op::Rot90 { .. }
-                | Op::PadOrCrop { .. }
-                | Op::Patch { .. }
-                | Op::Window { .. }
-                | Op::Scale { .. }
-                | Op::Clamp { .. } => {}
-            }
-        }
-        if (y.len, x.len) != (i64::from(row.height), i64::from(row.width)) {
-            let what = format!("image of {}x{} makes a row of {}x{}", info.height, info.width, y.len, x.len);
-            return Err(bad(what, format!("rows are {}x{}: add a resize or a crop", row.height, row.width)));
-        }
-        // An empty rectangle that was mirrored is empty still.
-        let cutout = if self.shared.mask { [0; 4] } else { cutout.map(|edge| edge as u32) };
-        let filter = if self.shared.mask { Filter::NearestExact } else { filter };
-        Ok(ResampleParams { y: y.axis(), x: x.axis(), cutout, filter })
-    }
-
     /// Runs the custom steps on a finished row.
-    ///
-    /// # Errors
-    /// The custom step's own.
-    pub fn finish(&self, row: &mut [u8], rng: SampleRng) -> Result<()> {
+    pub(super) fn finish(&self, row: &mut [u8], rng: SampleRng) -> Result<()> {
         if !self.shared.has_custom {
             return Ok(());
         }

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use bytemuck::Pod;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::interpolation::{self, Interpolations};
+use super::{
+    augment::{self, Augment, Moves, Nested},
+    interpolation::{self, Interpolations},
+};
 use crate::{error::Result, random::Draws, sys::kernels::RowSpec, tensor::Element};
 
 /// Part of the area that a `RandomResizedCrop` takes unless told.
@@ -159,6 +162,56 @@ pub enum Op {
         /// The most.
         high: f32,
     },
+    /// Writes over rectangles.
+    RandomErasing(augment::RandomErasing),
+    /// Brightness, contrast, saturation, hue.
+    ColorJitter(augment::ColorJitter),
+    /// Gray, sometimes.
+    RandomGrayscale(augment::RandomGrayscale),
+    /// Gray, always.
+    Grayscale(augment::Grayscale),
+    /// Blur.
+    GaussianBlur(augment::GaussianBlur),
+    /// Inverts what is bright.
+    RandomSolarize(augment::RandomSolarize),
+    /// Fewer bits.
+    RandomPosterize(augment::RandomPosterize),
+    /// An even histogram.
+    RandomEqualize(augment::RandomEqualize),
+    /// From black to white.
+    RandomAutocontrast(augment::RandomAutocontrast),
+    /// A negative.
+    RandomInvert(augment::RandomInvert),
+    /// Blurs or sharpens a little.
+    RandomAdjustSharpness(augment::RandomAdjustSharpness),
+    /// Channels in another order.
+    RandomChannelPermutation(augment::RandomChannelPermutation),
+    /// SSD's colours.
+    RandomPhotometricDistort(augment::RandomPhotometricDistort),
+    /// Turns.
+    RandomRotation(augment::RandomRotation),
+    /// Turns, moves, scales, shears.
+    RandomAffine(augment::RandomAffine),
+    /// Moves the corners.
+    RandomPerspective(augment::RandomPerspective),
+    /// A few steps of one magnitude.
+    RandAugment(augment::RandAugment),
+    /// The same, as timm does it.
+    TimmRandAugment(augment::TimmRandAugment),
+    /// One step of any magnitude.
+    TrivialAugmentWide(augment::TrivialAugmentWide),
+    /// Learned pairs of steps.
+    AutoAugment(augment::AutoAugment),
+    /// Blended chains of steps.
+    AugMix(augment::AugMix),
+    /// Gray, solarized or blurred.
+    ThreeAugment(augment::ThreeAugment),
+    /// All of its steps or none.
+    RandomApply(augment::RandomApply<Self>),
+    /// One of its steps.
+    RandomChoice(augment::RandomChoice<Self>),
+    /// Its steps in any order.
+    RandomOrder(augment::RandomOrder<Self>),
     /// See [`Transform::custom`](super::Transform::custom). Not in JSON.
     #[serde(skip)]
     Custom(Custom),
@@ -187,8 +240,71 @@ impl Op {
             Self::Window { .. } => "window",
             Self::Scale { .. } => "scale",
             Self::Clamp { .. } => "clamp",
+            Self::RandomErasing(_) => "random_erasing",
+            Self::ColorJitter(_) => "color_jitter",
+            Self::RandomGrayscale(_) => "random_grayscale",
+            Self::Grayscale(_) => "grayscale",
+            Self::GaussianBlur(_) => "gaussian_blur",
+            Self::RandomSolarize(_) => "random_solarize",
+            Self::RandomPosterize(_) => "random_posterize",
+            Self::RandomEqualize(_) => "random_equalize",
+            Self::RandomAutocontrast(_) => "random_autocontrast",
+            Self::RandomInvert(_) => "random_invert",
+            Self::RandomAdjustSharpness(_) => "random_adjust_sharpness",
+            Self::RandomChannelPermutation(_) => "random_channel_permutation",
+            Self::RandomPhotometricDistort(_) => "random_photometric_distort",
+            Self::RandomRotation(_) => "random_rotation",
+            Self::RandomAffine(_) => "random_affine",
+            Self::RandomPerspective(_) => "random_perspective",
+            Self::RandAugment(_) => "rand_augment",
+            Self::TimmRandAugment(_) => "timm_rand_augment",
+            Self::TrivialAugmentWide(_) => "trivial_augment_wide",
+            Self::AutoAugment(_) => "auto_augment",
+            Self::AugMix(_) => "aug_mix",
+            Self::ThreeAugment(_) => "three_augment",
+            Self::RandomApply(_) => "random_apply",
+            Self::RandomChoice(_) => "random_choice",
+            Self::RandomOrder(_) => "random_order",
             Self::Custom(custom) => &custom.name,
         }
+    }
+
+    /// Whether it works on a picture between two resamples, or writes over parts of it: what [`augment`](super::augment)
+    /// has.
+    #[must_use]
+    pub fn is_augmentation(&self) -> bool {
+        self.augment().is_some() || matches!(self, Self::RandomErasing(_))
+    }
+
+    /// The step as one that works on a picture between two resamples; `None` for the others.
+    pub(super) fn augment(&self) -> Option<&dyn Augment> {
+        Some(match self {
+            Self::ColorJitter(step) => step,
+            Self::RandomGrayscale(step) => step,
+            Self::Grayscale(step) => step,
+            Self::GaussianBlur(step) => step,
+            Self::RandomSolarize(step) => step,
+            Self::RandomPosterize(step) => step,
+            Self::RandomEqualize(step) => step,
+            Self::RandomAutocontrast(step) => step,
+            Self::RandomInvert(step) => step,
+            Self::RandomAdjustSharpness(step) => step,
+            Self::RandomChannelPermutation(step) => step,
+            Self::RandomPhotometricDistort(step) => step,
+            Self::RandomRotation(step) => step,
+            Self::RandomAffine(step) => step,
+            Self::RandomPerspective(step) => step,
+            Self::RandAugment(step) => step,
+            Self::TimmRandAugment(step) => step,
+            Self::TrivialAugmentWide(step) => step,
+            Self::AutoAugment(step) => step,
+            Self::AugMix(step) => step,
+            Self::ThreeAugment(step) => step,
+            Self::RandomApply(step) => step,
+            Self::RandomChoice(step) => step,
+            Self::RandomOrder(step) => step,
+            _ => return None,
+        })
     }
 
     /// Its interpolation and whether it has antialias, if it resizes.
@@ -202,13 +318,52 @@ impl Op {
     }
 
     /// Whether it says where pixels come from, rather than what becomes of their values.
-    pub(super) const fn is_geometric(&self) -> bool {
+    pub(super) fn is_geometric(&self) -> bool {
         !matches!(
             self,
             Self::Normalize { .. } | Self::ToFloat | Self::GrayToRgb | Self::Cutout { .. } | Self::Custom(_)
-        )
+        ) && !matches!(self, Self::RandomErasing(_))
+            && self.augment().is_none_or(|augment| augment.moves() != Moves::Never)
     }
 }
+
+/// A step of a [`Transform`](super::Transform) from its settings.
+macro_rules! ops_from {
+    ($($name:ident)*) => {$(
+        impl From<augment::$name> for Op {
+            fn from(step: augment::$name) -> Self {
+                Self::$name(step)
+            }
+        }
+    )*};
+}
+
+ops_from! {
+    RandomErasing ColorJitter RandomGrayscale Grayscale GaussianBlur RandomSolarize RandomPosterize RandomEqualize RandomAutocontrast RandomInvert RandomAdjustSharpness RandomChannelPermutation RandomPhotometricDistort RandomRotation RandomAffine RandomPerspective RandAugment TimmRandAugment TrivialAugmentWide AutoAugment AugMix ThreeAugment
+}
+
+impl Nested for Op {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn augment(&self) -> Option<&dyn Augment> {
+        self.augment()
+    }
+}
+
+/// Lists within the list.
+macro_rules! ops_from_lists {
+    ($($name:ident)*) => {$(
+        impl From<augment::$name<Self>> for Op {
+            fn from(step: augment::$name<Self>) -> Self {
+                Self::$name(step)
+            }
+        }
+    )*};
+}
+
+ops_from_lists! { RandomApply RandomChoice RandomOrder }
 
 /// An axis of a volume. `z` is the slowest in memory, `x` the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -50,7 +50,7 @@ impl Target {
     pub(super) fn find(programs: &[Option<Lowered>]) -> Option<Self> {
         let mut images = programs.iter().enumerate().filter_map(|(field, program)| Some((field, program.as_ref()?)));
         let (field, lowered) = images.next()?;
-        let fits = images.next().is_none() && !lowered.has_custom() && lowered.row().channels == 3;
+        let fits = images.next().is_none() && !lowered.needs_cpu() && lowered.row().channels == 3;
         let table = table_of(programs, field, DType::U8);
         fits.then(|| Self { field, table, lowered: lowered.clone() })
     }

@@ -36,5 +36,6 @@ pub use level::Level;
 pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
+pub use row::fill_rect;
 pub use tile::{Map, PixelOp, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

@@ -1,7 +1,7 @@
 //! What every way to a row shares: its checks, the values outside the image, and the cutout.
 
 use super::{
-    convert::Store,
+    convert::{Store, is_stored, with_store},
     params::{ChannelTable, ResampleParams, RowSpec},
 };
 use crate::{
@@ -18,6 +18,35 @@ pub(super) fn fill_row<S: Store>(
     out: &mut [S::Raw],
 ) {
     put::<S>(stored, columns, &table.fill, row, out);
+}
+
+/// Writes a rectangle (top, bottom, left, right) of a row: `value` gives that of a channel, and is asked plane by plane,
+/// line by line, whatever the layout.
+///
+/// # Errors
+/// `Internal` when `out` is not such a row. It is then unchanged.
+pub fn fill_rect(row: &RowSpec, area: &[u32; 4], out: &mut [u8], mut value: impl FnMut(usize) -> f32) -> Result<()> {
+    let wrong = || Error::new(ErrorKind::Internal, format!("{area:?} of {row:?}")).hint("please report it");
+    if out.len() != row.len_bytes() || !is_stored(row.dtype) {
+        return Err(wrong());
+    }
+    let [top, bottom] = [area[0], area[1]].map(|edge| edge.min(row.height) as usize);
+    let [left, right] = [area[2], area[3]].map(|edge| edge.min(row.width) as usize);
+    let (width, height, channels) = (row.width as usize, row.height as usize, row.channels as usize);
+    with_store!(row.dtype, S => {
+        let out: &mut [<S as Store>::Raw] = bytemuck::try_cast_slice_mut(out).map_err(|_| wrong())?;
+        for c in 0..channels {
+            for y in top..bottom {
+                let (start, every) = match row.layout {
+                    Layout::Nchw => ((c * height + y) * width + left, 1),
+                    Layout::Nhwc => ((y * width + left) * channels + c, channels),
+                };
+                let line = out.iter_mut().skip(start).step_by(every);
+                line.take(right.saturating_sub(left)).for_each(|stored| *stored = S::of(value(c)));
+            }
+        }
+    }, _ => {});
+    Ok(())
 }
 
 pub(super) fn cut_out<S: Store>(cutout: &[u32; 4], table: &ChannelTable, row: &RowSpec, out: &mut [S::Raw]) {

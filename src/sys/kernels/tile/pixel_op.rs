@@ -1,0 +1,89 @@
+//! What can be done to a picture, with all numbers.
+
+/// How a warp reads between pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sampling {
+    /// The nearest pixel.
+    #[default]
+    Nearest,
+    /// Between four.
+    Bilinear,
+    /// Between sixteen, `a = -0.75`.
+    Bicubic,
+}
+
+/// Where the pixels of a warped picture come from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Map {
+    /// torchvision's inverse matrix, two rows of three, around the picture's middle.
+    Affine([f64; 6]),
+    /// torchvision's eight coefficients of a perspective transform, from output to input.
+    Perspective([f64; 8]),
+}
+
+/// One step with all that was drawn for it. Factors are torchvision's; `threshold` and `fill` count 0..1 whatever the type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PixelOp {
+    /// `adjust_brightness`.
+    Brightness(f32),
+    /// `adjust_contrast`.
+    Contrast(f32),
+    /// `adjust_saturation`.
+    Saturation(f32),
+    /// `adjust_hue`, -0.5 to 0.5.
+    Hue(f32),
+    /// `adjust_sharpness`.
+    Sharpness(f32),
+    /// `rgb_to_grayscale` to as many channels.
+    Grayscale,
+    /// `invert`.
+    Invert,
+    /// `posterize` to so many bits.
+    Posterize(u8),
+    /// `solarize` from this part of white on.
+    Solarize(f32),
+    /// timm's: adds this part of white to values below the threshold.
+    SolarizeAdd {
+        /// Added, -1 to 1.
+        add: f32,
+        /// Values from here on stay.
+        threshold: f32,
+    },
+    /// `autocontrast`.
+    Autocontrast,
+    /// `equalize`.
+    Equalize,
+    /// `permute_channels`: channel `c` comes from channel `[c]`.
+    Permute([u8; 4]),
+    /// `gaussian_blur` with these sizes (odd, height and width) and deviations.
+    Blur {
+        /// Height and width of the kernel.
+        kernel: [u32; 2],
+        /// Down and across.
+        sigma: [f32; 2],
+    },
+    /// `affine`, `rotate`, `perspective`.
+    Warp {
+        /// Where pixels come from.
+        map: Map,
+        /// How it reads between them.
+        sampling: Sampling,
+        /// What stands outside, a part of white for each channel; `None`: black, as torchvision's `fill=None`.
+        fill: Option<[f32; 4]>,
+    },
+    /// `erase` with one value for each channel.
+    Erase {
+        /// Top, bottom, left, right.
+        area: [u32; 4],
+        /// Parts of white.
+        value: [f32; 4],
+    },
+    /// AugMix: the sum of the picture and of what chains of steps make of it, each times its weight.
+    Mix {
+        /// Weight of the picture itself.
+        own: f32,
+        /// Weights and steps.
+        chains: Vec<(f32, Vec<Self>)>,
+    },
+}

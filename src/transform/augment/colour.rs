@@ -1,0 +1,293 @@
+//! Steps that change values and move nothing.
+
+use serde::{Deserialize, Serialize};
+
+use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
+use crate::{
+    error::{Error, Result},
+    random::Draws,
+    sys::kernels::PixelOp,
+};
+
+/// Brightness, contrast, saturation and hue, in a random order; torchvision's `ColorJitter`.
+///
+/// A number `v` draws a factor from `max(0, 1 - v)` to `1 + v` (hue: -v to v turns, at most 0.5); two numbers are the
+/// ends. What is 0 is left out. Draws: the order, then the factors of brightness, contrast, saturation, hue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ColorJitter {
+    /// Factor on values.
+    pub brightness: Spread,
+    /// Distance from the mean gray.
+    pub contrast: Spread,
+    /// Distance from gray. Does nothing on gray pictures.
+    pub saturation: Spread,
+    /// Turns of the colour circle. Does nothing on gray pictures.
+    pub hue: Spread,
+}
+
+impl Augment for ColorJitter {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        colours(name, at)?;
+        for (what, spread) in
+            [("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation)]
+        {
+            spread.check(name, what, 1.0, 0.0, f64::INFINITY)?;
+        }
+        let [low, high] = self.hue.ends(0.0);
+        if !(-0.5 <= low && low <= high && high <= 0.5) {
+            return Err(Error::config(format!("{name} has hue {}", self.hue.said()))
+                .hint("use at most 0.5, half a turn, or two numbers between -0.5 and 0.5"));
+        }
+        Ok(())
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        let order = shuffled::<4>(draws);
+        let mut factor = |spread: Spread, middle: f64, least: f64| {
+            (!spread.is_only(middle)).then(|| spread.draw(middle, least, draws) as f32)
+        };
+        let steps = [
+            factor(self.brightness, 1.0, 0.0).map(PixelOp::Brightness),
+            factor(self.contrast, 1.0, 0.0).map(PixelOp::Contrast),
+            factor(self.saturation, 1.0, 0.0).map(PixelOp::Saturation),
+            factor(self.hue, 0.0, -0.5).map(PixelOp::Hue),
+        ];
+        out.extend(order.into_iter().filter(|n| picture.channels != 1 || *n < 2).filter_map(|n| steps[n].clone()));
+        Ok(())
+    }
+}
+
+/// A step that does one thing or nothing.
+macro_rules! sometimes {
+    ($($(#[$doc:meta])* $name:ident: $p:expr, $colours:expr, $op:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            /// Probability.
+            pub p: f32,
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { p: $p }
+            }
+        }
+
+        impl Augment for $name {
+            fn check(&self, name: &str, at: &Place) -> Result<()> {
+                if $colours {
+                    colours(name, at)?;
+                }
+                probability(name, self.p)
+            }
+
+            fn draw(&self, draws: &mut Draws, _: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+                out.extend(draws.chance(self.p).then_some($op));
+                Ok(())
+            }
+        }
+    )*};
+}
+
+sometimes! {
+    /// Brings the histogram of each channel to a straight line; torchvision's `RandomEqualize`.
+    RandomEqualize: 0.5, false, PixelOp::Equalize;
+    /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`.
+    RandomAutocontrast: 0.5, true, PixelOp::Autocontrast;
+    /// Makes a negative; torchvision's `RandomInvert`.
+    RandomInvert: 0.5, false, PixelOp::Invert;
+    /// Makes colours gray, in as many channels; torchvision's `RandomGrayscale`.
+    RandomGrayscale: 0.1, true, PixelOp::Grayscale;
+}
+
+/// Makes colours gray: `0.2989 R + 0.587 G + 0.114 B`; torchvision's `Grayscale`. Draws nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Grayscale {
+    /// 1, or 3 equal ones.
+    pub num_output_channels: u32,
+}
+
+impl Default for Grayscale {
+    fn default() -> Self {
+        Self { num_output_channels: 1 }
+    }
+}
+
+impl Augment for Grayscale {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        colours(name, at)?;
+        match self.num_output_channels {
+            1 | 3 => Ok(()),
+            n => Err(Error::config(format!("{name} to {n} channels")).hint("use 1 or 3")),
+        }
+    }
+
+    fn draw(&self, _: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.extend((picture.channels == 3).then_some(PixelOp::Grayscale));
+        Ok(())
+    }
+}
+
+/// Inverts what is brighter than a threshold; torchvision's `RandomSolarize`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomSolarize {
+    /// A part of white, 0 to 1: 0.5 inverts bytes from 128 on.
+    pub threshold: f32,
+    /// Probability.
+    #[serde(default = "half")]
+    pub p: f32,
+}
+
+impl Augment for RandomSolarize {
+    fn check(&self, name: &str, _: &Place) -> Result<()> {
+        unit(name, "threshold", self.threshold)?;
+        probability(name, self.p)
+    }
+
+    fn draw(&self, draws: &mut Draws, _: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.extend(draws.chance(self.p).then_some(PixelOp::Solarize(self.threshold)));
+        Ok(())
+    }
+}
+
+/// Keeps the first bits of each byte; torchvision's `RandomPosterize`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomPosterize {
+    /// 0 to 8.
+    pub bits: u8,
+    /// Probability.
+    #[serde(default = "half")]
+    pub p: f32,
+}
+
+impl Augment for RandomPosterize {
+    fn check(&self, name: &str, _: &Place) -> Result<()> {
+        if self.bits > 8 {
+            return Err(Error::config(format!("{name} keeps {} bits", self.bits)).hint("use 0 to 8"));
+        }
+        probability(name, self.p)
+    }
+
+    fn draw(&self, draws: &mut Draws, _: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.extend(draws.chance(self.p).then_some(PixelOp::Posterize(self.bits)));
+        Ok(())
+    }
+}
+
+/// Blurs or sharpens; torchvision's `RandomAdjustSharpness`. Pictures of one or two pixels' height or width stay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAdjustSharpness {
+    /// 0 blurs, 1 changes nothing, 2 sharpens twice.
+    pub sharpness_factor: f32,
+    /// Probability.
+    #[serde(default = "half")]
+    pub p: f32,
+}
+
+impl Augment for RandomAdjustSharpness {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        colours(name, at)?;
+        if !(self.sharpness_factor >= 0.0 && self.sharpness_factor.is_finite()) {
+            let what = format!("{name} has sharpness_factor {}", self.sharpness_factor);
+            return Err(Error::config(what).hint("use a number of 0 or more"));
+        }
+        probability(name, self.p)
+    }
+
+    fn draw(&self, draws: &mut Draws, _: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.extend(draws.chance(self.p).then_some(PixelOp::Sharpness(self.sharpness_factor)));
+        Ok(())
+    }
+}
+
+/// Brings the channels into a random order; torchvision's `RandomChannelPermutation`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RandomChannelPermutation {}
+
+/// Channel `c` comes from channel `[c]`.
+fn permuted(draws: &mut Draws, channels: u32) -> PixelOp {
+    // Of four, whatever the picture has: a mask beside it draws alike.
+    let all = shuffled::<4>(draws);
+    let mut order = [0, 1, 2, 3];
+    let used = all.into_iter().filter(|c| *c < channels as usize);
+    order.iter_mut().zip(used).for_each(|(to, from)| *to = from as u8);
+    PixelOp::Permute(order)
+}
+
+fn few_channels(name: &str, at: &Place) -> Result<()> {
+    if at.channels > 4 {
+        return Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
+            .hint("leave it out: it is for up to 4 channels"));
+    }
+    Ok(())
+}
+
+impl Augment for RandomChannelPermutation {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        few_channels(name, at)
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.push(permuted(draws, picture.channels));
+        Ok(())
+    }
+}
+
+/// The colours of SSD's recipe ([Liu et al. 2016](https://arxiv.org/abs/1512.02325)); torchvision's
+/// `RandomPhotometricDistort`.
+///
+/// Draws: of brightness, contrast, saturation and hue whether it happens and then its factor; whether contrast comes
+/// before the others or after; whether channels are permuted, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RandomPhotometricDistort {
+    /// Factors.
+    pub brightness: [f64; 2],
+    /// Factors.
+    pub contrast: [f64; 2],
+    /// Factors.
+    pub saturation: [f64; 2],
+    /// Turns, -0.5 to 0.5.
+    pub hue: [f64; 2],
+    /// Probability of each.
+    pub p: f32,
+}
+
+impl Default for RandomPhotometricDistort {
+    fn default() -> Self {
+        Self { brightness: [0.875, 1.125], contrast: [0.5, 1.5], saturation: [0.5, 1.5], hue: [-0.05, 0.05], p: 0.5 }
+    }
+}
+
+impl Augment for RandomPhotometricDistort {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        colours(name, at)?;
+        ordered(name, "brightness", self.brightness, 0.0, f64::INFINITY)?;
+        ordered(name, "contrast", self.contrast, 0.0, f64::INFINITY)?;
+        ordered(name, "saturation", self.saturation, 0.0, f64::INFINITY)?;
+        ordered(name, "hue", self.hue, -0.5, 0.5)?;
+        probability(name, self.p)
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        let mut factor = |[low, high]: [f64; 2]| draws.chance(self.p).then(|| draws.between(low, high) as f32);
+        let brightness = factor(self.brightness).map(PixelOp::Brightness);
+        let contrast = factor(self.contrast).map(PixelOp::Contrast);
+        let saturation = factor(self.saturation).map(PixelOp::Saturation);
+        let hue = factor(self.hue).map(PixelOp::Hue);
+        let contrast_first = draws.chance(0.5);
+        let permutation = draws.chance(self.p).then(|| permuted(draws, picture.channels));
+        let colour = picture.channels == 3;
+        let (early, late) = if contrast_first { (contrast, None) } else { (None, contrast) };
+        let steps = [brightness, early, saturation.filter(|_| colour), hue.filter(|_| colour), late, permutation];
+        out.extend(steps.into_iter().flatten());
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Rectangles that are written over.
+
+use serde::{Deserialize, Serialize};
+
+use super::step::{Picture, Place, Value, half, ordered, probability};
+use crate::{
+    error::{Error, Result},
+    random::Draws,
+};
+
+/// What a rectangle is filled with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a value is a number, one for each channel, `random` or `color`")]
+pub enum Erasing {
+    /// Always the same.
+    Constant(Value),
+    /// Drawn anew.
+    Noise(Noise),
+}
+
+impl Default for Erasing {
+    fn default() -> Self {
+        Self::Constant(Value::All(0.0))
+    }
+}
+
+/// Normally distributed values, of mean 0 and deviation 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Noise {
+    /// Each value of its own: torchvision's `random`, timm's `pixel`.
+    #[serde(alias = "pixel")]
+    Random,
+    /// One for each channel: timm's `rand`.
+    #[serde(alias = "rand")]
+    Color,
+}
+
+/// Writes over rectangles at random places; torchvision's `RandomErasing` ([Zhong et al.
+/// 2017](https://arxiv.org/abs/1708.04896)), with timm's count and kinds of noise.
+///
+/// A constant counts in the units of this place of the list: parts of white, 0 to 1, or normalised after `normalize`.
+/// Noise needs `to_float` or `normalize` before it. Draws: whether; how many, when `count` is above 1; for each up to ten
+/// times area and proportion until it fits, then top, left, and the seed of the noise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RandomErasing {
+    /// Probability.
+    #[serde(default = "half")]
+    pub p: f32,
+    /// Least and most part of the picture's area.
+    pub scale: [f64; 2],
+    /// Least and most height over width.
+    pub ratio: [f64; 2],
+    /// What is written.
+    pub value: Erasing,
+    /// One to so many rectangles; the area is divided among them.
+    pub count: u32,
+}
+
+impl Default for RandomErasing {
+    fn default() -> Self {
+        Self { p: half(), scale: [0.02, 0.33], ratio: [0.3, 3.3], value: Erasing::default(), count: 1 }
+    }
+}
+
+/// What one rectangle is filled with.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::transform) enum Erased {
+    /// In the units of the place of the list.
+    Constant { area: [u32; 4], value: Value },
+    /// Normal values from these bits on.
+    Noise { area: [u32; 4], seed: u64, kind: Noise },
+}
+
+impl RandomErasing {
+    pub(in crate::transform) fn check(&self, name: &str, at: &Place) -> Result<()> {
+        probability(name, self.p)?;
+        ordered(name, "scale", self.scale, 0.0, 1.0)?;
+        ordered(name, "ratio", self.ratio, f64::MIN_POSITIVE, f64::INFINITY)?;
+        if !(1..=100).contains(&self.count) {
+            return Err(Error::config(format!("{name} has count {}", self.count)).hint("use 1 to 100"));
+        }
+        match &self.value {
+            Erasing::Constant(value) => value.check(name, "value", at),
+            Erasing::Noise(_) => Ok(()),
+        }
+    }
+
+    pub(in crate::transform) fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<Erased>) {
+        if !draws.chance(self.p) {
+            return;
+        }
+        let count = if self.count > 1 { 1 + draws.below(u64::from(self.count)) } else { 1 };
+        let (height, width) = (f64::from(picture.height), f64::from(picture.width));
+        let ratio = self.ratio.map(f64::ln);
+        for _ in 0..count {
+            for _ in 0..10 {
+                let area = height * width * draws.between(self.scale[0], self.scale[1]) / count as f64;
+                let ratio = draws.between(ratio[0], ratio[1]).exp();
+                let h = (area * ratio).sqrt().round_ties_even();
+                let w = (area / ratio).sqrt().round_ties_even();
+                if h >= height || w >= width {
+                    continue;
+                }
+                let (h, w) = (h as u32, w as u32);
+                let top = draws.below(u64::from(picture.height - h) + 1) as u32;
+                let left = draws.below(u64::from(picture.width - w) + 1) as u32;
+                let area = [top, top + h, left, left + w];
+                out.push(match &self.value {
+                    Erasing::Constant(value) => Erased::Constant { area, value: value.clone() },
+                    Erasing::Noise(kind) => Erased::Noise { area, seed: draws.bits(), kind: *kind },
+                });
+                break;
+            }
+        }
+    }
+}

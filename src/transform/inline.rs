@@ -1,0 +1,214 @@
+//! A transform in one line: `random_resized_crop:176,bicubic;trivial_augment_wide;normalize;random_erasing:0.1`.
+
+use std::{fmt::Write, str::FromStr};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    chain::Transform,
+    op::Op,
+    presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
+};
+use crate::error::{Error, Result};
+
+/// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
+const PLACES: [(&str, &[&str]); 31] = [
+    ("resize_shorter", &["size"]),
+    ("resize_exact", &["size"]),
+    ("center_crop", &["size"]),
+    ("random_crop", &["size", "padding"]),
+    ("random_resized_crop", &["size", "scale", "ratio"]),
+    ("horizontal_flip", &["p"]),
+    ("vertical_flip", &["p"]),
+    ("normalize", &["mean", "std"]),
+    ("cutout", &["size"]),
+    ("color_jitter", &["brightness", "contrast", "saturation", "hue"]),
+    ("random_grayscale", &["p"]),
+    ("grayscale", &["num_output_channels"]),
+    ("gaussian_blur", &["kernel_size", "sigma", "p"]),
+    ("random_solarize", &["threshold", "p"]),
+    ("random_posterize", &["bits", "p"]),
+    ("random_equalize", &["p"]),
+    ("random_autocontrast", &["p"]),
+    ("random_invert", &["p"]),
+    ("random_adjust_sharpness", &["sharpness_factor", "p"]),
+    ("random_photometric_distort", &["p"]),
+    ("random_erasing", &["p", "value"]),
+    ("random_rotation", &["degrees"]),
+    ("random_affine", &["degrees", "translate", "scale", "shear"]),
+    ("random_perspective", &["distortion_scale", "p"]),
+    ("rand_augment", &["num_ops", "magnitude", "num_magnitude_bins"]),
+    ("timm_rand_augment", &["magnitude", "magnitude_std"]),
+    ("trivial_augment_wide", &["num_magnitude_bins"]),
+    ("auto_augment", &["policy"]),
+    ("aug_mix", &["severity", "mixture_width", "chain_depth", "alpha"]),
+    ("random_apply", &["transforms", "p"]),
+    ("random_choice", &["transforms", "p"]),
+];
+
+/// Words that say how pixels are made, wherever they stand.
+const INTERPOLATIONS: [&str; 7] = ["nearest", "nearest_exact", "bilinear", "bicubic", "lanczos", "box", "random"];
+
+/// Steps that such a word may belong to.
+const INTERPOLATED: [&str; 10] = [
+    "resize_shorter",
+    "resize_exact",
+    "random_resized_crop",
+    "random_rotation",
+    "random_affine",
+    "random_perspective",
+    "rand_augment",
+    "trivial_augment_wide",
+    "auto_augment",
+    "aug_mix",
+];
+
+/// Steps in one line, one after another with `;` between. A step is its name, or its name, `:` and its settings with `,`
+/// between: values in the order of its documentation, `name=value`, or a word such as `bicubic` or `cifar10`. A value is a
+/// number, a word, several numbers with `/` between (`0.08/1`), JSON in brackets, or for
+/// `random_apply` and its like steps in parentheses. `normalize` alone takes ImageNet's mean and deviation, `normalize:cifar10` those of CIFAR-10. The name of a preset stands for its steps.
+///
+/// ```
+/// use infeed::transform::Transform;
+///
+/// let line: Transform = "random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1".parse()?;
+/// let steps = Transform::new().random_resized_crop(176).horizontal_flip(0.5).trivial_augment_wide();
+/// assert_eq!(line, steps.normalize(infeed::IMAGENET_MEAN, infeed::IMAGENET_STD).random_erasing(0.1));
+///
+/// let line: Transform = "imagenet-train;random_erasing:0.1".parse()?;
+/// assert_eq!(line, Transform::preset("imagenet-train")?.random_erasing(0.1));
+///
+/// let line: Transform = "center_crop:224;random_apply:(color_jitter:0.4,0.4,0.2,0.1),p=0.8;random_grayscale:0.2".parse()?;
+/// # let _ = line;
+/// # Ok::<(), infeed::Error>(())
+/// ```
+impl FromStr for Transform {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        let steps = split(line, ';')?;
+        let mut transform = Self::new();
+        for (index, step) in steps.iter().enumerate() {
+            let step = step.trim();
+            // One may stand behind the last step.
+            if step.is_empty() && index + 1 == steps.len() {
+                continue;
+            }
+            if PRESETS.contains(&step) {
+                transform = Self::preset(step)?.ops().iter().cloned().fold(transform, Self::push);
+                continue;
+            }
+            let op = one(step).map_err(|error| if steps.len() > 1 { error.in_step(index) } else { error });
+            transform = transform.push(op?);
+        }
+        Ok(transform)
+    }
+}
+
+/// Parts between separators that stand outside of brackets and quotes.
+fn split(text: &str, at: char) -> Result<Vec<&str>> {
+    let (mut parts, mut start, mut open, mut quoted) = (Vec::new(), 0, Vec::new(), false);
+    for (place, c) in text.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' | '{' => open.push(c),
+            ')' | ']' | '}' => {
+                let pairs = matches!((open.pop(), c), (Some('('), ')') | (Some('['), ']') | (Some('{'), '}'));
+                if !pairs {
+                    return Err(
+                        Error::config(format!("{text:?} has a {c} that closes nothing")).hint("look at the brackets")
+                    );
+                }
+            }
+            _ if c == at && open.is_empty() => {
+                parts.push(&text[start..place]);
+                start = place + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    if quoted || !open.is_empty() {
+        return Err(Error::config(format!("{text:?} has brackets or quotes that nothing closes")).hint("close them"));
+    }
+    parts.push(&text[start..]);
+    Ok(parts)
+}
+
+fn one(step: &str) -> Result<Op> {
+    let (name, settings) = step.split_once(':').unwrap_or((step, ""));
+    let name = name.trim();
+    let places = PLACES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, places)| places);
+    known(name)?;
+    let mut fields = Map::new();
+    let mut place = 0;
+    for setting in split(settings, ',')?.into_iter().map(str::trim).filter(|setting| !setting.is_empty()) {
+        let named = setting.split_once('=').filter(|(key, _)| key.chars().all(|c| c.is_alphanumeric() || c == '_'));
+        let (key, value) = match named {
+            Some((key, value)) => (key.to_owned(), self::value(value.trim())?),
+            None if INTERPOLATIONS.contains(&setting) && INTERPOLATED.contains(&name) => {
+                ("interpolation".to_owned(), json!(setting))
+            }
+            None if name == "normalize" && matches!(setting, "imagenet" | "cifar10") => {
+                fields.extend(statistics(setting));
+                continue;
+            }
+            None => {
+                let Some(key) = places.get(place) else {
+                    let mut takes = format!("{name} takes ");
+                    let _ = match places {
+                        [] => write!(takes, "no settings without a name"),
+                        _ => write!(takes, "{}", places.join(", ")),
+                    };
+                    return Err(Error::config(format!("{name} has one setting too many, {setting:?}")).hint(takes));
+                };
+                place += 1;
+                ((*key).to_owned(), self::value(setting)?)
+            }
+        };
+        if fields.insert(key.clone(), value).is_some() {
+            return Err(Error::config(format!("{name} has {key} twice")).hint("say it once"));
+        }
+    }
+    if name == "normalize" && fields.is_empty() {
+        fields.extend(statistics("imagenet"));
+    }
+    fields.insert("op".to_owned(), json!(name));
+    serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        let why = error.to_string();
+        Error::config(format!("{step:?} is no step: {why}")).hint(match places {
+            [] => "write `name:setting=value,…`".to_owned(),
+            _ => format!("{name} takes {} in this order, and the others by name", places.join(", ")),
+        })
+    })
+}
+
+/// Refuses what is no step, whatever its settings.
+fn known(name: &str) -> Result<()> {
+    // Without its settings a step is refused too, or not; but otherwise.
+    let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());
+    if refused.is_some_and(|why| why.starts_with("unknown variant")) {
+        let names = PLACES.map(|(name, _)| name).join(", ");
+        return Err(Error::config(format!("there is no transform and no step {name:?}"))
+            .hint(format!("use one of {}; or steps: {names}, and the others of transform::Op", PRESETS.join(", "))));
+    }
+    Ok(())
+}
+
+fn statistics(of: &str) -> Map<String, Value> {
+    let (mean, std) = if of == "cifar10" { (CIFAR10_MEAN, CIFAR10_STD) } else { (IMAGENET_MEAN, IMAGENET_STD) };
+    Map::from_iter([("mean".to_owned(), json!(mean)), ("std".to_owned(), json!(std))])
+}
+
+/// A number, numbers between slashes, steps in parentheses, JSON, or a word.
+fn value(text: &str) -> Result<Value> {
+    if let Some(steps) = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        let steps: Transform = steps.parse()?;
+        return serde_json::to_value(steps).map_err(|error| Error::config(format!("{text:?}: {error}")));
+    }
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
+    let numbers: Option<Vec<Value>> = text.split('/').map(|part| serde_json::from_str(part).ok()).collect();
+    Ok(numbers.filter(|numbers| numbers.len() > 1).map_or_else(|| json!(text), Value::Array))
+}
