@@ -7,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+use image::GenericImageView as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -651,10 +652,35 @@ fn inspect_writes_a_contact_sheet() {
     let out = ok(&["inspect", &data().photos, "--sheet", sheet.to_str().unwrap(), "--transform", "imagenet-train"]);
     assert!(out.contains("24 samples"), "{out}");
     let image = image::open(&sheet).unwrap().to_rgb8();
-    assert_eq!(image.dimensions(), (6 * 228 + 4, 4 * 228 + 4));
+    // Below each picture stand its class and its name.
+    assert_eq!(image.dimensions(), (6 * 228 + 4, 4 * (228 + 22) + 4));
+    let below = image.view(4, 4 + 224, 224, 22);
+    assert!(below.pixels().any(|(_, _, p)| p.0 == [0; 3]) && below.pixels().any(|(_, _, p)| p.0 == [255; 3]));
     // Pictures, not a flat field: normalised values would be nearly all black.
     let mean = image.pixels().map(|p| u64::from(p.0[1])).sum::<u64>() / u64::from(image.width() * image.height());
     assert!((40..220).contains(&mean), "mean green is {mean}");
+}
+
+#[test]
+fn a_sheet_of_augmentations_has_a_row_for_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let sheet = dir.path().join("sheet.png");
+    let show = |transform: &str| {
+        let photos = data().photos.clone();
+        ok(&["inspect", &photos, "--sheet", sheet.to_str().unwrap(), "--ops", "--transform", transform]);
+        image::open(&sheet).unwrap().to_rgb8()
+    };
+    // The picture as it is, and seven draws; steps that do not change pixels have no row. A probability is not asked.
+    let image = show("random_resized_crop:64;random_invert:0.1;horizontal_flip;random_rotation:20;normalize");
+    let cell = 64 + 4;
+    assert_eq!(image.dimensions(), (8 * cell + 4, 2 * (cell + 11) + 4));
+    let picture = |row: u32, column: u32| image.view(4 + column * cell, 4 + row * (cell + 11), 64, 64).to_image();
+    let (plain, inverted) = (picture(0, 0), picture(0, 1));
+    assert!(plain.pixels().zip(inverted.pixels()).all(|(a, b)| (0..3).all(|c| a.0[c] == 255 - b.0[c])));
+    assert!((2..8).all(|column| picture(0, column) == inverted));
+    assert!(picture(1, 1) != picture(1, 0) && picture(1, 1) != picture(1, 2));
+    // Without any, all there are.
+    assert!(show("center_crop:32").height() > 20 * (3 * 32 + 4 + 11));
 }
 
 #[test]

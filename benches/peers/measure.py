@@ -19,7 +19,9 @@ CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("workload", choices=("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches"))
+    recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176")
+    known = ("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches", *recipes)
+    parser.add_argument("workload", choices=known)
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--epochs", type=int, required=True, help="after one to warm up")

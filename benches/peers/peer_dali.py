@@ -6,6 +6,7 @@ Batches are views into DALI's own buffers, good until the next one: the consumer
 import numpy
 import nvidia.dali
 from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali.auto_aug import rand_augment, trivial_augment
 
 import measure
 
@@ -37,6 +38,50 @@ def photos(folder, variant):
         mean=scaled(measure.IMAGENET_MEAN),
         std=scaled(measure.IMAGENET_STD),
     )
+    return images, labels
+
+
+@pipeline_def(enable_conditionals=True)
+def recipe(folder, workload):
+    """Photographs with antialias and what the recipe adds; DALI's policies are its own, of the same papers."""
+    paths, labels = measure.photos(folder)
+    files, labels = fn.readers.file(files=paths, labels=labels, random_shuffle=True, initial_fill=1024)
+    images = fn.decoders.image_random_crop(
+        files, random_area=(0.08, 1.0), random_aspect_ratio=(3 / 4, 4 / 3), num_attempts=10
+    )
+    size = 176 if workload in ("trivial", "plain-176") else 224
+    how = types.INTERP_CUBIC if workload == "bicubic" else types.INTERP_LINEAR
+    images = fn.resize(images, size=(size, size), interp_type=how, antialias=True)
+    if workload == "trivial":
+        images = trivial_augment.trivial_augment_wide(images, shape=[size, size], fill_value=0)
+    elif workload == "randaugment":
+        images = rand_augment.rand_augment(images, n=2, m=9, shape=[size, size], fill_value=0)
+    elif workload == "jitter":
+        # Gray is no saturation.
+        gray = fn.random.coin_flip(probability=0.2, dtype=types.FLOAT)
+        images = fn.color_twist(
+            images,
+            brightness=fn.random.uniform(range=(0.6, 1.4)),
+            contrast=fn.random.uniform(range=(0.6, 1.4)),
+            saturation=fn.random.uniform(range=(0.6, 1.4)) * (1 - gray),
+            hue=fn.random.uniform(range=(-36.0, 36.0)),
+        )
+    elif workload == "blur":
+        images = fn.gaussian_blur(images, window_size=23, sigma=fn.random.uniform(range=(0.1, 2.0)))
+    images = fn.crop_mirror_normalize(
+        images,
+        mirror=fn.random.coin_flip(),
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=scaled(measure.IMAGENET_MEAN),
+        std=scaled(measure.IMAGENET_STD),
+    )
+    if workload == "trivial":
+        # About the mean area of RandomErasing's rectangles, where one is erased.
+        erased = fn.random.coin_flip(probability=0.1, dtype=types.FLOAT)
+        anchor = fn.random.uniform(range=(0.0, 0.6), shape=(2,))
+        shape = fn.stack(erased * 0.4, erased * 0.4)
+        images = fn.erase(images, anchor=anchor, shape=shape, axis_names="HW", normalized=True, fill_value=0.0)
     return images, labels
 
 
@@ -109,6 +154,10 @@ def main():
     if args.workload in ("photos", "val"):
         pipe = {"photos": photos, "val": val}[args.workload](args.folder, args.variant, **settings)
         shape, records = (3, 224, 224), len(measure.photos(args.folder)[0])
+    elif args.workload not in ("cifar", "cells", "cells-read"):
+        pipe = recipe(args.folder, args.workload, **settings)
+        side = 176 if args.workload in ("trivial", "plain-176") else 224
+        shape, records = (3, side, side), len(measure.photos(args.folder)[0])
     elif args.workload != "cifar":
         resize = args.workload == "cells"
         pipe = cells(args.folder, resize, **settings)

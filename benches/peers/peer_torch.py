@@ -20,19 +20,34 @@ from torchvision.transforms import v2
 import measure
 
 
+def steps(workload):
+    """What comes before the conversion to floats, and what after normalising."""
+    if workload == "val":
+        return [v2.Resize(256, antialias=True), v2.CenterCrop(224)], []
+    how = v2.InterpolationMode.BICUBIC if workload == "bicubic" else v2.InterpolationMode.BILINEAR
+    size = 176 if workload in ("trivial", "plain-176") else 224
+    crop = [v2.RandomResizedCrop(size, interpolation=how, antialias=True), v2.RandomHorizontalFlip()]
+    if workload == "trivial":
+        return [*crop, v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR)], [v2.RandomErasing(0.1)]
+    augment = {
+        "randaugment": [v2.RandAugment(2, 9)],
+        "jitter": [v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.RandomGrayscale(0.2)],
+        "blur": [v2.GaussianBlur(23, (0.1, 2.0))],
+    }
+    return [*crop, *augment.get(workload, [])], []
+
+
 class Photos(Dataset):
-    def __init__(self, folder, train, variant):
+    def __init__(self, folder, workload, variant):
         self.paths, self.labels = measure.photos(folder)
         self.pil = variant == "pil"
-        if train:
-            crop = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
-        else:
-            crop = [v2.Resize(256, antialias=True), v2.CenterCrop(224)]
+        before, after = steps(workload)
         self.transform = v2.Compose([
-            *crop,
+            *before,
             *([v2.PILToTensor()] if self.pil else []),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize(measure.IMAGENET_MEAN, measure.IMAGENET_STD),
+            *after,
         ])
 
     def __len__(self):
@@ -113,8 +128,9 @@ def main():
     torch.set_num_threads(1)
     dtype = numpy.float32
     if args.workload != "cifar":
-        if args.workload in ("photos", "val"):
-            data, shape = Photos(args.folder, args.workload == "photos", args.variant), (3, 224, 224)
+        if args.workload not in ("cells", "cells-read"):
+            side = 176 if args.workload in ("trivial", "plain-176") else 224
+            data, shape = Photos(args.folder, args.workload, args.variant), (3, side, side)
         elif args.workload == "cells":
             data, shape = Cells(args.folder, True), (5, 220, 220)
         else:

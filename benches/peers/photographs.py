@@ -12,8 +12,25 @@ from pathlib import Path
 from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
 
 JPEG_MAGIC = b"\xff\xd8"
-WORKS = ("train", "val", "decode", "large", "scaling")
+WORKS = ("train", "val", "decode", "large", "scaling", "recipes")
 TRAIN = "RandomResizedCrop(224), flip, normalise"
+# Recipes of today: name, title, transform.
+CROP = "random_resized_crop:224;horizontal_flip"
+RECIPES = (
+    (
+        "trivial",
+        "RandomResizedCrop(176), flip, TrivialAugmentWide (bilinear), normalise, RandomErasing(0.1)",
+        "torchvision-v2-train",
+    ),
+    ("randaugment", f"{TRAIN}, with RandAugment(2, 9)", f"{CROP};rand_augment:2,9;normalize"),
+    (
+        "jitter",
+        f"{TRAIN}, with ColorJitter(0.4, 0.4, 0.4, 0.1) and RandomGrayscale(0.2)",
+        f"{CROP};color_jitter:0.4,0.4,0.4,0.1;random_grayscale:0.2;normalize",
+    ),
+    ("blur", f"{TRAIN}, with GaussianBlur(23, 0.1 to 2)", f"{CROP};gaussian_blur:23;normalize"),
+    ("bicubic", "RandomResizedCrop(224, bicubic), flip, normalise", "random_resized_crop:224,bicubic;horizontal_flip;normalize"),
+)
 # Of 12 megapixels: enough that the records of an epoch fill two batches.
 LARGE_FILES, LARGE_RECORDS = 60, 128
 
@@ -43,6 +60,13 @@ def stage(args, root, peers):
             yield replace(photos, name="val", **val)
         elif work == "scaling":
             yield replace(photos, name="scaling", work="photos", title=f"{TRAIN}, over worker threads")
+        elif work == "recipes":
+            # What all of them cost more than: the same without the step.
+            plain = "random_resized_crop:176;horizontal_flip;normalize"
+            yield replace(photos, name="plain-176", title="RandomResizedCrop(176), flip, normalise", transform=plain)
+            yield photos
+            for name, title, transform in RECIPES:
+                yield replace(photos, name=name, title=title, transform=transform)
         elif work == "decode":
             yield from decoding(args, found, root)
         elif work == "large":
@@ -139,7 +163,7 @@ def infeed(args, workload, cores=None):
     """
     root = workload.folder.parent
     command = infeed_command(args, workload, cores)
-    index, copy = root / f"{workload.transform}.index", root / "index"
+    index, copy = root / f"{workload.name}.index", root / "index"
     if not index.exists():
         once = replace(workload, folder=root / "once", epochs=0)
         learn = [*infeed_command(args, once), "--decode-index", str(index)]
@@ -160,11 +184,17 @@ def infeed(args, workload, cores=None):
 # Group, script, variant, name, and the works it enters. The first of DALI and of tf.data does infeed's work; their others
 # give up some quality for speed.
 TABLE = (
-    ("dali", "peer_dali.py", "antialias", "DALI", "photos val large"),
+    ("dali", "peer_dali.py", "antialias", "DALI", "photos val large trivial randaugment jitter blur bicubic plain-176"),
     ("dali", "peer_dali.py", "no-antialias", "DALI, no antialias", "photos val large"),
     ("dali", "peer_dali.py", "fast-idct", "DALI, no antialias, fast IDCT", "photos val large scaling"),
-    ("torch", "peer_torch.py", "v2", "torch DataLoader + torchvision v2", "photos val large scaling"),
-    ("torch", "peer_torch.py", "pil", "torch DataLoader + PIL", "photos val large"),
+    (
+        *("torch", "peer_torch.py", "v2", "torch DataLoader + torchvision v2"),
+        "photos val large scaling trivial randaugment jitter blur bicubic plain-176",
+    ),
+    (
+        *("torch", "peer_torch.py", "pil", "torch DataLoader + PIL"),
+        "photos val large trivial randaugment jitter blur bicubic plain-176",
+    ),
     ("tf", "peer_tf.py", "antialias", "tf.data, antialias", "photos val"),
     ("tf", "peer_tf.py", "plain", "tf.data", "photos val large scaling"),
     ("grain", "peer_grain.py", None, "Grain + OpenCV", "photos val large"),

@@ -308,9 +308,11 @@ pub(crate) struct FixedArgs {
     /// Settings from a TOML file; options given here override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, none, or a JSON file
+    /// A JSON file, a name (imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, torchvision-v2-train,
+    /// torchvision-v2-val, deit-train, timm-a1, simclr, dino-global-1, dino-global-2, dino-local, none), or steps:
+    /// 'random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1'
     /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
-    #[arg(long, value_name = "NAME|FILE.json")]
+    #[arg(long, value_name = "NAME|FILE.json|STEPS")]
     pub transform: Option<String>,
     /// Order of the axes [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
@@ -389,11 +391,14 @@ pub(crate) struct InspectArgs {
     /// Records of --stats, evenly spread [default: all]
     #[arg(long, value_name = "N", requires = "stats", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Write a contact sheet of transformed samples
+    /// Write a contact sheet of transformed samples, with their classes and names
     #[arg(long, value_name = "FILE.png", requires = "url")]
     pub sheet: Option<PathBuf>,
-    /// Transform of the sheet: a name as for run, none, or a JSON file [default: as for run]
-    #[arg(long, value_name = "NAME|FILE.json", requires = "sheet")]
+    /// On the sheet, a row for each augmentation of the transform, alone; of all there are, if it has none
+    #[arg(long, requires = "sheet")]
+    pub ops: bool,
+    /// Transform of the sheet, as for run [default: as for run]
+    #[arg(long, value_name = "NAME|FILE.json|STEPS", requires = "sheet")]
     pub transform: Option<String>,
     /// The most memory that decoding one image of the sheet may take [default: 320MiB]
     #[arg(long, value_name = "SIZE", requires = "sheet")]

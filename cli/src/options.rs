@@ -117,7 +117,7 @@ pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
     }
 }
 
-/// A preset, `none`, or a file.
+/// A preset, `none`, a file, or steps in one line.
 pub(crate) fn transform(name: &str) -> Result<Transform, Failure> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "json") {
@@ -125,7 +125,7 @@ pub(crate) fn transform(name: &str) -> Result<Transform, Failure> {
         return serde_json::from_str(&text)
             .map_err(|error| Failure::Usage(format!("{name}: not a transform: {error}")));
     }
-    Ok(Transform::preset(name)?)
+    Ok(name.parse()?)
 }
 
 /// A `LoaderConfig` and which of its parts the file named: the rest may be filled in from elsewhere.

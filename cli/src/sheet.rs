@@ -1,11 +1,12 @@
-//! The contact sheet of `inspect`: what a model would see, but for the normalisation.
+//! The contact sheet of `inspect`: what a model would see, but for the normalisation; or what each augmentation does.
 
 use std::{path::Path, sync::Arc};
 
+use font8x8::UnicodeFonts;
 use futures::StreamExt;
 use infeed::{
-    DType, Dataset, Device, Layout, Loader, OnBadSample, Tensor,
-    dataset::FieldKind,
+    DType, Dataset, Device, Layout, Loader, LoaderBuilder, OnBadSample, Tensor,
+    dataset::{FieldKind, subset},
     sampler::{LastBatch, Shard},
     transform::{Op, Transform},
 };
@@ -18,8 +19,30 @@ const COLUMNS: usize = 6;
 const GAP: usize = 4;
 /// Small pictures are shown this large at least, in whole multiples.
 const SIDE: usize = 96;
+/// A letter's width and height.
+const LETTER: usize = 8;
+/// A line of letters, with room above.
+const LINE: usize = LETTER + 3;
+/// What a sheet of augmentations shows when the transform has none.
+const GALLERY: &str = "color_jitter:0.4,0.4,0.4,0.1;random_grayscale;gaussian_blur:9,1/4;random_solarize:0.5;random_posterize:2;\
+    random_equalize;random_autocontrast;random_invert;random_adjust_sharpness:4;random_channel_permutation;\
+    random_photometric_distort;random_rotation:30;random_affine:10,0.1/0.1,0.8/1.2,20;random_perspective;random_erasing;\
+    rand_augment;timm_rand_augment;trivial_augment_wide;auto_augment;aug_mix;three_augment";
 
-/// Writes a PNG of up to 36 transformed records; gives their number.
+/// A picture with words below it.
+struct Cell {
+    rgb: Vec<u8>,
+    words: Vec<String>,
+}
+
+/// Pictures of one size.
+struct Cells {
+    height: usize,
+    width: usize,
+    cells: Vec<Cell>,
+}
+
+/// Writes a PNG of up to 36 transformed records, with class and name; gives their number.
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
     transform: Transform,
@@ -30,36 +53,143 @@ pub(crate) async fn write(
     let Some(field) = field else {
         return Err(Failure::Failed("--sheet: the dataset has no images".into()));
     };
-    let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
-    let mut loader = Loader::builder(Arc::clone(dataset))
+    let (cells, columns) = if args.ops {
+        (operations(dataset, &field.name, &transform, args).await?, 1 + DRAWS)
+    } else {
+        (samples(dataset, &field.name, &transform, args).await?, COLUMNS)
+    };
+    let sheet = compose(&cells, columns)?;
+    let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
+    out::replace(path, &file.map_err(|error| Failure::Failed(format!("--sheet: {error}")))?)?;
+    Ok(cells.cells.len())
+}
+
+fn loader(dataset: &Arc<dyn Dataset>, transform: Transform, args: &InspectArgs) -> LoaderBuilder {
+    let loader = Loader::builder(Arc::clone(dataset))
         .device(Device::Cpu)
-        .batch_size(count)
-        .shuffle(args.seed)
         .shard(Shard::default())
         .last_batch(LastBatch::Partial)
-        .transform(as_colours(&transform))
+        .transform(transform)
         .dtype(DType::U8)
         .layout(Layout::Nhwc)
-        .prefetch(1)
-        .on_bad_sample(OnBadSample::Skip { at_most: count as u64 });
-    if let Some(bytes) = args.max_image_bytes {
-        loader = loader.max_image_bytes(bytes.0);
+        .prefetch(1);
+    match args.max_image_bytes {
+        Some(bytes) => loader.max_image_bytes(bytes.0),
+        None => loader,
     }
+}
+
+async fn samples(
+    dataset: &Arc<dyn Dataset>,
+    field: &str,
+    transform: &Transform,
+    args: &InspectArgs,
+) -> Result<Cells, Failure> {
+    let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
+    let loader = loader(dataset, as_colours(transform), args)
+        .batch_size(count)
+        .shuffle(args.seed)
+        .on_bad_sample(OnBadSample::Skip { at_most: count as u64 });
     let loader = loader.build().await?;
     let Some(batch) = loader.epoch(0).next().await else {
         return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
     };
     let batch = batch?;
-    let sheet = compose(&batch[field.name.as_str()], batch.valid())?;
-    let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
-    out::replace(path, &file.map_err(|error| Failure::Failed(format!("--sheet: {error}")))?)?;
-    Ok(batch.valid())
+    let label = dataset.schema().fields.iter().find(|field| matches!(field.kind, FieldKind::Label));
+    let labels = label.and_then(|label| batch[label.name.as_str()].to_vec::<i64>());
+    let classes = dataset.schema().classes.as_deref();
+    let words = |row: usize| {
+        let class = labels.as_ref().map(|labels| {
+            let name = usize::try_from(labels[row]).ok().and_then(|label| classes?.get(label));
+            name.map_or_else(|| format!("label {}", labels[row]), String::clone)
+        });
+        let object = dataset.object(batch.records()[row]);
+        // The end of a name tells more than the folders before it.
+        let file = object.rsplit('/').next().unwrap_or(&object).to_owned();
+        class.into_iter().chain([file]).collect()
+    };
+    pictures(&batch[field], batch.valid(), words)
 }
 
-/// Without the steps that leave the range of colours.
+/// Draws of an augmentation in a row of the sheet, beside the picture itself.
+const DRAWS: usize = 7;
+
+/// A row for each augmentation: a record as it is, then what the step alone makes of it in several epochs, always done.
+async fn operations(
+    dataset: &Arc<dyn Dataset>,
+    field: &str,
+    transform: &Transform,
+    args: &InspectArgs,
+) -> Result<Cells, Failure> {
+    let chosen: Vec<Op> = transform.ops().iter().filter(|op| op.is_augmentation()).cloned().collect();
+    let steps = if chosen.is_empty() { GALLERY.parse::<Transform>()?.ops().to_vec() } else { chosen };
+    // Rows of the transform's size, of the middle of the picture, so that steps alone make a difference.
+    let sizes = loader(dataset, as_colours(transform), args).batch_size(1).build().await?;
+    let Some(shape) = sizes.epoch(0).next().await.transpose()?.map(|batch| batch[field].shape().to_vec()) else {
+        return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
+    };
+    let [_, height, width, _] = shape[..] else {
+        return Err(Failure::Failed(format!("--sheet: {shape:?} are no pictures")));
+    };
+    let side = u32::try_from(height.max(width)).unwrap_or(u32::MAX);
+    let crop = Op::CenterCrop { size: [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX)) };
+    let base = Transform::new().resize_shorter(side).push(crop);
+    let mut all = Cells { height, width, cells: Vec::new() };
+    for (row, op) in steps.iter().enumerate() {
+        // Other pictures, evenly spread, in an order that the seed decides.
+        let record = (args.seed + row as u64 * (dataset.len() / steps.len() as u64).max(1)) % dataset.len().max(1);
+        let one = subset(Arc::clone(dataset), vec![record])?;
+        for transform in [base.clone(), base.clone().push(always(op))] {
+            let plain = transform == base;
+            let loader = loader(&one, transform, args).batch_size(1).build().await?;
+            let mut batches = loader.epochs(0..if plain { 1 } else { DRAWS as u64 });
+            let mut first = true;
+            while let Some(batch) = batches.next().await {
+                let words =
+                    |_| vec![if plain || !std::mem::take(&mut first) { String::new() } else { op.name().into() }];
+                all.cells.extend(pictures(&batch?[field], 1, words)?.cells);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The step with probability 1, where it has one.
+fn always(op: &Op) -> Op {
+    let with_p = || {
+        let mut value = serde_json::to_value(op).ok()?;
+        let p = value.get_mut("p").filter(|p| p.is_number())?;
+        *p = 1.into();
+        serde_json::from_value(value).ok()
+    };
+    with_p().unwrap_or_else(|| op.clone())
+}
+
+/// Without the steps that leave the range of colours, and noise that does.
 fn as_colours(transform: &Transform) -> Transform {
     let ops = transform.ops().iter().filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
-    ops.cloned().fold(Transform::new(), Transform::push)
+    let in_colours = |op: &Op| match op {
+        Op::RandomErasing(step) => {
+            let mut step = step.clone();
+            step.value = infeed::transform::augment::Erasing::default();
+            Op::RandomErasing(step)
+        }
+        op => op.clone(),
+    };
+    ops.map(in_colours).fold(Transform::new(), Transform::push)
+}
+
+fn pictures(images: &Tensor, count: usize, mut words: impl FnMut(usize) -> Vec<String>) -> Result<Cells, Failure> {
+    let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>()) else {
+        return Err(Failure::Failed(format!("--sheet: {:?} {} are no pictures", images.shape(), images.dtype())));
+    };
+    let rows = bytes.chunks_exact((height * width * channels).max(1)).take(count).enumerate();
+    let cells = rows.map(|(row, pixels)| {
+        let pixel = |pixel: &[u8]| if channels < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
+        // One channel is gray; of many, the first three stand for colours.
+        Cell { rgb: pixels.chunks_exact(channels.max(1)).flat_map(pixel).collect(), words: words(row) }
+    });
+    Ok(Cells { height, width, cells: cells.collect() })
 }
 
 /// Rows of pixels.
@@ -79,16 +209,36 @@ impl Sheet {
         let at = (y * self.width as usize + x) * 3;
         self.rgb[at..at + 3].copy_from_slice(&rgb);
     }
+
+    /// Words in black, cut in their middle where they are longer than so many letters.
+    fn write(&mut self, left: usize, top: usize, most: usize, words: &str) {
+        let letters: Vec<char> = words.chars().collect();
+        let shown: Vec<char> = if letters.len() <= most {
+            letters
+        } else {
+            // Beginnings and ends of names tell them apart.
+            let (head, tail) = (most.saturating_sub(2).div_ceil(2), most.saturating_sub(2) / 2);
+            let dots = ['.', '.'].into_iter().take(most);
+            letters[..head].iter().copied().chain(dots).chain(letters[letters.len() - tail..].iter().copied()).collect()
+        };
+        for (n, letter) in shown.into_iter().enumerate() {
+            let glyph = font8x8::BASIC_FONTS.get(letter).or_else(|| font8x8::LATIN_FONTS.get(letter));
+            for (y, line) in glyph.unwrap_or([0x7e; LETTER]).into_iter().enumerate() {
+                for x in (0..LETTER).filter(|x| line >> x & 1 == 1) {
+                    self.put(left + n * LETTER + x, top + y, [0; 3]);
+                }
+            }
+        }
+    }
 }
 
-fn compose(images: &Tensor, count: usize) -> Result<Sheet, Failure> {
-    let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>()) else {
-        return Err(Failure::Failed(format!("--sheet: {:?} {} are no pictures", images.shape(), images.dtype())));
-    };
-    let scale = (SIDE / height.max(width).max(1)).max(1);
-    let columns = COLUMNS.min(count.max(1));
-    let rows = count.div_ceil(columns).max(1);
-    let (cell_height, cell_width) = (height * scale + GAP, width * scale + GAP);
+fn compose(Cells { height, width, cells }: &Cells, columns: usize) -> Result<Sheet, Failure> {
+    let scale = (SIDE / (*height).max(*width).max(1)).max(1);
+    let columns = columns.min(cells.len().max(1));
+    let rows = cells.len().div_ceil(columns).max(1);
+    let lines = cells.iter().map(|cell| cell.words.len()).max().unwrap_or(0);
+    let (shown_height, shown_width) = (height * scale, width * scale);
+    let (cell_height, cell_width) = (shown_height + lines * LINE + GAP, shown_width + GAP);
     let side = |cells: usize, cell: usize| u32::try_from(cells * cell + GAP);
     let (Ok(sheet_width), Ok(sheet_height)) = (side(columns, cell_width), side(rows, cell_height)) else {
         return Err(Failure::Failed(
@@ -96,15 +246,16 @@ fn compose(images: &Tensor, count: usize) -> Result<Sheet, Failure> {
         ));
     };
     let mut sheet = Sheet::new(sheet_width, sheet_height);
-    for (at, image) in bytes.chunks_exact((height * width * channels).max(1)).take(count).enumerate() {
+    for (at, cell) in cells.iter().enumerate() {
         let (top, left) = (at / columns * cell_height + GAP, at % columns * cell_width + GAP);
-        for y in 0..height * scale {
-            for x in 0..width * scale {
-                let pixel = &image[(y / scale * width + x / scale) * channels..][..channels];
-                // One channel is gray; of many, the first three stand for colours.
-                let rgb = if channels < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
-                sheet.put(left + x, top + y, rgb);
+        for y in 0..shown_height {
+            for x in 0..shown_width {
+                let pixel = (y / scale * width + x / scale) * 3;
+                sheet.put(left + x, top + y, [cell.rgb[pixel], cell.rgb[pixel + 1], cell.rgb[pixel + 2]]);
             }
+        }
+        for (line, words) in cell.words.iter().enumerate() {
+            sheet.write(left, top + shown_height + 3 + line * LINE, shown_width / LETTER, words);
         }
     }
     Ok(sheet)
