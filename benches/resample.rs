@@ -2,6 +2,8 @@
 //!
 //! `imagenet`: a photograph of 500×375, the whole of it (the dearest crop) or a crop of the average size, to 224×224.
 //! `cifar`: pad 4, crop 32, flip, normalise. Warm caches, no allocation in the timed part.
+//!
+//! `mix`: a batch of 256 rows of 224×224×3, mixed in place, which no cache holds.
 
 use std::hint::black_box;
 
@@ -9,7 +11,13 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use infeed::{
     DType, Layout,
     dataset::ImageInfo,
-    internal::kernels::{Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, Resampler, RowSpec},
+    internal::{
+        kernels::{
+            Axis, ChannelTable, Filter, Level, Mixture, Pixels, ResampleParams, Resampler, RowSpec, mix_rolled,
+            mix_swapped,
+        },
+        rows::Rows,
+    },
 };
 
 fn pixels(info: &ImageInfo) -> Vec<u8> {
@@ -104,5 +112,32 @@ fn cells(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, imagenet, cifar, cells);
+fn mix(c: &mut Criterion) {
+    let mut group = c.benchmark_group("mix/256x3x224x224");
+    let (blend, paste) = (Mixture::Blend { own: 0.3, other: 0.7 }, Mixture::Paste([40, 152, 60, 172]));
+    for (name, dtype) in [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)] {
+        let row = RowSpec { height: 224, width: 224, channels: 3, dtype, layout: Layout::Nchw };
+        let len = row.len_bytes();
+        let mut rows = Rows::zeroed(256, len).expect("154 MB");
+        rows.bytes_mut().iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7) as u8 & 0x3f);
+        group.throughput(Throughput::Bytes(256 * len as u64));
+        for (how, mixture) in [("mixup", blend), ("cutmix", paste)] {
+            let rows = rows.bytes_mut();
+            group.bench_function(format!("{how}/{name}/batch"), |b| {
+                b.iter(|| mix_rolled(Level::Best, &row, &mixture, black_box(&mut *rows)).expect("such rows"));
+            });
+            group.bench_function(format!("{how}/{name}/pair"), |b| {
+                b.iter(|| {
+                    let (front, back) = black_box(&mut *rows).split_at_mut(128 * len);
+                    for (a, b) in front.chunks_exact_mut(len).zip(back.chunks_exact_mut(len).rev()) {
+                        mix_swapped(Level::Best, &row, &mixture, a, b).expect("such rows");
+                    }
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, imagenet, cifar, cells, mix);
 criterion_main!(benches);

@@ -170,6 +170,27 @@ fn the_json_of_inspect_keeps_its_keys() {
 }
 
 #[test]
+fn batches_are_mixed_where_it_is_asked_for() {
+    let cifar = &data().cifar10;
+    let args = |mix| vec![&**cifar, "--batch-size", "20", "--shuffle", "1", "--device", "cpu", "--mix", mix];
+    let mix = "mixup=0.2,cutmix=1,label_smoothing=0.1,classes=10";
+    let stages = |args: &[&str]| -> Vec<Value> {
+        report(args)["stages"].as_array().unwrap().iter().map(|stage| stage["name"].clone()).collect()
+    };
+    assert!(stages(&args(mix)).contains(&"mix".into()));
+    assert!(!stages(&args(mix)[..args(mix).len() - 2]).contains(&"mix".into()));
+    let one = checksum(&[&args(mix)[..], &["--workers", "1"]].concat());
+    assert_eq!(one, checksum(&[&args(mix)[..], &["--workers", "3", "--prefetch", "2"]].concat()));
+    assert_ne!(one, checksum(&args("per=pair,mixup=0.2,cutmix=1,label_smoothing=0.1,classes=10")));
+    let table = ok(&[&["profile", "--no-stages"], &args(mix)[..]].concat());
+    assert!(table.lines().any(|line| line.contains(" mix ")), "{table}");
+    for (mix, code) in [("mixups=1", 2), ("mixup=-1,classes=10", 2), ("mixup=1,classes=4", 2)] {
+        let output = run(&[&["run"], &args(mix)[..]].concat());
+        assert_eq!(output.status.code(), Some(code), "{mix}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn people_read_a_line_per_some_batches_and_a_summary() {
     let out = ok(&["run", &data().cifar10, "--batch-size", "20", "--epochs", "2", "--log-every", "5"]);
     let lines: Vec<_> = out.lines().filter(|line| line.starts_with("Epoch [")).collect();

@@ -8,6 +8,7 @@ use infeed::{
     codec::Split,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
+    transform::augment::Mix,
 };
 
 use crate::{out::JsonTarget, units};
@@ -314,6 +315,11 @@ pub(crate) struct FixedArgs {
     /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
     #[arg(long, value_name = "NAME|FILE.json|STEPS")]
     pub transform: Option<String>,
+    /// MixUp, CutMix and label smoothing of whole batches, such as
+    /// 'mixup=0.2,cutmix=1,switch_prob=0.5,prob=1,per=batch,label_smoothing=0.1,classes=1000'; per=pair is timm's. On the
+    /// CPU [default: none]
+    #[arg(long, value_name = "SETTINGS")]
+    pub mix: Option<Mix>,
     /// Order of the axes [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,

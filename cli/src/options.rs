@@ -39,6 +39,9 @@ pub(crate) fn loader_config(
     set(&mut config.dtype, swept.dtype);
     set(&mut config.layout, args.layout);
     set(&mut config.last_batch, args.last_batch);
+    if args.mix.is_some() {
+        config.mix.clone_from(&args.mix);
+    }
     set_auto(&mut config.device, swept.device);
     set_auto(&mut config.workers, swept.workers);
     set_auto(&mut config.prefetch, swept.prefetch);

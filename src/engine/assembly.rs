@@ -13,13 +13,14 @@ use super::{
     batch::Batch,
     fields::FieldRows,
     loader_shared::{BadRows, LoaderShared},
+    mix::{BatchMix, Unmixed},
     plan::BatchPlan,
     stream::{Sealed, StreamShared},
-    timeline::{JobTimeline, JobTotals, Timeline},
+    timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    report::BadSample,
+    report::{BadSample, Stage},
     sys::rows::Rows,
 };
 
@@ -114,10 +115,11 @@ impl Assembly {
         };
         let Some((seat, permit)) = out else { return };
         let sealing = Instant::now();
-        let result = self.seal(brought);
+        let mut mixed = sealing;
+        let result = self.seal(brought, &mut mixed);
         let BatchPlan { epoch, step, positions, waits, .. } = &self.plan;
         let place = (*epoch, *step, positions.first().copied().unwrap_or_default());
-        let timeline = Some(Box::new(Timeline::new(place, waits.clone(), jobs, sealing)));
+        let timeline = Some(Box::new(Timeline::new(place, waits.clone(), jobs, [sealing, mixed])));
         if let (false, Ok(batch)) = (span.is_disabled(), &result) {
             span.record(
                 "bytes",
@@ -142,7 +144,8 @@ impl Assembly {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seal(&self, brought: Brought) -> Result<Batch> {
+    /// Makes a batch of what was brought; `mixed`: when that was done to it.
+    fn seal(&self, brought: Brought, mixed: &mut Instant) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
         let Brought { stretches: mut parts, mut failed, mut bytes, mut uploads } = brought;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
@@ -223,6 +226,11 @@ impl Assembly {
             }
         }
 
+        if let Some(mix) = &loader.mix {
+            self.mix(mix, &mut fields, (valid, records.len()))?;
+            *mixed = Instant::now();
+        }
+
         let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
             field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
         };
@@ -242,6 +250,27 @@ impl Assembly {
             state: self.plan.after.clone(),
             bad_samples,
         })
+    }
+}
+
+impl Assembly {
+    /// Mixes the batch: of its rows so many samples, and so many of records.
+    fn mix(&self, mix: &BatchMix, rows: &mut [Rows], (samples, filled): (usize, usize)) -> Result<()> {
+        let StreamShared { loader, recorder, .. } = &*self.stream;
+        let (began, mut cpu) = (Instant::now(), CpuMeter::start(loader.accounting));
+        let BatchPlan { epoch, positions, after, .. } = &self.plan;
+        let written = mix.apply(Unmixed {
+            seed: after.seed,
+            epoch: *epoch,
+            position: positions.first().copied().unwrap_or_default(),
+            fields: &loader.fields,
+            rows,
+            samples,
+            filled,
+        });
+        let written = written.map_err(|error| error.at_stage(Stage::Mix))?;
+        recorder.worked(Stage::Mix, began.elapsed(), cpu.lap(), filled as u64, written);
+        Ok(())
     }
 }
 

@@ -8,7 +8,8 @@ use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///
-/// Every field has [`len`](Self::len) rows: a tensor, or [`bytes`](Self::bytes). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`. The first
+/// Every field has [`len`](Self::len) rows: a tensor, or [`bytes`](Self::bytes). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`;
+/// where batches are mixed ([`LoaderBuilder::mix`](crate::LoaderBuilder::mix)) `[N, classes]` `f32`. The first
 /// [`valid`](Self::valid) rows are samples; the rest is padding, which somebody asked for: copies of records with
 /// `LastBatch::Pad`, zeros with `OnBadSample::SkipPadded`. Without either, all rows are samples.
 #[derive(Debug)]

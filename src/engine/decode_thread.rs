@@ -348,7 +348,7 @@ impl DecodeThread {
         Some(self.dataset.parse(record, plan, &bytes))
     }
 
-    fn deliver(&self, work: InWork, finished: Finished, cpu: &mut CpuMeter) {
+    fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter) {
         let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
         let Finished { job, outcomes, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
@@ -361,7 +361,7 @@ impl DecodeThread {
         }
         let recorder = &assembly.stream.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
-        let cpu = cpu.lap();
+        let cpu = clock.lap();
         self.queue.work.made(count, decode + transform, cpu);
         let (cpu, transform) = (cpu + before, transform + placed);
         let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
@@ -418,6 +418,7 @@ impl DecodeThread {
                 }
             }
         }
+        let mixes = assembly.stream.loader.mix.is_some();
         // Rows that leave the job; the stretches between them are finished.
         let mut at = 0;
         for (i, next) in leaving {
@@ -460,6 +461,10 @@ impl DecodeThread {
         }
         if at < count {
             assembly.deliver(first + at, rows, failed, timeline);
+        }
+        if mixes {
+            // The last rows mix their batch, which has told its time: it is not the next job's.
+            clock.lap();
         }
     }
 }

@@ -23,6 +23,30 @@ pub(crate) struct FieldRows {
     pub(crate) upload: Option<Pool>,
     /// How rows of volumes are made, by the thread that reads them.
     pub(crate) volume: Option<LoweredVolume>,
+    /// Of the label of batches that are mixed.
+    pub(crate) soft: Option<SoftLabels>,
+}
+
+/// Labels of a whole batch as weights of all classes, which take the place of the numbers.
+#[derive(Debug)]
+pub(crate) struct SoftLabels {
+    pub(crate) classes: usize,
+    pub(crate) pool: Pool,
+}
+
+impl SoftLabels {
+    /// Bytes of a row.
+    pub(crate) const fn row_bytes(classes: usize) -> usize {
+        classes * size_of::<f32>()
+    }
+
+    /// Rows whose memory is there, with whatever lies in it.
+    pub(super) fn rows(&self, rows: usize) -> Result<Rows> {
+        let bytes = Self::row_bytes(self.classes);
+        let rows = self.pool.take(self.pool.len_bytes() / bytes, bytes).split_to(rows);
+        rows.claim()?;
+        Ok(rows)
+    }
 }
 
 /// Memory for the rows of a batch.
@@ -56,7 +80,11 @@ impl FieldRows {
 
     /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
     pub(super) fn seal(&self, rows: Rows, upload: Option<Rows>) -> Result<Tensor> {
-        let shape = std::iter::once(rows.rows()).chain(self.shape.iter().copied()).collect();
+        let (row, dtype) = match &self.soft {
+            Some(soft) => (&[soft.classes][..], DType::F32),
+            None => (&self.shape[..], self.dtype),
+        };
+        let shape = std::iter::once(rows.rows()).chain(row.iter().copied()).collect();
         let rows = match upload {
             Some(mut on_device) => {
                 on_device.upload(&rows)?;
@@ -64,7 +92,7 @@ impl FieldRows {
             }
             None => rows,
         };
-        Ok(Tensor::new(shape, self.dtype, rows.freeze()))
+        Ok(Tensor::new(shape, dtype, rows.freeze()))
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use super::{chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, shared_parts::SharedParts, tune::Tuning};
+use super::{
+    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, mix::BatchMix, shared_parts::SharedParts, tune::Tuning,
+};
 use crate::{
     dataset::{Dataset, ReadPlan},
     error::{Error, ErrorKind, Result},
@@ -27,6 +29,8 @@ pub(crate) struct LoaderShared {
     pub(crate) fields: Vec<FieldRows>,
     pub(crate) limits: Limits,
     pub(crate) bad: BadRows,
+    /// What is done to whole batches.
+    pub(crate) mix: Option<BatchMix>,
     /// Records in a job, as the decode threads learn it.
     pub(crate) chunk: Arc<ChunkSize>,
     /// What is on `auto`.

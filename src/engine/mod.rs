@@ -8,7 +8,7 @@
 //!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
 //!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
 //!                                 cached: look up at fetch, read with the job; fresh bytes ─▶ a blocking thread writes
-//!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch seals it
+//!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch mixes and seals it
 //! ```
 //!
 //! Nothing runs on the caller's runtime but `poll_next`: a trainer that blocks its thread for a step, a
@@ -47,7 +47,7 @@
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┘                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate,
-//!                                                       └ read_parts ┘         └ shared_parts ──┘ queue, io_runtime
+//!                                                       └ read_parts ┘         └ shared_parts ──┘ queue, io_runtime, mix
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -69,6 +69,7 @@ mod fields;
 mod gate;
 mod io_runtime;
 mod loader_shared;
+mod mix;
 mod permits;
 mod plan;
 mod queue;
@@ -88,10 +89,11 @@ pub use batch::Batch;
 pub(crate) use by_hand::Hands;
 pub(crate) use chunk::{ChunkSize, READ_BYTES};
 pub(crate) use decode_thread::Meters;
-pub(crate) use fields::{FieldRows, LoweredField, fill, lower_field};
+pub(crate) use fields::{FieldRows, LoweredField, SoftLabels, fill, lower_field};
 pub(crate) use io_runtime::off_thread;
 pub use io_runtime::{IoRuntime, can_start_threads};
 pub(crate) use loader_shared::{BadRows, Limits, LoaderShared};
+pub(crate) use mix::BatchMix;
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;
 pub(crate) use queue::READY_BYTES;

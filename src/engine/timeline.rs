@@ -101,15 +101,16 @@ pub(crate) struct Timeline {
     position: u64,
     waits: Waits,
     jobs: JobTotals,
-    /// When the last row came, and when the batch was whole.
+    /// When the last row came, when the batch was mixed, and when it was whole.
     sealing: Instant,
+    mixed: Instant,
     sealed: Instant,
 }
 
 impl Timeline {
-    pub(super) fn new(place: (u64, u64, u64), waits: Waits, jobs: JobTotals, sealing: Instant) -> Self {
+    pub(super) fn new(place: (u64, u64, u64), waits: Waits, jobs: JobTotals, [sealing, mixed]: [Instant; 2]) -> Self {
         let (epoch, step, position) = place;
-        Self { epoch, step, position, waits, jobs, sealing, sealed: Instant::now() }
+        Self { epoch, step, position, waits, jobs, sealing, mixed, sealed: Instant::now() }
     }
 
     /// When it was whole.
@@ -143,7 +144,8 @@ impl Timeline {
             parts.push(part(Cause::Decode, read, decode));
             parts.push(part(Cause::Augmentation, decode, self.sealing));
         }
-        parts.push(part(Cause::Copy, self.sealing, self.sealed));
+        parts.push(part(Cause::Augmentation, self.sealing, self.mixed));
+        parts.push(part(Cause::Copy, self.mixed, self.sealed));
         parts.push(part(Cause::Consumer, self.sealed, got));
         parts
     }
@@ -234,7 +236,7 @@ mod tests {
         let mut jobs = JobTotals::default();
         jobs.add(last);
         let waits = Waits { planned: [zero, zero], permits: vec![[at(0), at(10)]] };
-        Timeline { epoch: 1, step: 2, position: 3, waits, jobs, sealing: at(40), sealed: at(40) }
+        Timeline { epoch: 1, step: 2, position: 3, waits, jobs, sealing: at(40), mixed: at(40), sealed: at(40) }
     }
 
     fn cause(timeline: &Timeline, zero: Instant, asked: u64) -> Cause {

@@ -32,7 +32,15 @@ pub(super) fn write_fields(
     let mut took = Duration::ZERO;
     for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(fields) {
         let bytes: &[u8] = match value {
-            Value::Label(label) => &label.to_ne_bytes(),
+            Value::Label(label) => {
+                if let Some(soft) = &field.soft
+                    && !usize::try_from(*label).is_ok_and(|label| label < soft.classes)
+                {
+                    let what = format!("label {label} of `{}` is not among the {} classes", field.name, soft.classes);
+                    return Err(Error::corrupt(what).at_stage(Stage::Parse));
+                }
+                &label.to_ne_bytes()
+            }
             Value::Array(data) => data,
             // It rides with the sample: there is no row to write.
             Value::Bytes(data) => match field.most {

@@ -11,7 +11,7 @@ use crate::{
     engine::IoRuntime,
     sampler::{LastBatch, Order, Sampler, Shard},
     source::{CacheSpec, Verify},
-    transform::Transform,
+    transform::{Transform, augment::Mix},
     types::{DType, Device, Layout},
 };
 
@@ -96,6 +96,17 @@ impl LoaderBuilder {
     /// From decoded image to row, for every image field.
     pub fn transform(mut self, transform: Transform) -> Self {
         self.config.transform = transform;
+        self
+    }
+
+    /// MixUp, CutMix and label smoothing of whole batches: the label becomes `[N, classes]` f32. See [`Mix`] for what it
+    /// does and what its draws depend on.
+    ///
+    /// Needs one label field, and classes that the dataset names or [`Mix::num_classes`] counts; for MixUp images of floats
+    /// or halves, for CutMix images of one size. Not for masks and volumes, and not yet for batches on a GPU: `build()`
+    /// refuses them. A label that is none of the classes makes a bad sample.
+    pub fn mix(mut self, mix: Mix) -> Self {
+        self.config.mix = Some(mix);
         self
     }
 

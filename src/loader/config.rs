@@ -6,7 +6,7 @@ use crate::{
     codec::Split,
     sampler::{LastBatch, Order, Shard},
     source::{CacheSpec, Verify},
-    transform::Transform,
+    transform::{Transform, augment::Mix},
     types::{DType, Device, Layout},
 };
 
@@ -72,6 +72,10 @@ pub struct LoaderConfig {
     pub last_batch: LastBatch,
     /// From decoded image to row. Default: none, pixels as they are.
     pub transform: Transform,
+    /// MixUp, CutMix and label smoothing of whole batches, see [`LoaderBuilder::mix`](crate::LoaderBuilder::mix). Default:
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Mix>,
     /// Element type of image fields. Default `f32`.
     pub dtype: DType,
     /// Axes of image fields. Default NCHW.
@@ -133,6 +137,7 @@ impl Default for LoaderConfig {
             shard: Shard::default(),
             last_batch: LastBatch::default(),
             transform: Transform::default(),
+            mix: None,
             dtype: DType::F32,
             layout: Layout::Nchw,
             device: None,

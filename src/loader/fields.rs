@@ -1,9 +1,9 @@
 //! The fields of a dataset as a loader makes them: the transform fitted to each, and the memory of their rows.
 
-use super::{LoaderConfig, place::Place, resolve::BatchBytes};
+use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes};
 use crate::{
     dataset::{Dataset, FieldKind},
-    engine::{self, FieldRows, LoweredField},
+    engine::{self, BatchMix, FieldRows, LoweredField, SoftLabels},
     error::{Error, Result},
     sys::rows::Pool,
 };
@@ -14,11 +14,14 @@ pub(super) struct Field {
     pub(super) lowered: LoweredField,
     /// Of a field of bytes: the most in a row.
     most: Option<usize>,
+    /// Of the label of batches that are mixed: how many there are.
+    classes: Option<usize>,
 }
 
 impl Field {
     fn row_bytes(&self) -> u64 {
-        FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64
+        let soft = self.classes.map_or(0, SoftLabels::row_bytes);
+        FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64 + soft as u64
     }
 
     /// Whether the workers write its rows where the decoder is.
@@ -27,7 +30,11 @@ impl Field {
     }
 }
 
-pub(super) struct Fields(pub(super) Vec<Field>);
+pub(super) struct Fields {
+    pub(super) all: Vec<Field>,
+    /// What is done to whole batches of them.
+    pub(super) mix: Option<BatchMix>,
+}
 
 impl Fields {
     /// Fits the transform to all fields.
@@ -36,10 +43,10 @@ impl Fields {
             let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout);
             let lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
             let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
-            Ok(Field { name: field.name.clone(), lowered, most })
+            Ok(Field { name: field.name.clone(), lowered, most, classes: None })
         };
-        let fields: Vec<Field> = dataset.schema().fields.iter().map(lower).collect::<Result<_>>()?;
-        let no_pictures = fields.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
+        let mut all: Vec<Field> = dataset.schema().fields.iter().map(lower).collect::<Result<_>>()?;
+        let no_pictures = all.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
         // Batches without a picture would pass for a run that went well.
         if no_pictures && !config.transform.ops().is_empty() {
             let names = dataset.schema().fields.iter().map(|field| format!("{} ({})", field.name, field.kind.name()));
@@ -49,12 +56,18 @@ impl Fields {
                 Error::config(what).hint("leave the transform out, or open the images too: columns(…), format(…)")
             );
         }
-        Ok(Self(fields))
+        let lowered: Vec<&LoweredField> = all.iter().map(|field| &field.lowered).collect();
+        let mixed = config.mix.as_ref().map(|settings| mix::fit(settings, dataset.schema(), &lowered)).transpose()?;
+        let mix = mixed.map(|mix::Mixed { mix, label, classes }| {
+            all[label].classes = Some(classes);
+            mix
+        });
+        Ok(Self { all, mix })
     }
 
     pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
         let of = |bytes: &dyn Fn(&Field) -> u64| {
-            let row = self.0.iter().map(bytes).fold(0, u64::saturating_add);
+            let row = self.all.iter().map(bytes).fold(0, u64::saturating_add);
             row.saturating_mul(batch_size as u64)
         };
         let is_there = |field: &Field| has_device && field.is_image();
@@ -67,13 +80,13 @@ impl Fields {
 
     /// Volumes are no work of the decoder.
     pub(super) fn longest_row(&self) -> usize {
-        let decoded = self.0.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
+        let decoded = self.all.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
         decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
     }
 
     /// What each thread takes for steps on pictures, where images take up to `max_image_bytes`.
     pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
-        let images = self.0.iter().filter_map(|field| field.lowered.image.as_ref());
+        let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
         // One after another, in the same tiles.
         images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0)
     }
@@ -84,6 +97,10 @@ impl Fields {
             let LoweredField { shape, dtype, volume, .. } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
             let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
+            let soft = |classes| -> Result<SoftLabels> {
+                let pool = Pool::new(batch_size, SoftLabels::row_bytes(classes), prefetch + 1)?;
+                Ok(SoftLabels { classes, pool })
+            };
             let context = place.context().filter(|_| field.most.is_none());
             let on_device =
                 context.map(|context| Pool::on_device(context, batch_size, bytes, prefetch + 1)).transpose()?;
@@ -99,9 +116,10 @@ impl Fields {
                 pool,
                 upload,
                 volume: volume.clone(),
+                soft: field.classes.map(soft).transpose()?,
             })
         };
         let named = |field: &Field| pool(field).map_err(|error| error.at_object(format!("field {}", field.name)));
-        self.0.iter().map(named).collect()
+        self.all.iter().map(named).collect()
     }
 }

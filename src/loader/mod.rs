@@ -27,6 +27,7 @@ mod config;
 mod fields;
 mod handle;
 mod memory;
+mod mix;
 mod monitor;
 #[cfg(test)]
 mod numbers;

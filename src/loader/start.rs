@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::{
     Loader, LoaderBuilder, LoaderConfig,
     fields::Fields,
-    memory,
+    memory, mix,
     order::{order_of_sampler, ordering},
     place::{Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
@@ -135,11 +135,15 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let fields = Fields::lower(&*dataset, &config)?;
     let dataset = narrowed(dataset, &fields, &config.transform);
 
+    // Before a GPU is woken up.
+    let asked = config.device.iter().filter(|_| devices.is_none()).chain(devices.iter().flatten());
+    asked.copied().try_for_each(|device| mix::check_device(config.mix.as_ref(), device))?;
     let places = match &devices {
         Some(devices) => Place::each(devices, decoder.as_ref())?,
         None => vec![Place::find(&config, decoder.as_ref())?],
     };
     let lanes: Vec<Device> = places.iter().map(Place::device).collect();
+    lanes.iter().try_for_each(|device| mix::check_device(config.mix.as_ref(), *device))?;
     let batch_on = |place: &Place| fields.batch_bytes(config.batch_size, place.is_device());
     // Each device once, with a batch of all who have theirs there.
     let mut found: Vec<(&Place, BatchBytes)> = Vec::new();
@@ -197,12 +201,13 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     engine::check_decoder(&*decoder)?;
 
     let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
+    let mix = fields.mix.clone();
     let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0], resolved.max_record));
     // What settings on `auto` share when they grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
     let tuning = Arc::new(Tuning::new(resolved.scope(), (&more, resolved.batch_bytes)));
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
-    let programs: Arc<[_]> = fields.0.iter().map(|field| field.lowered.image.clone()).collect();
+    let programs: Arc<[_]> = fields.all.iter().map(|field| field.lowered.image.clone()).collect();
     let growth = (&more, resolved.thread_bytes);
     let near = if config.numa { Near::find(&lanes) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
@@ -229,6 +234,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             fields,
             limits,
             bad: resolve::bad_rows(config.on_bad_sample),
+            mix: mix.clone(),
             chunk: Arc::clone(&chunk),
             tuning: Arc::clone(&tuning),
             accounting: config.accounting,
@@ -292,7 +298,7 @@ fn take_rows(
 /// The dataset that reads of volumes only what the transform uses, if it can.
 fn narrowed(dataset: Arc<dyn Dataset>, fields: &Fields, transform: &Transform) -> Arc<dyn Dataset> {
     // Fields of one record move together, so one speaks for all.
-    let volume = fields.0.iter().find_map(|field| field.lowered.volume.clone());
+    let volume = fields.all.iter().find_map(|field| field.lowered.volume.clone());
     let boxes = volume.map(|volume| Arc::new(Boxes { volume, foreground: transform.wants_foreground() }));
     boxes.and_then(|boxes| dataset.narrowed(&(boxes as Arc<dyn Narrow>))).unwrap_or(dataset)
 }

@@ -92,7 +92,21 @@ impl Recorder {
             let totals = self.totals(stage)?;
             let Times { sum, p50, p99, count, .. } = totals.clock.times();
             let StageTotals { starved, blocked, device, cpu, calls, bytes, .. } = *totals;
-            Some(StageReport { stage, busy: sum, starved, blocked, device, cpu, calls, items: count, bytes, p50, p99 })
+            // Most loaders mix nothing.
+            let is_there = stage != Stage::Mix || calls > 0;
+            is_there.then_some(StageReport {
+                stage,
+                busy: sum,
+                starved,
+                blocked,
+                device,
+                cpu,
+                calls,
+                items: count,
+                bytes,
+                p50,
+                p99,
+            })
         };
         Stage::REPORTED.into_iter().filter_map(report).collect()
     }

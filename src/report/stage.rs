@@ -23,6 +23,8 @@ pub enum Stage {
     Decode,
     /// Pixels to a finished row.
     Transform,
+    /// Rows of a whole batch with one another, and labels to weights of classes.
+    Mix,
     /// Host to device.
     Transfer,
     /// Handing batches to the trainer.
@@ -32,8 +34,10 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way.
-    pub const REPORTED: [Self; 5] = [Self::Fetch, Self::Decode, Self::Transform, Self::Transfer, Self::Yield];
+    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way; [`Mix`](Self::Mix) where batches
+    /// are mixed.
+    pub const REPORTED: [Self; 6] =
+        [Self::Fetch, Self::Decode, Self::Transform, Self::Mix, Self::Transfer, Self::Yield];
 
     /// Lower-case name, as in JSON.
     #[must_use]
@@ -45,6 +49,7 @@ impl Stage {
             Self::Parse => "parse",
             Self::Decode => "decode",
             Self::Transform => "transform",
+            Self::Mix => "mix",
             Self::Transfer => "transfer",
             Self::Yield => "yield",
             Self::Write => "write",

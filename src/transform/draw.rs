@@ -318,17 +318,13 @@ impl Way<'_> {
                 *y = y.crop(geometry::offset(have_h, h, &mut draws) - padding, h);
                 *x = x.crop(geometry::offset(have_w, w, &mut draws) - padding, w);
             }
-            Op::HorizontalFlip { p } => {
-                if draws.chance(*p) {
-                    *x = x.mirror();
-                    *cutout = [cutout[0], cutout[1], x.len - cutout[3], x.len - cutout[2]];
-                }
+            Op::HorizontalFlip { p } if draws.chance(*p) => {
+                *x = x.mirror();
+                *cutout = [cutout[0], cutout[1], x.len - cutout[3], x.len - cutout[2]];
             }
-            Op::VerticalFlip { p } => {
-                if draws.chance(*p) {
-                    *y = y.mirror();
-                    *cutout = [y.len - cutout[1], y.len - cutout[0], cutout[2], cutout[3]];
-                }
+            Op::VerticalFlip { p } if draws.chance(*p) => {
+                *y = y.mirror();
+                *cutout = [y.len - cutout[1], y.len - cutout[0], cutout[2], cutout[3]];
             }
             Op::Cutout { size } => {
                 let mut side = |len: i64| {
@@ -338,7 +334,7 @@ impl Way<'_> {
                 let ((top, bottom), (left, right)) = (side(y.len), side(x.len));
                 *cutout = [top, bottom, left, right];
             }
-            // What changes values does so in the tables; what is for volumes was refused in `lower`.
+            // Flips that were not drawn. What changes values does so in the tables; what is for volumes was refused in `lower`.
             _ => {}
         }
         Ok(())

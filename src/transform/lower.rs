@@ -85,7 +85,7 @@ impl Tiles {
     }
 
     /// From a tile of 0..1 to the row, for images of this type.
-    pub(super) const fn from_unit(&self, image: DType) -> &ChannelTable {
+    pub(super) const fn of_unit(&self, image: DType) -> &ChannelTable {
         let [of_u8, of_u16, of_f32] = &self.from_unit;
         match image {
             DType::U16 => of_u16,

@@ -64,12 +64,9 @@ impl RowMaker {
             Decoded::Pixels(src) => resampler.run(src, params, table, spec, out),
             Decoded::Planes(src) => resampler.run_planes(src, params, table, spec, out),
         };
-        let tiles = match &lowered.shared.tiles {
-            None => {
-                resample(lowered.table(image), &drawn.params, &drawn.spec, out)?;
-                return lowered.finish(out, drawn.rng);
-            }
-            Some(tiles) => tiles,
+        let Some(tiles) = &lowered.shared.tiles else {
+            resample(lowered.table(image), &drawn.params, &drawn.spec, out)?;
+            return lowered.finish(out, drawn.rng);
         };
         let unknown = || Error::new(ErrorKind::Internal, "no table for a tile's channels").hint("please report it");
         let plain = |spec: &RowSpec, from: DType| {
@@ -102,7 +99,7 @@ impl RowMaker {
                     let src = Pixels { info, rows: 0..of.height, data: tile.bytes() };
                     if last == Some(index) {
                         let table =
-                            if of.dtype == DType::F32 { tiles.from_unit(image) } else { lowered.table(DType::U8) };
+                            if of.dtype == DType::F32 { tiles.of_unit(image) } else { lowered.table(DType::U8) };
                         resampler.run(&src, params, table, spec, out)?;
                     } else {
                         other.reset(spec.height, spec.width, spec.channels, spec.dtype == DType::F32)?;
@@ -114,7 +111,7 @@ impl RowMaker {
         }
         drawn.erased.iter().try_for_each(|(erased, normalized)| {
             // Parts of white become what they are in the row.
-            let table = (!normalized).then(|| tiles.from_unit(image));
+            let table = (!normalized).then(|| tiles.of_unit(image));
             erase(lowered.row(), erased, table, out)
         })?;
         lowered.finish(out, drawn.rng)

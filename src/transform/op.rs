@@ -269,7 +269,7 @@ impl Op {
         }
     }
 
-    /// Whether it works on a picture between two resamples, or writes over parts of it: what [`augment`](super::augment)
+    /// Whether it works on a picture between two resamples, or writes over parts of it: what [`augment`]
     /// has.
     #[must_use]
     pub fn is_augmentation(&self) -> bool {

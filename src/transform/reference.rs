@@ -9,7 +9,7 @@
 //!    - Triangle, which reaches 1: `max(0, 1 - x)`, the product fused into the sum.
 //!    - Cubic, 2, with `a = -0.5`: `fma(fma(a + 2, x, -(a + 3)), x * x, 1)` below 1, then `a * (x - 1) * (x - 2)²`.
 //!    - Lanczos, 3: 0 at 1 and 2; else with `x` of at least 1e-6, `u = x * (1 / 3)`, `v = min(u, 1 - u)` and
-//!      `s = v * P(v²)`, `P` being [`SINE`] by fused products: `r = s * 0.95492966 / x`, `(r * r) * fma(s * (-4 / 3), s, 1)`.
+//!      `s = v * P(v²)`, `P` being `SINE` by fused products: `r = s * 0.95492966 / x`, `(r * r) * fma(s * (-4 / 3), s, 1)`.
 //!    - Box, a half: 1; its window lies around `fma(2^-21, centre, centre)`, so that a pixel whose middle lies on the edge
 //!      of two outputs is the first one's.
 //!

@@ -21,6 +21,9 @@ use crate::{
 /// take less than half a minute.
 const ALONE: Duration = Duration::from_millis(500);
 
+/// What a run does.
+const ALL: &str = "all";
+
 /// Each stage by itself at 1, 2, 4, … workers, up to the cores.
 pub(super) async fn measure_all(
     args: &RunArgs,
@@ -49,7 +52,7 @@ pub(super) async fn measure_all(
     }
     stages.push((Only::Transform.name(), held.only(Only::Transform)));
     stages.push((Only::Prepare.name(), held.only(Only::Prepare)));
-    stages.push(("all", Arc::clone(&held.dataset)));
+    stages.push((ALL, Arc::clone(&held.dataset)));
     out.start_bar((stages.len() * counts.len()) as u64, "{msg} {wide_bar} {pos}/{len} measurements of single stages");
     let mut rows = Vec::new();
     for (stage, dataset) in stages {
@@ -59,6 +62,10 @@ pub(super) async fn measure_all(
             if [Only::Fetch.name(), Only::Decode.name()].contains(&stage) {
                 // Their samples hold no image, for which a transform would be.
                 config.transform = LoaderConfig::default().transform;
+            }
+            if stage != ALL {
+                // Batches are mixed when they are whole: no part of what is measured one by one.
+                config.mix = None;
             }
             rows.push(measure(stage, &dataset, config, *workers).await?);
             out.bar().inc(1);

@@ -64,7 +64,9 @@ fn look(stream: &StreamShared, workers: &Workers) -> Look {
 /// taken the others.
 async fn set_prefetch(stream: &StreamShared, to: usize) -> usize {
     let loader = &stream.loader;
-    let keep = |batches: usize| loader.fields.iter().for_each(|field| field.pool.set_most(batches + 1));
+    let pools =
+        || loader.fields.iter().flat_map(|field| [Some(&field.pool), field.soft.as_ref().map(|soft| &soft.pool)]);
+    let keep = |batches: usize| pools().flatten().for_each(|pool| pool.set_most(batches + 1));
     if to > stream.row_permits.size() {
         let reached = loader.tuning.hold(to);
         keep(reached);

@@ -22,6 +22,7 @@ mod convert;
 pub mod device;
 mod lanes;
 mod level;
+mod mix;
 mod params;
 mod planes;
 mod resample;
@@ -33,6 +34,7 @@ mod tile;
 mod volume;
 
 pub use level::Level;
+pub use mix::{Mixture, mix_rolled, mix_swapped};
 pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;

@@ -94,7 +94,7 @@ impl<S: Nested> Augment for RandomChoice<S> {
             );
         }
         let sum: f64 = p.iter().sum();
-        if !p.iter().all(|weight| *weight >= 0.0) || !(sum > 0.0 && sum.is_finite()) {
+        if !(p.iter().all(|weight| *weight >= 0.0) && sum > 0.0 && sum.is_finite()) {
             return Err(Error::config(format!("{name} has weights {p:?}"))
                 .hint("use numbers of 0 or more, at least one above 0"));
         }

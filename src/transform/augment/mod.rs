@@ -5,14 +5,17 @@
 //! ```
 //!
 //! Names, settings and meaning are torchvision's `transforms.v2` (timm's where they say so). All draws of a step come
-//! from its own [`Draws`], in the order that its docs name: nothing depends on what other steps drew. Thresholds and fill
+//! from its own [`Draws`](crate::transform::Draws), in the order that its docs name: nothing depends on what other steps drew. Thresholds and fill
 //! values are parts of white, 0 to 1, whatever the type of the pixels.
+//!
+//! [`Mix`] is for whole batches, and no step of a transform.
 
 mod blur;
 mod build;
 mod colour;
 mod compose;
 mod erasing;
+mod mix;
 mod policy;
 mod step;
 mod tables;
@@ -27,6 +30,7 @@ pub use self::{
     },
     compose::{RandomApply, RandomChoice, RandomOrder, ThreeAugment},
     erasing::{Erasing, Noise, RandomErasing},
+    mix::{Mix, PerMix},
     policy::{AugMix, AutoAugment, Policy, RandAugment, TrivialAugmentWide},
     step::{Spread, Value},
     timm::TimmRandAugment,
@@ -37,3 +41,4 @@ pub(super) use self::{
     erasing::Erased,
     step::{Augment, Moves, Picture, Place},
 };
+pub(crate) use mix::Mixing;

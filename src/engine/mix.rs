@@ -1,0 +1,150 @@
+//! What is done to a whole batch: pictures are mixed with one another, labels become weights of classes.
+
+use super::fields::{FieldRows, SoftLabels};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    random::{SampleRng, mix},
+    sys::{
+        kernels::{Level, Mixture, RowSpec, mix_rolled, mix_swapped},
+        rows::Rows,
+    },
+    transform::augment::{Mix, Mixing, PerMix},
+};
+
+/// Draws of batches share nothing with those of samples, whatever their places.
+const BATCHES: u64 = 0x6261_7463_6865_7321;
+
+/// What a loader does to whole batches.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchMix {
+    pub(crate) settings: Mix,
+    /// Fields that are mixed, by their place in the schema. CutMix has found them all of one size.
+    pub(crate) images: Vec<(usize, RowSpec)>,
+}
+
+/// The rows of a batch before it is mixed.
+pub(super) struct Unmixed<'a> {
+    pub(super) seed: u64,
+    pub(super) epoch: u64,
+    /// Place of its first sample in the epoch's order, bad ones included: no other batch has it, of any rank.
+    pub(super) position: u64,
+    pub(super) fields: &'a [FieldRows],
+    pub(super) rows: &'a mut [Rows],
+    /// Samples, which are mixed among themselves.
+    pub(super) samples: usize,
+    /// Samples, and copies behind them; the rest are rows of zeros.
+    pub(super) filled: usize,
+}
+
+/// A label as two classes and their parts.
+struct Part {
+    other: usize,
+    weights: [f32; 2],
+}
+
+impl BatchMix {
+    /// Mixes pictures in place and replaces the rows of the label by those of weights. Gives the bytes that were written.
+    pub(super) fn apply(&self, batch: Unmixed<'_>) -> Result<u64> {
+        let Unmixed { seed, epoch, position, fields, rows, samples, filled } = batch;
+        let rng = SampleRng::new(mix(seed ^ BATCHES), epoch, position);
+        let mut written = 0;
+        // Whom each row has its second class of.
+        let mut parts: Vec<Part> = (0..filled).map(|row| Part { other: row, weights: [1.0, 0.0] }).collect();
+        // A sample alone has no partner but itself.
+        if samples > 1 {
+            match self.settings.per {
+                PerMix::Batch => {
+                    if let Some(mixing) = self.settings.draw(&mut rng.op(0)) {
+                        for (field, spec) in &self.images {
+                            let mixed = &mut rows[*field].bytes_mut()[..samples * spec.len_bytes()];
+                            let mixture = mixing.of([spec.height, spec.width]).0;
+                            mix_rolled(Level::Best, spec, &mixture, mixed)?;
+                            written += samples as u64 * written_bytes(&mixture, spec);
+                        }
+                        let weights = self.weights(&mixing);
+                        let partner = |row: usize| (row + samples - 1) % samples;
+                        parts[..samples].iter_mut().enumerate().for_each(|(row, part)| {
+                            *part = Part { other: partner(row), weights };
+                        });
+                    }
+                }
+                PerMix::Pair => {
+                    for a in 0..samples / 2 {
+                        let Some(mixing) = self.settings.draw(&mut rng.op(a as u32)) else { continue };
+                        let b = samples - 1 - a;
+                        for (field, spec) in &self.images {
+                            let len = spec.len_bytes();
+                            let (front, back) = rows[*field].bytes_mut().split_at_mut(b * len);
+                            let mixture = mixing.of([spec.height, spec.width]).0;
+                            mix_swapped(Level::Best, spec, &mixture, &mut front[a * len..][..len], &mut back[..len])?;
+                            written += 2 * written_bytes(&mixture, spec);
+                        }
+                        let weights = self.weights(&mixing);
+                        parts[a] = Part { other: b, weights };
+                        parts[b] = Part { other: a, weights };
+                    }
+                }
+            }
+        }
+        for (field, rows) in fields.iter().zip(rows) {
+            if let Some(soft) = &field.soft {
+                *rows = self.soften(soft, rows, &parts)?;
+                written += rows.len_bytes() as u64;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Parts of the own label and of the partner's.
+    fn weights(&self, mixing: &Mixing) -> [f32; 2] {
+        let size = self.images.first().map_or([1, 1], |(_, spec)| [spec.height, spec.width]);
+        mixing.of(size).1
+    }
+
+    /// The weights of all classes, as f32. The parts are counted as torch counts those of one-hot rows.
+    fn soften(&self, soft: &SoftLabels, labels: &Rows, parts: &[Part]) -> Result<Rows> {
+        let mut rows = soft.rows(labels.rows())?;
+        let label = |row: usize| -> Result<usize> {
+            let bytes = labels.bytes().as_chunks().0.get(row).copied().unwrap_or_default();
+            // Those outside made bad samples of their records.
+            usize::try_from(i64::from_ne_bytes(bytes)).ok().filter(|label| *label < soft.classes).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "a label is not among the classes").hint("please report this")
+            })
+        };
+        let [off, on] = self.settings.label_weights(soft.classes);
+        let values: &mut [f32] = bytemuck::try_cast_slice_mut(rows.bytes_mut())
+            .map_err(|_| Error::new(ErrorKind::Internal, "labels are not aligned").hint("please report this"))?;
+        for (row, values) in values.chunks_exact_mut(soft.classes).enumerate() {
+            let Some(Part { other, weights: [mine, theirs] }) = parts.get(row) else {
+                values.fill(0.0);
+                continue;
+            };
+            let (own, other) = (label(row)?, label(*other)?);
+            if *theirs == 0.0 {
+                values.fill(off);
+                values[own] = on;
+                continue;
+            }
+            let of = |is_own: bool, is_other: bool| {
+                (if is_other { on } else { off }) * theirs + (if is_own { on } else { off }) * mine
+            };
+            values.fill(of(false, false));
+            values[own] = of(true, own == other);
+            if own != other {
+                values[other] = of(false, true);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Bytes of a row that come to be written.
+fn written_bytes(mixture: &Mixture, spec: &RowSpec) -> u64 {
+    match mixture {
+        Mixture::Blend { .. } => spec.len_bytes() as u64,
+        Mixture::Paste([top, bottom, left, right]) => {
+            let pixels = u64::from(bottom - top) * u64::from(right - left);
+            pixels * u64::from(spec.channels) * spec.dtype.size() as u64
+        }
+    }
+}

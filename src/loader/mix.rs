@@ -1,0 +1,102 @@
+//! Whether and how batches of a dataset can be mixed.
+
+use crate::{
+    dataset::{FieldKind, Schema},
+    engine::{BatchMix, LoweredField},
+    error::{Error, Result},
+    sys::kernels::RowSpec,
+    transform::augment::Mix,
+    types::{DType, Device},
+};
+
+/// What is done to batches, and to which field.
+pub(super) struct Mixed {
+    pub(super) mix: BatchMix,
+    /// The label, by its place in the schema.
+    pub(super) label: usize,
+    pub(super) classes: usize,
+}
+
+/// Fits the settings to the fields of a dataset.
+pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) -> Result<Mixed> {
+    settings.check()?;
+    let (label, classes) = label(settings, schema)?;
+    let mut images = Vec::new();
+    if settings.mixes() {
+        for (place, field) in schema.fields.iter().enumerate() {
+            let what = if field.mask { "mask" } else { field.kind.name() };
+            if field.mask || matches!(field.kind, FieldKind::Volume { .. }) {
+                return Err(Error::config(format!("mix on field `{}`, a {what}", field.name))
+                    .hint("leave mixup and cutmix out, or the field: columns(…)"));
+            }
+            if let Some(image) = &lowered[place].image {
+                images.push((place, *image.row()));
+            }
+        }
+        check_images(settings, &images)?;
+    }
+    Ok(Mixed { mix: BatchMix { settings: settings.clone(), images }, label, classes })
+}
+
+/// The one label field, and its classes.
+fn label(settings: &Mix, schema: &Schema) -> Result<(usize, usize)> {
+    let fields = schema.fields.iter().enumerate();
+    let labels: Vec<_> = fields.filter(|(_, field)| field.kind == FieldKind::Label).collect();
+    let label = match labels[..] {
+        [(place, _)] => place,
+        [] => {
+            return Err(Error::config("mix on a dataset without a label").hint("leave mix out, or open the labels too"));
+        }
+        _ => {
+            let names: Vec<&str> = labels.iter().map(|(_, field)| field.name.as_str()).collect();
+            return Err(Error::config(format!("mix on a dataset of several labels: {}", names.join(", ")))
+                .hint("open it with one of them: columns(…)"));
+        }
+    };
+    let known = schema.classes.as_ref().map(|classes| classes.len());
+    let classes = match (settings.num_classes, known) {
+        (Some(given), Some(known)) if (given as usize) < known => {
+            return Err(Error::config(format!("mix has num_classes {given}, the dataset has {known} classes"))
+                .hint(format!("use {known} or more, or leave it out")));
+        }
+        (Some(given), _) => given as usize,
+        (None, Some(known)) if known > 0 => known,
+        (None, _) => {
+            return Err(Error::config("mix on a dataset that does not name its classes").hint("set num_classes"));
+        }
+    };
+    Ok((label, classes))
+}
+
+fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
+    let Some((_, first)) = images.first() else {
+        return Err(Error::config("mix on a dataset without images").hint("leave mixup and cutmix out"));
+    };
+    let [mixup, cutmix] = [settings.mixup, settings.cutmix].map(|alpha| alpha > 0.0);
+    if let Some((_, other)) =
+        images.iter().find(|(_, other)| [other.height, other.width] != [first.height, first.width])
+        && cutmix
+    {
+        let [a, b] = [first, other].map(|row| format!("{}x{}", row.height, row.width));
+        return Err(Error::config(format!("cutmix on images of {a} and {b} in one record"))
+            .hint("make them of one size, or use mixup"));
+    }
+    if let Some((_, row)) = images.iter().find(|(_, row)| row.dtype == DType::U8)
+        && mixup
+    {
+        return Err(Error::config(format!("mixup on images of {}", row.dtype))
+            .hint("use dtype f32, f16 or bf16; cutmix takes u8, too"));
+    }
+    Ok(())
+}
+
+/// Refuses batches that are not in host memory.
+pub(super) fn check_device(settings: Option<&Mix>, device: Device) -> Result<()> {
+    match device {
+        Device::Cuda(_) if settings.is_some() => {
+            Err(Error::config(format!("mix of batches on {device} is not there yet"))
+                .hint("use device cpu, or mix on the GPU in the training step"))
+        }
+        _ => Ok(()),
+    }
+}
