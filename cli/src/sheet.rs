@@ -143,10 +143,8 @@ async fn operations(
             let plain = transform == base;
             let loader = loader(&one, transform, args).batch_size(1).build().await?;
             let mut batches = loader.epochs(0..if plain { 1 } else { DRAWS as u64 });
-            let mut first = true;
             while let Some(batch) = batches.next().await {
-                let words =
-                    |_| vec![if plain || !std::mem::take(&mut first) { String::new() } else { op.name().into() }];
+                let words = |_| vec![if plain { op.name().to_owned() } else { String::new() }];
                 all.cells.extend(pictures(&batch?[field], 1, words)?.cells);
             }
         }
@@ -255,7 +253,11 @@ fn compose(Cells { height, width, cells }: &Cells, columns: usize) -> Result<She
             }
         }
         for (line, words) in cell.words.iter().enumerate() {
-            sheet.write(left, top + shown_height + 3 + line * LINE, shown_width / LETTER, words);
+            // They run on below neighbours that have none.
+            let row = &cells[at + 1..cells.len().min(at - at % columns + columns)];
+            let free = row.iter().take_while(|cell| cell.words.get(line).is_none_or(String::is_empty)).count();
+            let width = shown_width + free * cell_width;
+            sheet.write(left, top + shown_height + 3 + line * LINE, width / LETTER, words);
         }
     }
     Ok(sheet)
