@@ -205,8 +205,8 @@ fn entries_that_do_not_decode_are_removed_and_read_again_once() {
         }
         assert_eq!(bad, [(0, 7), (1, 7), (2, 7)], "{spec}: only what the store has is bad");
         let report = batches.report().cache.expect("there is a cache");
-        assert_eq!((report.undecodable, report.damaged), (31, 0), "{spec}: {report:?}");
         // Once, and again for what later epochs had read ahead before the damage was found.
+        assert!((31..31 * 3).contains(&report.undecodable) && report.damaged == 0, "{spec}: {report:?}");
         assert!((60 + 31..60 + 31 * 4).contains(&tracker.requests()), "{spec}: {}", tracker.requests());
         drop(batches);
         drop(loader);
