@@ -58,7 +58,7 @@ def recipe(folder, workload):
         images = rand_augment.rand_augment(images, n=2, m=9, shape=[size, size], fill_value=0)
     elif workload == "jitter":
         # Gray is no saturation.
-        gray = fn.random.coin_flip(probability=0.2, dtype=types.FLOAT)
+        gray = fn.cast(fn.random.coin_flip(probability=0.2), dtype=types.FLOAT)
         images = fn.color_twist(
             images,
             brightness=fn.random.uniform(range=(0.6, 1.4)),
@@ -78,7 +78,7 @@ def recipe(folder, workload):
     )
     if workload == "trivial":
         # About the mean area of RandomErasing's rectangles, where one is erased.
-        erased = fn.random.coin_flip(probability=0.1, dtype=types.FLOAT)
+        erased = fn.cast(fn.random.coin_flip(probability=0.1), dtype=types.FLOAT)
         anchor = fn.random.uniform(range=(0.0, 0.6), shape=(2,))
         shape = fn.stack(erased * 0.4, erased * 0.4)
         images = fn.erase(images, anchor=anchor, shape=shape, axis_names="HW", normalized=True, fill_value=0.0)
