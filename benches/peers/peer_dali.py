@@ -17,8 +17,8 @@ def scaled(values):
     return [255 * value for value in values]
 
 
-@pipeline_def
-def photos(folder, variant):
+def crops(folder, size, antialias=True, fast_idct=False, how=types.INTERP_LINEAR):
+    """Random resized crops of the photographs, and labels."""
     paths, labels = measure.photos(folder)
     files, labels = fn.readers.file(files=paths, labels=labels, random_shuffle=True, initial_fill=1024)
     # Decoding only the crop is faster than decoding all and cropping afterwards.
@@ -27,9 +27,14 @@ def photos(folder, variant):
         random_area=(0.08, 1.0),
         random_aspect_ratio=(3 / 4, 4 / 3),
         num_attempts=10,
-        use_fast_idct=variant == "fast-idct",
+        use_fast_idct=fast_idct,
     )
-    images = fn.resize(images, size=(224, 224), interp_type=types.INTERP_LINEAR, antialias=variant == "antialias")
+    return fn.resize(images, size=(size, size), interp_type=how, antialias=antialias), labels
+
+
+@pipeline_def
+def photos(folder, variant):
+    images, labels = crops(folder, 224, antialias=variant == "antialias", fast_idct=variant == "fast-idct")
     images = fn.crop_mirror_normalize(
         images,
         mirror=fn.random.coin_flip(),
@@ -44,14 +49,9 @@ def photos(folder, variant):
 @pipeline_def(enable_conditionals=True)
 def recipe(folder, workload):
     """Photographs with antialias and what the recipe adds; DALI's policies are its own, of the same papers."""
-    paths, labels = measure.photos(folder)
-    files, labels = fn.readers.file(files=paths, labels=labels, random_shuffle=True, initial_fill=1024)
-    images = fn.decoders.image_random_crop(
-        files, random_area=(0.08, 1.0), random_aspect_ratio=(3 / 4, 4 / 3), num_attempts=10
-    )
     size = 176 if workload in ("trivial", "plain-176") else 224
     how = types.INTERP_CUBIC if workload == "bicubic" else types.INTERP_LINEAR
-    images = fn.resize(images, size=(size, size), interp_type=how, antialias=True)
+    images, labels = crops(folder, size, how=how)
     if workload == "trivial":
         images = trivial_augment.trivial_augment_wide(images, shape=[size, size], fill_value=0)
     elif workload == "randaugment":

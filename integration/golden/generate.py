@@ -90,10 +90,10 @@ def plain(op, kind): return dict(op, interpolation=kind, antialias=False)
 
 # ---- one case --------------------------------------------------------------------------------------------------
 
-def places(channels, height, width):
+def places(channels, height, width, samples=SAMPLES):
     """Flat [C, H, W] indices: every corner of every channel first, then a linear congruential walk, no doubles."""
     total = channels * height * width
-    if total <= SAMPLES:
+    if total <= samples:
         return list(range(total))
     at = {}
     for c in range(channels):
@@ -101,7 +101,7 @@ def places(channels, height, width):
             for x in (0, width - 1):
                 at[(c * height + y) * width + x] = None
     state = 12345
-    while len(at) < SAMPLES:
+    while len(at) < samples:
         state = (1664525 * state + 1013904223) % 2**32
         at[(state >> 8) % total] = None
     return sorted(at)

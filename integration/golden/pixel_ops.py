@@ -15,6 +15,8 @@ import torchvision
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
+import generate
+
 torch.set_num_threads(1)
 SAMPLES = 40
 
@@ -110,23 +112,6 @@ def apply(t, op):
 
 # ---- one case --------------------------------------------------------------------------------------------------
 
-def places(channels, height, width):
-    """Flat [C, H, W] indices: every corner of every channel first, then a linear congruential walk, no doubles."""
-    total = channels * height * width
-    if total <= SAMPLES:
-        return list(range(total))
-    at = {}
-    for c in range(channels):
-        for y in (0, height - 1):
-            for x in (0, width - 1):
-                at[(c * height + y) * width + x] = None
-    state = 12345
-    while len(at) < SAMPLES:
-        state = (1664525 * state + 1013904223) % 2**32
-        at[(state >> 8) % total] = None
-    return sorted(at)
-
-
 # What gives torch's very values on bytes, wherever arithmetic allows; the others may differ by one.
 CLOSE = ("blur",)
 # What picks another value when it is done in float64: compared with torch's float32.
@@ -144,7 +129,7 @@ def case(source, op):
     picks = op["op"] in PICKS or op["op"] == "warp" and not between
     wide = got.double() if picks else apply(unit.double(), op)
     assert got.dtype == torch.float32 and got.shape == t.shape
-    at = places(*t.shape)
+    at = generate.places(*t.shape, SAMPLES)
     return dict(source=source, op=op, bytes=out.contiguous().numpy().tobytes().hex(), bound=bound,
                 floats=[float(f"{wide.contiguous().view(-1)[i].item():.9g}") for i in at],
                 # How far torch's own f32 result lies from its f64 result, over all values.
@@ -252,7 +237,7 @@ ABOUT = {
 def main():
     parts = dict(cases=list(cases()), affines=list(affines()), rotations=list(rotations()), perspectives=list(perspectives()))
     shapes = {(c["source"]["channels"], c["source"]["height"], c["source"]["width"]) for c in parts["cases"]}
-    at = {"x".join(map(str, shape)): places(*shape) for shape in sorted(shapes)}
+    at = {"x".join(map(str, shape)): generate.places(*shape, SAMPLES) for shape in sorted(shapes)}
     versions = dict(torch=torch.__version__, torchvision=torchvision.__version__, numpy=np.__version__, python=sys.version.split()[0],
                     cpu=torch.backends.cpu.get_cpu_capability())
     line = lambda x: json.dumps(x, separators=(",", ":"))
