@@ -667,6 +667,36 @@ fn images_of_other_types_pass_through_tiles_of_their_own() {
 }
 
 #[test]
+fn a_mask_has_a_picture_where_its_image_needs_one() {
+    // Resizes that do not fold stand on both sides of steps that move nothing; the second image is smaller than its crop.
+    let gray = FieldKind::Image { channels: 1, size: None, dtype: None };
+    for (height, width) in [(30u32, 44u32), (12, 10)] {
+        let info = ImageInfo::interleaved_u8(height, width, 1);
+        let labels: Vec<u8> =
+            (0..height * width).map(|at| u8::from((at % width / 3 + at / width / 4) % 2 == 0)).collect();
+        let t = Transform::new()
+            .center_crop(20)
+            .random_invert(0.5)
+            .resize_exact(40, 30)
+            .color_jitter(0.4, 0.4, 0.0, 0.0)
+            .random_resized_crop(24);
+        let lowered = t.lower_mask(&gray, Layout::Nchw).unwrap();
+        let image = t.lower(&gray, DType::F32, Layout::Nchw).unwrap();
+        for record in 0..20 {
+            let rng = SampleRng::new(7, 1, record);
+            let drawn = lowered.draw(&info, rng).unwrap();
+            // The same window of the same pictures as the image's.
+            assert_eq!(drawn.params.y, image.draw(&info, rng).unwrap().params.y);
+            let mut out = vec![9; 24 * 24];
+            let src = Pixels { info, rows: 0..height, data: &labels };
+            RowMaker::new().run(&lowered, &drawn, Decoded::Pixels(&src), &mut out).unwrap();
+            assert!(out.iter().all(|label| *label < 2));
+            assert!(out.contains(&0));
+        }
+    }
+}
+
+#[test]
 fn gray_images_of_a_colour_dataset_are_augmented_as_colour() {
     let info = ImageInfo::interleaved_u8(20, 20, 1);
     let data = pixels(&info, 1);

@@ -71,6 +71,8 @@ struct Way<'a> {
     channels: u32,
     unit: bool,
     normalized: bool,
+    /// Of a mask: whether a picture of the image lies behind the last tile.
+    boundary: bool,
 }
 
 impl Way<'_> {
@@ -110,7 +112,7 @@ impl Way<'_> {
         let dtype = if self.unit { DType::F32 } else { DType::U8 };
         self.resample(RowSpec { height, width, channels, dtype, layout: Layout::Nchw });
         (self.y, self.x) = (Frame::whole(height), Frame::whole(width));
-        (self.cutout, self.filter, self.moved) = ([0; 4], Filter::default(), false);
+        (self.cutout, self.filter, self.moved, self.boundary) = ([0; 4], Filter::default(), false, false);
         Ok(())
     }
 
@@ -190,6 +192,7 @@ impl Lowered {
             channels,
             unit: info.dtype != DType::U8,
             normalized: false,
+            boundary: false,
         };
         let mut erased = Vec::new();
         for (index, op) in shared.ops.iter().enumerate() {
@@ -198,6 +201,7 @@ impl Lowered {
                 (None, Some(tiles)) => way.step_of(tiles, op, index, rng, &mut erased)?,
                 (Some(augment), _) => {
                     if shared.mask && augment.moves() == Moves::Never {
+                        way.boundary = true;
                         continue;
                     }
                     way.tile()?;
@@ -267,6 +271,10 @@ impl Way<'_> {
                 self.channels = 3;
             }
             _ => {
+                // Where the image has a picture, and one resample does not do.
+                if self.boundary && op.is_resize() {
+                    self.tile()?;
+                }
                 self.step(op, index, rng)?;
                 self.moved |= op.is_geometric() || matches!(op, Op::Cutout { .. });
             }

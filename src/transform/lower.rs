@@ -102,8 +102,8 @@ impl Transform {
     /// 0..65535). Rows of `u8` hold 0..255 whatever the pixels' type.
     ///
     /// # Errors
-    /// `Config`, naming the step, when the steps can't be folded to one resample, leave the output size open, or do not
-    /// fit the field's channels or `dtype`.
+    /// `Config`, naming the step, when steps between two pictures can't be folded to one resample, have senseless settings,
+    /// leave the output size open, or do not fit the field's channels or `dtype`.
     pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
@@ -136,11 +136,12 @@ impl Transform {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
         let mut plan = Plan::new(channels, size);
-        for (index, op) in self.ops().iter().enumerate().filter(|(_, op)| op.is_geometric()) {
+        for (index, op) in self.ops().iter().enumerate() {
             plan.index = index;
             match op.augment() {
                 Some(augment) => plan.follow(op.name(), augment),
-                None => plan.add(op, dtype),
+                None if op.is_geometric() => plan.add(op, dtype),
+                None => Ok(()),
             }
             .map_err(|error| error.in_step(index))?;
         }
@@ -205,6 +206,8 @@ struct Plan<'a> {
     first_tile: Option<u32>,
     /// Values of the largest tile; `None` when images decide.
     largest: Option<u64>,
+    /// Of a mask: whether a picture of the image lies behind the last step that moved.
+    boundary: bool,
     /// Whether rectangles of the row are written over.
     erases: bool,
 }
@@ -226,6 +229,7 @@ impl<'a> Plan<'a> {
             last: None,
             first_tile: None,
             largest: Some(0),
+            boundary: false,
             erases: false,
         }
     }
@@ -243,13 +247,15 @@ impl<'a> Plan<'a> {
 
     /// The same for a mask, which only moves.
     fn follow(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
-        if augment.moves() == Moves::Blended {
-            return Err(Error::config(format!(
-                "{name} blends pictures that are moved differently: no mask can follow"
-            ))
-            .hint(format!("leave {name} out where records have masks")));
+        match augment.moves() {
+            Moves::Alike => self.split(),
+            // The image has a picture here. A mask needs one only for a resize that does not fold.
+            Moves::Never => self.boundary = true,
+            Moves::Blended => {
+                let what = format!("{name} blends pictures that are moved differently: no mask can follow");
+                return Err(Error::config(what).hint(format!("leave {name} out where records have masks")));
+            }
         }
-        self.split();
         Ok(())
     }
 
@@ -257,7 +263,7 @@ impl<'a> Plan<'a> {
         self.first_tile.get_or_insert(self.channels);
         let values = self.size.map(|[height, width]| u64::from(height) * u64::from(width) * u64::from(self.channels));
         self.largest = self.largest.zip(values).map(|(largest, values)| largest.max(values));
-        (self.resized, self.padded, self.pads, self.cutout) = (None, None, false, None);
+        (self.resized, self.padded, self.pads, self.cutout, self.boundary) = (None, None, false, None, false);
     }
 
     fn erase(&mut self, name: &'a str, step: &'a RandomErasing, dtype: DType) -> Result<()> {
@@ -366,6 +372,9 @@ impl<'a> Plan<'a> {
     /// A step that makes new pixels: there can be one.
     fn resize(&mut self, name: &'a str, size: [u32; 2]) -> Result<()> {
         check_size(name, size)?;
+        if self.boundary && (self.resized.is_some() || self.padded.is_some()) {
+            self.split();
+        }
         self.must_not_move_cutout(name)?;
         if let Some(before) = self.resized {
             let hint = format!("keep one of them: infeed resamples once, so {name} can't be folded");

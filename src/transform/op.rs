@@ -307,6 +307,11 @@ impl Op {
         })
     }
 
+    /// Whether it makes new pixels of others.
+    pub(super) const fn is_resize(&self) -> bool {
+        matches!(self, Self::ResizeShorter { .. } | Self::ResizeExact { .. } | Self::RandomResizedCrop { .. })
+    }
+
     /// Its interpolation and whether it has antialias, if it resizes.
     pub(super) const fn interpolation_mut(&mut self) -> Option<(&mut Interpolations, &mut bool)> {
         match self {
