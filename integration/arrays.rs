@@ -268,7 +268,7 @@ fn a_header_that_claims_too_much_is_refused() {
 }
 
 /// A plain TIFF of one strip.
-fn tiff(height: u32, width: u32, pixels: &[u8]) -> Vec<u8> {
+pub(crate) fn tiff(height: u32, width: u32, pixels: &[u8]) -> Vec<u8> {
     use tiff::encoder::{TiffEncoder, colortype};
     let mut file = std::io::Cursor::new(Vec::new());
     let mut encoder = TiffEncoder::new(&mut file).unwrap();

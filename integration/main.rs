@@ -55,5 +55,6 @@ mod suites;
 mod support;
 mod tiff;
 mod tiff_kinds;
+mod views;
 mod volumes;
 mod watch;

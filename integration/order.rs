@@ -64,6 +64,7 @@ proptest! {
         prop_assert_eq!(sampler.position(epoch, n), None);
         prop_assert!(sampler.is_bijection());
         prop_assert_eq!(sampler.records(), n);
+        prop_assert!((0..n).all(|position| sampler.occurrence(epoch, position) == 0));
     }
 
     #[test]
@@ -128,6 +129,35 @@ proptest! {
         let third = seen(n, second.position_after(step2), batch, world, LastBatch::Pad);
         let all = [before, rest[..=step2 as usize].concat(), third.concat()].concat();
         prop_assert_eq!(sorted(all), (0..n).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_repeated_record_comes_as_often_as_it_says(
+        n in 0..200u64, seed in any::<u64>(), times in 1..7u32, all_records in any::<bool>(), cycle in 0..1u64 << 40,
+    ) {
+        let sampler = Order::Repeated { seed, times, all_records }.sampler(n, None, 1).unwrap();
+        let times = u64::from(times);
+        prop_assert_eq!((sampler.records(), sampler.len()), (n, if all_records { n * times } else { n }));
+        let epochs = if all_records { cycle..cycle + 1 } else { cycle * times..(cycle + 1) * times };
+        let mut seen = Vec::new();
+        for epoch in epochs {
+            let mut first = HashMap::new();
+            for position in 0..sampler.len() {
+                let record = sampler.record(epoch, position);
+                first.entry(record).or_insert(position);
+                seen.push((record, sampler.occurrence(epoch, position)));
+                // One after another: only the first and the last of an epoch may have others elsewhere.
+                let next = position + 1 < sampler.len() && sampler.record(epoch, position + 1) == record;
+                prop_assert_eq!(next, sampler.occurrence(epoch, position) + 1 < times && position + 1 < sampler.len());
+            }
+            for record in 0..n {
+                prop_assert_eq!(sampler.position(epoch, record), first.get(&record).copied());
+            }
+            prop_assert_eq!(sampler.position(epoch, n), None);
+        }
+        seen.sort_unstable();
+        let all: Vec<(u64, u64)> = (0..n).flat_map(|record| (0..times).map(move |time| (record, time))).collect();
+        prop_assert_eq!(seen, all);
     }
 
     #[test]

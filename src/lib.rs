@@ -31,9 +31,9 @@
 //! # Guarantees
 //!
 //! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
-//!   and batch size; the pixels of a row are one of record, transform, seed and epoch, and where batches are
-//!   [mixed](LoaderBuilder::mix) of its batch. Workers, prefetch, budget and store
-//!   change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel; so
+//!   and batch size; the pixels of a row are one of record, transforms, seed and epoch, of which time
+//!   the record comes in the epoch where an order [repeats](Order::Repeated) it, and where batches are
+//!   [mixed](LoaderBuilder::mix) of its batch. Workers, prefetch, budget and store change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel; so
 //!   they may on a GPU, unless [`Split::Fixed`](codec::Split::Fixed) is set.
 //! - **Shards.** Ranks share each epoch's records out without overlap or gap and take the same number of steps.
 //! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world size.

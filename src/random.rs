@@ -1,7 +1,8 @@
 //! Counter-based random draws: the same numbers for a record, whoever computes them and when.
 //!
-//! A draw is a pure function of (seed, epoch, record, op index, draw index), so augmentation does not depend on the
-//! number of workers, on the order in which they run, on a resume, or on the device.
+//! A draw is a pure function of (seed, epoch, record, op index, draw index), and where there are several of (which time in
+//! the epoch, view), so augmentation does not depend on the number of workers, on the order in which they run, on a resume,
+//! or on the device.
 
 /// SplitMix64's finaliser ([Steele, Lea, Flood 2014](https://doi.org/10.1145/2714064.2660195)): a bijection of 64-bit
 /// words whose output bits each depend on all input bits.
@@ -27,6 +28,25 @@ impl SampleRng {
     #[inline]
     pub const fn new(seed: u64, epoch: u64, record: u64) -> Self {
         Self { key: mix(mix(mix(seed) ^ epoch) ^ record) }
+    }
+
+    /// The same record, another time in the same epoch. 0 is the first time, and changes nothing.
+    #[must_use]
+    #[inline]
+    pub const fn again(self, occurrence: u64) -> Self {
+        self.other(occurrence, 0x5851_f42d_4c95_7f2d)
+    }
+
+    /// Another view of the same record. 0 is the first view, and changes nothing.
+    #[must_use]
+    #[inline]
+    pub const fn view(self, view: u32) -> Self {
+        self.other(view as u64, 0x1405_7b7e_f767_814f)
+    }
+
+    #[inline]
+    const fn other(self, n: u64, purpose: u64) -> Self {
+        if n == 0 { self } else { Self { key: mix(mix(self.key ^ purpose) ^ n) } }
     }
 
     /// The draws of the transform step with this index.
@@ -145,6 +165,17 @@ mod tests {
             assert!(all[i + 1..].iter().all(|b| a != b));
         }
         assert_eq!(bits(3, 4, 5, 6), bits(3, 4, 5, 6));
+    }
+
+    #[test]
+    fn other_times_and_views_of_a_record_share_no_draws() {
+        let first = SampleRng::new(1, 2, 3);
+        let times = (0..4).map(|n| first.again(n));
+        let all: Vec<SampleRng> = times.flat_map(|rng| (0..4).map(move |view| rng.view(view))).collect();
+        assert_eq!(all[0], first);
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[i + 1..].iter().all(|b| a != b), "{i}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use infeed::{
     codec::Split,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
-    transform::augment::Mix,
+    transform::{View, augment::Mix},
 };
 
 use crate::{out::JsonTarget, units};
@@ -310,11 +310,16 @@ pub(crate) struct FixedArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A JSON file, a name (imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, torchvision-v2-train,
-    /// torchvision-v2-val, deit-train, timm-a1, simclr, dino-global-1, dino-global-2, dino-local, none), or steps:
+    /// torchvision-v2-val, deit-train, timm-a1, simclr, dino, dino-global-1, dino-global-2, dino-local, none), or steps:
     /// 'random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1'
     /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
     #[arg(long, value_name = "NAME|FILE.json|STEPS")]
     pub transform: Option<String>,
+    /// Several rows of each image, which is read and decoded once: NAME=STEPS or NAME*COUNT=STEPS for each, such as
+    /// --view 'global*2=random_resized_crop:224;normalize' --view 'local*8=random_resized_crop:96;normalize'; --transform
+    /// dino has those of DINO. The field image becomes image.global0 and so on [default: none]
+    #[arg(long = "view", value_name = "NAME=STEPS", conflicts_with = "transform")]
+    pub views: Vec<View>,
     /// MixUp, CutMix and label smoothing of whole batches, such as
     /// 'mixup=0.2,cutmix=1,switch_prob=0.5,prob=1,per=batch,label_smoothing=0.1,classes=1000'; per=pair is timm's. On the
     /// CPU [default: none]
@@ -360,6 +365,10 @@ pub(crate) struct FixedArgs {
     /// Random order with this seed; none reads in sequence [default: none]
     #[arg(long, value_name = "SEED|none")]
     pub shuffle: Option<Shuffle>,
+    /// Repeated augmentation: each record comes so often one after another, augmented anew, on as many ranks as there are;
+    /// an epoch is as long as ever, and holds one record in N. Goes with --shuffle [default: 1]
+    #[arg(long, value_name = "N", requires = "shuffle")]
+    pub aug_repeats: Option<u32>,
     /// Seed of augmentation [default: the shuffle's]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -406,6 +415,9 @@ pub(crate) struct InspectArgs {
     /// Transform of the sheet, as for run [default: as for run]
     #[arg(long, value_name = "NAME|FILE.json|STEPS", requires = "sheet")]
     pub transform: Option<String>,
+    /// Views of the sheet, as for run: a row for each record
+    #[arg(long = "view", value_name = "NAME=STEPS", requires = "sheet", conflicts_with = "transform")]
+    pub views: Vec<View>,
     /// The most memory that decoding one image of the sheet may take [default: 320MiB]
     #[arg(long, value_name = "SIZE", requires = "sheet")]
     pub max_image_bytes: Option<Bytes>,

@@ -16,7 +16,7 @@ use crate::{
     args::{DatasetArgs, InspectArgs},
     failure::Failure,
     gpu::{self, FreeMemory},
-    options,
+    options::Steps,
     out::{self, JsonTarget, Out},
     report, sheet,
     stats::{self, FieldStats},
@@ -132,8 +132,8 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         }
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
-            let name = args.transform.as_deref().unwrap_or_else(|| options::default_transform(&*dataset));
-            let count = sheet::write(&dataset, options::transform(name)?, &args, path).await?;
+            let (steps, name) = Steps::of(args.transform.as_deref(), &args.views, &*dataset)?;
+            let count = sheet::write(&dataset, &steps, &args, path).await?;
             out.line(format_args!("\n{}: {count} samples after {name}", path.display()))?;
         }
     }

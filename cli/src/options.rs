@@ -6,7 +6,7 @@ use infeed::{
     Dataset, LoaderConfig, OnBadSample,
     dataset::FieldKind,
     sampler::{Order, Shard},
-    transform::Transform,
+    transform::{Transform, VIEW_PRESETS, View},
 };
 
 use crate::{
@@ -23,17 +23,12 @@ pub(crate) fn loader_config(
     let LoaderArgs { swept, fixed: args } = args;
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
     let ConfigFile { mut config, has_shard, has_transform } = file;
-    let transform_name = match (&args.transform, has_transform) {
-        (Some(name), _) => {
-            config.transform = transform(name)?;
-            name.clone()
-        }
-        (None, true) => "config".into(),
-        (None, false) => {
-            let name = default_transform(dataset);
-            config.transform = transform(name)?;
-            name.into()
-        }
+    let transform_name = if has_transform && args.transform.is_none() && args.views.is_empty() {
+        "config".into()
+    } else {
+        let (steps, name) = Steps::of(args.transform.as_deref(), &args.views, dataset)?;
+        (config.transform, config.views) = (steps.transform, steps.views);
+        name
     };
     set(&mut config.batch_size, swept.batch_size);
     set(&mut config.dtype, swept.dtype);
@@ -64,6 +59,16 @@ pub(crate) fn loader_config(
         Some(Shuffle::Off) => config.order = Order::Sequential,
         Some(Shuffle::Seed(seed)) => config.order = Order::Random { seed },
         None => {}
+    }
+    if let Some(times) = args.aug_repeats {
+        config.order = match config.order {
+            Order::Random { seed } => Order::Repeated { seed, times, all_records: false },
+            _ => {
+                return Err(Failure::Usage(
+                    "--aug-repeats repeats records in random order: give --shuffle a seed".into(),
+                ));
+            }
+        };
     }
     if args.seed.is_some() {
         config.seed = args.seed;
@@ -120,15 +125,62 @@ pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
     }
 }
 
-/// A preset, `none`, a file, or steps in one line.
-pub(crate) fn transform(name: &str) -> Result<Transform, Failure> {
-    let path = Path::new(name);
-    if path.extension().is_some_and(|extension| extension == "json") {
-        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
-        return serde_json::from_str(&text)
-            .map_err(|error| Failure::Usage(format!("{name}: not a transform: {error}")));
+/// What makes rows of an image: a transform, or those of views.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Steps {
+    pub(crate) transform: Transform,
+    pub(crate) views: Vec<View>,
+}
+
+impl From<Transform> for Steps {
+    fn from(transform: Transform) -> Self {
+        Self { transform, views: Vec::new() }
     }
-    Ok(name.parse()?)
+}
+
+impl From<Vec<View>> for Steps {
+    fn from(views: Vec<View>) -> Self {
+        Self { transform: Transform::default(), views }
+    }
+}
+
+impl Steps {
+    /// As `--transform` or `--view` say, or what fits the dataset; and a name for it.
+    pub(crate) fn of(
+        transform: Option<&str>,
+        views: &[View],
+        dataset: &dyn Dataset,
+    ) -> Result<(Self, String), Failure> {
+        if !views.is_empty() {
+            let names: Vec<String> = views.iter().flat_map(View::names).collect();
+            return Ok((views.to_vec().into(), format!("views {}", names.join(", "))));
+        }
+        let name = transform.unwrap_or_else(|| default_transform(dataset));
+        Ok((Self::named(name)?, name.into()))
+    }
+
+    /// A preset, `none`, a file, or steps in one line.
+    fn named(name: &str) -> Result<Self, Failure> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+            let refuse = |what: &str, error| Failure::Usage(format!("{name}: {what}: {error}"));
+            let list: serde_json::Value = serde_json::from_str(&text).map_err(|error| refuse("not JSON", error))?;
+            // Steps have an "op", views a "name".
+            return if list.get(0).is_some_and(|first| first.get("name").is_some()) {
+                let views: Vec<View> = serde_json::from_value(list).map_err(|error| refuse("no views", error))?;
+                Ok(views.into())
+            } else {
+                let transform: Transform =
+                    serde_json::from_value(list).map_err(|error| refuse("not a transform", error))?;
+                Ok(transform.into())
+            };
+        }
+        if VIEW_PRESETS.contains(&name) {
+            return Ok(View::preset(name)?.into());
+        }
+        Ok(name.parse::<Transform>()?.into())
+    }
 }
 
 /// A `LoaderConfig` and which of its parts the file named: the rest may be filled in from elsewhere.
@@ -148,7 +200,11 @@ impl ConfigFile {
     fn parse(text: &str) -> Result<Self, String> {
         let keys: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let config = toml::from_str(text).map_err(|error| error.to_string())?;
-        Ok(Self { config, has_shard: keys.contains_key("shard"), has_transform: keys.contains_key("transform") })
+        Ok(Self {
+            config,
+            has_shard: keys.contains_key("shard"),
+            has_transform: ["transform", "views"].iter().any(|key| keys.contains_key(*key)),
+        })
     }
 }
 

@@ -8,10 +8,10 @@ use infeed::{
     DType, Dataset, Device, Layout, Loader, LoaderBuilder, OnBadSample, Tensor,
     dataset::{FieldKind, subset},
     sampler::{LastBatch, Shard},
-    transform::{Op, Transform},
+    transform::{Op, Transform, View},
 };
 
-use crate::{args::InspectArgs, failure::Failure, out, rgb_png};
+use crate::{args::InspectArgs, failure::Failure, options::Steps, out, rgb_png};
 
 /// Pictures in a row of the sheet; as many rows at most.
 const COLUMNS: usize = 6;
@@ -42,10 +42,30 @@ struct Cells {
     cells: Vec<Cell>,
 }
 
-/// Writes a PNG of up to 36 transformed records, with class and name; gives their number.
+impl Cells {
+    /// One of each of `columns` after the other, smaller ones in a corner of their places.
+    fn in_rows(columns: Vec<Self>) -> Self {
+        let most = |side: fn(&Self) -> usize| columns.iter().map(side).max().unwrap_or(0);
+        let (height, width) = (most(|cells| cells.height), most(|cells| cells.width));
+        let rows = columns.iter().map(|cells| cells.cells.len()).min().unwrap_or(0);
+        let cell = |row: usize, of: &Self| {
+            let mut rgb = vec![255; height * width * 3];
+            let Cell { rgb: small, words } = &of.cells[row];
+            for (line, pixels) in rgb.chunks_exact_mut(width * 3).zip(small.chunks_exact((of.width * 3).max(1))) {
+                line[..pixels.len()].copy_from_slice(pixels);
+            }
+            Cell { rgb, words: words.clone() }
+        };
+        let cells = (0..rows).flat_map(|row| columns.iter().map(move |of| cell(row, of))).collect();
+        Self { height, width, cells }
+    }
+}
+
+/// Writes a PNG of up to 36 transformed records (with views: six, a row for each), with class and name; gives the number
+/// of pictures.
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
-    transform: Transform,
+    steps: &Steps,
     args: &InspectArgs,
     path: &Path,
 ) -> Result<usize, Failure> {
@@ -53,10 +73,12 @@ pub(crate) async fn write(
     let Some(field) = field else {
         return Err(Failure::Failed("--sheet: the dataset has no images".into()));
     };
+    let names = fields_of(&field.name, steps);
     let (cells, columns) = if args.ops {
-        (operations(dataset, &field.name, &transform, args).await?, 1 + DRAWS)
+        (operations(dataset, (&field.name, &names[0]), steps, args).await?, 1 + DRAWS)
     } else {
-        (samples(dataset, &field.name, &transform, args).await?, COLUMNS)
+        let columns = if steps.views.is_empty() { COLUMNS } else { names.len() };
+        (samples(dataset, &names, steps, args).await?, columns)
     };
     let sheet = compose(&cells, columns)?;
     let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
@@ -64,12 +86,21 @@ pub(crate) async fn write(
     Ok(cells.cells.len())
 }
 
-fn loader(dataset: &Arc<dyn Dataset>, transform: Transform, args: &InspectArgs) -> LoaderBuilder {
+/// The fields of a batch that `field` becomes.
+fn fields_of(field: &str, steps: &Steps) -> Vec<String> {
+    if steps.views.is_empty() {
+        return vec![field.to_owned()];
+    }
+    steps.views.iter().flat_map(View::names).map(|name| format!("{field}.{name}")).collect()
+}
+
+fn loader(dataset: &Arc<dyn Dataset>, steps: Steps, args: &InspectArgs) -> LoaderBuilder {
     let loader = Loader::builder(Arc::clone(dataset))
         .device(Device::Cpu)
         .shard(Shard::default())
         .last_batch(LastBatch::Partial)
-        .transform(transform)
+        .transform(steps.transform)
+        .views(steps.views)
         .dtype(DType::U8)
         .layout(Layout::Nhwc)
         .prefetch(1);
@@ -81,12 +112,13 @@ fn loader(dataset: &Arc<dyn Dataset>, transform: Transform, args: &InspectArgs) 
 
 async fn samples(
     dataset: &Arc<dyn Dataset>,
-    field: &str,
-    transform: &Transform,
+    fields: &[String],
+    steps: &Steps,
     args: &InspectArgs,
 ) -> Result<Cells, Failure> {
-    let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(COLUMNS * COLUMNS);
-    let loader = loader(dataset, as_colours(transform), args)
+    let most = if steps.views.is_empty() { COLUMNS * COLUMNS } else { COLUMNS };
+    let count = usize::try_from(dataset.len()).unwrap_or(usize::MAX).min(most);
+    let loader = loader(dataset, in_colours(steps), args)
         .batch_size(count)
         .shuffle(args.seed)
         .on_bad_sample(OnBadSample::Skip { at_most: count as u64 });
@@ -108,7 +140,17 @@ async fn samples(
         let file = object.rsplit('/').next().unwrap_or(&object).to_owned();
         class.into_iter().chain([file]).collect()
     };
-    pictures(&batch[field], batch.valid(), words)
+    let [field] = fields else {
+        // A row for each record: its words below the first view, the views' names below the others.
+        let mut views = Vec::new();
+        for (n, field) in fields.iter().enumerate() {
+            let name = field.rsplit('.').next().unwrap_or(field);
+            let below = |row| if n == 0 { words(row) } else { vec![name.to_owned()] };
+            views.push(pictures(&batch[field.as_str()], batch.valid(), below)?);
+        }
+        return Ok(Cells::in_rows(views));
+    };
+    pictures(&batch[field.as_str()], batch.valid(), words)
 }
 
 /// Draws of an augmentation in a row of the sheet, beside the picture itself.
@@ -117,15 +159,20 @@ const DRAWS: usize = 7;
 /// A row for each augmentation: a record as it is, then what the step alone makes of it in several epochs, always done.
 async fn operations(
     dataset: &Arc<dyn Dataset>,
-    field: &str,
-    transform: &Transform,
+    (field, first): (&str, &str),
+    steps: &Steps,
     args: &InspectArgs,
 ) -> Result<Cells, Failure> {
-    let chosen: Vec<Op> = transform.ops().iter().filter(|op| op.is_augmentation()).cloned().collect();
-    let steps = if chosen.is_empty() { GALLERY.parse::<Transform>()?.ops().to_vec() } else { chosen };
-    // Rows of the transform's size, of the middle of the picture, so that steps alone make a difference.
-    let sizes = loader(dataset, as_colours(transform), args).batch_size(1).build().await?;
-    let Some(shape) = sizes.epoch(0).next().await.transpose()?.map(|batch| batch[field].shape().to_vec()) else {
+    let mut chosen: Vec<Op> = Vec::new();
+    for transform in std::iter::once(&steps.transform).chain(steps.views.iter().map(|view| &view.transform)) {
+        let new = transform.ops().iter().filter(|op| op.is_augmentation() && !chosen.contains(op));
+        chosen.extend(new.cloned().collect::<Vec<_>>());
+    }
+    let ops = if chosen.is_empty() { GALLERY.parse::<Transform>()?.ops().to_vec() } else { chosen };
+    // Rows of the transform's size, of views of the first one's, of the middle of the picture, so that steps alone make a
+    // difference.
+    let sizes = loader(dataset, in_colours(steps), args).batch_size(1).build().await?;
+    let Some(shape) = sizes.epoch(0).next().await.transpose()?.map(|batch| batch[first].shape().to_vec()) else {
         return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
     };
     let [_, height, width, _] = shape[..] else {
@@ -135,13 +182,13 @@ async fn operations(
     let crop = Op::CenterCrop { size: [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX)) };
     let base = Transform::new().resize_shorter(side).push(crop);
     let mut all = Cells { height, width, cells: Vec::new() };
-    for (row, op) in steps.iter().enumerate() {
+    for (row, op) in ops.iter().enumerate() {
         // Other pictures, evenly spread, in an order that the seed decides.
-        let record = (args.seed + row as u64 * (dataset.len() / steps.len() as u64).max(1)) % dataset.len().max(1);
+        let record = (args.seed + row as u64 * (dataset.len() / ops.len() as u64).max(1)) % dataset.len().max(1);
         let one = subset(Arc::clone(dataset), vec![record])?;
         for transform in [base.clone(), base.clone().push(always(op))] {
             let plain = transform == base;
-            let loader = loader(&one, transform, args).batch_size(1).build().await?;
+            let loader = loader(&one, transform.into(), args).batch_size(1).build().await?;
             let mut batches = loader.epochs(0..if plain { 1 } else { DRAWS as u64 });
             while let Some(batch) = batches.next().await {
                 let words = |_| vec![if plain { op.name().to_owned() } else { String::new() }];
@@ -161,6 +208,15 @@ fn always(op: &Op) -> Op {
         serde_json::from_value(value).ok()
     };
     with_p().unwrap_or_else(|| op.clone())
+}
+
+fn in_colours(steps: &Steps) -> Steps {
+    let colours = |view: &View| {
+        let mut view = view.clone();
+        view.transform = as_colours(&view.transform);
+        view
+    };
+    Steps { transform: as_colours(&steps.transform), views: steps.views.iter().map(colours).collect() }
 }
 
 /// Without the steps that leave the range of colours, and noise that does.

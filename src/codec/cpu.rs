@@ -2,13 +2,14 @@
 
 use std::{
     num::NonZeroUsize,
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Reader, fits_mask},
+    reader::{Reader, fits_mask, images},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -59,6 +60,7 @@ impl Decoder for Cpu {
         Ok(Box::new(CpuWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
             maker: RowMaker::new(),
+            images: images(programs),
             programs: Arc::clone(programs),
             finished: Vec::new(),
         }))
@@ -70,6 +72,8 @@ struct CpuWorker {
     reader: Reader,
     maker: RowMaker,
     programs: Arc<[Option<Lowered>]>,
+    /// Fields of one image each.
+    images: Vec<Range<usize>>,
     finished: Vec<Finished>,
 }
 
@@ -85,7 +89,8 @@ impl Worker for CpuWorker {
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
         // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
         let transform = start.elapsed().saturating_sub(decode);
-        self.finished.push(Finished { decode, transform, ..Finished::new(job, outcomes) });
+        let images = self.reader.take_decoded();
+        self.finished.push(Finished { images, decode, transform, ..Finished::new(job, outcomes) });
     }
 
     fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
@@ -100,11 +105,13 @@ impl CpuWorker {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
         let mut size = None;
-        for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(rows) {
-            let Some(lowered) = program else { continue };
-            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), lowered, item.rng, decode)?;
-            fits_mask(lowered, &info, &mut size)?;
-            self.maker.run(lowered, &drawn, image.decoded(), rows.row_mut(row))?;
+        for fields in &self.images {
+            let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
+            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), views, item.rng, decode)?;
+            for ((lowered, drawn), rows) in views.iter().flatten().zip(&drawn).zip(&mut rows[fields.clone()]) {
+                fits_mask(lowered, &info, &mut size)?;
+                self.maker.run(lowered, drawn, image.decoded(), rows.row_mut(row))?;
+            }
         }
         Ok(())
     }

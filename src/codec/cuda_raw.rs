@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Reader, fits_mask},
+    reader::{Reader, fits_mask, images},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -117,6 +117,7 @@ impl Decoder for CudaRaw {
         let size = UploadSize { page_bytes: self.page_bytes, pages: PAGES };
         Ok(Box::new(RawWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
+            images: images(programs),
             maker: RowMaker::new(),
             upload: UploadStream::new(&self.kernels, size, Priority::High, &tables(programs))?,
             programs: Arc::clone(programs),
@@ -147,6 +148,8 @@ struct RawWorker {
     maker: RowMaker,
     upload: UploadStream,
     programs: Arc<[Option<Lowered>]>,
+    /// Fields of one image each.
+    images: Vec<Range<usize>>,
     /// Jobs whose pixels are in the page.
     staged: Vec<Finished>,
     flights: VecDeque<(Ticket, Vec<Finished>)>,
@@ -165,7 +168,8 @@ impl Worker for RawWorker {
         };
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
         let transform = start.elapsed().saturating_sub(decode);
-        self.staged.push(Finished { decode, transform, ..Finished::new(job, outcomes) });
+        let images = self.reader.take_decoded();
+        self.staged.push(Finished { images, decode, transform, ..Finished::new(job, outcomes) });
         let items: usize = self.staged.iter().map(|finished| finished.job.items.len()).sum();
         if self.staged.len() >= JOBS || items >= ITEMS {
             self.launch();
@@ -243,24 +247,27 @@ impl RawWorker {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
         let mut size = None;
-        for (field, (value, rows)) in sample.values.iter().zip(rows).enumerate() {
-            let Some(lowered) = &self.programs[field] else { continue };
-            let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), lowered, item.rng, decode)?;
-            fits_mask(lowered, &pixels.info, &mut size)?;
-            let (params, spec) = (&drawn.params, &drawn.spec);
-            let cols = params.x.reads(spec.width, params.filter);
-            let held = Held { info: pixels.info, rows: params.y.reads(spec.height, params.filter), cols };
-            let len = held.len_bytes();
-            if lowered.needs_cpu() || len > rows.row_bytes().min(self.upload.most_bytes()) {
-                let maker = &mut self.maker;
-                self.upload
-                    .put_row(rows, row, |out| maker.run(lowered, &drawn, Decoded::Pixels(&pixels), out))
-                    .map_err(of_device)?;
-            } else {
-                let table = table_of(&self.programs, field, pixels.info.dtype);
-                self.upload
-                    .resample(&held, params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
-                    .map_err(of_device)?;
+        for fields in &self.images {
+            let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
+            let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), views, item.rng, decode)?;
+            for ((lowered, drawn), field) in views.iter().flatten().zip(&drawn).zip(fields.clone()) {
+                let rows = &rows[field];
+                fits_mask(lowered, &pixels.info, &mut size)?;
+                let (params, spec) = (&drawn.params, &drawn.spec);
+                let cols = params.x.reads(spec.width, params.filter);
+                let held = Held { info: pixels.info, rows: params.y.reads(spec.height, params.filter), cols };
+                let len = held.len_bytes();
+                if lowered.needs_cpu() || len > rows.row_bytes().min(self.upload.most_bytes()) {
+                    let maker = &mut self.maker;
+                    self.upload
+                        .put_row(rows, row, |out| maker.run(lowered, drawn, Decoded::Pixels(&pixels), out))
+                        .map_err(of_device)?;
+                } else {
+                    let table = table_of(&self.programs, field, pixels.info.dtype);
+                    self.upload
+                        .resample(&held, params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
+                        .map_err(of_device)?;
+                }
             }
         }
         Ok(())

@@ -101,7 +101,8 @@ pub trait Decoder: Debug + Send + Sync + 'static {
         0
     }
     /// Makes worker `n` of `class`, on the thread that will use it. `programs` has an entry for each field of the
-    /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself).
+    /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself). Fields that are
+    /// [views](Lowered::view) of one image follow one another, and their values are the same file.
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>>;
 }
 
@@ -176,6 +177,8 @@ pub struct Finished {
     pub job: Job,
     /// One for each item.
     pub outcomes: Vec<Outcome>,
+    /// Images that were decoded; one for each item until set.
+    pub images: u64,
     /// Time spent decoding, summed over items.
     pub decode: Duration,
     /// Time spent resampling, summed over items.
@@ -189,7 +192,8 @@ impl Finished {
     #[must_use]
     pub const fn new(job: Job, outcomes: Vec<Outcome>) -> Self {
         let (decode, transform) = (Duration::ZERO, Duration::ZERO);
-        Self { job, outcomes, decode, transform, device: DeviceTimes::ZERO }
+        let images = job.items.len() as u64;
+        Self { job, outcomes, images, decode, transform, device: DeviceTimes::ZERO }
     }
 }
 

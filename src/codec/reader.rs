@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
@@ -39,6 +40,48 @@ pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[
     }
 }
 
+/// Which fields are made of one image: a field alone, or those of its views.
+pub(super) fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
+    let mut images: Vec<Range<usize>> = Vec::new();
+    for (field, program) in programs.iter().enumerate() {
+        let Some(lowered) = program else { continue };
+        match images.last_mut() {
+            Some(image) if lowered.view() > 0 && image.end == field => image.end += 1,
+            _ => images.push(field..field + 1),
+        }
+    }
+    images
+}
+
+/// What is drawn for the views of one image, mostly one.
+pub(super) type DrawnViews = SmallVec<[Drawn; 1]>;
+
+/// Draws for all views of an image.
+fn draw(views: &[Option<Lowered>], info: &ImageInfo, rng: SampleRng) -> Result<DrawnViews> {
+    views.iter().flatten().map(|lowered| lowered.draw(info, rng)).collect()
+}
+
+/// The rows that all of them read.
+fn rows_of(drawn: &[Drawn]) -> Range<u32> {
+    let reads = |drawn: &Drawn| drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
+    drawn.iter().map(reads).reduce(|a, b| hull(&a, &b)).unwrap_or(0..0)
+}
+
+/// What all of them read, at the size that the one which needs most needs.
+fn window_of(drawn: &[Drawn]) -> Option<Window> {
+    let windows = drawn.iter().map(|drawn| Window::of_params(&drawn.params, &drawn.spec));
+    windows.reduce(|a, b| Window {
+        rows: hull(&a.rows, &b.rows),
+        cols: hull(&a.cols, &b.cols),
+        within: [hull(&a.within[0], &b.within[0]), hull(&a.within[1], &b.within[1])],
+        scale: a.scale.min(b.scale),
+    })
+}
+
+fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
 /// Finds the codec for a file and fills the buffer.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -47,13 +90,26 @@ pub(super) struct Reader {
     buffer: PixelBuffer,
     /// Planes of an image whose channels are files.
     stack: Vec<u8>,
+    /// Images that were decoded.
+    decoded: u64,
 }
 
 impl Reader {
     pub(super) fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
         // More is no length of a buffer; below it every product of an image's sizes is one.
         let max_image_bytes = max_image_bytes.min(isize::MAX as u64);
-        Self { codecs: Arc::clone(codecs), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
+        Self {
+            codecs: Arc::clone(codecs),
+            max_image_bytes,
+            buffer: PixelBuffer::default(),
+            stack: Vec::new(),
+            decoded: 0,
+        }
+    }
+
+    /// Images that were decoded since the last call.
+    pub(super) const fn take_decoded(&mut self) -> u64 {
+        std::mem::replace(&mut self.decoded, 0)
     }
 
     #[cfg(feature = "prepare")]
@@ -61,18 +117,18 @@ impl Reader {
         &self.codecs
     }
 
-    /// The pixels of an image field that its transform reads, decoded if need be, and what to do with them. Adds the
-    /// time of decoding to `decode`. `header` is the file's, if somebody has read it.
+    /// The pixels of an image that its views read (fields of one image), decoded if need be, and what to do with them for
+    /// each. Adds the time of decoding to `decode`. `header` is the file's, if somebody has read it.
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(super) fn pixels<'a>(
         &'a mut self,
         value: &'a Value,
         header: Option<&ImageHeader>,
-        lowered: &Lowered,
+        views: &[Option<Lowered>],
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(Pixels<'a>, Drawn)> {
-        match self.read(value, header, lowered, rng, decode, false)? {
+    ) -> Result<(Pixels<'a>, DrawnViews)> {
+        match self.read(value, header, views, rng, decode, false)? {
             (_, Image::Pixels(pixels), drawn) => Ok((pixels, drawn)),
             (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
         }
@@ -83,11 +139,11 @@ impl Reader {
         &'a mut self,
         value: &'a Value,
         header: Option<&ImageHeader>,
-        lowered: &Lowered,
+        views: &[Option<Lowered>],
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(ImageInfo, Image<'a>, Drawn)> {
-        self.read(value, header, lowered, rng, decode, true)
+    ) -> Result<(ImageInfo, Image<'a>, DrawnViews)> {
+        self.read(value, header, views, rng, decode, true)
     }
 
     /// Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
@@ -95,16 +151,17 @@ impl Reader {
         &'a mut self,
         value: &'a Value,
         header: Option<&ImageHeader>,
-        lowered: &Lowered,
+        views: &[Option<Lowered>],
         rng: SampleRng,
         decode: &mut Duration,
         planes: bool,
-    ) -> Result<(ImageInfo, Image<'a>, Drawn)> {
+    ) -> Result<(ImageInfo, Image<'a>, DrawnViews)> {
         let (info, image, drawn) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.decode(file, header, planes, |info| lowered.draw(info, rng));
+                let read = self.decode(file, header, planes, |info| draw(views, info, rng));
                 *decode += start.elapsed();
+                self.decoded += 1;
                 let (info, drawn, in_place) = read?;
                 let image = match in_place {
                     Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
@@ -114,8 +171,9 @@ impl Reader {
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, |info| lowered.draw(info, rng));
+                let read = self.read_channels(files, |info| draw(views, info, rng));
                 *decode += start.elapsed();
+                self.decoded += 1;
                 let (info, rows, drawn) = read?;
                 (info, Image::Pixels(Pixels { info, rows, data: &self.stack }), drawn)
             }
@@ -123,14 +181,14 @@ impl Reader {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
-                let drawn = lowered.draw(info, rng)?;
+                let drawn = draw(views, info, rng)?;
                 (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), drawn)
             }
             _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
         };
         if let Image::Pixels(pixels) = &image
             && pixels.info.dtype == DType::F32
-            && lowered.guesses_white()
+            && views.iter().flatten().any(Lowered::guesses_white)
         {
             ends_at_one(pixels.data)?;
         }
@@ -150,8 +208,8 @@ impl Reader {
         file: &[u8],
         header: Option<&ImageHeader>,
         planes: bool,
-        draw: impl FnOnce(&ImageInfo) -> Result<Drawn>,
-    ) -> Result<(ImageInfo, Drawn, Option<Range<usize>>)> {
+        draw: impl FnOnce(&ImageInfo) -> Result<DrawnViews>,
+    ) -> Result<(ImageInfo, DrawnViews, Option<Range<usize>>)> {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
@@ -180,13 +238,12 @@ impl Reader {
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
         let drawn = draw(&info)?;
-        let needed = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
+        let needed = rows_of(&drawn);
         // Masks take single pixels, not what colours and their neighbours have in common.
-        if planes && !drawn.params.filter.is_nearest() {
-            let window = Window::of_params(&drawn.params, &drawn.spec);
-            guard(codec, || codec.window(file, header, &window, &mut self.buffer))?;
-        } else {
-            guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?;
+        let blends = drawn.iter().all(|drawn| !drawn.params.filter.is_nearest());
+        match window_of(&drawn).filter(|_| planes && blends) {
+            Some(window) => guard(codec, || codec.window(file, header, &window, &mut self.buffer))?,
+            None => guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?,
         }
         if self.buffer.planes(&info).is_some() {
             // The kernel looks whether they are enough.
@@ -206,13 +263,13 @@ impl Reader {
     fn read_channels(
         &mut self,
         files: &[Bytes],
-        draw: impl Fn(&ImageInfo) -> Result<Drawn>,
-    ) -> Result<(ImageInfo, Range<u32>, Drawn)> {
+        draw: impl Fn(&ImageInfo) -> Result<DrawnViews>,
+    ) -> Result<(ImageInfo, Range<u32>, DrawnViews)> {
         let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
         let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
-        let mut first: Option<(ImageInfo, Range<u32>, Drawn)> = None;
+        let mut first: Option<(ImageInfo, Range<u32>, DrawnViews)> = None;
         for (n, file) in files.iter().enumerate() {
             let most = self.max_image_bytes;
             let (one, drawn, in_place) = self.decode(file, None, false, |one| {
@@ -228,7 +285,7 @@ impl Reader {
                 draw(&all)
             })?;
             let all = ImageInfo { channels, planar: true, ..one };
-            let needed = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
+            let needed = rows_of(&drawn);
             match &first {
                 Some((first, ..)) if *first != all => {
                     let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
@@ -408,11 +465,11 @@ mod tests {
     };
 
     fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
-        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new() }
+        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new(), decoded: 0 }
     }
 
     /// Copies `rows` of the image, all columns.
-    fn copy(info: &ImageInfo, rows: Range<u32>) -> Drawn {
+    fn copy(info: &ImageInfo, rows: Range<u32>) -> DrawnViews {
         let axis = |from: u32, to: u32, high| Axis {
             start: from as f32,
             step: 1.0,
@@ -425,7 +482,8 @@ mod tests {
         let (y, x) = (axis(rows.start, rows.end, info.height), axis(0, info.width, info.width));
         let (height, width) = (y.to, x.to);
         let params = ResampleParams { y, x, cutout: [0; 4], filter: Filter::Triangle };
-        Drawn::one(params, RowSpec { height, width, channels: 3, dtype: DType::F32, layout: Layout::Nchw })
+        let spec = RowSpec { height, width, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
+        DrawnViews::from_elem(Drawn::one(params, spec), 1)
     }
 
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
@@ -479,7 +537,7 @@ mod tests {
             crate::sys::kernels::ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
         let spec = RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
         let pixels = Pixels { info, rows: reader.buffer.rows.clone(), data: &reader.buffer.data };
-        Resampler::new().run(&pixels, &drawn.params, &table, &spec, &mut row).unwrap();
+        Resampler::new().run(&pixels, &drawn[0].params, &table, &spec, &mut row).unwrap();
         assert_eq!(row, [3, 4, 5, 6, 7, 8]);
     }
 

@@ -50,7 +50,8 @@ impl Renderer {
     ) -> Result<()> {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);
-        let (_, image, drawn) = self.reader.image(value, Some(header), lowered, rng, &mut Duration::default())?;
-        self.maker.run(lowered, &drawn, image.decoded(), out)
+        let view = [Some(lowered.clone())];
+        let (_, image, drawn) = self.reader.image(value, Some(header), &view, rng, &mut Duration::default())?;
+        self.maker.run(lowered, &drawn[0], image.decoded(), out)
     }
 }

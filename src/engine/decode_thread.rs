@@ -350,7 +350,7 @@ impl DecodeThread {
 
     fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter) {
         let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
-        let Finished { job, outcomes, decode, transform, device } = finished;
+        let Finished { job, outcomes, images, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let count = items.len();
@@ -367,7 +367,7 @@ impl DecodeThread {
         let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
         let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
         if decode > Duration::ZERO {
-            recorder.worked(Stage::Decode, decode, decode_cpu, count as u64, 0);
+            recorder.worked(Stage::Decode, decode, decode_cpu, images, 0);
         }
         recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
         recorder.device(device);

@@ -25,6 +25,8 @@ pub(super) struct BatchPlan {
     pub(super) step: u64,
     pub(super) positions: Vec<u64>,
     pub(super) records: Vec<u64>,
+    /// The draws of each sample.
+    rngs: Vec<SampleRng>,
     /// Rows that are not padding.
     pub(super) valid: usize,
     pub(super) after: LoaderState,
@@ -37,7 +39,7 @@ pub(super) struct BatchPlan {
 impl BatchPlan {
     /// The draws of the sample in `row`.
     pub(super) fn rng(&self, row: usize) -> SampleRng {
-        SampleRng::new(self.after.seed, self.epoch, self.records[row])
+        self.rngs[row]
     }
 }
 
@@ -89,13 +91,18 @@ impl Iterator for Planner {
             let positions: Vec<u64> = rows.collect();
             let record = |position: &u64| self.order.sampler.record(epoch, *position);
             let records: Vec<u64> = positions.iter().map(record).collect();
+            let rng = |(position, record): (&u64, &u64)| {
+                let occurrence = self.order.sampler.occurrence(epoch, *position);
+                SampleRng::new(self.order.state.seed, epoch, *record).again(occurrence)
+            };
+            let rngs = positions.iter().zip(&records).map(rng).collect();
             let (next_epoch, next_position) = schedule.place_after(epoch, step);
             let after = self.order.state.at(next_epoch, next_position);
             let rows = records.len();
             let bytes = tracing::field::Empty;
             let span = tracing::debug_span!(parent: &self.span, "infeed.batch", epoch, step, rows, bytes);
             let waits = Waits::planned(began);
-            return Some(BatchPlan { epoch, step, positions, records, valid, after, waits, span });
+            return Some(BatchPlan { epoch, step, positions, records, rngs, valid, after, waits, span });
         }
         None
     }

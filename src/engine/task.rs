@@ -104,14 +104,24 @@ impl Queued for Task {
     }
 }
 
-/// Bytes of a sample's files.
+/// Bytes of a sample's files; those of views of one image, which follow one another, once.
 fn encoded_bytes(item: &Item) -> u64 {
-    let bytes = |value: &Value| match value {
-        Value::Encoded(bytes) => bytes.len() as u64,
-        Value::Channels(files) => files.iter().map(|file| file.len() as u64).sum(),
-        _ => 0,
-    };
-    item.sample.iter().flat_map(|sample| &sample.values).map(bytes).sum()
+    let mut before = None;
+    let mut sum = 0;
+    for value in item.sample.iter().flat_map(|sample| &sample.values) {
+        let (first, bytes) = match value {
+            Value::Encoded(bytes) => (bytes.as_ptr(), bytes.len() as u64),
+            Value::Channels(files) => (
+                files.first().map_or(std::ptr::null(), |file| file.as_ptr()),
+                files.iter().map(|file| file.len() as u64).sum(),
+            ),
+            _ => continue,
+        };
+        if before.replace((first, bytes)) != Some((first, bytes)) {
+            sum += bytes;
+        }
+    }
+    sum
 }
 
 /// The record that most of a job's work was for, if there is one: the only one, or that of most of the bytes.

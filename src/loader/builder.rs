@@ -11,7 +11,7 @@ use crate::{
     engine::IoRuntime,
     sampler::{LastBatch, Order, Sampler, Shard},
     source::{CacheSpec, Verify},
-    transform::{Transform, augment::Mix},
+    transform::{Transform, View, augment::Mix},
     types::{DType, Device, Layout},
 };
 
@@ -93,9 +93,41 @@ impl LoaderBuilder {
         self
     }
 
-    /// From decoded image to row, for every image field.
+    /// From decoded image to row, for every image field. For several rows of each image see [`views`](Self::views).
     pub fn transform(mut self, transform: Transform) -> Self {
         self.config.transform = transform;
+        self
+    }
+
+    /// Several rows of each image, read and decoded once: [`View`]s with steps of their own, in place of a transform. The
+    /// field `image` becomes `image.NAME` for each view, a mask likewise; other fields stay.
+    ///
+    /// Draws of a view are those of its place in the list; the first one's are those of a transform alone, and views added
+    /// at the end change nothing of the others. What is decoded is what all views together need, at the size that the one
+    /// which needs most of it needs: so where a JPEG shrinks to less than half for one view alone, that one's pixels depend
+    /// on the others (no more than [`exact`](crate::codec::Jpeg::exact) says).
+    ///
+    /// Memory is that of all rows, and counted. On a GPU, images with views are decoded on the CPU. Not for volumes.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Loader, Transform, transform::View};
+    ///
+    /// # let dataset = infeed::open("synthetic://?count=100&height=40&width=60&classes=10").await?;
+    /// let [global, local] = [32, 12].map(|side| Transform::new().random_resized_crop(side).to_float());
+    /// // Of DINO: View::preset("dino")?
+    /// let views = [View::new("global", global).count(2), View::new("local", local).count(4)];
+    /// let mut batches = Loader::builder(dataset).batch_size(20).shuffle(1).views(views).build().await?.epoch(0);
+    /// let batch = batches.next().await.expect("five batches")?;
+    /// assert_eq!(batch["image.global1"].shape(), [20, 3, 32, 32]);
+    /// assert_eq!(batch["image.local3"].shape(), [20, 3, 12, 12]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// `build()` refuses two views of one name, views beside a transform, and views of a dataset without images.
+    pub fn views(mut self, views: impl IntoIterator<Item = View>) -> Self {
+        self.config.views = views.into_iter().collect();
         self
     }
 

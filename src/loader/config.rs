@@ -6,7 +6,7 @@ use crate::{
     codec::Split,
     sampler::{LastBatch, Order, Shard},
     source::{CacheSpec, Verify},
-    transform::{Transform, augment::Mix},
+    transform::{Transform, View, augment::Mix},
     types::{DType, Device, Layout},
 };
 
@@ -72,6 +72,10 @@ pub struct LoaderConfig {
     pub last_batch: LastBatch,
     /// From decoded image to row. Default: none, pixels as they are.
     pub transform: Transform,
+    /// Several rows of each image in place of the transform's one, see
+    /// [`LoaderBuilder::views`](crate::LoaderBuilder::views). Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<View>,
     /// MixUp, CutMix and label smoothing of whole batches, see [`LoaderBuilder::mix`](crate::LoaderBuilder::mix). Default:
     /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,6 +141,7 @@ impl Default for LoaderConfig {
             shard: Shard::default(),
             last_batch: LastBatch::default(),
             transform: Transform::default(),
+            views: Vec::new(),
             mix: None,
             dtype: DType::F32,
             layout: Layout::Nchw,

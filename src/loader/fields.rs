@@ -1,11 +1,12 @@
 //! The fields of a dataset as a loader makes them: the transform fitted to each, and the memory of their rows.
 
-use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes};
+use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
 use crate::{
     dataset::{Dataset, FieldKind},
     engine::{self, BatchMix, FieldRows, LoweredField, SoftLabels},
     error::{Error, Result},
     sys::rows::Pool,
+    transform::Transform,
 };
 
 /// A field of the schema, and how its rows are made.
@@ -37,15 +38,17 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Fits the transform to all fields.
-    pub(super) fn lower(dataset: &dyn Dataset, config: &LoaderConfig) -> Result<Self> {
-        let lower = |field: &crate::dataset::Field| {
-            let lowered = engine::lower_field(field, &config.transform, config.dtype, config.layout);
-            let lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
+    /// Fits the transform, or those of its views, to all fields.
+    pub(super) fn lower(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Self> {
+        let lower = |(field, (view, transform)): (&crate::dataset::Field, &(u32, &Transform))| {
+            let lowered = engine::lower_field(field, transform, config.dtype, config.layout);
+            let mut lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
+            lowered.image = lowered.image.map(|image| image.of_view(*view));
             let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
             Ok(Field { name: field.name.clone(), lowered, most, classes: None })
         };
-        let mut all: Vec<Field> = dataset.schema().fields.iter().map(lower).collect::<Result<_>>()?;
+        let mut all: Vec<Field> =
+            dataset.schema().fields.iter().zip(&views.of_field).map(lower).collect::<Result<_>>()?;
         let no_pictures = all.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
         // Batches without a picture would pass for a run that went well.
         if no_pictures && !config.transform.ops().is_empty() {

@@ -40,6 +40,7 @@ mod start;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod views;
 
 pub use crate::engine::{Batch, IoRuntime};
 pub use builder::LoaderBuilder;

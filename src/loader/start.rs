@@ -12,6 +12,7 @@ use super::{
     order::{order_of_sampler, ordering},
     place::{Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
+    views,
 };
 use crate::{
     codec::codecs as built_in_codecs,
@@ -132,7 +133,8 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         None => ordering(config.order, &*dataset, checked.seed, u64::from(config.shard.world()))?,
     };
     resolve::check_steps(order.sampler.len(), checked.batch_size, &config)?;
-    let fields = Fields::lower(&*dataset, &config)?;
+    let (dataset, views) = views::fit(dataset, &config.views, &config.transform)?;
+    let fields = Fields::lower(&*dataset, &views, &config)?;
     let dataset = narrowed(dataset, &fields, &config.transform);
 
     // Before a GPU is woken up.

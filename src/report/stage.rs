@@ -88,7 +88,7 @@ pub struct StageReport {
     pub cpu: Duration,
     /// How often a thread did this: jobs, chunks of reads, or batches.
     pub calls: u64,
-    /// Samples (batches for the yield stage).
+    /// Samples; images for the decode stage, batches for the yield stage.
     pub items: u64,
     /// Bytes out.
     pub bytes: u64,

@@ -18,7 +18,14 @@ pub trait Sampler: Debug + Send + Sync + 'static {
     }
     /// The record at `position` (below `len`, or it may panic) of `epoch`.
     fn record(&self, epoch: u64, position: u64) -> u64;
-    /// The inverse of `record`; `None` when the sampler is no bijection or there is no such record.
+    /// Which of the times that its record comes in this epoch: samples of one record with other numbers draw other
+    /// augmentation. Any different numbers will do. Default: 0, for records that come once.
+    fn occurrence(&self, epoch: u64, position: u64) -> u64 {
+        let _ = (epoch, position);
+        0
+    }
+    /// The inverse of `record`, of a record that comes several times its first position; `None` when it does not come in
+    /// this epoch, there is no such record, or the sampler can't tell.
     fn position(&self, epoch: u64, record: u64) -> Option<u64>;
     /// Whether each record comes exactly once an epoch.
     fn is_bijection(&self) -> bool {

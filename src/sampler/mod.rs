@@ -18,6 +18,7 @@ pub use crate::fingerprint::{Fingerprint, Fingerprinter};
 mod base;
 mod order;
 mod permutation;
+mod repeated;
 mod sagemaker;
 mod schedule;
 mod shard;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     base::Sampler,
     permutation::{Permutation, Purpose, key},
+    repeated::{self, Repeated},
 };
 use crate::{
     error::{Error, Result},
@@ -30,7 +31,8 @@ pub const DEFAULT_GROUP: u64 = 256;
 
 /// In which order the records of an epoch come.
 ///
-/// Every order is exact: each record once an epoch, whatever the number of records, groups, lanes, ranks.
+/// Every order is exact: each record once an epoch (but for [`Repeated`](Self::Repeated), which says how often), whatever
+/// the number of records, groups, lanes, ranks.
 ///
 /// ```
 /// use infeed::sampler::Order;
@@ -66,6 +68,23 @@ pub enum Order {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lanes: Option<u64>,
     },
+    /// Repeated augmentation ([Hoffer et al. 2019](https://arxiv.org/abs/1901.09335), [Berman et al.
+    /// 2019](https://arxiv.org/abs/1902.05509)): records in random order, each `times` times one after another, with other
+    /// augmentation each time. Ranks are dealt positions in turn, so the times of a record fall on different ranks, or
+    /// into one batch where there are fewer ranks.
+    ///
+    /// An epoch is as long as the dataset, as with torchvision's and timm's samplers, so that it holds one record in
+    /// `times`. Other than theirs, epochs miss none: in `times` epochs, from one on that is a multiple of `times`, each
+    /// record comes exactly `times` times.
+    Repeated {
+        /// Equal seeds give equal orders.
+        seed: u64,
+        /// How often a record comes, 1 or more. DeiT takes 3, torchvision 4.
+        times: u32,
+        /// All records in each epoch, which is `times` as long then. Default no.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        all_records: bool,
+    },
 }
 
 impl Order {
@@ -84,7 +103,7 @@ impl Order {
     pub const fn seed(&self) -> Option<u64> {
         match self {
             Self::Sequential => None,
-            Self::Random { seed } | Self::Blocks { seed, .. } => Some(*seed),
+            Self::Random { seed } | Self::Blocks { seed, .. } | Self::Repeated { seed, .. } => Some(*seed),
         }
     }
 
@@ -98,12 +117,13 @@ impl Order {
     /// (at most 3 are kept), made at the first lookup of an epoch in under 0.1 µs a group.
     ///
     /// # Errors
-    /// `Config` for a window of 0, for 0 lanes, and for groups that are not as said above.
+    /// `Config` for a window of 0, for 0 lanes, for groups that are not as said above, and for records that come 0 times.
     pub fn sampler(&self, len: u64, groups: Option<Arc<[u64]>>, lanes: u64) -> Result<Arc<dyn Sampler>> {
         Ok(match *self {
             Self::Sequential => Arc::new(Sequential { len }),
             Self::Random { seed } => Arc::new(Random { len, seed }),
             Self::Blocks { seed, window, .. } => Arc::new(Blocks::new(len, groups, seed, window, self.lanes(lanes))?),
+            Self::Repeated { seed, times, all_records } => Arc::new(Repeated::new(len, seed, times, all_records)?),
         })
     }
 }
@@ -116,6 +136,9 @@ impl fmt::Display for Order {
             Self::Blocks { seed, window, lanes } => {
                 write!(f, "blocks, seed {seed}, window {window}")?;
                 lanes.map_or(Ok(()), |lanes| write!(f, ", lanes {lanes}"))
+            }
+            Self::Repeated { seed, times, all_records } => {
+                f.write_str(&repeated::describe(*seed, *times, *all_records))
             }
         }
     }
@@ -537,6 +560,10 @@ mod tests {
             print(blocks(1, 8), 50, None, 2),
             print(blocks(1, 8), 50, Some(&[0, 10]), 1),
             print(blocks(1, 8), 50, Some(&[0, 11]), 1),
+            print(Order::Repeated { seed: 1, times: 3, all_records: false }, 50, None, 1),
+            print(Order::Repeated { seed: 2, times: 3, all_records: false }, 50, None, 1),
+            print(Order::Repeated { seed: 1, times: 4, all_records: false }, 50, None, 1),
+            print(Order::Repeated { seed: 1, times: 3, all_records: true }, 50, None, 1),
         ];
         for (i, a) in all.iter().enumerate() {
             assert!(all[i + 1..].iter().all(|b| a != b), "fingerprint {i} comes twice");
@@ -552,6 +579,11 @@ mod tests {
             (Order::Random { seed: 42 }, r#"{"random":{"seed":42}}"#),
             (Order::Blocks { seed: 1, window: 9, lanes: None }, r#"{"blocks":{"seed":1,"window":9}}"#),
             (Order::Blocks { seed: 1, window: 9, lanes: Some(4) }, r#"{"blocks":{"seed":1,"window":9,"lanes":4}}"#),
+            (Order::Repeated { seed: 1, times: 3, all_records: false }, r#"{"repeated":{"seed":1,"times":3}}"#),
+            (
+                Order::Repeated { seed: 1, times: 3, all_records: true },
+                r#"{"repeated":{"seed":1,"times":3,"all_records":true}}"#,
+            ),
         ] {
             assert_eq!(serde_json::to_string(&order).unwrap(), json);
             assert_eq!(serde_json::from_str::<Order>(json).unwrap(), order);

@@ -28,6 +28,7 @@ pub(super) enum Purpose {
     Groups = 2,
     Window = 3,
     Weighted = 4,
+    Repeated = 5,
 }
 
 /// Hashes the parts of a key one after another. They are never added: with `seed + epoch`, epoch 1 of seed 7 would be

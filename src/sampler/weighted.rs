@@ -124,6 +124,11 @@ impl Sampler for WeightedSampler {
         if coin < cell.keep { index } else { cell.other }
     }
 
+    fn occurrence(&self, _epoch: u64, position: u64) -> u64 {
+        // How often a record came before nobody knows without looking; where it comes is as good.
+        position
+    }
+
     fn position(&self, _epoch: u64, _record: u64) -> Option<u64> {
         None
     }

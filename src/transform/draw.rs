@@ -159,6 +159,7 @@ impl Lowered {
     /// `Unsupported` for an image that the steps can't take: too small for a crop or a blur, other channels or another
     /// size than the field's. Names neither record nor object; the caller does.
     pub fn draw(&self, info: &ImageInfo, rng: SampleRng) -> Result<Drawn> {
+        let rng = rng.view(self.view);
         let shared = &*self.shared;
         let row = &shared.row;
         if info.height == 0 || info.width == 0 {

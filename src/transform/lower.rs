@@ -26,6 +26,7 @@ const LONGEST: u32 = 32_768;
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub(super) shared: Arc<Shared>,
+    pub(super) view: u32,
 }
 
 #[derive(Debug)]
@@ -121,7 +122,8 @@ impl Transform {
         let (ops, has_custom) = (self.ops().to_vec(), plan.custom.is_some());
         let tiles = (plan.first_tile.is_some() || plan.erases)
             .then(|| Tiles::new(&plan, plan.first_tile.unwrap_or(plan.channels), plan.last, dtype, false));
-        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom, declared, mask: false, tiles }) })
+        let shared = Shared { ops, row, tables, has_custom, declared, mask: false, tiles };
+        Ok(Lowered { shared: Arc::new(shared), view: 0 })
     }
 
     /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
@@ -152,7 +154,8 @@ impl Transform {
         // Where nobody says, rows hold bytes: what does not fit them is refused by record.
         let declared = declared.or(Some(DType::U8));
         let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
-        Ok(Lowered { shared: Arc::new(Shared { ops, row, tables, has_custom: false, declared, mask: true, tiles }) })
+        let shared = Shared { ops, row, tables, has_custom: false, declared, mask: true, tiles };
+        Ok(Lowered { shared: Arc::new(shared), view: 0 })
     }
 
     fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
@@ -514,6 +517,20 @@ impl Lowered {
     pub(crate) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
         let Some(tiles) = &self.shared.tiles else { return 0 };
         tiles.largest.map_or(max_image_bytes, |values| values * 4).saturating_mul(4)
+    }
+
+    /// The same for this view of the image, which draws for itself; the first is 0, and draws as if there were no others.
+    #[must_use]
+    pub(crate) const fn of_view(mut self, view: u32) -> Self {
+        self.view = view;
+        self
+    }
+
+    /// Which view of its image it makes. Above 0, the image is that of the field before it, where that makes the view
+    /// before it: a decoder may decode it once for all of them.
+    #[must_use]
+    pub const fn view(&self) -> u32 {
+        self.view
     }
 
     /// Whether rows hold labels, which are not blended.

@@ -41,6 +41,7 @@ mod make;
 mod op;
 mod presets;
 pub mod reference;
+mod view;
 mod volume;
 mod warp;
 
@@ -51,6 +52,7 @@ pub use lower::Lowered;
 pub use make::{Decoded, RowMaker};
 pub use op::{Axis, Custom, Op, RowView};
 pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS};
+pub use view::{VIEW_PRESETS, View};
 pub use volume::{Foreground, LoweredVolume};
 
 pub use crate::{

@@ -61,7 +61,8 @@ pub(super) async fn measure_all(
             config.workers = Some(*workers);
             if [Only::Fetch.name(), Only::Decode.name()].contains(&stage) {
                 // Their samples hold no image, for which a transform would be.
-                config.transform = LoaderConfig::default().transform;
+                let LoaderConfig { transform, views, .. } = LoaderConfig::default();
+                (config.transform, config.views) = (transform, views);
             }
             if stage != ALL {
                 // Batches are mixed when they are whole: no part of what is measured one by one.

@@ -1,0 +1,185 @@
+//! Views as fields: the records of a dataset with each image as often as it has views.
+//!
+//! ```text
+//! image, mask, label ─ views a, b ─▶ image.a, image.b, mask.a, mask.b, label
+//! ```
+//!
+//! Views of an image hold the same bytes, so nothing is read or kept twice. Its decoding is shared by the decoder, which
+//! is told by [`Lowered::view`](crate::transform::Lowered::view) what belongs together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes},
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    transform::{Transform, View},
+};
+
+/// What is done to each field of a dataset, of which an image may have several.
+#[derive(Debug)]
+pub(super) struct Views<'a> {
+    /// Of each field: which view it is, and its steps.
+    pub(super) of_field: Vec<(u32, &'a Transform)>,
+}
+
+impl<'a> Views<'a> {
+    /// No views: the same steps for all fields.
+    pub(super) fn none(dataset: &dyn Dataset, transform: &'a Transform) -> Self {
+        Self { of_field: dataset.schema().fields.iter().map(|_| (0, transform)).collect() }
+    }
+}
+
+/// The dataset with a field for each view of each image, and what is done to each.
+pub(super) fn fit<'a>(
+    dataset: Arc<dyn Dataset>,
+    views: &'a [View],
+    transform: &'a Transform,
+) -> Result<(Arc<dyn Dataset>, Views<'a>)> {
+    if views.is_empty() {
+        let views = Views::none(&*dataset, transform);
+        return Ok((dataset, views));
+    }
+    if !transform.ops().is_empty() {
+        return Err(Error::config("there are views and a transform").hint("give each view all of its steps"));
+    }
+    let each = View::each(views)?;
+    let (mut fields, mut sources, mut of_field) = (Vec::new(), Vec::new(), Vec::new());
+    for (source, field) in dataset.schema().fields.iter().enumerate() {
+        match field.kind {
+            FieldKind::Image { .. } => {
+                for (n, (name, transform)) in (0..).zip(&each) {
+                    fields.push(Field { name: format!("{}.{name}", field.name), ..field.clone() });
+                    sources.push(source);
+                    of_field.push((n, *transform));
+                }
+            }
+            FieldKind::Volume { .. } => {
+                return Err(Error::config(format!("views of field `{}`, a volume", field.name))
+                    .hint("views are of images; leave them out, or the field"));
+            }
+            _ => {
+                fields.push(field.clone());
+                sources.push(source);
+                of_field.push((0, transform));
+            }
+        }
+    }
+    if !fields.iter().any(|field: &Field| matches!(field.kind, FieldKind::Image { .. })) {
+        let what = "views of a dataset without images";
+        return Err(Error::config(what).hint("leave the views out, or open the images too: columns(…), format(…)"));
+    }
+    let schema = Schema { fields, ..dataset.schema().clone() };
+    Ok((Arc::new(Viewed { inner: dataset, schema, sources }), Views { of_field }))
+}
+
+/// See [`fit`].
+#[derive(Debug)]
+struct Viewed {
+    inner: Arc<dyn Dataset>,
+    schema: Schema,
+    /// Which field of the dataset each field is.
+    sources: Vec<usize>,
+}
+
+impl Dataset for Viewed {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        self.inner.format()
+    }
+
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        self.inner.plan(record, rng)
+    }
+
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let sample = self.inner.parse(record, plan, bytes)?;
+        let value = |source: &usize| {
+            // Counted, not copied.
+            let value = sample.values.get(*source).cloned();
+            value.ok_or_else(|| Error::new(ErrorKind::Internal, "a sample has other fields than its schema"))
+        };
+        Ok(Sample { values: self.sources.iter().map(value).collect::<Result<_>>()? })
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.inner.decode_shared(key, bytes)
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.inner.shared_bytes()
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.inner.object(record)
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.inner.largest_read()
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.inner.usual_read()
+    }
+
+    fn needs_fetch(&self) -> bool {
+        self.inner.needs_fetch()
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.inner.resident_bytes()
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        self.inner.groups()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::dataset::{MemoryDataset, dataset_contract};
+
+    #[test]
+    fn a_dataset_with_views_keeps_the_contract_of_datasets() {
+        let dataset = MemoryDataset::builder()
+            .images_u8(vec![7; 12 * 5], 5, 2, 2, 3, false)
+            .labels((0..5).collect())
+            .build()
+            .unwrap();
+        let views = [View::new("a", Transform::new()), View::new("b", Transform::new()).count(2)];
+        let none = Transform::new();
+        let (viewed, fitted) = fit(Arc::new(dataset), &views, &none).unwrap();
+        let names: Vec<_> = viewed.schema().fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, ["image.a", "image.b0", "image.b1", "label"]);
+        assert_eq!(fitted.of_field.iter().map(|(view, _)| *view).collect::<Vec<_>>(), [0, 1, 2, 0]);
+        block_on(dataset_contract(&*viewed)).unwrap();
+    }
+
+    #[test]
+    fn volumes_have_no_views() {
+        let labels = MemoryDataset::builder().labels(vec![1]).build().unwrap();
+        let kind = FieldKind::Volume { channels: 1, size: None, mask: None };
+        let schema = Schema::new(vec![Field::new("ct", kind)]);
+        let volumes = Viewed { inner: Arc::new(labels), schema, sources: vec![0] };
+        let (views, none) = ([View::new("a", Transform::new())], Transform::new());
+        let error = fit(Arc::new(volumes), &views, &none).unwrap_err().to_string();
+        assert!(error.contains("views of field `ct`, a volume"), "{error}");
+    }
+}
