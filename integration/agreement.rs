@@ -519,7 +519,7 @@ fn crop(size: [u32; 2], scale: (f64, f64), ratio: (f64, f64)) -> Op {
 #[test]
 fn what_cannot_be_folded_is_refused_by_name() {
     let t = Transform::new;
-    let custom = || t().center_crop(8).custom("noise", |_, _| Ok(()));
+    let noise = |t: Transform| t.custom("noise", |_, _| Ok(()));
     for (transform, op, hint) in [
         (t().resize_shorter(64).resize_exact(32, 32), "resize_exact comes after resize_shorter", "keep one of them"),
         (t().random_resized_crop(64).resize_shorter(32), "resize_shorter comes after random_resized_crop", "keep one"),
@@ -538,9 +538,9 @@ fn what_cannot_be_folded_is_refused_by_name() {
             "normalize",
         ),
         (
-            custom().horizontal_flip(0.5),
-            "horizontal_flip comes after the custom step noise",
-            "put horizontal_flip before",
+            noise(t().center_crop(8).normalize([0.5], [0.5])).horizontal_flip(0.5),
+            "noise comes between normalize and another step",
+            "put noise before normalize",
         ),
         (t(), "no fixed size after no step", "add resize_exact"),
         (t().resize_shorter(64), "no fixed size after resize_shorter", "center_crop"),
@@ -777,6 +777,43 @@ fn a_custom_step_sees_the_finished_row_and_its_own_draws() {
     assert_ne!(run(1), run(2));
     assert!(run(1).iter().all(|v| (100.0..101.0).contains(v)));
     assert!(format!("{transform:?} {transform}").contains("center_crop > add"));
+}
+
+#[test]
+fn a_custom_step_before_others_sees_the_picture_that_they_go_on_with() {
+    let invert =
+        |t: Transform| t.custom("invert", |picture, _| picture.map_pixels(|rgb: [f32; 3]| rgb.map(|v| 1.0 - v)));
+    let crop = || Transform::new().random_resized_crop(12);
+    let rest = |t: Transform| t.horizontal_flip(0.5).normalize([0.4, 0.5, 0.6], [0.2; 3]);
+    let info = ImageInfo::interleaved_u8(30, 40, 3);
+    let data: Vec<u8> = (0..30 * 40 * 3).map(|i| (i * 7 % 251) as u8).collect();
+    for (dtype, layout) in [(DType::F32, Layout::Nchw), (DType::F16, Layout::Nhwc)] {
+        for record in 0..20 {
+            let row = |t: &Transform| {
+                let lowered = t.lower(&image(3), dtype, layout).unwrap();
+                assert!(lowered.needs_cpu());
+                let drawn = lowered.draw(&info, SampleRng::new(1, 0, record)).unwrap();
+                let mut out = vec![0; lowered.row().len_bytes()];
+                let src = Pixels { info, rows: 0..30, data: &data };
+                RowMaker::new().run(&lowered, &drawn, Decoded::Pixels(&src), &mut out).unwrap();
+                out
+            };
+            // The very steps of ours, of bytes and of 0 to 1.
+            assert!(row(&rest(invert(crop()))) == row(&rest(crop().random_invert(1.0))), "{record}");
+            let [own, ours] = [invert(crop().to_float()), crop().to_float().random_invert(1.0)].map(|t| row(&rest(t)));
+            assert!(own == ours, "{record}");
+            // Where a picture is asked for, what does not fold may follow.
+            let small = |t: Transform| t.resize_exact(5, 6).random_erasing(1.0);
+            assert!(row(&small(invert(crop()))) == row(&small(crop().random_invert(1.0))), "{record}");
+        }
+    }
+    // The number of channels is known ahead only to whoever wrote the step.
+    let gray = Transform::new().center_crop(4).custom("gray", |row, _| row.map_pixels(|[v]: [f32; 1]| [v]));
+    let lowered = gray.lower(&image(3), DType::U8, Layout::Nchw).unwrap();
+    let drawn = lowered.draw(&info, SampleRng::new(1, 0, 1)).unwrap();
+    let src = Pixels { info, rows: 0..30, data: &data };
+    let error = RowMaker::new().run(&lowered, &drawn, Decoded::Pixels(&src), &mut [0; 48]).unwrap_err().to_string();
+    assert!(error.contains("takes pixels of 1 channels, and there are 3"), "{error}");
 }
 
 #[test]

@@ -205,13 +205,33 @@ impl Transform {
         self.push(Op::Clamp { low, high })
     }
 
-    /// Runs your own function on the finished row, on the decoding thread (CPU only). It must come last.
+    /// Runs your own function, on the decoding thread (CPU only): on the finished row where no other step follows, else on
+    /// the picture that the steps before it have made, as [`RowView`] says. Between `normalize` and another step there is
+    /// neither. Masks are not asked.
     ///
-    /// An error of kind `Corrupt` or `Unsupported` makes the sample a bad one, any other ends the run.
+    /// Draws are the record's, and the step's by its place in the list. An error of kind `Corrupt` or `Unsupported` makes
+    /// the sample a bad one, any other ends the run. Costs a pass over the picture, and where it stands between steps that
+    /// fold another resample.
     ///
     /// ```
-    /// use infeed::transform::Transform;
-    /// let noisy = Transform::new().center_crop(32).to_float().custom("noise", |row, mut draws| {
+    /// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform};
+    ///
+    /// // Turns all colours by up to a tenth of the circle, in YIQ.
+    /// let hue = Transform::new()
+    ///     .random_resized_crop(224)
+    ///     .custom("hue", |picture, mut draws| {
+    ///         let (sin, cos) = draws.between(-0.628, 0.628).sin_cos();
+    ///         let (sin, cos) = (sin as f32, cos as f32);
+    ///         picture.map_pixels(|[r, g, b]| {
+    ///             let y = 0.299 * r + 0.587 * g + 0.114 * b;
+    ///             let (i, q) = (0.596 * r - 0.274 * g - 0.322 * b, 0.211 * r - 0.523 * g + 0.312 * b);
+    ///             let (i, q) = (i * cos - q * sin, i * sin + q * cos);
+    ///             [y + 0.956 * i + 0.621 * q, y - 0.272 * i - 0.647 * q, y - 1.106 * i + 1.703 * q]
+    ///         })
+    ///     })
+    ///     .normalize(IMAGENET_MEAN, IMAGENET_STD);
+    /// // Noise on what the batch will hold.
+    /// let noisy = hue.custom("noise", |row, mut draws| {
     ///     for value in row.values_mut::<f32>().into_iter().flatten() {
     ///         *value += 0.1 * (draws.unit() - 0.5);
     ///     }

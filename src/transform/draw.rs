@@ -39,7 +39,7 @@ impl Drawn {
     pub fn pixel_ops(&self) -> impl Iterator<Item = &PixelOp> {
         self.steps.iter().flat_map(|step| match step {
             Step::Pixels(ops) => &ops[..],
-            Step::Channels(_) | Step::Resample { .. } => &[],
+            Step::Channels(_) | Step::Custom(_) | Step::Resample { .. } => &[],
         })
     }
 }
@@ -51,6 +51,8 @@ pub(super) enum Step {
     Pixels(Vec<PixelOp>),
     /// Keeps the first so many channels.
     Channels(u32),
+    /// The custom step of this index, on the tile.
+    Custom(usize),
     /// To the other tile; the last one to the row.
     Resample { params: ResampleParams, spec: RowSpec },
 }
@@ -260,6 +262,14 @@ impl Way<'_> {
                 let mut rectangles = Vec::new();
                 step.draw(&mut rng.op(index as u32), &self.picture(), &mut rectangles);
                 erased.extend(rectangles.into_iter().map(|rectangle| (rectangle, self.normalized)));
+            }
+            Op::Custom(_) if index < self.shared.on_row => {
+                if self.shared.mask {
+                    self.boundary = true;
+                } else {
+                    self.tile()?;
+                    self.steps.push(Step::Custom(index));
+                }
             }
             Op::Normalize { .. } => self.normalized = true,
             // Steps on pictures that follow are of 0..1.

@@ -35,7 +35,8 @@ pub(super) struct Shared {
     pub(super) row: RowSpec,
     /// For u8, u16 and f32 pixels.
     tables: [ChannelTable; 3],
-    pub(super) has_custom: bool,
+    /// The first of the custom steps that run on the finished row; there are none from the end of the list on.
+    pub(super) on_row: usize,
     /// What the dataset says of its pixels.
     pub(super) declared: Option<DType>,
     pub(super) mask: bool,
@@ -111,7 +112,12 @@ impl Transform {
             return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
         }
         let mut plan = Plan::new(channels, size);
-        plan.last = self.ops().iter().rposition(|op| op.augment().is_some() || op.is_geometric());
+        let on_row = on_row(self.ops());
+        plan.last = (0..self.ops().len()).rev().find(|index| {
+            let op = &self.ops()[*index];
+            op.augment().is_some() || op.is_geometric() || (*index < on_row && matches!(op, Op::Custom(_)))
+        });
+        plan.on_row = on_row;
         for (index, op) in self.ops().iter().enumerate() {
             plan.index = index;
             plan.add(op, dtype).map_err(|error| error.in_step(index))?;
@@ -119,10 +125,10 @@ impl Transform {
         let row = self.row(&plan, dtype, layout)?;
         // The largest value of each source type, and of an image in 0..1.
         let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, white, dtype));
-        let (ops, has_custom) = (self.ops().to_vec(), plan.custom.is_some());
+        let ops = self.ops().to_vec();
         let tiles = (plan.first_tile.is_some() || plan.erases)
             .then(|| Tiles::new(&plan, plan.first_tile.unwrap_or(plan.channels), plan.last, dtype, false));
-        let shared = Shared { ops, row, tables, has_custom, declared, mask: false, tiles };
+        let shared = Shared { ops, row, tables, on_row, declared, mask: false, tiles };
         Ok(Lowered { shared: Arc::new(shared), view: 0 })
     }
 
@@ -143,7 +149,11 @@ impl Transform {
             match op.augment() {
                 Some(augment) => plan.follow(op.name(), augment),
                 None if op.is_geometric() => plan.add(op, dtype),
-                None => Ok(()),
+                // As with steps that change values alone.
+                None => {
+                    plan.boundary |= index < on_row(self.ops()) && matches!(op, Op::Custom(_));
+                    Ok(())
+                }
             }
             .map_err(|error| error.in_step(index))?;
         }
@@ -154,7 +164,8 @@ impl Transform {
         // Where nobody says, rows hold bytes: what does not fit them is refused by record.
         let declared = declared.or(Some(DType::U8));
         let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
-        let shared = Shared { ops, row, tables, has_custom: false, declared, mask: true, tiles };
+        let on_row = on_row(&ops);
+        let shared = Shared { ops, row, tables, on_row, declared, mask: true, tiles };
         Ok(Lowered { shared: Arc::new(shared), view: 0 })
     }
 
@@ -170,6 +181,11 @@ impl Transform {
         }
         Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
     }
+}
+
+/// Where the custom steps begin that no other step follows.
+fn on_row(ops: &[Op]) -> usize {
+    ops.iter().rposition(|op| !matches!(op, Op::Custom(_))).map_or(0, |last| last + 1)
 }
 
 /// What the dataset says of its images.
@@ -201,7 +217,8 @@ struct Plan<'a> {
     to_float: bool,
     /// Whether the cutout comes after the normalising.
     cutout: Option<bool>,
-    custom: Option<&'a str>,
+    /// Where the custom steps begin that run on the finished row.
+    on_row: usize,
     /// Where in the list it is, and the last step that moves or changes pixels of a picture.
     index: usize,
     last: Option<usize>,
@@ -227,7 +244,7 @@ impl<'a> Plan<'a> {
             normalized: None,
             to_float: false,
             cutout: None,
-            custom: None,
+            on_row: usize::MAX,
             index: 0,
             last: None,
             first_tile: None,
@@ -290,10 +307,6 @@ impl<'a> Plan<'a> {
 
     fn add(&mut self, op: &'a Op, dtype: DType) -> Result<()> {
         let name = op.name();
-        if let Some(custom) = self.custom.filter(|_| !matches!(op, Op::Custom(_))) {
-            let hint = format!("put {name} before it: custom steps run on the finished row");
-            return Err(Error::config(format!("{name} comes after the custom step {custom}")).hint(hint));
-        }
         match op {
             Op::ResizeShorter { size, interpolation, antialias } => {
                 interpolation.check(name, *antialias)?;
@@ -346,7 +359,15 @@ impl<'a> Plan<'a> {
                 }
                 self.cutout = Some(self.normalized.is_some());
             }
-            Op::Custom(_) => self.custom = Some(name),
+            Op::Custom(_) if self.index < self.on_row => {
+                if self.normalized.is_some() {
+                    return Err(Error::config(format!("{name} comes between normalize and another step")).hint(
+                        format!("put {name} before normalize, where it sees a picture, or last, where it sees the row"),
+                    ));
+                }
+                self.split();
+            }
+            Op::Custom(_) => {}
             Op::RandomErasing(step) => self.erase(name, step, dtype)?,
             Op::Grayscale(step) => {
                 self.augment(name, step)?;
@@ -509,7 +530,12 @@ impl Lowered {
     /// Whether rows must be made on the CPU: there are custom steps, steps that work on pictures, or erasing.
     #[must_use]
     pub fn needs_cpu(&self) -> bool {
-        self.shared.has_custom || self.shared.tiles.is_some()
+        self.finishes() || self.shared.tiles.is_some()
+    }
+
+    /// Whether custom steps run on the finished row.
+    fn finishes(&self) -> bool {
+        !self.shared.mask && self.shared.on_row < self.shared.ops.len()
     }
 
     /// Host memory that a worker takes for steps on pictures, at most, where images take up to `max_image_bytes`: two tiles
@@ -541,15 +567,16 @@ impl Lowered {
 
     /// Runs the custom steps on a finished row.
     pub(super) fn finish(&self, row: &mut [u8], rng: SampleRng) -> Result<()> {
-        if !self.shared.has_custom {
+        if !self.finishes() {
             return Ok(());
         }
-        for (index, op) in self.shared.ops.iter().enumerate() {
-            if let Op::Custom(custom) = op {
-                let mut view = RowView::new(&self.shared.row, row);
-                custom.run(&mut view, rng.op(index as u32)).map_err(|e| e.at_stage(Stage::Transform))?;
-            }
-        }
-        Ok(())
+        (self.shared.on_row..self.shared.ops.len()).try_for_each(|index| self.custom(index, &self.shared.row, row, rng))
+    }
+
+    /// Runs one custom step on the row, or on a picture before it.
+    pub(super) fn custom(&self, index: usize, spec: &RowSpec, values: &mut [u8], rng: SampleRng) -> Result<()> {
+        let Some(Op::Custom(custom)) = self.shared.ops.get(index) else { return Ok(()) };
+        let mut view = RowView::new(spec, values);
+        custom.run(&mut view, rng.op(index as u32)).map_err(|error| error.at_stage(Stage::Transform))
     }
 }

@@ -87,6 +87,10 @@ impl RowMaker {
                     // Planes that are left out lie behind the others.
                     tile.reset(height, width, *channels, dtype == DType::F32)?;
                 }
+                Step::Custom(step) => {
+                    let spec = tile.spec();
+                    lowered.custom(*step, &spec, tile.bytes_mut(), drawn.rng)?;
+                }
                 Step::Resample { params, spec } => {
                     let of = tile.spec();
                     let info = ImageInfo {

@@ -3,13 +3,20 @@
 use std::{fmt, sync::Arc};
 
 use bytemuck::Pod;
+use half::{bf16, f16};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
     augment::{self, Augment, Moves, Nested},
     interpolation::{self, Interpolations},
 };
-use crate::{error::Result, random::Draws, sys::kernels::RowSpec, tensor::Element};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    random::Draws,
+    sys::kernels::RowSpec,
+    tensor::Element,
+    types::{DType, Layout},
+};
 
 /// Part of the area that a `RandomResizedCrop` takes unless told.
 pub(super) const SCALE: (f64, f64) = (0.08, 1.0);
@@ -461,7 +468,10 @@ impl PartialEq for Custom {
     }
 }
 
-/// A finished row in the hands of a custom step.
+/// A picture or a finished row in the hands of a custom step.
+///
+/// A picture, which other steps follow, is planes (NCHW) of `u8`, 0 to 255, or of `f32`, 0 to 1 (behind `to_float`, and of
+/// images of more than 8 bits). A row is what the batch will hold.
 #[derive(Debug)]
 pub struct RowView<'a> {
     spec: &'a RowSpec,
@@ -469,7 +479,7 @@ pub struct RowView<'a> {
 }
 
 impl<'a> RowView<'a> {
-    pub(super) fn new(spec: &'a RowSpec, bytes: &'a mut [u8]) -> Self {
+    pub(crate) const fn new(spec: &'a RowSpec, bytes: &'a mut [u8]) -> Self {
         Self { spec, bytes }
     }
 
@@ -477,6 +487,34 @@ impl<'a> RowView<'a> {
     #[must_use]
     pub fn spec(&self) -> &RowSpec {
         self.spec
+    }
+
+    /// Gives the channels of each pixel to `change` and keeps what comes back, whatever type and layout the values have.
+    /// Those of `u8` are parts of white, 0 to 1, and rounded; others are what they are.
+    ///
+    /// # Errors
+    /// `Config` for pixels of other than `C` channels.
+    pub fn map_pixels<const C: usize>(&mut self, change: impl FnMut([f32; C]) -> [f32; C]) -> Result<()> {
+        let RowSpec { height, width, channels, dtype, layout } = *self.spec;
+        if channels as usize != C {
+            return Err(Error::config(format!("a custom step takes pixels of {C} channels, and there are {channels}"))
+                .hint("look at spec().channels, or put gray_to_rgb before the step"));
+        }
+        let pixels = height as usize * width as usize;
+        let [pixel, channel] = match layout {
+            Layout::Nchw => [1, pixels],
+            Layout::Nhwc => [C, 1],
+        };
+        let places = (0..pixels).map(|at| std::array::from_fn(|c| at * pixel + c * channel));
+        match dtype {
+            DType::U8 => {
+                let level = |part: f32| (part * 255.0).round().clamp(0.0, 255.0) as u8;
+                each(self.bytes, places, |level: u8| f32::from(level) / 255.0, level, change)
+            }
+            DType::F16 => each(self.bytes, places, f16::to_f32, f16::from_f32, change),
+            DType::Bf16 => each(self.bytes, places, bf16::to_f32, bf16::from_f32, change),
+            _ => each(self.bytes, places, |value: f32| value, |value| value, change),
+        }
     }
 
     /// The row's bytes, in the machine's order.
@@ -491,4 +529,23 @@ impl<'a> RowView<'a> {
         // Rows of a batch are aligned to their type; a row that somebody cut by hand may not be.
         (T::DTYPE == self.spec.dtype).then(|| bytemuck::try_cast_slice_mut(self.bytes).ok()).flatten()
     }
+}
+
+/// Changes the values at some places together.
+fn each<T: Pod, const C: usize>(
+    bytes: &mut [u8],
+    places: impl Iterator<Item = [usize; C]>,
+    read: impl Fn(T) -> f32,
+    write: impl Fn(f32) -> T,
+    mut change: impl FnMut([f32; C]) -> [f32; C],
+) -> Result<()> {
+    let values: &mut [T] = bytemuck::try_cast_slice_mut(bytes)
+        .map_err(|_| Error::new(ErrorKind::Internal, "the values of a row are not aligned"))?;
+    for places in places {
+        let changed = change(places.map(|place| read(values[place])));
+        for (place, value) in places.into_iter().zip(changed) {
+            values[place] = write(value);
+        }
+    }
+    Ok(())
 }
