@@ -29,6 +29,7 @@ mod kit;
 mod ladder;
 mod late;
 mod machine;
+mod map;
 mod mix;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;

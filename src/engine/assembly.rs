@@ -13,13 +13,16 @@ use super::{
     batch::Batch,
     fields::FieldRows,
     loader_shared::{BadRows, LoaderShared},
-    mix::{BatchMix, Unmixed},
+    map::{BatchMut, SampleMut},
+    mix::{BatchMix, Unmixed, rng_of_batch},
     plan::BatchPlan,
     stream::{Sealed, StreamShared},
     timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
 use crate::{
+    codec::{Item, Outcome},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::{BadSample, Stage},
     sys::rows::Rows,
 };
@@ -231,6 +234,11 @@ impl Assembly {
             *mixed = Instant::now();
         }
 
+        if loader.maps.batch.is_some() {
+            self.map_batch((&mut fields, &bytes), &records, valid)?;
+            *mixed = Instant::now();
+        }
+
         let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
             field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
         };
@@ -254,20 +262,42 @@ impl Assembly {
 }
 
 impl Assembly {
+    /// Runs the user's function on samples that are made; whether there is one.
+    pub(super) fn map(&self, items: &[Item], rows: &mut [Rows], outcomes: &mut [Outcome]) -> bool {
+        let LoaderShared { maps, fields, .. } = &*self.stream.loader;
+        for (row, (item, outcome)) in items.iter().zip(outcomes).enumerate() {
+            let (Outcome::Done, Ok(sample), true) = (&*outcome, &item.sample, maps.sample.is_some()) else { continue };
+            let mut made = SampleMut { fields, rows, row, record: item.record, sample };
+            if let Err(error) = maps.sample(&mut made, item.rng.op(u32::MAX)) {
+                *outcome = Outcome::Failed(error.at_stage(Stage::Transform).at_record(item.record));
+            }
+        }
+        maps.sample.is_some()
+    }
+
+    /// Runs the user's function on the batch.
+    fn map_batch(&self, (rows, bytes): (&mut [Rows], &[Vec<Bytes>]), records: &[u64], valid: usize) -> Result<()> {
+        let StreamShared { loader, recorder, .. } = &*self.stream;
+        let (began, mut cpu) = (Instant::now(), CpuMeter::start(loader.accounting));
+        let BatchPlan { epoch, step, .. } = self.plan;
+        let mut batch = BatchMut { fields: &loader.fields, rows, bytes, records, valid, epoch, step };
+        let written = loader.maps.batch(&mut batch, self.rng().op(u32::MAX));
+        written.map_err(|error| error.at_stage(Stage::Mix))?;
+        recorder.worked(Stage::Mix, began.elapsed(), cpu.lap(), records.len() as u64, 0);
+        Ok(())
+    }
+
+    /// The draws of the batch.
+    fn rng(&self) -> SampleRng {
+        let BatchPlan { epoch, positions, after, .. } = &self.plan;
+        rng_of_batch(after.seed, *epoch, positions.first().copied().unwrap_or_default())
+    }
+
     /// Mixes the batch: of its rows so many samples, and so many of records.
     fn mix(&self, mix: &BatchMix, rows: &mut [Rows], (samples, filled): (usize, usize)) -> Result<()> {
         let StreamShared { loader, recorder, .. } = &*self.stream;
         let (began, mut cpu) = (Instant::now(), CpuMeter::start(loader.accounting));
-        let BatchPlan { epoch, positions, after, .. } = &self.plan;
-        let written = mix.apply(Unmixed {
-            seed: after.seed,
-            epoch: *epoch,
-            position: positions.first().copied().unwrap_or_default(),
-            fields: &loader.fields,
-            rows,
-            samples,
-            filled,
-        });
+        let written = mix.apply(Unmixed { rng: self.rng(), fields: &loader.fields, rows, samples, filled });
         let written = written.map_err(|error| error.at_stage(Stage::Mix))?;
         recorder.worked(Stage::Mix, began.elapsed(), cpu.lap(), filled as u64, written);
         Ok(())

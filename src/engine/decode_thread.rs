@@ -350,7 +350,7 @@ impl DecodeThread {
 
     fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter) {
         let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
-        let Finished { job, outcomes, images, decode, transform, device } = finished;
+        let Finished { job, mut outcomes, images, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let count = items.len();
@@ -359,6 +359,9 @@ impl DecodeThread {
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
+        let began = Instant::now();
+        let mapped = assembly.map(&items, &mut rows, &mut outcomes);
+        let placed = if mapped { placed + began.elapsed() } else { placed };
         let recorder = &assembly.stream.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
         let cpu = clock.lap();

@@ -3,7 +3,10 @@
 use crate::{
     dataset::{Field, FieldKind},
     error::{Error, Result},
-    sys::rows::{Pool, Rows},
+    sys::{
+        kernels::RowSpec,
+        rows::{Pool, Rows},
+    },
     tensor::Tensor,
     transform::{Lowered, LoweredVolume, Transform},
     types::{DType, Layout},
@@ -21,6 +24,8 @@ pub(crate) struct FieldRows {
     pub(crate) pool: Pool,
     /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
     pub(crate) upload: Option<Pool>,
+    /// Of an image: shape, type and layout of its rows.
+    pub(crate) image: Option<RowSpec>,
     /// How rows of volumes are made, by the thread that reads them.
     pub(crate) volume: Option<LoweredVolume>,
     /// Of the label of batches that are mixed.
@@ -62,6 +67,17 @@ impl FieldRows {
     /// Bytes of a row of this shape, which [`lower_field`] gave: it has refused those that are no number.
     pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
         dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
+    }
+
+    /// Refuses a label that becomes weights of classes and is none of them.
+    pub(super) fn check_label(&self, label: i64) -> Result<()> {
+        match &self.soft {
+            Some(soft) if !usize::try_from(label).is_ok_and(|label| label < soft.classes) => {
+                let what = format!("label {label} of `{}` is not among the {} classes", self.name, soft.classes);
+                Err(Error::corrupt(what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Memory for `rows` rows of a batch, and for their copy.

@@ -4,7 +4,8 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use super::{
-    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, mix::BatchMix, shared_parts::SharedParts, tune::Tuning,
+    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix, shared_parts::SharedParts,
+    tune::Tuning,
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
@@ -31,6 +32,8 @@ pub(crate) struct LoaderShared {
     pub(crate) bad: BadRows,
     /// What is done to whole batches.
     pub(crate) mix: Option<BatchMix>,
+    /// What the user does to samples and batches.
+    pub(crate) maps: Maps,
     /// Records in a job, as the decode threads learn it.
     pub(crate) chunk: Arc<ChunkSize>,
     /// What is on `auto`.

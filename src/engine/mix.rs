@@ -14,6 +14,12 @@ use crate::{
 /// Draws of batches share nothing with those of samples, whatever their places.
 const BATCHES: u64 = 0x6261_7463_6865_7321;
 
+/// The draws of a batch, by the place of its first sample in the epoch's order, bad ones included: no other batch has it,
+/// of any rank.
+pub(super) const fn rng_of_batch(seed: u64, epoch: u64, position: u64) -> SampleRng {
+    SampleRng::new(mix(seed ^ BATCHES), epoch, position)
+}
+
 /// What a loader does to whole batches.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchMix {
@@ -24,10 +30,7 @@ pub(crate) struct BatchMix {
 
 /// The rows of a batch before it is mixed.
 pub(super) struct Unmixed<'a> {
-    pub(super) seed: u64,
-    pub(super) epoch: u64,
-    /// Place of its first sample in the epoch's order, bad ones included: no other batch has it, of any rank.
-    pub(super) position: u64,
+    pub(super) rng: SampleRng,
     pub(super) fields: &'a [FieldRows],
     pub(super) rows: &'a mut [Rows],
     /// Samples, which are mixed among themselves.
@@ -45,8 +48,7 @@ struct Part {
 impl BatchMix {
     /// Mixes pictures in place and replaces the rows of the label by those of weights. Gives the bytes that were written.
     pub(super) fn apply(&self, batch: Unmixed<'_>) -> Result<u64> {
-        let Unmixed { seed, epoch, position, fields, rows, samples, filled } = batch;
-        let rng = SampleRng::new(mix(seed ^ BATCHES), epoch, position);
+        let Unmixed { rng, fields, rows, samples, filled } = batch;
         let mut written = 0;
         // Whom each row has its second class of.
         let mut parts: Vec<Part> = (0..filled).map(|row| Part { other: row, weights: [1.0, 0.0] }).collect();

@@ -46,7 +46,7 @@
 //!
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
-//!   └── tune/follow ──┘                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate,
+//!   └── tune/follow ──┘                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
 //!                                                       └ read_parts ┘         └ shared_parts ──┘ queue, io_runtime, mix
 //! ```
 //!
@@ -69,6 +69,7 @@ mod fields;
 mod gate;
 mod io_runtime;
 mod loader_shared;
+mod map;
 mod mix;
 mod permits;
 mod plan;
@@ -93,6 +94,8 @@ pub(crate) use fields::{FieldRows, LoweredField, SoftLabels, fill, lower_field};
 pub(crate) use io_runtime::off_thread;
 pub use io_runtime::{IoRuntime, can_start_threads};
 pub(crate) use loader_shared::{BadRows, Limits, LoaderShared};
+pub(crate) use map::Maps;
+pub use map::{BatchMut, FieldMut, SampleMut};
 pub(crate) use mix::BatchMix;
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;

@@ -33,12 +33,7 @@ pub(super) fn write_fields(
     for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => {
-                if let Some(soft) = &field.soft
-                    && !usize::try_from(*label).is_ok_and(|label| label < soft.classes)
-                {
-                    let what = format!("label {label} of `{}` is not among the {} classes", field.name, soft.classes);
-                    return Err(Error::corrupt(what).at_stage(Stage::Parse));
-                }
+                field.check_label(*label).map_err(|error| error.at_stage(Stage::Parse))?;
                 &label.to_ne_bytes()
             }
             Value::Array(data) => data,

@@ -8,7 +8,9 @@ use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
     codec::{Decoder, ImageCodec, Split},
     dataset::Dataset,
-    engine::IoRuntime,
+    engine::{BatchMut, IoRuntime, Maps, SampleMut},
+    error::Result,
+    random::Draws,
     sampler::{LastBatch, Order, Sampler, Shard},
     source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
@@ -27,6 +29,7 @@ pub struct LoaderBuilder {
     pub(super) decoder: Option<Arc<dyn Decoder>>,
     pub(super) codecs: Vec<Arc<dyn ImageCodec>>,
     pub(super) io_runtime: Option<IoRuntime>,
+    pub(super) maps: Maps,
     #[cfg(feature = "jpeg")]
     decode_index: Option<DecodeIndex>,
 }
@@ -41,6 +44,7 @@ impl LoaderBuilder {
             decoder: None,
             codecs: Vec::new(),
             io_runtime: None,
+            maps: Maps::default(),
             #[cfg(feature = "jpeg")]
             decode_index: None,
         }
@@ -139,6 +143,73 @@ impl LoaderBuilder {
     /// refuses them. A label that is none of the classes makes a bad sample.
     pub fn mix(mut self, mix: Mix) -> Self {
         self.config.mix = Some(mix);
+        self
+    }
+
+    /// Runs a function of yours on each sample when all of its rows are written: image, label and whatever else it has, to
+    /// be changed in place. On the decoding threads, so many at a time; of batches in host memory alone, `build()` refuses
+    /// others.
+    ///
+    /// Draws are the record's, and of which time it comes in the epoch: with them, and without anything that changes from
+    /// call to call, the guarantees of order and resume hold. An error of kind `Corrupt` or `Unsupported` makes the sample
+    /// a bad one, any other, and a panic, ends the run. Its time stands in the report's transform stage. For pixels of
+    /// images by themselves there is [`Transform::custom`].
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Device, Loader, Transform};
+    ///
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// // A fifth of the pictures are negatives, and a class of their own.
+    /// let loader = Loader::builder(dataset).batch_size(20).transform(Transform::new().to_float()).map(|sample, mut draws| {
+    ///     if draws.chance(0.2) {
+    ///         sample.image_mut("image")?.map_pixels(|rgb: [f32; 3]| rgb.map(|part| 1.0 - part))?;
+    ///         sample.values_mut::<i64>("label")?[0] = 10;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let mut batches = loader.device(Device::Cpu).build().await?.epoch(0);
+    /// let batch = batches.next().await.expect("five batches")?;
+    /// assert!(batch["label"].as_slice::<i64>().expect("i64").contains(&10));
+    /// # Ok(()) }
+    /// ```
+    pub fn map<F>(mut self, run: F) -> Self
+    where
+        F: Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync + 'static,
+    {
+        self.maps.sample = Some(Arc::new(run));
+        self
+    }
+
+    /// Runs a function of yours on each batch when it is whole, behind [`mix`](Self::mix), by the thread that finished it.
+    /// As [`map`](Self::map), but that draws are those of seed, epoch and the place of the batch's first sample in the
+    /// epoch's order, that every error ends the run, and that the time stands in the report's mix stage.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Device, Loader, Transform};
+    ///
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// // Every picture as bright as the others, on average over the batch.
+    /// let steps = Transform::new().to_float();
+    /// let loader = Loader::builder(dataset).batch_size(20).transform(steps).map_batch(|batch, _draws| {
+    ///     let values = batch.values_mut::<f32>("image")?;
+    ///     let mean = values.iter().sum::<f32>() / values.len() as f32;
+    ///     values.iter_mut().for_each(|value| *value -= mean);
+    ///     Ok(())
+    /// });
+    /// let mut batches = loader.device(Device::Cpu).build().await?.epoch(0);
+    /// let batch = batches.next().await.expect("five batches")?;
+    /// assert!(batch["image"].as_slice::<f32>().expect("f32").iter().sum::<f32>().abs() < 1.0);
+    /// # Ok(()) }
+    /// ```
+    pub fn map_batch<F>(mut self, run: F) -> Self
+    where
+        F: Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync + 'static,
+    {
+        self.maps.batch = Some(Arc::new(run));
         self
     }
 

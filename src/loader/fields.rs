@@ -97,7 +97,7 @@ impl Fields {
     /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
     pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {
-            let LoweredField { shape, dtype, volume, .. } = &field.lowered;
+            let LoweredField { shape, dtype, image, volume } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
             let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
             let soft = |classes| -> Result<SoftLabels> {
@@ -118,6 +118,7 @@ impl Fields {
                 most: field.most,
                 pool,
                 upload,
+                image: image.as_ref().map(|image| *image.row()),
                 volume: volume.clone(),
                 soft: field.classes.map(soft).transpose()?,
             })

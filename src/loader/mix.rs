@@ -2,7 +2,7 @@
 
 use crate::{
     dataset::{FieldKind, Schema},
-    engine::{BatchMix, LoweredField},
+    engine::{BatchMix, LoweredField, Maps},
     error::{Error, Result},
     sys::kernels::RowSpec,
     transform::augment::Mix,
@@ -90,13 +90,15 @@ fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses batches that are not in host memory.
-pub(super) fn check_device(settings: Option<&Mix>, device: Device) -> Result<()> {
-    match device {
-        Device::Cuda(_) if settings.is_some() => {
-            Err(Error::config(format!("mix of batches on {device} is not there yet"))
-                .hint("use device cpu, or mix on the GPU in the training step"))
-        }
-        _ => Ok(()),
-    }
+/// Refuses what is done in host memory alone to batches that are elsewhere.
+pub(super) fn check_device(settings: Option<&Mix>, maps: &Maps, device: Device) -> Result<()> {
+    let what = match device {
+        Device::Cpu => return Ok(()),
+        Device::Cuda(_) if settings.is_some() => "mix",
+        Device::Cuda(_) if maps.sample.is_some() => "map",
+        Device::Cuda(_) if maps.batch.is_some() => "map_batch",
+        Device::Cuda(_) => return Ok(()),
+    };
+    Err(Error::config(format!("{what} of batches on {device} is not there yet"))
+        .hint("use device cpu, or do it on the GPU in the training step"))
 }

@@ -42,7 +42,7 @@ mod stream;
 mod tests;
 mod views;
 
-pub use crate::engine::{Batch, IoRuntime};
+pub use crate::engine::{Batch, BatchMut, FieldMut, IoRuntime, SampleMut};
 pub use builder::LoaderBuilder;
 pub use config::{LoaderConfig, OnBadSample};
 pub use handle::Loader;

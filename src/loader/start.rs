@@ -121,7 +121,7 @@ impl LoaderBuilder {
 /// Loaders for these devices, or one for that of the config.
 fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loader>> {
     let indexed = builder.indexed();
-    let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, .. } = builder;
+    let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, maps, .. } = builder;
     let cores = crate::sys::machine::cores();
     let checked = resolve::check(&config, dataset.len())?;
     let process = config.shard;
@@ -139,13 +139,14 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
 
     // Before a GPU is woken up.
     let asked = config.device.iter().filter(|_| devices.is_none()).chain(devices.iter().flatten());
-    asked.copied().try_for_each(|device| mix::check_device(config.mix.as_ref(), device))?;
+    let check_device = |device| mix::check_device(config.mix.as_ref(), &maps, device);
+    asked.copied().try_for_each(check_device)?;
     let places = match &devices {
         Some(devices) => Place::each(devices, decoder.as_ref())?,
         None => vec![Place::find(&config, decoder.as_ref())?],
     };
     let lanes: Vec<Device> = places.iter().map(Place::device).collect();
-    lanes.iter().try_for_each(|device| mix::check_device(config.mix.as_ref(), *device))?;
+    lanes.iter().copied().try_for_each(check_device)?;
     let batch_on = |place: &Place| fields.batch_bytes(config.batch_size, place.is_device());
     // Each device once, with a batch of all who have theirs there.
     let mut found: Vec<(&Place, BatchBytes)> = Vec::new();
@@ -237,6 +238,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             limits,
             bad: resolve::bad_rows(config.on_bad_sample),
             mix: mix.clone(),
+            maps: maps.clone(),
             chunk: Arc::clone(&chunk),
             tuning: Arc::clone(&tuning),
             accounting: config.accounting,

@@ -23,7 +23,7 @@ pub enum Stage {
     Decode,
     /// Pixels to a finished row.
     Transform,
-    /// Rows of a whole batch with one another, and labels to weights of classes.
+    /// What is done to whole batches: rows mixed with one another, labels to weights of classes, functions of the user's.
     Mix,
     /// Host to device.
     Transfer,

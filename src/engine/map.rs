@@ -1,0 +1,267 @@
+//! Functions of the user's, on samples and on batches, where they are made.
+//!
+//! ```text
+//! rows of a sample are written ─ map ─▶ … all rows of a batch are there ─ bad ones left out ─ mix ─ map_batch ─▶ sealed
+//! ```
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use bytemuck::Pod;
+use bytes::Bytes;
+
+use super::fields::FieldRows;
+use crate::{
+    dataset::{Sample, Value},
+    error::{Error, ErrorKind, Result},
+    random::Draws,
+    sys::rows::Rows,
+    tensor::Element,
+    transform::RowView,
+    types::DType,
+};
+
+type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
+type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;
+
+/// What a loader calls.
+#[derive(Clone, Default)]
+pub(crate) struct Maps {
+    pub(crate) sample: Option<Arc<OnSample>>,
+    pub(crate) batch: Option<Arc<OnBatch>>,
+}
+
+impl fmt::Debug for Maps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sample, batch } = self;
+        f.debug_struct("Maps").field("sample", &sample.is_some()).field("batch", &batch.is_some()).finish()
+    }
+}
+
+impl Maps {
+    /// Calls the user's function for a sample, if there is one, and looks whether it left what can be used.
+    pub(super) fn sample(&self, sample: &mut SampleMut<'_>, draws: Draws) -> Result<()> {
+        let Some(map) = &self.sample else { return Ok(()) };
+        guard("map", || map(sample, draws))?;
+        sample.fields.iter().zip(&*sample.rows).try_for_each(|(field, rows)| {
+            let row = &rows.bytes()[sample.row * rows.row_bytes()..];
+            let label = row.first_chunk().filter(|_| field.soft.is_some());
+            label.map_or(Ok(()), |label| field.check_label(i64::from_ne_bytes(*label)))
+        })
+    }
+
+    /// The same for a batch.
+    pub(super) fn batch(&self, batch: &mut BatchMut<'_>, draws: Draws) -> Result<()> {
+        self.batch.as_ref().map_or(Ok(()), |map| guard("map_batch", || map(batch, draws)))
+    }
+}
+
+/// A panic of the user's function is an error of the run, not the end of a thread.
+fn guard(name: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    // What it leaves behind is given up with the run.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let words = words(&*panic);
+        Err(Error::new(ErrorKind::Internal, format!("the function given to {name} panicked: {words}")))
+    })
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// A finished sample in the hands of the function of [`LoaderBuilder::map`](crate::LoaderBuilder::map): its rows of the
+/// batch, to be changed in place. Shapes and types stay.
+#[derive(Debug)]
+pub struct SampleMut<'a> {
+    pub(super) fields: &'a [FieldRows],
+    pub(super) rows: &'a mut [Rows],
+    pub(super) row: usize,
+    pub(super) record: u64,
+    pub(super) sample: &'a Sample,
+}
+
+impl SampleMut<'_> {
+    /// Its index in the dataset.
+    #[must_use]
+    pub const fn record(&self) -> u64 {
+        self.record
+    }
+
+    /// The values of a field, such as `values_mut::<i64>("label")`.
+    ///
+    /// # Errors
+    /// `Config` for a field that the dataset does not have, or that holds another type.
+    pub fn values_mut<T: Element + Pod>(&mut self, field: &str) -> Result<&mut [T]> {
+        let at = place(self.fields, field)?;
+        cast(&self.fields[at].name, self.fields[at].dtype, self.rows[at].row_mut(self.row))
+    }
+
+    /// An image with its shape and layout: [`RowView::map_pixels`] visits its pixels.
+    ///
+    /// # Errors
+    /// `Config` for a field that the dataset does not have, or that is no image.
+    pub fn image_mut(&mut self, field: &str) -> Result<RowView<'_>> {
+        let at = place(self.fields, field)?;
+        let Some(spec) = &self.fields[at].image else {
+            return Err(Error::config(format!("field `{field}` is no image")).hint("use values_mut for its values"));
+        };
+        Ok(RowView::new(spec, self.rows[at].row_mut(self.row)))
+    }
+
+    /// All fields that have values in the batch, each to be changed, side by side.
+    pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
+        let row = self.row;
+        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
+        with_rows.map(move |(field, rows)| FieldMut { field, soft: false, bytes: rows.row_mut(row), rows: None })
+    }
+
+    /// What a field of bytes holds; `None` for another field.
+    #[must_use]
+    pub fn bytes(&self, field: &str) -> Option<&Bytes> {
+        let at = self.fields.iter().position(|other| other.name == field)?;
+        match self.sample.values.get(at)? {
+            Value::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// A whole batch in the hands of the function of [`LoaderBuilder::map_batch`](crate::LoaderBuilder::map_batch), to be
+/// changed in place. Shapes and types stay.
+#[derive(Debug)]
+pub struct BatchMut<'a> {
+    pub(super) fields: &'a [FieldRows],
+    pub(super) rows: &'a mut [Rows],
+    pub(super) bytes: &'a [Vec<Bytes>],
+    pub(super) records: &'a [u64],
+    pub(super) valid: usize,
+    pub(super) epoch: u64,
+    pub(super) step: u64,
+}
+
+impl BatchMut<'_> {
+    /// Rows of every field.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.first().map_or(0, Rows::rows)
+    }
+
+    /// Whether it has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows that are samples, from the first on, as [`Batch::valid`](crate::Batch::valid) counts them; behind them are
+    /// copies or zeros.
+    #[must_use]
+    pub const fn valid(&self) -> usize {
+        self.valid
+    }
+
+    /// Records of the rows, as [`Batch::records`](crate::Batch::records) tells them.
+    #[must_use]
+    pub const fn records(&self) -> &[u64] {
+        self.records
+    }
+
+    /// The epoch, and the step within it.
+    #[must_use]
+    pub const fn place(&self) -> (u64, u64) {
+        (self.epoch, self.step)
+    }
+
+    /// The values of a field, row after row.
+    ///
+    /// # Errors
+    /// `Config` for a field that the dataset does not have, or that holds another type.
+    pub fn values_mut<T: Element + Pod>(&mut self, field: &str) -> Result<&mut [T]> {
+        let at = place(self.fields, field)?;
+        let field = &self.fields[at];
+        FieldMut { field, soft: field.soft.is_some(), rows: None, bytes: self.rows[at].bytes_mut() }.into_values()
+    }
+
+    /// All fields that have values, each to be changed, side by side.
+    pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
+        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
+        with_rows.map(|(field, rows)| {
+            let count = Some(rows.rows());
+            FieldMut { field, soft: field.soft.is_some(), rows: count, bytes: rows.bytes_mut() }
+        })
+    }
+
+    /// What a field of bytes holds, a value for each row; `None` for another field.
+    #[must_use]
+    pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
+        let of_bytes = self.fields.iter().filter(|field| field.most.is_some());
+        of_bytes.zip(self.bytes).find(|(other, _)| other.name == field).map(|(_, values)| &values[..])
+    }
+}
+
+/// One field of a sample, or of a batch.
+#[derive(Debug)]
+pub struct FieldMut<'a> {
+    field: &'a FieldRows,
+    /// Whether labels are weights of classes by now.
+    soft: bool,
+    /// Of a batch.
+    rows: Option<usize>,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> FieldMut<'a> {
+    /// As in [`Batch`](crate::Batch).
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.field.name
+    }
+
+    /// Of the sample's row, or of the batch's tensor.
+    #[must_use]
+    pub fn shape(&self) -> Vec<usize> {
+        let row = match &self.field.soft {
+            Some(soft) if self.soft => vec![soft.classes],
+            _ => self.field.shape.clone(),
+        };
+        self.rows.into_iter().chain(row).collect()
+    }
+
+    /// Of the values.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        if self.soft { DType::F32 } else { self.field.dtype }
+    }
+
+    /// The values.
+    ///
+    /// # Errors
+    /// `Config` when they are of another type.
+    pub fn values_mut<T: Element + Pod>(&mut self) -> Result<&mut [T]> {
+        cast(&self.field.name, self.dtype(), self.bytes)
+    }
+
+    fn into_values<T: Element + Pod>(self) -> Result<&'a mut [T]> {
+        cast(&self.field.name, self.dtype(), self.bytes)
+    }
+}
+
+fn place(fields: &[FieldRows], name: &str) -> Result<usize> {
+    let with_rows = |field: &FieldRows| field.most.is_none() && field.name == name;
+    fields.iter().position(with_rows).ok_or_else(|| {
+        let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
+        Error::config(format!("no field {name:?} has values")).hint(format!("there are {}", names.join(", ")))
+    })
+}
+
+fn cast<'a, T: Element + Pod>(name: &str, dtype: DType, bytes: &'a mut [u8]) -> Result<&'a mut [T]> {
+    if T::DTYPE != dtype {
+        return Err(Error::config(format!("field `{name}` holds {dtype}, not {}", T::DTYPE)));
+    }
+    bytemuck::try_cast_slice_mut(bytes)
+        .map_err(|_| Error::new(ErrorKind::Internal, format!("the values of `{name}` are not aligned")))
+}
