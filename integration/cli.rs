@@ -705,6 +705,56 @@ fn a_sheet_of_augmentations_has_a_row_for_each() {
 }
 
 #[test]
+fn views_and_repeats_are_asked_for_by_name_or_by_steps() {
+    let photos = &*data().photos;
+    let base = [photos, "--batch-size", "4", "--shuffle", "1", "--device", "cpu"];
+    let with = |more: &[&str]| report(&[&base[..], more].concat());
+    let dino = with(&["--transform", "dino"]);
+    assert_eq!(dino["config"]["transform_name"], "dino");
+    assert_eq!(dino["config"]["views"].as_array().unwrap().len(), 3, "{}", dino["config"]["views"]);
+    let stage = |name: &str| dino["stages"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    assert_eq!((&stage("decode")["items"], &stage("transform")["items"]), (&24.into(), &24.into()));
+
+    let views = ["--view", "a=random_resized_crop:20", "--view", "b*2=center_crop:8"];
+    let report = with(&[&views[..], &["--aug-repeats", "3"]].concat());
+    assert_eq!(report["config"]["transform_name"], "views a, b0, b1");
+    assert_eq!(report["config"]["order"]["repeated"]["times"], 3, "{}", report["config"]["order"]);
+    assert_eq!(report["samples"], 24);
+    // As a file, alone and in settings.
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("views.json");
+    fs::write(&json, report["config"]["views"].to_string()).unwrap();
+    let sum = |more: &[&str]| checksum(&[&base[..], more].concat());
+    assert_eq!(sum(&["--transform", json.to_str().unwrap()]), sum(&views));
+    let settings = dir.path().join("run.toml");
+    let toml = "[[views]]\nname = 'a'\ntransform = [{ op = 'random_resized_crop', size = [20, 20] }]\n";
+    fs::write(&settings, toml).unwrap();
+    let config = ["--config", settings.to_str().unwrap()];
+    assert_eq!(sum(&config), sum(&views[..2]));
+    // What is said on the line takes the place of the file's.
+    assert_eq!(sum(&[&config[..], &["--transform", "center_crop:8"]].concat()), sum(&["--transform", "center_crop:8"]));
+
+    let sheet = dir.path().join("sheet.png");
+    let out = ok(&[&["inspect", photos, "--sheet", sheet.to_str().unwrap()], &views[..]].concat());
+    assert!(out.contains("6 samples after views a, b0, b1"), "{out}");
+    // Three views beside one another, of the largest one's place, shown four times as large.
+    let image = image::open(&sheet).unwrap();
+    assert_eq!(image.width(), 3 * (20 * 4 + 4) + 4);
+    for (more, code, want) in [
+        (&["--view", "a=center_crop:8", "--view", "a=center_crop:9"][..], 2, "two views are called a"),
+        (&["--view", "center_crop:8"], 2, "NAME=STEPS"),
+        (&["--view", "a=center_crop:8", "--transform", "dino"], 2, "cannot be used with"),
+        (&["--shuffle", "none", "--aug-repeats", "2"], 2, "--shuffle"),
+    ] {
+        let args = [&["run", photos, "--batch-size", "4", "--shuffle", "1"], more].concat();
+        let args = if more[0] == "--shuffle" { [&["run", photos], more].concat() } else { args };
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(want), "{more:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn inspect_tells_of_damaged_records_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     ok(&["synth", "imagenet", dir.path().to_str().unwrap(), "--count", "6", "--classes", "2"]);
@@ -1022,6 +1072,31 @@ fn profile_shows_the_table_the_first_batch_and_the_stages_alone() {
     let job = events.iter().find(|e| e["name"] == "infeed.decode").unwrap();
     assert!(job["args"]["rows"].is_u64() && job["args"]["decode_us"].is_u64() && job["dur"].is_f64(), "{job}");
     page(&html);
+}
+
+#[test]
+fn profile_names_what_augmentations_cost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, html) = (dir.path().join("profile.json"), dir.path().join("report.html"));
+    let dark = "random_resized_crop:96;gaussian_blur:23;random_invert:0.1;normalize;random_erasing:0.5";
+    let args = ["profile", &data().photos, "--batch-size", "6", "--device", "cpu", "--json", json.to_str().unwrap()];
+    let more = ["--transform", dark, "--html", html.to_str().unwrap()];
+    let out = ok(&[&args[..], &more].concat());
+    assert!(out.contains("2 gaussian_blur") && out.contains("of the transform"), "{out}");
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let steps = report["steps"].as_array().unwrap();
+    let names: Vec<_> =
+        steps.iter().map(|step| (step["step"].as_u64().unwrap(), step["name"].as_str().unwrap())).collect();
+    assert_eq!(names, [(2, "gaussian_blur"), (3, "random_invert"), (5, "random_erasing")]);
+    // Of 23 pixels in two directions, beside steps of one pass that rarely happen.
+    let share = |n: usize| steps[n]["share"].as_f64().unwrap();
+    assert!(share(0) > 0.1 && share(0) > share(1) && share(0) > share(2), "{steps:?}");
+    assert!(page(&html).contains("gaussian_blur"));
+    // Of views, each names its own.
+    let views = ["--view", "a*2=random_resized_crop:32;random_invert", "--view", "b=center_crop:8"];
+    ok(&[&args[..], &views].concat());
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&report["steps"][0]["view"], report["steps"].as_array().unwrap().len()), (&"a".into(), 1));
 }
 
 /// A page that stands alone and is well formed as far as tags go.

@@ -184,9 +184,11 @@ fn an_image_is_read_and_decoded_once_for_all_its_views() {
     let dataset = futures::executor::block_on(async { dataset.await }).unwrap();
     let (headers, decodes) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let counting = |b: LoaderBuilder| {
-        let jpeg = Counting { inner: Jpeg::new(), headers: headers.clone(), decodes: decodes.clone() };
-        let png = Counting { inner: Png::default(), headers: headers.clone(), decodes: decodes.clone() };
-        b.codec(Arc::new(jpeg)).codec(Arc::new(png))
+        let counts = || (Arc::clone(&headers), Arc::clone(&decodes));
+        let ((headers, decodes), inner) = (counts(), Jpeg::new());
+        let b = b.codec(Arc::new(Counting { inner, headers, decodes }));
+        let ((headers, decodes), inner) = (counts(), Png);
+        b.codec(Arc::new(Counting { inner, headers, decodes }))
     };
     let views = View::preset("dino").unwrap();
     let loader = loader(&dataset, |b| counting(b).views(views));
@@ -291,7 +293,9 @@ fn views_can_be_mixed_where_they_are_of_one_size() {
 fn views_that_can_not_be_are_refused_with_the_field_and_the_step() {
     let crop = Transform::new().random_resized_crop(8);
     let labels = || Arc::new(MemoryDataset::builder().labels(vec![1, 2]).build().unwrap()) as Arc<dyn Dataset>;
-    let cases: [(Arc<dyn Dataset>, Vec<View>, Transform, &[&str]); 5] = [
+    /// What is asked for, and words of the answer.
+    type Case = (Arc<dyn Dataset>, Vec<View>, Transform, &'static [&'static str]);
+    let cases: [Case; 5] = [
         (
             in_memory(2),
             vec![View::new("a", crop.clone()), View::new("a", crop.clone())],

@@ -61,8 +61,8 @@ impl Cells {
     }
 }
 
-/// Writes a PNG of up to 36 transformed records (with views: six, a row for each), with class and name; gives the number
-/// of pictures.
+/// Writes a PNG of up to 36 transformed records (with views: six, a row for each), with class and name; gives their
+/// number, or that of the pictures of augmentations.
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
     steps: &Steps,
@@ -83,7 +83,7 @@ pub(crate) async fn write(
     let sheet = compose(&cells, columns)?;
     let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
     out::replace(path, &file.map_err(|error| Failure::Failed(format!("--sheet: {error}")))?)?;
-    Ok(cells.cells.len())
+    Ok(if args.ops { cells.cells.len() } else { cells.cells.len() / names.len() })
 }
 
 /// The fields of a batch that `field` becomes.

@@ -36,7 +36,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     let traced = trace.as_ref().map(Trace::finish).transpose()?;
     let stopped = run.stopped;
     let alone = match stopped.is_some() || args.no_stages {
-        true => Vec::new(),
+        true => (Vec::new(), Vec::new()),
         false => stages::measure_all(&args.run, &dataset, &mut out).await?,
     };
     let report = ProfileReport::new(run, threads, alone);

@@ -1,6 +1,6 @@
 //! The page of `infeed profile`.
 
-use super::report::{AloneReport, ProfileReport};
+use super::report::{AloneReport, ProfileReport, StepReport};
 use crate::{
     html::{Page, charts, run_parts, run_settings},
     report::cause_words,
@@ -40,6 +40,15 @@ pub(super) fn page(report: &ProfileReport) -> String {
             vec![row.stage.to_owned(), row.workers.to_string(), rate, or(row.first_batch_seconds, "")]
         });
         page.table(&["stage", "workers", "samples/s", "first batch"], &rows.collect::<Vec<_>>());
+    }
+    if !report.steps.is_empty() {
+        page.heading("Augmentations").words("What one thread takes longer for a sample with the step than without.");
+        let rows = report.steps.iter().map(|step| {
+            let StepReport { view, step, name, seconds, share } = step;
+            let place = view.as_ref().map_or_else(|| step.to_string(), |view| format!("{view} {step}"));
+            vec![place, name.clone(), units::time(*seconds), format!("{:.0} %", 100.0 * share)]
+        });
+        page.table(&["step", "", "a sample", "of the transform"], &rows.collect::<Vec<_>>());
     }
     page.heading("The run");
     run_parts(&mut page, &report.run);

@@ -23,6 +23,8 @@ pub(crate) struct ProfileReport {
     pub threads: Vec<ThreadGroup>,
     /// Rates of single stages by the number of decode threads; empty where they can't be taken apart.
     pub alone: Vec<AloneReport>,
+    /// What augmentations cost; empty without any, or where stages can't be taken apart.
+    pub steps: Vec<StepReport>,
 }
 
 /// A line of the table.
@@ -61,17 +63,42 @@ pub(crate) struct AloneReport {
     pub samples: u64,
 }
 
+/// An augmentation, alone: what the transform takes longer with it than without.
+#[derive(Debug, Serialize)]
+pub(crate) struct StepReport {
+    /// Of which view; `None` without views.
+    pub view: Option<String>,
+    /// Its place among the steps, from 1, as messages count them.
+    pub step: usize,
+    pub name: String,
+    /// Of one decode thread, for a sample; for views of several, all of them.
+    pub seconds: f64,
+    /// Of the time that all steps take.
+    pub share: f64,
+}
+
 impl ProfileReport {
-    pub(crate) fn new(run: RunReport, threads: Vec<ThreadGroup>, alone: Vec<AloneReport>) -> Self {
-        Self { version: 1, table: table(&run), run, threads, alone }
+    pub(crate) fn new(
+        run: RunReport,
+        threads: Vec<ThreadGroup>,
+        (alone, steps): (Vec<AloneReport>, Vec<StepReport>),
+    ) -> Self {
+        Self { version: 1, table: table(&run), run, threads, alone, steps }
     }
 
     pub(crate) fn words(&self) -> String {
-        [Some(self.run.table()), Some(self.table_words()), self.first_words(), self.thread_words(), self.alone_words()]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("\n\n")
+        [
+            Some(self.run.table()),
+            Some(self.table_words()),
+            self.first_words(),
+            self.thread_words(),
+            self.alone_words(),
+            self.step_words(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n\n")
     }
 
     fn table_words(&self) -> String {
@@ -143,6 +170,21 @@ impl ProfileReport {
         table.add_row(["first batch of all".to_owned()].into_iter().chain(firsts));
         report::align_right(&mut table, 1..);
         (!self.alone.is_empty()).then(|| table.trim_fmt())
+    }
+}
+
+impl ProfileReport {
+    fn step_words(&self) -> Option<String> {
+        let mut table = report::table();
+        table.set_header(["augmentation", "a sample", "of the transform"]);
+        for StepReport { view, step, name, seconds, share } in &self.steps {
+            let of = view.as_ref().map_or(String::new(), |view| format!("{view}: "));
+            table.add_row([format!("{of}{step} {name}"), units::time(*seconds), format!("{:.0} %", 100.0 * share)]);
+        }
+        report::align_right(&mut table, 1..);
+        let words =
+            || format!("{}\nOne thread, with the step and without; a step may spare another's work.", table.trim_fmt());
+        (!self.steps.is_empty()).then(words)
     }
 }
 

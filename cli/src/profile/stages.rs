@@ -6,9 +6,13 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Dataset, Loader, LoaderConfig, OnBadSample, Shard, sampler::Order};
+use infeed::{
+    Dataset, Loader, LoaderConfig, OnBadSample, Shard, Transform,
+    sampler::Order,
+    transform::{Op, augment::RandomApply},
+};
 
-use super::report::AloneReport;
+use super::report::{AloneReport, StepReport};
 use crate::{
     alone::{Held, Only},
     args::RunArgs,
@@ -29,11 +33,11 @@ pub(super) async fn measure_all(
     args: &RunArgs,
     dataset: &Arc<dyn Dataset>,
     out: &mut Out,
-) -> Result<Vec<AloneReport>, Failure> {
+) -> Result<(Vec<AloneReport>, Vec<StepReport>), Failure> {
     let (config, _) = options::loader_config(&args.loader, &**dataset, u64::MAX)?;
     let Some(held) = Held::read(dataset, 4 * config.batch_size as u64).await? else {
         out.line("\nStages alone: left out, the records of this dataset share decoded parts.")?;
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     };
     let cores = infeed::internal::machine::cores().get();
     let counts = worker_counts(cores);
@@ -53,7 +57,10 @@ pub(super) async fn measure_all(
     stages.push((Only::Transform.name(), held.only(Only::Transform)));
     stages.push((Only::Prepare.name(), held.only(Only::Prepare)));
     stages.push((ALL, Arc::clone(&held.dataset)));
-    out.start_bar((stages.len() * counts.len()) as u64, "{msg} {wide_bar} {pos}/{len} measurements of single stages");
+    let steps = augmentations(&config);
+    let rounds = if steps.is_empty() { 0 } else { ROUNDS };
+    let measurements = stages.len() * counts.len() + rounds * (steps.len() + 1);
+    out.start_bar(measurements as u64, "{msg} {wide_bar} {pos}/{len} measurements of single stages");
     let mut rows = Vec::new();
     for (stage, dataset) in stages {
         for workers in &counts {
@@ -72,8 +79,91 @@ pub(super) async fn measure_all(
             out.bar().inc(1);
         }
     }
+    let pixels = held.only(Only::Transform);
+    let mut all = Vec::new();
+    let mut without: Vec<Vec<f64>> = steps.iter().map(|_| Vec::new()).collect();
+    // In turn, so that a machine whose speed changes does so for all.
+    for _ in 0..rounds {
+        all.push(seconds_a_sample(&pixels, &config).await?);
+        out.bar().inc(1);
+        for (step, seconds) in steps.iter().zip(&mut without) {
+            seconds.push(seconds_a_sample(&pixels, &step.without(&config)).await?);
+            out.bar().inc(1);
+        }
+    }
     out.end_bar();
-    Ok(rows)
+    let all = median(&mut all);
+    let report = |(step, mut seconds): (Augmentation, Vec<f64>)| {
+        // Below what the machine's noise hides, nothing.
+        let seconds = (all - median(&mut seconds)).max(0.0);
+        let Augmentation { view, index, name } = step;
+        let view = view.map(|view| config.views[view].name.clone());
+        StepReport { view, step: index + 1, name, seconds, share: seconds / all.max(f64::MIN_POSITIVE) }
+    };
+    let steps = steps.into_iter().zip(without).map(report).collect();
+    Ok((rows, steps))
+}
+
+/// How often each step is measured.
+const ROUNDS: usize = 3;
+
+/// A step that works on pictures, of a transform or of a view.
+struct Augmentation {
+    view: Option<usize>,
+    index: usize,
+    name: String,
+}
+
+fn augmentations(config: &LoaderConfig) -> Vec<Augmentation> {
+    let of = |view: Option<usize>, transform: &Transform| {
+        // Grayscale makes rows of another shape, which can't be left out, and costs next to nothing.
+        let counts = |op: &Op| op.is_augmentation() && !matches!(op, Op::Grayscale(_));
+        let steps = transform.ops().iter().enumerate().filter(|(_, op)| counts(op));
+        steps.map(|(index, op)| Augmentation { view, index, name: op.name().to_owned() }).collect::<Vec<_>>()
+    };
+    let views = config.views.iter().enumerate().flat_map(|(n, view)| of(Some(n), &view.transform));
+    of(None, &config.transform).into_iter().chain(views).collect()
+}
+
+impl Augmentation {
+    fn without(&self, config: &LoaderConfig) -> LoaderConfig {
+        let mut config = config.clone();
+        let transform = match self.view {
+            Some(view) => &mut config.views[view].transform,
+            None => &mut config.transform,
+        };
+        let ops = transform.ops().iter().enumerate();
+        let ops: Vec<Op> = ops.map(|(n, op)| if n == self.index { never(op) } else { op.clone() }).collect();
+        *transform = Transform::from(ops);
+        config
+    }
+}
+
+/// The step, but that it does not happen. It keeps its place, and with it the draws of the others, and the picture that
+/// they work on.
+fn never(op: &Op) -> Op {
+    match op {
+        Op::RandomErasing(step) => {
+            let mut step = step.clone();
+            step.p = 0.0;
+            Op::RandomErasing(step)
+        }
+        op => Op::RandomApply(RandomApply { transforms: vec![op.clone()], p: 0.0 }),
+    }
+}
+
+/// What one thread takes for a sample, whose pixels are there.
+async fn seconds_a_sample(pixels: &Arc<dyn Dataset>, config: &LoaderConfig) -> Result<f64, Failure> {
+    let mut config = quick(config.clone(), pixels.len());
+    config.workers = Some(1);
+    config.mix = None;
+    let measured = measure(Only::Transform.name(), pixels, config, 1).await?;
+    Ok(1.0 / measured.samples_per_second.max(f64::MIN_POSITIVE))
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Settings for a few records again and again: whole batches, in sequence, whatever is wrong with some.
