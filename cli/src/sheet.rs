@@ -141,11 +141,14 @@ async fn samples(
         class.into_iter().chain([file]).collect()
     };
     let [field] = fields else {
-        // A row for each record: its words below the first view, the views' names below the others.
+        // A row for each record: below each view its name, below the first one the record's words besides.
         let mut views = Vec::new();
         for (n, field) in fields.iter().enumerate() {
             let name = field.rsplit('.').next().unwrap_or(field);
-            let below = |row| if n == 0 { words(row) } else { vec![name.to_owned()] };
+            let below = |row| {
+                let record: Vec<String> = if n == 0 { words(row) } else { Vec::new() };
+                std::iter::once(name.to_owned()).chain(record).collect()
+            };
             views.push(pictures(&batch[field.as_str()], batch.valid(), below)?);
         }
         return Ok(Cells::in_rows(views));

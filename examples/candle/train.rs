@@ -1,6 +1,9 @@
-//! A real model on CIFAR-10's binary files: a small convolutional net in candle, trained on the CPU from an async loop.
+//! A real model on CIFAR-10's binary files: a small residual net in candle, trained on the CPU from an async loop, by one of
+//! two recipes.
 //!
-//! `cargo run --release -p infeed-examples --bin train -- DIR [EPOCHS]`, where DIR holds `data_batch_*.bin` and `test_batch.bin`.
+//! `cargo run --release -p infeed-examples --bin train -- DIR [EPOCHS [plain|today]]`, where DIR holds `data_batch_*.bin` and
+//! `test_batch.bin`. `plain` pads, crops and flips; `today` has RandAugment, erasing, MixUp and smoothed labels besides, which
+//! pay when a net would else learn its pictures by heart: in many epochs, or of few pictures.
 //! Without a folder it makes pictures up, which shows the loop and no learning worth the name.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -8,45 +11,120 @@ use std::time::Instant;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::{
-    AdamW, Conv2d, Conv2dConfig, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap, conv2d, linear, loss, ops,
+    AdamW, BatchNorm, Conv2d, Conv2dConfig, Linear, Module, ModuleT, Optimizer, ParamsAdamW, VarBuilder, VarMap,
+    batch_norm, conv2d_no_bias, linear, ops,
 };
 use futures::StreamExt;
-use infeed::{Batch, BatchStream, Loader, Result, open, sampler::LastBatch, transform::Transform};
+use infeed::{
+    Batch, BatchStream, CIFAR10_MEAN, CIFAR10_STD, Loader, Result, open,
+    sampler::LastBatch,
+    transform::{Transform, augment::Mix},
+};
 
-/// Three convolutions, each followed by a ReLU and a 2×2 maximum, then one linear layer: 32×32 to 4×4 to 10.
+const CLASSES: usize = 10;
+/// Learning rate at first.
+const RATE: f64 = 4e-3;
+
+/// A convolution and the normalisation behind it.
+struct Layer {
+    convolution: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Layer {
+    fn new([from, to, kernel, stride]: [usize; 4], vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+        let config = Conv2dConfig { padding: kernel / 2, stride, ..Default::default() };
+        let convolution = conv2d_no_bias(from, to, kernel, config, vars.pp("convolution"))?;
+        Ok(Self { convolution, norm: batch_norm(to, 1e-5, vars.pp("norm"))? })
+    }
+
+    fn forward(&self, x: &Tensor, train: bool) -> candle_core::Result<Tensor> {
+        self.norm.forward_t(&self.convolution.forward(x)?, train)
+    }
+}
+
+/// Two layers, and a way past them.
+struct Block {
+    layers: [Layer; 2],
+    past: Option<Layer>,
+}
+
+impl Block {
+    fn new([from, to, stride]: [usize; 3], vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+        let layers =
+            [Layer::new([from, to, 3, stride], &vars.pp("first"))?, Layer::new([to, to, 3, 1], &vars.pp("second"))?];
+        let past = || Layer::new([from, to, 1, stride], &vars.pp("past"));
+        Ok(Self { layers, past: (from != to).then(past).transpose()? })
+    }
+
+    fn forward(&self, x: &Tensor, train: bool) -> candle_core::Result<Tensor> {
+        let [first, second] = &self.layers;
+        let past = self.past.as_ref().map_or_else(|| Ok(x.clone()), |past| past.forward(x, train))?;
+        (second.forward(&first.forward(x, train)?.relu()?, train)? + past)?.relu()
+    }
+}
+
+/// A layer, three blocks of 16, 32 and 64 channels, the mean of each, then one linear layer: 78,000 weights.
 struct Net {
-    convolutions: Vec<Conv2d>,
+    stem: Layer,
+    blocks: Vec<Block>,
     head: Linear,
 }
 
 impl Net {
-    fn new(vars: VarBuilder<'_>) -> candle_core::Result<Self> {
-        let same = Conv2dConfig { padding: 1, ..Default::default() };
-        let sizes = [(3, 32), (32, 64), (64, 128)];
-        let layer = |(n, (from, to))| conv2d(from, to, 3, same, vars.pp(format!("conv{n}")));
-        let convolutions = sizes.into_iter().enumerate().map(layer).collect::<candle_core::Result<_>>()?;
-        Ok(Self { convolutions, head: linear(128 * 4 * 4, 10, vars.pp("head"))? })
+    fn new(vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+        let sizes = [[16, 16, 1], [16, 32, 2], [32, 64, 2]];
+        let block = |(n, size)| Block::new(size, &vars.pp(format!("block{n}")));
+        let blocks = sizes.into_iter().enumerate().map(block).collect::<candle_core::Result<_>>()?;
+        let stem = Layer::new([3, 16, 3, 1], &vars.pp("stem"))?;
+        Ok(Self { stem, blocks, head: linear(64, CLASSES, vars.pp("head"))? })
     }
 
-    fn forward(&self, image: &Tensor) -> candle_core::Result<Tensor> {
-        let mut x = image.clone();
-        for convolution in &self.convolutions {
-            x = convolution.forward(&x)?.relu()?.max_pool2d(2)?;
+    fn forward(&self, image: &Tensor, train: bool) -> candle_core::Result<Tensor> {
+        let mut x = self.stem.forward(image, train)?.relu()?;
+        for block in &self.blocks {
+            x = block.forward(&x, train)?;
         }
-        self.head.forward(&x.flatten_from(1)?)
+        self.head.forward(&x.mean(D::Minus1)?.mean(D::Minus1)?)
+    }
+}
+
+/// What the net learns from.
+#[derive(Clone, Copy, PartialEq)]
+enum Recipe {
+    Plain,
+    Today,
+}
+
+impl Recipe {
+    fn transform(self) -> Transform {
+        let crop = Transform::new().random_crop(32, 4).horizontal_flip(0.5);
+        let crop = if self == Self::Today { crop.rand_augment(2, 9) } else { crop };
+        let values = crop.normalize(CIFAR10_MEAN, CIFAR10_STD);
+        if self == Self::Today { values.random_erasing(0.25) } else { values }
+    }
+
+    /// Weights of all classes take the place of the label, with either.
+    fn mix(self) -> Mix {
+        let classes = Mix { num_classes: Some(CLASSES as u32), ..Mix::default() };
+        if self == Self::Today { Mix { mixup: 0.2, label_smoothing: 0.1, ..classes } } else { classes }
     }
 }
 
 /// One copy: candle owns its memory.
 fn to_candle(batch: &Batch) -> candle_core::Result<(Tensor, Tensor)> {
     let image = batch["image"].as_slice::<f32>().expect("the loader was asked for f32");
-    let label = batch["label"].as_slice::<i64>().expect("labels are i64");
-    let label: Vec<u32> = label.iter().map(|l| *l as u32).collect();
+    let label = batch["label"].as_slice::<f32>().expect("weights of classes are f32");
     let image = Tensor::from_slice(image, batch["image"].shape(), &Device::Cpu)?;
-    Ok((image, Tensor::new(label, &Device::Cpu)?))
+    Ok((image, Tensor::from_slice(label, batch["label"].shape(), &Device::Cpu)?))
 }
 
-async fn loader(url: &str, split: &str, transform: Transform, last: LastBatch) -> Result<Loader> {
+/// Cross entropy with weights of all classes.
+fn loss(logits: &Tensor, weights: &Tensor) -> candle_core::Result<Tensor> {
+    (ops::log_softmax(logits, D::Minus1)? * weights)?.sum(D::Minus1)?.mean_all()?.neg()
+}
+
+async fn loader(url: &str, split: &str, (transform, mix): (Transform, Mix), last: LastBatch) -> Result<Loader> {
     let dataset = if url.starts_with("synthetic:") { open(url).await? } else { open(url).split(split).await? };
     Loader::builder(dataset)
         .device(infeed::Device::Cpu)
@@ -54,6 +132,7 @@ async fn loader(url: &str, split: &str, transform: Transform, last: LastBatch) -
         .shuffle(42)
         .last_batch(last)
         .transform(transform)
+        .mix(mix)
         .build()
         .await
 }
@@ -63,17 +142,24 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let url = args.next().unwrap_or("synthetic://?count=2048&height=32&width=32&classes=10".into());
     let epochs: u64 = args.next().map_or(Ok(6), |n| n.parse())?;
-    let train = loader(&url, "train", Transform::preset("cifar-train")?, LastBatch::Drop).await?;
-    let test = loader(&url, "test", Transform::preset("cifar-val")?, LastBatch::Partial).await?;
+    let recipe = match args.next().as_deref() {
+        None | Some("plain") => Recipe::Plain,
+        Some("today") => Recipe::Today,
+        Some(other) => return Err(format!("{other:?} is no recipe: plain or today").into()),
+    };
+    let train = loader(&url, "train", (recipe.transform(), recipe.mix()), LastBatch::Drop).await?;
+    let plain = (Transform::preset("cifar-val")?, Recipe::Plain.mix());
+    let test = loader(&url, "test", plain, LastBatch::Partial).await?;
 
     let vars = VarMap::new();
-    let net = Net::new(VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
-    let params = ParamsAdamW { lr: 2e-3, weight_decay: 5e-4, ..Default::default() };
+    let net = Net::new(&VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+    let params = ParamsAdamW { lr: RATE, weight_decay: 5e-4, ..Default::default() };
     let mut optimizer = AdamW::new(vars.all_vars(), params)?;
 
     // One stream over all epochs: the next epoch is read while the last steps of this one are computed.
     let mut batches = train.epochs(0..epochs);
     let steps = train.batches_per_epoch();
+    let all_steps = (steps * epochs) as f64;
     let (mut began, mut epoch_loss) = (Instant::now(), 0.0);
     loop {
         let asked = Instant::now();
@@ -81,7 +167,10 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let data = asked.elapsed();
         let batch = batch?;
         let (image, label) = to_candle(&batch)?;
-        let loss = loss::cross_entropy(&net.forward(&image)?, &label)?;
+        // Down to nothing along half a wave.
+        let done = (batch.epoch() * steps + batch.step()) as f64 / all_steps;
+        optimizer.set_learning_rate(RATE * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()));
+        let loss = loss(&net.forward(&image, true)?, &label)?;
         optimizer.backward_step(&loss)?;
         let value = f64::from(loss.to_scalar::<f32>()?);
         epoch_loss += value;
@@ -115,7 +204,8 @@ async fn accuracy(net: &Net, mut batches: BatchStream) -> std::result::Result<f6
     let (mut right, mut all) = (0.0, 0.0);
     while let Some(batch) = batches.next().await {
         let (image, label) = to_candle(&batch?)?;
-        let guess = ops::softmax(&net.forward(&image)?, D::Minus1)?.argmax(D::Minus1)?;
+        let guess = net.forward(&image, false)?.argmax(D::Minus1)?;
+        let label = label.argmax(D::Minus1)?;
         right += f64::from(guess.eq(&label)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?);
         all += label.dims1()? as f64;
     }
