@@ -24,7 +24,7 @@ import photographs
 import venvs
 from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
 
-PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", "plain-176", *(name for name, _, _ in photographs.RECIPES))
+PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *(name for name, _, _ in photographs.RECIPES))
 CIFAR_RECORD = 1 + 3 * 32 * 32
 # A run is called disturbed when others used more of our cores than this.
 DISTURBED = 0.05
@@ -364,9 +364,9 @@ def parse():
     parser.add_argument(
         *("--work",),
         nargs="+",
-        choices=(*photographs.WORKS, "all"),
+        choices=(*photographs.WORKS, *(name for name, _, _ in photographs.RECIPES), "all"),
         default=["train"],
-        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; recipes: augmentation",
+        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; recipes: augmentation, all of it; a recipe's own name: that alone",
     )
     parser.add_argument("--infeed-decode", type=Path, help="examples/decode (default: beside --infeed, in examples/)")
     parser.add_argument("--no-raw", action="store_true", help="leave out those that read prepared files: raw pixels, FFCV's")

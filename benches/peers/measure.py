@@ -9,6 +9,7 @@ import json
 import math
 import os
 import time
+from typing import NamedTuple
 
 import numpy
 
@@ -16,10 +17,32 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
+class View(NamedTuple):
+    """One of DINO's views: a crop, and how it is blurred and solarized. Flip, colours and normalising are as in the others."""
+
+    side: int
+    area: tuple
+    kernel: int
+    blurred: float
+    solarized: float = 0.0
+
+
+# Two global views and eight local ones, as facebookresearch/dino's DataAugmentationDINO draws them.
+DINO = (
+    View(224, (0.4, 1.0), 23, 1.0),
+    View(224, (0.4, 1.0), 23, 0.1, 0.2),
+    *[View(96, (0.05, 0.4), 9, 0.5)] * 8,
+)
+
+
+def dino_shapes(batch_size):
+    return [(batch_size, 3, view.side, view.side) for view in DINO]
+
+
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176")
+    recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176", "dino")
     known = ("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches", *recipes)
     parser.add_argument("workload", choices=known)
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")
@@ -73,8 +96,10 @@ def cifar(folder):
 def run(version, epoch, epochs, shape, dtype=numpy.float32):
     """Measures `epoch()`, which gives an iterator over (images, labels), and prints the line.
 
-    `shape` is that of every batch of images; a loader that gives anything else is not doing the same work.
+    `shape` is that of every batch of images, or a list where a batch is several arrays; a loader that gives anything else is
+    not doing the same work.
     """
+    batch_size = shape[0][0] if isinstance(shape, list) else shape[0]
     called = time.perf_counter()
     first = None
     for images, _ in epoch():
@@ -92,7 +117,7 @@ def run(version, epoch, epochs, shape, dtype=numpy.float32):
 
     print(json.dumps({
         "version": version,
-        "images": batches * shape[0],
+        "images": batches * batch_size,
         "seconds": seconds,
         "cpu_seconds": cpu,
         "first_batch_seconds": first,
@@ -105,6 +130,11 @@ def run(version, epoch, epochs, shape, dtype=numpy.float32):
 
 
 def check(images, shape, dtype):
+    """Mean and deviation; of several arrays, a list of each."""
+    if isinstance(shape, list):
+        if len(images) != len(shape):
+            raise SystemExit(f"a batch is {len(images)} arrays (wanted: {len(shape)})")
+        return tuple(zip(*(check(one, its, dtype) for one, its in zip(images, shape))))
     pixels = numpy.asarray(images)
     if pixels.shape != shape or pixels.dtype != dtype or not pixels.flags.c_contiguous:
         raise SystemExit(f"a batch is {pixels.dtype} {pixels.shape} (wanted: contiguous {numpy.dtype(dtype)} {shape})")
