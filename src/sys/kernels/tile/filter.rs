@@ -17,7 +17,11 @@ at_each_level! {
     fn sharpen_floats[](values: &[f32], width: usize, alpha: f32, out: &mut [f32]) = sharpen_floats_loop;
 }
 
-/// The middle of a kernel of this size and deviation, and what follows it to one side.
+/// Weights of a kernel that no f32 of 0 to 1 shows: a 16th of what tells 1 from the next one.
+const NOTHING: f32 = 1.0 / (1u32 << 28) as f32;
+
+/// The middle of a kernel of this size and deviation, and what follows it to one side, as far as it shows: of the 23 that
+/// recipes ask for, deviations of 0.1 to 2 leave 13 on average.
 fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
     let reach = f64::from(size - 1) / (2.0 * std::f64::consts::SQRT_2);
     let radius = (size / 2) as usize;
@@ -26,7 +30,7 @@ fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
         (-x * x).exp()
     };
     let sum = (1..=radius).fold(at(0), |sum, i| sum + 2.0 * at(i));
-    (0..=radius).map(|i| (at(i) / sum) as f32).collect()
+    (0..=radius).map(|i| (at(i) / sum) as f32).take_while(|weight| *weight > NOTHING).collect()
 }
 
 /// Where a row or column of `len` before 0 or behind its end is found. Its distance from them must be below `len`.
