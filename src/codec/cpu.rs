@@ -108,7 +108,7 @@ impl CpuWorker {
         for fields in &self.images {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
             let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), views, item.rng, decode)?;
-            for ((lowered, drawn), rows) in views.iter().flatten().zip(&drawn).zip(&mut rows[fields.clone()]) {
+            for ((lowered, drawn), rows) in views.iter().flatten().zip(drawn).zip(&mut rows[fields.clone()]) {
                 fits_mask(lowered, &info, &mut size)?;
                 self.maker.run(lowered, drawn, image.decoded(), rows.row_mut(row))?;
             }

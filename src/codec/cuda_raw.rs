@@ -250,7 +250,7 @@ impl RawWorker {
         for fields in &self.images {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
             let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), views, item.rng, decode)?;
-            for ((lowered, drawn), field) in views.iter().flatten().zip(&drawn).zip(fields.clone()) {
+            for ((lowered, drawn), field) in views.iter().flatten().zip(drawn).zip(fields.clone()) {
                 let rows = &rows[field];
                 fits_mask(lowered, &pixels.info, &mut size)?;
                 let (params, spec) = (&drawn.params, &drawn.spec);

@@ -16,7 +16,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
@@ -53,12 +52,13 @@ pub(super) fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
     images
 }
 
-/// What is drawn for the views of one image, mostly one.
-pub(super) type DrawnViews = SmallVec<[Drawn; 1]>;
-
-/// Draws for all views of an image.
-fn draw(views: &[Option<Lowered>], info: &ImageInfo, rng: SampleRng) -> Result<DrawnViews> {
-    views.iter().flatten().map(|lowered| lowered.draw(info, rng)).collect()
+/// Draws for all views of an image, mostly one.
+fn draw(views: &[Option<Lowered>], info: &ImageInfo, rng: SampleRng, out: &mut Vec<Drawn>) -> Result<()> {
+    out.clear();
+    for lowered in views.iter().flatten() {
+        out.push(lowered.draw(info, rng)?);
+    }
+    Ok(())
 }
 
 /// The rows that all of them read.
@@ -90,6 +90,9 @@ pub(super) struct Reader {
     buffer: PixelBuffer,
     /// Planes of an image whose channels are files.
     stack: Vec<u8>,
+    /// What was drawn for the views of the last image. It stays where it is: moving it costs small pictures, of which there
+    /// are a million a second, a tenth of their time.
+    drawn: Vec<Drawn>,
     /// Images that were decoded.
     decoded: u64,
 }
@@ -103,6 +106,7 @@ impl Reader {
             max_image_bytes,
             buffer: PixelBuffer::default(),
             stack: Vec::new(),
+            drawn: Vec::new(),
             decoded: 0,
         }
     }
@@ -127,7 +131,7 @@ impl Reader {
         views: &[Option<Lowered>],
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(Pixels<'a>, DrawnViews)> {
+    ) -> Result<(Pixels<'a>, &'a [Drawn])> {
         match self.read(value, header, views, rng, decode, false)? {
             (_, Image::Pixels(pixels), drawn) => Ok((pixels, drawn)),
             (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
@@ -142,7 +146,7 @@ impl Reader {
         views: &[Option<Lowered>],
         rng: SampleRng,
         decode: &mut Duration,
-    ) -> Result<(ImageInfo, Image<'a>, DrawnViews)> {
+    ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
         self.read(value, header, views, rng, decode, true)
     }
 
@@ -155,34 +159,34 @@ impl Reader {
         rng: SampleRng,
         decode: &mut Duration,
         planes: bool,
-    ) -> Result<(ImageInfo, Image<'a>, DrawnViews)> {
-        let (info, image, drawn) = match value {
+    ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
+        let (info, image) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.decode(file, header, planes, |info| draw(views, info, rng));
+                let read = self.decode(file, header, planes, |info, out| draw(views, info, rng, out));
                 *decode += start.elapsed();
                 self.decoded += 1;
-                let (info, drawn, in_place) = read?;
+                let (info, in_place) = read?;
                 let image = match in_place {
                     Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
                     None => self.held(info),
                 };
-                (info, image, drawn)
+                (info, image)
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, |info| draw(views, info, rng));
+                let read = self.read_channels(files, |info, out| draw(views, info, rng, out));
                 *decode += start.elapsed();
                 self.decoded += 1;
-                let (info, rows, drawn) = read?;
-                (info, Image::Pixels(Pixels { info, rows, data: &self.stack }), drawn)
+                let (info, rows) = read?;
+                (info, Image::Pixels(Pixels { info, rows, data: &self.stack }))
             }
             Value::Pixels { info, data } => {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
-                let drawn = draw(views, info, rng)?;
-                (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }), drawn)
+                draw(views, info, rng, &mut self.drawn)?;
+                (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }))
             }
             _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
         };
@@ -192,7 +196,7 @@ impl Reader {
         {
             ends_at_one(pixels.data)?;
         }
-        Ok((info, image, drawn))
+        Ok((info, image, &self.drawn))
     }
 
     /// What the buffer holds.
@@ -208,8 +212,8 @@ impl Reader {
         file: &[u8],
         header: Option<&ImageHeader>,
         planes: bool,
-        draw: impl FnOnce(&ImageInfo) -> Result<DrawnViews>,
-    ) -> Result<(ImageInfo, DrawnViews, Option<Range<usize>>)> {
+        draw: impl FnOnce(&ImageInfo, &mut Vec<Drawn>) -> Result<()>,
+    ) -> Result<(ImageInfo, Option<Range<usize>>)> {
         if file.is_empty() {
             return Err(corrupt("file is empty"));
         }
@@ -219,7 +223,8 @@ impl Reader {
                 let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
                 return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
             }
-            return Ok((info, draw(&info)?, Some(at)));
+            draw(&info, &mut self.drawn)?;
+            return Ok((info, Some(at)));
         }
         let read;
         let header = match header {
@@ -237,24 +242,24 @@ impl Reader {
             return Err(Error::new(ErrorKind::OutOfMemory, what)
                 .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
         }
-        let drawn = draw(&info)?;
-        let needed = rows_of(&drawn);
+        draw(&info, &mut self.drawn)?;
+        let needed = rows_of(&self.drawn);
         // Masks take single pixels, not what colours and their neighbours have in common.
-        let blends = drawn.iter().all(|drawn| !drawn.params.filter.is_nearest());
-        match window_of(&drawn).filter(|_| planes && blends) {
+        let blends = self.drawn.iter().all(|drawn| !drawn.params.filter.is_nearest());
+        match window_of(&self.drawn).filter(|_| planes && blends) {
             Some(window) => guard(codec, || codec.window(file, header, &window, &mut self.buffer))?,
             None => guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?,
         }
         if self.buffer.planes(&info).is_some() {
             // The kernel looks whether they are enough.
-            return Ok((info, drawn, None));
+            return Ok((info, None));
         }
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
         if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
             return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
         }
-        Ok((info, drawn, None))
+        Ok((info, None))
     }
 }
 
@@ -263,16 +268,16 @@ impl Reader {
     fn read_channels(
         &mut self,
         files: &[Bytes],
-        draw: impl Fn(&ImageInfo) -> Result<DrawnViews>,
-    ) -> Result<(ImageInfo, Range<u32>, DrawnViews)> {
+        draw: impl Fn(&ImageInfo, &mut Vec<Drawn>) -> Result<()>,
+    ) -> Result<(ImageInfo, Range<u32>)> {
         let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
         let channels = channels.ok_or_else(|| unsupported(format!("an image of {} files", files.len())))?;
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
-        let mut first: Option<(ImageInfo, Range<u32>, DrawnViews)> = None;
+        let mut first: Option<(ImageInfo, Range<u32>)> = None;
         for (n, file) in files.iter().enumerate() {
             let most = self.max_image_bytes;
-            let (one, drawn, in_place) = self.decode(file, None, false, |one| {
+            let (one, in_place) = self.decode(file, None, false, |one, out| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
                     return Err(unsupported(what).hint("a file for each channel holds one"));
@@ -282,17 +287,17 @@ impl Reader {
                     let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
                     return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
                 }
-                draw(&all)
+                draw(&all, out)
             })?;
             let all = ImageInfo { channels, planar: true, ..one };
-            let needed = rows_of(&drawn);
+            let needed = rows_of(&self.drawn);
             match &first {
-                Some((first, ..)) if *first != all => {
+                Some((first, _)) if *first != all => {
                     let (this, that) = (shape_of(&one), shape_of(&ImageInfo { channels: 1, ..*first }));
                     return Err(corrupt(format!("channel {n} is of {this}, channel 0 of {that}")));
                 }
                 Some(_) => {}
-                None => first = Some((all, needed.clone(), drawn)),
+                None => first = Some((all, needed.clone())),
             }
             let (held, data) = match &in_place {
                 Some(at) => (0..one.height, &file[at.clone()]),
@@ -465,11 +470,18 @@ mod tests {
     };
 
     fn reader(codecs: Vec<Arc<dyn ImageCodec>>, max_image_bytes: u64) -> Reader {
-        Reader { codecs: codecs.into(), max_image_bytes, buffer: PixelBuffer::default(), stack: Vec::new(), decoded: 0 }
+        Reader {
+            codecs: codecs.into(),
+            max_image_bytes,
+            buffer: PixelBuffer::default(),
+            stack: Vec::new(),
+            drawn: Vec::new(),
+            decoded: 0,
+        }
     }
 
     /// Copies `rows` of the image, all columns.
-    fn copy(info: &ImageInfo, rows: Range<u32>) -> DrawnViews {
+    fn copy(info: &ImageInfo, rows: Range<u32>) -> Vec<Drawn> {
         let axis = |from: u32, to: u32, high| Axis {
             start: from as f32,
             step: 1.0,
@@ -483,11 +495,16 @@ mod tests {
         let (height, width) = (y.to, x.to);
         let params = ResampleParams { y, x, cutout: [0; 4], filter: Filter::Triangle };
         let spec = RowSpec { height, width, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
-        DrawnViews::from_elem(Drawn::one(params, spec), 1)
+        vec![Drawn::one(params, spec)]
     }
 
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
-        reader.decode(file, None, false, |info| Ok(copy(info, 0..info.height))).map(|read| read.0)
+        reader
+            .decode(file, None, false, |info, out| {
+                *out = copy(info, 0..info.height);
+                Ok(())
+            })
+            .map(|read| read.0)
     }
 
     fn message(reader: &mut Reader, file: &[u8]) -> (ErrorKind, String) {
@@ -528,7 +545,11 @@ mod tests {
         let tiny = Arc::new(Tiny::default());
         let mut reader = reader(vec![Arc::clone(&tiny) as Arc<dyn ImageCodec>], 100);
         let file = [&[4, 3][..], &(0..12).collect::<Vec<u8>>()].concat();
-        let (info, drawn, _) = reader.decode(&file, None, false, |info| Ok(copy(info, 1..3))).unwrap();
+        let drawn = |info: &ImageInfo, out: &mut Vec<Drawn>| {
+            *out = copy(info, 1..3);
+            Ok(())
+        };
+        let (info, _) = reader.decode(&file, None, false, drawn).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
@@ -537,7 +558,7 @@ mod tests {
             crate::sys::kernels::ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
         let spec = RowSpec { height: 2, width: 3, channels: 1, dtype: DType::U8, layout: Layout::Nchw };
         let pixels = Pixels { info, rows: reader.buffer.rows.clone(), data: &reader.buffer.data };
-        Resampler::new().run(&pixels, &drawn[0].params, &table, &spec, &mut row).unwrap();
+        Resampler::new().run(&pixels, &reader.drawn[0].params, &table, &spec, &mut row).unwrap();
         assert_eq!(row, [3, 4, 5, 6, 7, 8]);
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -262,17 +262,21 @@ impl Assembly {
 }
 
 impl Assembly {
-    /// Runs the user's function on samples that are made; whether there is one.
-    pub(super) fn map(&self, items: &[Item], rows: &mut [Rows], outcomes: &mut [Outcome]) -> bool {
+    /// Runs the user's function on samples that are made, if there is one. Gives the time that it took.
+    pub(super) fn map(&self, items: &[Item], rows: &mut [Rows], outcomes: &mut [Outcome]) -> Duration {
         let LoaderShared { maps, fields, .. } = &*self.stream.loader;
+        if maps.sample.is_none() {
+            return Duration::ZERO;
+        }
+        let began = Instant::now();
         for (row, (item, outcome)) in items.iter().zip(outcomes).enumerate() {
-            let (Outcome::Done, Ok(sample), true) = (&*outcome, &item.sample, maps.sample.is_some()) else { continue };
+            let (Outcome::Done, Ok(sample)) = (&*outcome, &item.sample) else { continue };
             let mut made = SampleMut { fields, rows, row, record: item.record, sample };
             if let Err(error) = maps.sample(&mut made, item.rng.op(u32::MAX)) {
                 *outcome = Outcome::Failed(error.at_stage(Stage::Transform).at_record(item.record));
             }
         }
-        maps.sample.is_some()
+        began.elapsed()
     }
 
     /// Runs the user's function on the batch.

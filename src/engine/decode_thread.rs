@@ -359,9 +359,7 @@ impl DecodeThread {
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
-        let began = Instant::now();
-        let mapped = assembly.map(&items, &mut rows, &mut outcomes);
-        let placed = if mapped { placed + began.elapsed() } else { placed };
+        let placed = placed + assembly.map(&items, &mut rows, &mut outcomes);
         let recorder = &assembly.stream.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
         let cpu = clock.lap();
