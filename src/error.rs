@@ -1,11 +1,17 @@
 //! The only error type: what went wrong, where, and what to do about it.
 
-use std::{borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
+use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
 use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a panic said.
+pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
 
 /// What failed, where it was, and what to try. Cheap to clone.
 ///

@@ -64,7 +64,8 @@ impl Block {
     }
 }
 
-/// A layer, three blocks of 16, 32 and 64 channels, the mean of each, then one linear layer: 78,000 weights.
+/// A layer that halves the picture, three blocks of 16, 32 and 64 channels, the mean of each, then one linear layer: 78,000
+/// weights.
 struct Net {
     stem: Layer,
     blocks: Vec<Block>,
@@ -76,7 +77,7 @@ impl Net {
         let sizes = [[16, 16, 1], [16, 32, 2], [32, 64, 2]];
         let block = |(n, size)| Block::new(size, &vars.pp(format!("block{n}")));
         let blocks = sizes.into_iter().enumerate().map(block).collect::<candle_core::Result<_>>()?;
-        let stem = Layer::new([3, 16, 3, 1], &vars.pp("stem"))?;
+        let stem = Layer::new([3, 16, 3, 2], &vars.pp("stem"))?;
         Ok(Self { stem, blocks, head: linear(64, CLASSES, vars.pp("head"))? })
     }
 

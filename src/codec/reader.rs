@@ -8,7 +8,6 @@
 //! ```
 
 use std::{
-    any::Any,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -20,7 +19,7 @@ use bytes::Bytes;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
     dataset::Value,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, panic_words},
     random::SampleRng,
     sys::kernels::{Pixels, Planes},
     transform::{Decoded, Drawn, Lowered},
@@ -365,7 +364,7 @@ pub(super) fn header_by(codec: &dyn ImageCodec, file: &[u8]) -> Result<ImageHead
 fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<T> {
     // What a panic leaves in the buffer is pixels without meaning, as any error does.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let what = format!("the {} codec panicked: {}", codec.name(), words(&*panic));
+        let what = format!("the {} codec panicked: {}", codec.name(), panic_words(&*panic));
         Err(Error::corrupt(what).hint("report it with the file, or set on_bad_sample(Skip)"))
     })
 }
@@ -450,11 +449,6 @@ fn look_alike(head: &[u8]) -> Option<Other> {
         _ if head.len() > 8 && head.iter().all(|byte| *byte == 0) => Not("zeros"),
         _ => return None,
     })
-}
-
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! ```
 
 use std::{
-    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -17,7 +16,7 @@ use bytes::Bytes;
 use super::fields::FieldRows;
 use crate::{
     dataset::{Sample, Value},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
     sys::rows::Rows,
     tensor::Element,
@@ -64,14 +63,9 @@ impl Maps {
 fn guard(name: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
     // What it leaves behind is given up with the run.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let words = words(&*panic);
+        let words = panic_words(&*panic);
         Err(Error::new(ErrorKind::Internal, format!("the function given to {name} panicked: {words}")))
     })
-}
-
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// A finished sample in the hands of the function of [`LoaderBuilder::map`](crate::LoaderBuilder::map): its rows of the
