@@ -8,6 +8,7 @@ use super::{
     chain::Transform,
     op::Op,
     presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
+    view::VIEW_PRESETS,
 };
 use crate::error::{Error, Result};
 
@@ -185,6 +186,10 @@ fn one(step: &str) -> Result<Op> {
 
 /// Refuses what is no step, whatever its settings.
 fn known(name: &str) -> Result<()> {
+    if VIEW_PRESETS.contains(&name) {
+        return Err(Error::config(format!("{name} is several views of an image, no step"))
+            .hint(format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views, --transform {name}")));
+    }
     // Without its settings a step is refused too, or not; but otherwise.
     let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());
     if refused.is_some_and(|why| why.starts_with("unknown variant")) {
