@@ -587,8 +587,11 @@ proptest! {
         let halves: Vec<f32> = row((DType::F16, Layout::Nchw)).as_chunks().0.iter()
             .map(|&bits| half::f16::from_ne_bytes(bits).to_f32()).collect();
         prop_assert!(planes.iter().zip(&halves).all(|(whole, half)| half::f16::from_f32(*whole).to_f32() == *half));
-        let most = if unit { 1.0 } else { 255.0 };
-        prop_assert!(planes.iter().all(|v| (0.0..=most).contains(v)), "within its range");
+        // Weights of a resampling add up to 1 but for rounding, and timm's warps may be bicubic, which overshoots: bytes show
+        // neither.
+        let bicubic = matches!(steps[which % steps.len()], Op::TimmRandAugment(_));
+        let (most, slack) = if unit { (1.0, if bicubic { 0.3 } else { 1e-6 }) } else { (255.0, 0.0) };
+        prop_assert!(planes.iter().all(|v| (-slack..=most + slack).contains(v)), "within its range");
         if !unit {
             let bytes = row((DType::U8, Layout::Nchw));
             prop_assert!(bytes.iter().zip(&planes).all(|(byte, v)| f32::from(*byte) == *v));
