@@ -151,16 +151,19 @@ fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
     let here = shard.local_world().max(1);
     // Ranks of one machine follow one another, as launchers number them.
     let first = shard.rank() - shard.local_rank().min(shard.rank());
+    let mut comes = false;
     for next in 1..=FAR {
         let next = epoch.saturating_add(next);
-        // Without an inverse all that is known is that it may come in the next epoch.
-        let Some(position) = stream.sampler.position(next, record) else { return NextUse { epoch: next, position: 0 } };
+        // An order that repeats records leaves others out of an epoch.
+        let Some(position) = stream.sampler.position(next, record) else { continue };
+        comes = true;
         let rank = position % u64::from(shard.world());
         if (u64::from(first)..u64::from(first) + u64::from(here)).contains(&rank) {
             return NextUse { epoch: next, position };
         }
     }
-    NextUse { epoch: epoch.saturating_add(FAR + 1), position: 0 }
+    // Without an inverse all that is known is that it may come in the next epoch.
+    NextUse { epoch: epoch.saturating_add(if comes { FAR + 1 } else { 1 }), position: 0 }
 }
 
 /// Gives fresh bytes to the cache; a writer when it wants one more thread to write with.

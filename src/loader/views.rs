@@ -72,6 +72,11 @@ pub(super) fn fit<'a>(
         let what = "views of a dataset without images";
         return Err(Error::config(what).hint("leave the views out, or open the images too: columns(…), format(…)"));
     }
+    let twice = |n: &usize| fields[..*n].iter().any(|other: &Field| other.name == fields[*n].name);
+    if let Some(n) = (0..fields.len()).find(twice) {
+        let what = format!("the dataset has a field {:?} beside the view of that name", fields[n].name);
+        return Err(Error::config(what).hint("call the view otherwise"));
+    }
     let schema = Schema { fields, ..dataset.schema().clone() };
     Ok((Arc::new(Viewed { inner: dataset, schema, sources }), Views { of_field }))
 }
@@ -170,6 +175,15 @@ mod tests {
         assert_eq!(names, ["image.a", "image.b0", "image.b1", "label"]);
         assert_eq!(fitted.of_field.iter().map(|(view, _)| *view).collect::<Vec<_>>(), [0, 1, 2, 0]);
         block_on(dataset_contract(&*viewed)).unwrap();
+    }
+
+    #[test]
+    fn a_view_is_no_field_that_is_there_already() {
+        let images = MemoryDataset::builder().images_u8(vec![7; 12], 1, 2, 2, 3, false);
+        let dataset = images.bytes("image.a", vec![Bytes::from_static(b"x")]).build().unwrap();
+        let (views, none) = ([View::new("a", Transform::new())], Transform::new());
+        let error = fit(Arc::new(dataset), &views, &none).unwrap_err().to_string();
+        assert!(error.contains("a field \"image.a\" beside the view"), "{error}");
     }
 
     #[test]

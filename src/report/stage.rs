@@ -34,8 +34,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way; [`Mix`](Self::Mix) where batches
-    /// are mixed.
+    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way; [`Mix`](Self::Mix) where something
+    /// is done to batches.
     pub const REPORTED: [Self; 6] =
         [Self::Fetch, Self::Decode, Self::Transform, Self::Mix, Self::Transfer, Self::Yield];
 
