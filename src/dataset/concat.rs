@@ -34,7 +34,10 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
     let mut schema = first.schema().clone();
     for part in &parts[1..] {
         for (field, other) in schema.fields.iter_mut().zip(&part.schema().fields) {
-            if let (FieldKind::Bytes { most }, FieldKind::Bytes { most: other }) = (&mut field.kind, &other.kind) {
+            if let (FieldKind::Bytes { most }, FieldKind::Bytes { most: other })
+            | (FieldKind::Instances { most, .. }, FieldKind::Instances { most: other, .. }) =
+                (&mut field.kind, &other.kind)
+            {
                 *most = (*most).max(*other);
             }
         }
@@ -52,9 +55,10 @@ fn difference(a: &Schema, b: &Schema) -> Option<String> {
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
     }
-    // Bytes of any length are of one kind, whatever the longest is.
+    // Bytes of any length are of one kind, whatever the longest is; so are instances, however many there are.
     let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
         (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) => true,
+        (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
         _ => a == b,
     };
     if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(&a.kind, &b.kind)) {
@@ -136,6 +140,11 @@ impl Dataset for Concat {
         let narrow = |part: &Arc<dyn Dataset>| part.narrowed(to).unwrap_or_else(|| Arc::clone(part));
         let parts = self.parts.iter().map(narrow).collect();
         Some(Arc::new(Self { parts, starts: self.starts.clone(), schema: self.schema.clone() }))
+    }
+
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        let (_, part, child) = self.child(record).ok()?;
+        part.image_size(child)
     }
 
     fn object(&self, record: u64) -> String {

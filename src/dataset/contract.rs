@@ -75,7 +75,7 @@ fn check_schema(fields: &[Field]) -> Result<()> {
             FieldKind::Volume { channels, size, .. } => *channels > 0 && size.is_none_or(|size| !size.contains(&0)),
             FieldKind::Label => true,
             FieldKind::Array { shape, .. } => shape.iter().all(|n| *n > 0),
-            FieldKind::Bytes { .. } => true,
+            FieldKind::Bytes { .. } | FieldKind::Instances { .. } => true,
         };
         ensure(sound, || format!("`{name}` has a size of 0"))?;
     }
@@ -168,6 +168,13 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             }
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
+            (FieldKind::Instances { most, masks }, Value::Instances(marked)) => {
+                let known = |label: &i64| schema.classes.as_ref().is_none_or(|c| (0..c.len() as i64).contains(label));
+                marked.is_sound()
+                    && marked.len() <= *most
+                    && marked.masks.is_some() == *masks
+                    && marked.labels.iter().all(known)
+            }
             _ => false,
         };
         ensure(fits, || format!("`{}` is {:?}, parse gives {}", field.name, field.kind, describe(value)))?;
@@ -184,6 +191,10 @@ fn describe(value: &Value) -> String {
         Value::Label(label) => format!("label {label}"),
         Value::Array(data) => format!("{} bytes of numbers", data.len()),
         Value::Bytes(data) => format!("{} bytes", data.len()),
+        Value::Instances(marked) => {
+            let masks = marked.masks.as_ref().map_or("no", |_| "with");
+            format!("{} instances, {} labels, {masks} masks", marked.len(), marked.labels.len())
+        }
     }
 }
 

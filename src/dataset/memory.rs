@@ -6,6 +6,7 @@ use bytemuck::NoUninit;
 use bytes::Bytes;
 
 use super::{
+    instances::Instances,
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
 };
@@ -56,6 +57,7 @@ enum Column {
         data: Bytes,
     },
     Bytes(Vec<Bytes>),
+    Instances(Vec<Instances>),
 }
 
 impl std::fmt::Debug for Column {
@@ -66,6 +68,7 @@ impl std::fmt::Debug for Column {
             Self::Labels(labels) => write!(f, "{} labels", labels.len()),
             Self::Array { each, data } => write!(f, "{} bytes, {each} a record", data.len()),
             Self::Bytes(values) => write!(f, "{} values", values.len()),
+            Self::Instances(all) => write!(f, "instances of {} images", all.len()),
         }
     }
 }
@@ -78,6 +81,7 @@ impl Column {
             Self::Labels(labels) => labels.len(),
             Self::Array { each, data } => data.len() / each,
             Self::Bytes(values) => values.len(),
+            Self::Instances(all) => all.len(),
         }
     }
 
@@ -86,6 +90,7 @@ impl Column {
             Self::Pixels { data, .. } | Self::Array { data, .. } => data.len(),
             Self::Encoded(files) | Self::Bytes(files) => files.iter().map(Bytes::len).sum(),
             Self::Labels(labels) => labels.len() * 8,
+            Self::Instances(all) => all.iter().map(Instances::bytes).sum(),
         }
     }
 
@@ -100,6 +105,7 @@ impl Column {
             Self::Labels(labels) => Value::Label(labels[i]),
             Self::Array { each, data } => Value::Array(data.slice(i * each..(i + 1) * each)),
             Self::Bytes(values) => Value::Bytes(values[i].clone()),
+            Self::Instances(all) => Value::Instances(Box::new(all[i].clone())),
         }
     }
 }
@@ -203,6 +209,21 @@ impl MemoryBuilder {
         self.column(Field::bytes(name, most), Ok(Column::Bytes(values)))
     }
 
+    /// Adds what is marked in the images as the field `instances`; with masks when the first has them.
+    pub fn instances(self, all: Vec<Instances>) -> Self {
+        let most = all.iter().map(Instances::len).max().unwrap_or(0);
+        let masks = all.first().is_some_and(|first| first.masks.is_some());
+        let unsound = all.iter().position(|one| !one.is_sound() || one.masks.is_some() != masks);
+        let column = match unsound {
+            None => Ok(Column::Instances(all)),
+            Some(record) => {
+                let what = "the lists of instances differ in length, or some have masks and others none";
+                Err(Error::config(what).at_object("instances").at_record(record as u64))
+            }
+        };
+        self.column(Field::instances(most, masks), column)
+    }
+
     /// Names the classes; labels are indices into them.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
         self.classes = Some(classes.into());
@@ -230,6 +251,14 @@ impl MemoryBuilder {
             if here != len {
                 let what = format!("`{}` has {here} records, `{}` has {len}", field.name, first.name);
                 return Err(Error::config(what));
+            }
+            if let (Column::Instances(all), Some(classes)) = (column, &classes) {
+                let known = |label: &i64| usize::try_from(*label).is_ok_and(|label| label < classes.len());
+                let bad = all.iter().position(|one| !one.labels.iter().all(known));
+                if let Some(record) = bad {
+                    let what = format!("a label of its instances is not among the {} classes", classes.len());
+                    return Err(Error::config(what).at_record(record as u64));
+                }
             }
             if let (Column::Labels(labels), Some(classes)) = (column, &classes) {
                 let bad = labels.iter().position(|l| usize::try_from(*l).map_or(true, |l| l >= classes.len()));
@@ -269,6 +298,15 @@ impl Dataset for MemoryDataset {
     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
         let i = index(record, self.len)?;
         Ok(Sample { values: self.columns.iter().map(|c| c.value(i)).collect() })
+    }
+
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        let record = usize::try_from(record).ok()?;
+        self.columns.iter().find_map(|column| match column {
+            Column::Instances(all) => all.get(record).map(|one| one.size),
+            Column::Pixels { info, .. } => Some([info.height, info.width]),
+            _ => None,
+        })
     }
 
     fn object(&self, _record: u64) -> String {

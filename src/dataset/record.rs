@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
+    instances::Instances,
     schema::Schema,
     volume::{Narrow, Volume},
 };
@@ -49,6 +50,13 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     /// The same records for a loader that uses only a box of each volume: its plans may read less. `None`: no less.
     fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
         let _ = to;
+        None
+    }
+    /// Height and width of the record's image, where that is known before the record is read: annotations say it.
+    /// Rows as large as the largest image of their batch ([`Transform::pad_to_largest`](crate::Transform::pad_to_largest))
+    /// and orders by proportion ([`BucketSampler`](crate::sampler::BucketSampler)) need it. Default: not known.
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        let _ = record;
         None
     }
     /// Name of the object that holds `record`, for messages.
@@ -184,6 +192,8 @@ pub enum Value {
     Array(Bytes),
     /// Bytes as they are.
     Bytes(Bytes),
+    /// What is marked in the record's image.
+    Instances(Box<Instances>),
 }
 
 /// What every dataset says to a record that it does not have.

@@ -89,6 +89,12 @@ impl Field {
         Self::new("label", FieldKind::Label)
     }
 
+    /// What is marked in the images, named `instances`: up to `most` boxes in a record, with masks or without.
+    #[must_use]
+    pub fn instances(most: usize, masks: bool) -> Self {
+        Self::new("instances", FieldKind::Instances { most, masks })
+    }
+
     /// Text, JSON or other bytes, up to `most` in a record.
     #[must_use]
     pub fn bytes(name: impl Into<String>, most: usize) -> Self {
@@ -133,10 +139,18 @@ pub enum FieldKind {
         /// The most in one record. The memory budget counts so much for each row of a batch.
         most: usize,
     },
+    /// What is marked in the record's image: another number of boxes in each record.
+    /// [`Batch::instances`](crate::Batch::instances) gives them.
+    Instances {
+        /// The most in one record.
+        most: usize,
+        /// Whether they have masks.
+        masks: bool,
+    },
 }
 
 impl FieldKind {
-    /// What it is in a word, for messages: `image`, `volume`, `label`, `array`, `bytes`.
+    /// What it is in a word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `instances`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -145,6 +159,7 @@ impl FieldKind {
             Self::Label => "label",
             Self::Array { .. } => "array",
             Self::Bytes { .. } => "bytes",
+            Self::Instances { .. } => "instances",
         }
     }
 }

@@ -178,6 +178,10 @@ impl Dataset for Subset {
         Some(Arc::new(Self { inner, records, groups: self.groups.clone(), fingerprint: self.fingerprint }))
     }
 
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        self.inner.image_size(self.records.get(record)?)
+    }
+
     fn object(&self, record: u64) -> String {
         self.inner.object(self.records.get(record).unwrap_or(u64::MAX))
     }
