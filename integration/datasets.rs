@@ -251,7 +251,7 @@ fn what_is_not_there_is_named() {
     fails(
         at(&dir).format("imagenet"),
         ErrorKind::Config,
-        &["unknown format `imagenet`", "cifar10, cifar100, volumes, mds, folder, arrays, tar, tfrecord"],
+        &["unknown format `imagenet`", "cifar10, cifar100, volumes, mds, coco, voc, folder, arrays, tar, tfrecord"],
     );
     fails(open("s4://bucket/train"), ErrorKind::Config, &["unknown scheme `s4://`", "s3://", "synthetic://"]);
     fails(open("memory://no-such-store"), ErrorKind::NotFound, &["no in-memory store named \"no-such-store\""]);
@@ -369,6 +369,8 @@ fn a_synthetic_url_opens_and_takes_no_options() {
 fn told_one(open: Open, option: OpenOption) -> Open {
     match option {
         OpenOption::Labels => open.labels("labels.csv"),
+        OpenOption::Annotations => open.annotations("marks.json"),
+        OpenOption::Masks => open.masks(true),
         OpenOption::Classes => open.classes(["a".to_owned()]),
         OpenOption::Split => open.split("train"),
         OpenOption::Channels => open.channels("{name}_{channel}.tif"),
@@ -389,6 +391,8 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             "cifar100" => &["train.bin"],
             "volumes" => &["p1/ct.nrrd"],
             "mds" => &["index.json", "shard.00000.mds"],
+            "coco" => &["1.jpg", "_annotations.coco.json"],
+            "voc" => &["Annotations/1.xml", "JPEGImages/1.jpg"],
             "folder" => &["a/1.jpg"],
             "arrays" => &["a/1.npy", "a/2.npy"],
             "tar" => &["train-000.tar"],
@@ -397,6 +401,10 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             other => panic!("how are files of {other} called?"),
         };
         for option in OpenOption::ALL {
+            // Beside images, annotations are COCO's, whatever else names tell.
+            if option == OpenOption::Annotations && ["folder", "voc"].contains(&format.name()) {
+                continue;
+            }
             let tracker = Tracker::holding(files.iter().map(|name| (*name, "nothing sound")));
             let opened = opened(told_one(open_source(tracker.source()), option));
             let what = format!("datasets of the format {} take no {}", format.name(), option.name());

@@ -69,7 +69,7 @@
 //!
 //! # Features
 //!
-//! `default = ["bmp", "cuda", "dlpack", "jpeg", "png", "s3", "tiff", "volumes", "webp"]`; who wants less takes
+//! `default = ["bmp", "cuda", "dlpack", "jpeg", "png", "s3", "tiff", "voc", "volumes", "webp"]`; who wants less takes
 //! `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `cuda` looks for a GPU at run time and needs nothing
 //! at build time. Beyond them, `prepare` writes shards, `parquet` reads Parquet, `prometheus` and `otel` tell others where the
 //! time goes. The command line is a package of its own, `infeed-cli`.
@@ -98,7 +98,7 @@ mod types;
 
 #[doc(inline)]
 pub use dataset::{Dataset, open};
-pub use engine::Batch;
+pub use engine::{Batch, BatchInstances, RowInstances};
 #[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
 #[doc(inline)]

@@ -211,10 +211,16 @@ pub(crate) struct ListArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
-    /// Read it as this format, whatever its names say: folder, tar, mds, tfrecord, parquet, arrays, volumes, cifar10 or
-    /// cifar100
+    /// Read it as this format, whatever its names say: folder, coco, voc, tar, mds, tfrecord, parquet, arrays, volumes,
+    /// cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
+    /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url
+    #[arg(long, value_name = "FILE")]
+    pub annotations: Option<String>,
+    /// COCO: read outlines too
+    #[arg(long)]
+    pub masks: bool,
     /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
     /// {name}_{channel:dapi,gfp}.tif
     #[arg(long, value_name = "PATTERN")]
@@ -244,6 +250,10 @@ impl DatasetArgs {
         if let Some(format) = &self.format {
             open = open.format(format);
         }
+        if let Some(annotations) = &self.annotations {
+            open = open.annotations(annotations);
+        }
+        open = open.masks(self.masks);
         if let Some(channels) = &self.channels {
             open = open.channels(channels);
         }

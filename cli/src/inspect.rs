@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use infeed::{
     Dataset, Error,
     codec::{ImageCodec, codecs},
-    dataset::{Field, FieldKind, ImageInfo, SampleRng, Value},
+    dataset::{Field, FieldKind, ImageInfo, Instances, SampleRng, Value},
     device::Devices,
     source::{Connection, Source},
 };
@@ -103,7 +103,18 @@ struct Record {
     /// Beginnings of fields of bytes, by field name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     texts: BTreeMap<String, String>,
+    /// Boxes of fields of instances, by field name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    instances: BTreeMap<String, Boxes>,
     error: Option<String>,
+}
+
+/// How many boxes an image has.
+#[derive(Debug, Serialize)]
+struct Boxes {
+    boxes: usize,
+    /// Of each class.
+    classes: BTreeMap<String, usize>,
 }
 
 /// `infeed inspect`.
@@ -216,6 +227,11 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.texts.insert(field.name.clone(), beginning(bytes));
                 continue;
             }
+            Value::Instances(marked) => {
+                let names = dataset.schema().classes.as_deref().unwrap_or_default();
+                found.instances.insert(field.name.clone(), Boxes::of(marked, names));
+                continue;
+            }
             Value::Encoded(bytes) if !field.mask => {
                 let head = &bytes[..bytes.len().min(64)];
                 let Some(codec) = codecs.iter().find(|codec| codec.recognises(head)) else {
@@ -293,9 +309,34 @@ impl FieldFindings {
             FieldKind::Bytes { most } => {
                 ("bytes", format!("bytes of any length, {} at most", units::size(*most as u64)))
             }
+            FieldKind::Instances { most, masks } => {
+                let masks = if *masks { "with masks" } else { "without masks" };
+                ("instances", format!("boxes, {} in an image at most, {masks}", units::count(*most as u64)))
+            }
             other => ("other", format!("{other:?}")),
         };
         Self { name: field.name.clone(), kind, describe }
+    }
+}
+
+impl Boxes {
+    fn of(marked: &Instances, names: &[String]) -> Self {
+        let mut classes = BTreeMap::new();
+        for label in &marked.labels {
+            let name = usize::try_from(*label).ok().and_then(|label| names.get(label));
+            *classes.entry(name.map_or_else(|| label.to_string(), String::clone)).or_default() += 1;
+        }
+        Self { boxes: marked.len(), classes }
+    }
+
+    /// `3 boxes: 2 dog, 1 person`.
+    fn told(&self) -> String {
+        let word = if self.boxes == 1 { "box" } else { "boxes" };
+        let classes: Vec<_> =
+            self.classes.iter().take(CLASSES).map(|(name, count)| format!("{count} {name}")).collect();
+        let more = if self.classes.len() > CLASSES { ", …" } else { "" };
+        let colon = if classes.is_empty() { "" } else { ": " };
+        format!("{} {word}{colon}{}{more}", self.boxes, classes.join(", "))
     }
 }
 
@@ -372,8 +413,11 @@ impl DatasetFindings {
         }
         let mut table = report::table();
         let texts = self.first_records.iter().any(|record| !record.texts.is_empty());
-        let header = ["record", "object", "bytes", "kind", "width x height", "label", "text"];
-        table.set_header(&header[..if texts { 7 } else { 6 }]);
+        let instances = self.first_records.iter().any(|record| !record.instances.is_empty());
+        let mut header = vec!["record", "object", "bytes", "kind", "width x height", "label"];
+        header.extend(texts.then_some("text"));
+        header.extend(instances.then_some("instances"));
+        table.set_header(header);
         for record in &self.first_records {
             let size = record.width.zip(record.height).map(|(width, height)| format!("{width}x{height}"));
             let names = dataset.schema().classes.as_deref().unwrap_or_default();
@@ -395,6 +439,9 @@ impl DatasetFindings {
                 row.push(
                     record.texts.iter().map(|(field, text)| format!("{field} {text}")).collect::<Vec<_>>().join(", "),
                 );
+            }
+            if instances {
+                row.push(record.instances.values().map(Boxes::told).collect::<Vec<_>>().join(", "));
             }
             table.add_row(row);
         }

@@ -38,6 +38,10 @@ pub struct OpenOptions {
     pub format: Option<String>,
     /// Object of the source, or path or url, of a CSV or JSON file with labels.
     pub labels: Option<String>,
+    /// Object of the source, or path or url, of a JSON file that says what is marked in the images.
+    pub annotations: Option<String>,
+    /// Whether outlines are read, beside boxes.
+    pub masks: bool,
     /// Class names in the order of their indices.
     pub classes: Option<Arc<[String]>>,
     /// `train`, `test`, …, when a source holds several.
@@ -63,6 +67,10 @@ pub struct OpenOptions {
 pub enum OpenOption {
     /// [`OpenOptions::labels`]
     Labels,
+    /// [`OpenOptions::annotations`]
+    Annotations,
+    /// [`OpenOptions::masks`]
+    Masks,
     /// [`OpenOptions::classes`]
     Classes,
     /// [`OpenOptions::split`]
@@ -81,8 +89,10 @@ pub enum OpenOption {
 
 impl OpenOption {
     /// Every option.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Labels,
+        Self::Annotations,
+        Self::Masks,
         Self::Classes,
         Self::Split,
         Self::Channels,
@@ -97,6 +107,8 @@ impl OpenOption {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Labels => "labels",
+            Self::Annotations => "annotations",
+            Self::Masks => "masks",
             Self::Classes => "classes",
             Self::Split => "split",
             Self::Channels => "channels",
@@ -113,6 +125,10 @@ impl OpenOption {
             Self::Labels => {
                 "leave it out: shards and CIFAR hold their labels themselves; a list of labels is for images"
             }
+            Self::Annotations => {
+                "leave it out, and the format too: COCO's JSON says what is marked in images that are files of their own"
+            }
+            Self::Masks => "leave it out: outlines are in COCO's JSON alone, which annotations(…) names",
             Self::Classes => "leave it out: there are no classes whose names could be given",
             Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
@@ -128,10 +144,24 @@ impl OpenOptions {
     /// What was said, of what formats may be told.
     pub fn given(&self) -> impl Iterator<Item = OpenOption> {
         // Written out, so that no new option is forgotten here.
-        let Self { format: _, manifests: _, labels, classes, split, channels, pattern, samples, fields, columns } =
-            self;
+        let Self {
+            format: _,
+            manifests: _,
+            labels,
+            annotations,
+            masks,
+            classes,
+            split,
+            channels,
+            pattern,
+            samples,
+            fields,
+            columns,
+        } = self;
         let given = [
             (OpenOption::Labels, labels.is_some()),
+            (OpenOption::Annotations, annotations.is_some()),
+            (OpenOption::Masks, *masks),
             (OpenOption::Classes, classes.is_some()),
             (OpenOption::Split, split.is_some()),
             (OpenOption::Channels, channels.is_some()),
@@ -171,6 +201,8 @@ mod tests {
             OpenOptions { format: Some("x".into()), manifests: Some("x".into()), ..OpenOptions::default() };
         match option {
             OpenOption::Labels => options.labels = Some("x".into()),
+            OpenOption::Annotations => options.annotations = Some("x".into()),
+            OpenOption::Masks => options.masks = true,
             OpenOption::Classes => options.classes = Some(Arc::new([])),
             OpenOption::Split => options.split = Some("x".into()),
             OpenOption::Channels => options.channels = Some("x".into()),

@@ -2,9 +2,11 @@
 
 #[cfg(feature = "parquet")]
 use super::parquet;
+#[cfg(feature = "voc")]
+use super::voc;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
-use super::{arrays, cifar::Cifar, folder, format::Format, mds, tar, tfrecord};
+use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfrecord};
 
 macro_rules! formats {
     ($($(#[$when:meta])? $format:path),+ $(,)?) => {
@@ -23,6 +25,10 @@ formats! {
     #[cfg(feature = "volumes")]
     Volumes,
     mds::Mds,
+    // Folders of images too, and something beside them.
+    coco::Coco,
+    #[cfg(feature = "voc")]
+    voc::Voc,
     folder::Folder,
     arrays::Arrays,
     tar::Tar,

@@ -20,19 +20,25 @@
 //! Imports run one way, from what a record is to all formats:
 //!
 //! ```text
-//! schema volume ◀─ record ◀─ format ◀─ names objects labels table ◀─ folder tar parquet … ◀─ formats ◀─ open
+//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc … ◀─ formats ◀─ open
 //! ```
 #![forbid(unsafe_code)]
 
 pub(crate) mod arrays;
 mod channels;
 mod cifar;
+mod coco;
 mod concat;
 mod contract;
+mod detection;
+mod files;
 mod folder;
 mod format;
 mod formats;
+mod instances;
 mod labels;
+mod marked;
+mod mask;
 mod mds;
 mod memory;
 mod names;
@@ -55,6 +61,8 @@ mod table;
 pub(crate) mod tar;
 mod tfrecord;
 pub(crate) mod tiff;
+#[cfg(feature = "voc")]
+mod voc;
 mod volume;
 #[cfg(feature = "volumes")]
 mod volumes;
@@ -70,6 +78,8 @@ pub use concat::concat;
 pub use contract::dataset_contract;
 pub use format::{Format, OpenOption, OpenOptions};
 pub use formats::formats;
+pub use instances::Instances;
+pub use mask::{Mask, Rle};
 pub use memory::{MemoryBuilder, MemoryDataset};
 pub use open::{Open, open, open_source};
 pub use pattern::names_many;

@@ -42,6 +42,16 @@ pub(super) async fn named(source: &Source, names: Vec<String>, manifests: Option
     Ok(objects)
 }
 
+/// The objects in a folder, named relative to it.
+pub(super) fn inside(objects: Vec<Object>, folder: &str) -> Vec<Object> {
+    let prefix = format!("{folder}/");
+    let inside = objects.into_iter().filter_map(|mut object| {
+        object.name = object.name.strip_prefix(&prefix)?.to_owned();
+        Some(object)
+    });
+    inside.collect()
+}
+
 /// Says what was looked for and what there is instead.
 pub(super) fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Error {
     let mut kinds = BTreeMap::<&str, usize>::new();

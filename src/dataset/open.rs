@@ -6,9 +6,9 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     concat::concat,
-    format::{Format, OpenOptions},
+    format::{Format, OpenOption, OpenOptions},
     formats::formats,
-    names::{base, ends_with},
+    names::{base, ends_with, is_image},
     objects::{list, named, nothing_to_read},
     pattern,
     record::Dataset,
@@ -36,6 +36,8 @@ use crate::{
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
 /// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
 /// | several `.npy`, in class folders or not | a record each, with one field `array` |
+/// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
+/// | `JPEGImages/….jpg` and `Annotations/….xml` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |
 /// | any images, with [`Open::channels`] | images of several files, one for each channel |
 ///
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
@@ -56,6 +58,21 @@ use crate::{
 /// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may
 /// share keys. Compressed tars are not read: `infeed stage` unpacks them. The places of all members are in memory, 16 bytes
 /// each beside the keys.
+///
+/// **COCO.** Records are the images that the JSON lists, with boxes or without, in the order of the bytes of their
+/// `file_name`; files that it does not list are left out, which a warning counts, and an image without a file is an error.
+/// File names are relative to the dataset, or to the folder of the [split](Open::split) (`train2017` is in `train2017/` or
+/// `images/train2017/`, and in `annotations/instances_train2017.json`). `instances` are
+/// [`Instances`](super::Instances): boxes as `xyxy`, `iscrowd`, the ids of annotations, with [`Open::masks`] outlines;
+/// `image_id` is the JSON's. Class indices count the categories in the order of their ids: COCO's 1 to 90 are 0 to 79. A
+/// box of negative size, outside the image or without numbers, and a broken outline, make their image a bad sample. All
+/// of it is in memory: 29 bytes a box, beside the outlines.
+///
+/// **Pascal VOC.** Records are the images with an XML, or those of the [split](Open::split)'s list,
+/// `ImageSets/Main/train.txt`, in the order of their names. The files count pixels from 1 and the last is inside;
+/// `instances` count as everywhere here, so a box is `xmin - 1`, `ymin - 1`, `xmax`, `ymax` (torchvision leaves them as they
+/// are written). Difficult objects are [`crowd`](super::Instances::crowd); `image_id` is the number of the record. Classes
+/// are VOC's twenty in the order of the alphabet, or the sorted names where there are others. Opening reads all XMLs.
 ///
 /// **Parquet.** A row is a record, a column a field of its name: `struct<bytes, path>` of Hugging Face's `datasets` and
 /// columns of bytes are images when the file's metadata call them so or a codec knows the first value, else bytes;
@@ -107,7 +124,8 @@ impl Open {
         Self { from, options: OpenOptions::default(), extra: Vec::new(), patience: None }
     }
 
-    /// Names the format (`folder`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising it.
+    /// Names the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising
+    /// it.
     pub fn format(mut self, name: impl Into<String>) -> Self {
         self.options.format = Some(name.into());
         self
@@ -124,6 +142,26 @@ impl Open {
         self
     }
 
+    /// Takes what is marked in the images from COCO's JSON (`instances_train2017.json`): an object of the dataset, else a
+    /// path or url. The images are the files of the dataset, a record is one that the JSON lists; see [`open()`].
+    ///
+    /// ```
+    /// # async fn coco() -> infeed::Result<()> {
+    /// let coco = infeed::open("coco/train2017").annotations("coco/annotations/instances_train2017.json").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn annotations(mut self, file: impl Into<String>) -> Self {
+        self.options.annotations = Some(file.into());
+        self
+    }
+
+    /// Reads outlines too, polygons and runs ([`Mask`](super::Mask)), of COCO's JSON. Default: boxes alone. They
+    /// stay in memory, 16 bytes a corner.
+    pub fn masks(mut self, masks: bool) -> Self {
+        self.options.masks = masks;
+        self
+    }
+
     /// Takes class names, and so their indices, from elsewhere: `schema().classes` of the training set, for the
     /// validation set. A class that is not among them is an error that names it.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
@@ -132,7 +170,8 @@ impl Open {
     }
 
     /// Chooses a part of the dataset: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
-    /// `train`, `val`, … that hold the class folders.
+    /// `train`, `val`, … that hold the class folders; for COCO the images and the JSON of `train2017`; for Pascal VOC the
+    /// list `train`.
     pub fn split(mut self, name: impl Into<String>) -> Self {
         self.options.split = Some(name.into());
         self
@@ -258,6 +297,14 @@ async fn open_objects(
             let known: Vec<_> = candidates().map(Format::name).collect();
             Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
         })?,
+        // A file of annotations says more of images than their names: in folders they may be anything.
+        None if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) => {
+            let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
+            let recognised = candidates().filter(takes).find(|f| f.recognises(&objects));
+            recognised
+                .or_else(|| formats().iter().copied().find(takes))
+                .expect("a format of this crate takes annotations")
+        }
         None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {
             let error = nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files");
             let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));

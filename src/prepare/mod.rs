@@ -267,6 +267,10 @@ impl<'a> Prepare<'a> {
             FieldKind::Volume { .. } => {
                 refuse(format!("`{name}` is a volume, shards hold images"), "uncompressed volumes are read by range")
             }
+            FieldKind::Instances { .. } => refuse(
+                format!("`{name}` are boxes of images, which shards have no kind of member for"),
+                "read them where they are",
+            ),
             FieldKind::Array { .. } if name == "image" => {
                 refuse("numbers called `image` would be read as pixels".into(), "give the field another name")
             }

@@ -259,7 +259,7 @@ impl Packer {
                 (extension, Cow::Borrowed(&bytes[..]))
             }
             Value::Encoded(_) | Value::Pixels { .. } => self.image(name, value)?,
-            Value::Channels(_) | Value::Volume(_) => {
+            Value::Channels(_) | Value::Volume(_) | Value::Instances(_) => {
                 let what = format!("`{}` is no image of one file", field.name);
                 return Err(
                     Error::new(ErrorKind::Unsupported, what).hint("shards hold images, labels, arrays and bytes")

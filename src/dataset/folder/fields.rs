@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::files::Files;
 use crate::{
     dataset::{
+        files::Files,
         names::is_tiff,
         schema::{Field, FieldKind},
         tiff::parse_tiff,

@@ -1,7 +1,6 @@
 //! Image files, in class folders or not; a file for each channel; masks beside them.
 
 mod fields;
-mod files;
 mod metadata;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -12,15 +11,15 @@ use smallvec::smallvec;
 
 use self::{
     fields::{Several, image_fields},
-    files::Files,
     metadata::Metadata,
 };
 use super::{
     channels::{self, Groups},
+    files::Files,
     format::{Format, OpenOption, OpenOptions},
     labels::{self, classes_of},
     names::is_image,
-    objects::{nothing_to_read, read_beside},
+    objects::{inside, nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
     sizes::Sizes,
@@ -130,14 +129,9 @@ async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Me
 
 /// The objects in the folder `split`, named relative to it.
 fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Object>> {
-    let prefix = format!("{split}/");
     let tops: BTreeSet<String> =
         objects.iter().filter_map(|o| o.name.split_once('/')).map(|(top, _)| top.to_owned()).collect();
-    let inside = objects.into_iter().filter_map(|mut o| {
-        o.name = o.name.strip_prefix(&prefix)?.to_owned();
-        Some(o)
-    });
-    let inside: Vec<Object> = inside.collect();
+    let inside = inside(objects, split);
     if inside.is_empty() {
         let tops: Vec<_> = tops.iter().take(5).map(String::as_str).collect();
         return Err(Error::new(ErrorKind::NotFound, format!("there is no folder `{split}`"))

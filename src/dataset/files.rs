@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    dataset::names::is_image,
-    source::{Extent, Object, Source},
-};
+use super::names::is_image;
+use crate::source::{Extent, Object, Source};
 
 /// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
 #[derive(Debug)]
@@ -67,9 +65,14 @@ impl Files {
     /// `objects` are sorted.
     pub(super) fn of_images(source: Source, objects: &[Object]) -> Self {
         let images: Vec<&Object> = objects.iter().filter(|o| is_image(&o.name)).collect();
-        let tags = Tags::new(images.iter().map(|o| o.etag.as_deref()));
+        Self::of(source, &images)
+    }
+
+    /// These, in this order.
+    pub(super) fn of(source: Source, objects: &[&Object]) -> Self {
+        let tags = Tags::new(objects.iter().map(|o| o.etag.as_deref()));
         let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new(), tags };
-        for object in images {
+        for object in objects {
             files.text.push_str(&object.name);
             files.ends.push(files.text.len() as u64);
             files.sizes.push(object.size);

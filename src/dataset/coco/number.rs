@@ -1,0 +1,143 @@
+//! Numbers of COCO's JSON, whatever a writer made of them: a text or `null` where a number should be is none, which is
+//! told when its image comes, rather than an end to all reading.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
+
+/// A number; NaN for what is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number(pub(super) f64);
+
+impl Default for Number {
+    fn default() -> Self {
+        Self(f64::NAN)
+    }
+}
+
+impl Number {
+    /// When it is a whole number that an u32 holds.
+    pub(super) fn whole(self) -> Option<u32> {
+        (self.0.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&self.0)).then_some(self.0 as u32)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyNumber)
+    }
+}
+
+struct AnyNumber;
+
+impl Visitor<'_> for AnyNumber {
+    type Value = Number;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number")
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Number, E> {
+        Ok(Number(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Number, E> {
+        Ok(Number(value as f64))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Number, E> {
+        Ok(Number(value as f64))
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Number, E> {
+        Ok(Number::default())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Number, E> {
+        Ok(Number::default())
+    }
+}
+
+/// Four numbers, or how many there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quad {
+    numbers: [f64; 4],
+    count: usize,
+}
+
+impl Quad {
+    /// The numbers; else how many there are instead.
+    pub(super) const fn get(self) -> Result<[f64; 4], usize> {
+        if self.count == 4 { Ok(self.numbers) } else { Err(self.count) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Quad {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(AnyQuad)
+    }
+}
+
+struct AnyQuad;
+
+impl<'de> Visitor<'de> for AnyQuad {
+    type Value = Quad;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of four numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Quad, A::Error> {
+        let mut found = Quad { numbers: [0.0; 4], count: 0 };
+        while let Some(Number(number)) = seq.next_element()? {
+            if let Some(place) = found.numbers.get_mut(found.count) {
+                *place = number;
+            }
+            found.count += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// `0`, `1`, `false`, `true`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flag(pub(super) bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyFlag)
+    }
+}
+
+struct AnyFlag;
+
+impl Visitor<'_> for AnyFlag {
+    type Value = Flag;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("0 or 1")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Flag, E> {
+        Ok(Flag(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Flag, E> {
+        Ok(Flag(value != 0))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Flag, E> {
+        Ok(Flag(value != 0))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Flag, E> {
+        Ok(Flag(value != 0.0))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Flag, E> {
+        Ok(Flag(false))
+    }
+}
