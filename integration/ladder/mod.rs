@@ -32,8 +32,9 @@ const LADDER: [&[&str]; 10] = [
 
 /// Words that a room may use of its neighbour: (room, neighbour, words).
 const NEIGHBOURS: [(&str, &str, &[&str]); 1] = [
-    // A transform is made for a field of a dataset, and that is all it knows about datasets.
-    ("transform", "dataset", &["FieldKind"]),
+    // A transform is made for a field of a dataset and moves what is marked in its images, and that is all it knows about
+    // datasets.
+    ("transform", "dataset", &["FieldKind", "Instances", "Mask", "Rle"]),
 ];
 
 /// Rooms whose tests use a room above them: (room, the one above).

@@ -2,11 +2,13 @@
 
 use super::{
     augment::{Erased, Moves, Picture},
+    detection::Marked,
     geometry::{self, Frame},
     lower::{Lowered, Shared, Tiles},
     op::Op,
 };
 use crate::{
+    dataset::Instances,
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
@@ -60,6 +62,8 @@ pub(super) enum Step {
 /// The geometry of a sample on its way through the list: what is seen of the image, or of the tile.
 struct Way<'a> {
     shared: &'a Shared,
+    /// Height and width of rows.
+    row: [u32; 2],
     info: &'a ImageInfo,
     y: Frame,
     x: Frame,
@@ -75,6 +79,7 @@ struct Way<'a> {
     normalized: bool,
     /// Of a mask: whether a picture of the image lies behind the last tile.
     boundary: bool,
+    marked: &'a mut Option<Marked>,
 }
 
 impl Way<'_> {
@@ -161,9 +166,40 @@ impl Lowered {
     /// `Unsupported` for an image that the steps can't take: too small for a crop or a blur, other channels or another
     /// size than the field's. Names neither record nor object; the caller does.
     pub fn draw(&self, info: &ImageInfo, rng: SampleRng) -> Result<Drawn> {
+        self.draw_marked(info, rng, &mut None)
+    }
+
+    /// The same for an image with boxes, which [`looks_at_boxes`](Self::looks_at_boxes) asks for.
+    ///
+    /// # Errors
+    /// Also `Corrupt` for boxes that can't be.
+    pub fn draw_with(&self, info: &ImageInfo, rng: SampleRng, instances: Option<&Instances>) -> Result<Drawn> {
+        let seen = instances.filter(|_| self.shared.looks_at_boxes);
+        let mut marked = seen.map(|instances| self.marked(instances, info)).transpose()?;
+        self.draw_marked(info, rng, &mut marked)
+    }
+
+    /// The same, with what becomes of the boxes.
+    pub(super) fn draw_instances(
+        &self,
+        info: &ImageInfo,
+        rng: SampleRng,
+        instances: &Instances,
+    ) -> Result<(Drawn, Marked)> {
+        let mut marked = Some(self.marked(instances, info)?);
+        let drawn = self.draw_marked(info, rng, &mut marked)?;
+        let lost = || Error::new(ErrorKind::Internal, "the boxes of a sample are gone").hint("please report it");
+        Ok((drawn, marked.ok_or_else(lost)?))
+    }
+
+    fn marked(&self, instances: &Instances, info: &ImageInfo) -> Result<Marked> {
+        Marked::new(instances, info, self.shared.sanitizes)
+    }
+
+    fn draw_marked(&self, info: &ImageInfo, rng: SampleRng, marked: &mut Option<Marked>) -> Result<Drawn> {
         let rng = rng.view(self.view);
         let shared = &*self.shared;
-        let row = &shared.row;
+        let row = &self.row();
         if info.height == 0 || info.width == 0 {
             return Err(
                 Error::corrupt(format!("image of {}x{} pixels", info.height, info.width)).at_stage(Stage::Transform)
@@ -184,6 +220,7 @@ impl Lowered {
         }
         let mut way = Way {
             shared,
+            row: [row.height, row.width],
             info,
             y: Frame::whole(info.height),
             x: Frame::whole(info.width),
@@ -196,6 +233,7 @@ impl Lowered {
             unit: info.dtype != DType::U8,
             normalized: false,
             boundary: false,
+            marked,
         };
         let mut erased = Vec::new();
         for (index, op) in shared.ops.iter().enumerate() {
@@ -209,7 +247,11 @@ impl Lowered {
                     }
                     way.tile()?;
                     let mut ops = Vec::new();
-                    augment.draw(&mut rng.op(index as u32), &way.picture(), &mut ops)?;
+                    let picture = way.picture();
+                    augment.draw(&mut rng.op(index as u32), &picture, &mut ops)?;
+                    if let Some(marked) = way.marked {
+                        marked.pixels(&ops, [picture.height, picture.width]);
+                    }
                     way.pixels(if shared.mask { for_mask(ops) } else { ops });
                     if let (Op::Grayscale(step), false) = (op, shared.mask)
                         && step.num_output_channels < way.channels
@@ -224,7 +266,10 @@ impl Lowered {
             let what = format!("image of {}x{} makes a row of {}x{}", info.height, info.width, way.y.len, way.x.len);
             return Err(bad(what, format!("rows are {}x{}: add a resize or a crop", row.height, row.width)));
         }
-        way.resample(*row);
+        way.resample(**row);
+        if let Some(marked) = way.marked {
+            marked.end([row.height, row.width]);
+        }
         let Way { first, steps, .. } = way;
         let (params, spec) = first.expect("a resample was just added");
         Ok(Drawn { params, spec, steps, erased, rng })
@@ -282,9 +327,12 @@ impl Way<'_> {
                 self.channels = 3;
             }
             _ => {
-                // Where the image has a picture, and one resample does not do.
-                if self.boundary && op.is_resize() {
-                    self.tile()?;
+                // Where the image has a picture that is resized later: the same pixels are resized here.
+                if self.boundary && op.is_geometric() && self.shared.last_resize.is_some_and(|last| index <= last) {
+                    if self.moved {
+                        self.tile()?;
+                    }
+                    self.boundary = false;
                 }
                 self.step(op, index, rng)?;
                 self.moved |= op.is_geometric() || matches!(op, Op::Cutout { .. });
@@ -295,67 +343,172 @@ impl Way<'_> {
 
     /// A step that folds into a resample.
     fn step(&mut self, op: &Op, index: usize, rng: SampleRng) -> Result<()> {
-        let Self { info, y, x, cutout, filter, .. } = self;
         let mut draws = rng.op(index as u32);
+        let have = [self.y.len, self.x.len];
         match op {
-            Op::ResizeShorter { .. } | Op::ResizeExact { .. } | Op::RandomResizedCrop { .. }
-                if !(y.is_full() && x.is_full()) =>
-            {
-                let what =
-                    format!("image of {}x{} is smaller than the crop before {}", info.height, info.width, op.name());
-                return Err(bad(what, format!("put {} before the crop", op.name())));
-            }
             Op::ResizeShorter { size, interpolation, antialias } => {
-                let (h, w) = geometry::shorter(y.len, x.len, i64::from(*size));
-                (*y, *x) = (y.resize(h), x.resize(w));
-                *filter = interpolation.draw(*antialias, &mut draws);
+                let (h, w) = geometry::shorter(have[0], have[1], i64::from(*size));
+                self.resize(op.name(), [h, w])?;
+                self.filter = interpolation.draw(*antialias, &mut draws);
             }
-            Op::ResizeExact { size: [h, w], interpolation, antialias } => {
-                (*y, *x) = (y.resize((*h).into()), x.resize((*w).into()));
-                *filter = interpolation.draw(*antialias, &mut draws);
+            Op::ResizeExact { size, interpolation, antialias } => {
+                self.resize(op.name(), size.map(i64::from))?;
+                self.filter = interpolation.draw(*antialias, &mut draws);
             }
-            Op::RandomResizedCrop { size: [out_h, out_w], scale, ratio, interpolation, antialias } => {
-                let [top, left, h, w] = geometry::random_part(y.len, x.len, *scale, *ratio, &mut draws);
-                *y = y.crop(top, h).resize((*out_h).into());
-                *x = x.crop(left, w).resize((*out_w).into());
+            Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
+                let [top, left, h, w] = geometry::random_part(have[0], have[1], *scale, *ratio, &mut draws);
+                self.crop_and_resize(op.name(), [top, left, h, w], size.map(i64::from))?;
                 // Last, so that the window does not depend on how many there are.
-                *filter = interpolation.draw(*antialias, &mut draws);
+                self.filter = interpolation.draw(*antialias, &mut draws);
+            }
+            Op::RandomShortestSize(step) => {
+                self.resize(op.name(), step.size(have[0], have[1], &mut draws))?;
+                self.filter = step.interpolation.draw(step.antialias, &mut draws);
+            }
+            Op::ScaleJitter(step) => {
+                self.resize(op.name(), step.size(have[0], have[1], &mut draws))?;
+                self.filter = step.interpolation.draw(step.antialias, &mut draws);
+            }
+            Op::RandomZoomOut(step) => {
+                if let Some([top, left, h, w]) = step.canvas(have[0], have[1], &mut draws) {
+                    self.crop([top, left], [h, w]);
+                }
+            }
+            Op::RandomIouCrop(step) => {
+                let Some(marked) = &mut *self.marked else {
+                    let what = format!("{} without the boxes of the image", op.name());
+                    return Err(Error::new(ErrorKind::Internal, what).hint("draw with Lowered::draw_with"));
+                };
+                if let Some(window) = step.draw(have[0], have[1], &marked.boxes, &mut draws) {
+                    marked.window(&window);
+                    self.y = self.y.crop(window.top, window.height);
+                    self.x = self.x.crop(window.left, window.width);
+                }
+            }
+            Op::FixedSizeCrop(step) => {
+                let size = step.size.map(i64::from);
+                self.crop(step.place(have[0], have[1], &mut draws), size);
+                if let Some(marked) = &mut *self.marked {
+                    marked.padded([have[0].min(size[0]), have[1].min(size[1])]);
+                }
+            }
+            Op::PadTo(step) => {
+                self.pad(op.name(), step.size)?;
+            }
+            Op::PadToLargest(_) => self.pad(op.name(), self.row)?,
+            Op::SanitizeBoundingBoxes(step) => {
+                if let Some(marked) = &mut *self.marked {
+                    marked.sanitize(step.min_size, step.min_area);
+                }
             }
             Op::CenterCrop { size } => {
-                let [h, w] = size.map(i64::from);
-                *y = y.crop(geometry::centre(y.len, h), h);
-                *x = x.crop(geometry::centre(x.len, w), w);
+                let size = size.map(i64::from);
+                self.crop([geometry::centre(have[0], size[0]), geometry::centre(have[1], size[1])], size);
             }
             Op::RandomCrop { size, padding } => {
                 let ([h, w], padding) = (size.map(i64::from), i64::from(*padding));
-                let (have_h, have_w) = (y.len + 2 * padding, x.len + 2 * padding);
+                let [have_h, have_w] = have.map(|side| side + 2 * padding);
                 if have_h < h || have_w < w {
-                    let (top, left) = (y.len, x.len);
+                    let [top, left] = have;
                     let what = format!("image is {top}x{left} where random_crop takes {h}x{w} with padding {padding}");
                     return Err(bad(what, "resize before it, or use more padding"));
                 }
-                *y = y.crop(geometry::offset(have_h, h, &mut draws) - padding, h);
-                *x = x.crop(geometry::offset(have_w, w, &mut draws) - padding, w);
+                let top = geometry::offset(have_h, h, &mut draws) - padding;
+                let left = geometry::offset(have_w, w, &mut draws) - padding;
+                self.crop([top, left], [h, w]);
             }
             Op::HorizontalFlip { p } if draws.chance(*p) => {
-                *x = x.mirror();
-                *cutout = [cutout[0], cutout[1], x.len - cutout[3], x.len - cutout[2]];
+                self.x = self.x.mirror();
+                let [top, bottom, left, right] = self.cutout;
+                self.cutout = [top, bottom, have[1] - right, have[1] - left];
+                if let Some(marked) = &mut *self.marked {
+                    marked.mirror_across(have[1]);
+                }
             }
             Op::VerticalFlip { p } if draws.chance(*p) => {
-                *y = y.mirror();
-                *cutout = [y.len - cutout[1], y.len - cutout[0], cutout[2], cutout[3]];
+                self.y = self.y.mirror();
+                let [top, bottom, left, right] = self.cutout;
+                self.cutout = [have[0] - bottom, have[0] - top, left, right];
+                if let Some(marked) = &mut *self.marked {
+                    marked.mirror_down(have[0]);
+                }
             }
             Op::Cutout { size } => {
                 let mut side = |len: i64| {
                     let start = draws.below(len as u64) as i64 - i64::from(size / 2);
                     (start.max(0), (start + i64::from(*size)).min(len))
                 };
-                let ((top, bottom), (left, right)) = (side(y.len), side(x.len));
-                *cutout = [top, bottom, left, right];
+                let ((top, bottom), (left, right)) = (side(have[0]), side(have[1]));
+                self.cutout = [top, bottom, left, right];
             }
             // Flips that were not drawn. What changes values does so in the tables; what is for volumes was refused in `lower`.
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Goes on with a window, which may reach outside.
+    fn crop(&mut self, [top, left]: [i64; 2], [height, width]: [i64; 2]) {
+        self.y = self.y.crop(top, height);
+        self.x = self.x.crop(left, width);
+        if let Some(marked) = &mut *self.marked {
+            marked.crop([top, left], [height, width]);
+        }
+    }
+
+    /// Adds pixels on the right and at the bottom.
+    fn pad(&mut self, name: &str, size: [u32; 2]) -> Result<()> {
+        let (size, have) = (size.map(i64::from), [self.y.len, self.x.len]);
+        if have[0] > size[0] || have[1] > size[1] {
+            let what = format!("image is {}x{} where {name} makes {}x{}", have[0], have[1], size[0], size[1]);
+            return Err(bad(what, "resize before it, or pad to more"));
+        }
+        self.crop([0, 0], size);
+        if let Some(marked) = &mut *self.marked {
+            marked.padded(have);
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, name: &str, size: [i64; 2]) -> Result<()> {
+        self.crop_and_resize(name, [0, 0, self.y.len, self.x.len], size)
+    }
+
+    /// Goes on with a window in this height and width.
+    fn crop_and_resize(&mut self, name: &str, [top, left, h, w]: [i64; 4], size: [i64; 2]) -> Result<()> {
+        let whole = [top, left, h, w] == [0, 0, self.y.len, self.x.len];
+        if self.y.is_full() && self.x.is_full() && !(self.y.is_resized() || self.x.is_resized()) {
+            if !whole {
+                self.crop([top, left], [h, w]);
+            }
+            (self.y, self.x) = (self.y.resize(size[0]), self.x.resize(size[1]));
+        } else if self.shared.tiles.is_some() {
+            self.crop([top, left], [h, w]);
+            self.resize_padded(size)?;
+        } else {
+            let Self { info, .. } = self;
+            let what = format!("image of {}x{} is smaller than the crop before {name}", info.height, info.width);
+            return Err(bad(what, format!("put {name} before the crop")));
+        }
+        if let Some(marked) = &mut *self.marked {
+            marked.resize([h, w], size);
+        }
+        Ok(())
+    }
+
+    /// Resizes what has padding, or was resized: a tile holds what decides how the image comes out, and as much padding
+    /// as filters see around it. All of a canvas may be many times the image.
+    fn resize_padded(&mut self, size: [i64; 2]) -> Result<()> {
+        if self.y.is_empty() || self.x.is_empty() {
+            (self.y, self.x) = (self.y.resize_blank(size[0]), self.x.resize_blank(size[1]));
+            return Ok(());
+        }
+        let (y, x) = (self.y.resize_around(size[0]), self.x.resize_around(size[1]));
+        let ((top, height), (left, width)) = (self.y.around(size[0]), self.x.around(size[1]));
+        (self.y, self.x) = (self.y.crop(top, height), self.x.crop(left, width));
+        self.moved = true;
+        self.tile()?;
+        (self.y, self.x, self.moved) = (y, x, true);
         Ok(())
     }
 }

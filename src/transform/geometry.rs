@@ -46,6 +46,60 @@ impl Frame {
         Self { step: self.len as f64 / len as f64, low, high: low + self.len as u32, len, from: 0, to: len, ..self }
     }
 
+    /// Whether it shows nothing of the image.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.from >= self.to
+    }
+
+    /// Whether it was resized.
+    pub(super) fn is_resized(&self) -> bool {
+        self.step != 1.0
+    }
+
+    /// The frame in `len` pixels where it shows nothing of the image.
+    pub(super) fn resize_blank(self, len: i64) -> Self {
+        Self { start: 0.0, step: self.len as f64 / len as f64, low: 0, high: 1, len, from: 0, to: 0, flip: false }
+    }
+
+    /// The part of it that decides what `len` pixels of it show: the image, and the padding that filters see beside it.
+    /// As the steps see it: start and length.
+    pub(super) fn around(self, len: i64) -> (i64, i64) {
+        let (from, to) = self.seen();
+        let margin = (2.0 * self.reach(len)).ceil() as i64 + 2;
+        let start = (from - margin).max(0);
+        (start, (to + margin).min(self.len) - start)
+    }
+
+    /// It in `len` pixels, made of a tile of the part that [`around`](Self::around) gave.
+    pub(super) fn resize_around(self, len: i64) -> Self {
+        let ((start, part), (from, to)) = (self.around(len), self.seen());
+        let (step, reach) = (self.len as f64 / len as f64, self.reach(len));
+        // Pixels whose filter sees only padding are padding.
+        let first = ((from as f64 - reach) / step - 0.5).floor() as i64 + 1;
+        let end = ((to as f64 + reach) / step - 0.5).ceil() as i64;
+        let start = -(start as f64);
+        Self {
+            start,
+            step,
+            low: 0,
+            high: u32::try_from(part).unwrap_or(u32::MAX),
+            len,
+            from: first.clamp(0, len),
+            to: end.clamp(0, len),
+            flip: false,
+        }
+    }
+
+    /// The pixels over the image as the steps see them.
+    const fn seen(&self) -> (i64, i64) {
+        if self.flip { (self.len - self.to, self.len - self.from) } else { (self.from, self.to) }
+    }
+
+    /// How far any filter reaches from the middle of one of `len` pixels; Lanczos' is the longest.
+    fn reach(&self, len: i64) -> f64 {
+        3.0 * (self.len as f64 / len as f64).max(1.0)
+    }
+
     pub(super) fn mirror(self) -> Self {
         Self { flip: !self.flip, ..self }
     }

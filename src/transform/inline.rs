@@ -13,7 +13,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
-const PLACES: [(&str, &[&str]); 31] = [
+const PLACES: [(&str, &[&str]); 40] = [
     ("resize_shorter", &["size"]),
     ("resize_exact", &["size"]),
     ("center_crop", &["size"]),
@@ -43,6 +43,15 @@ const PLACES: [(&str, &[&str]); 31] = [
     ("trivial_augment_wide", &["num_magnitude_bins"]),
     ("auto_augment", &["policy"]),
     ("aug_mix", &["severity", "mixture_width", "chain_depth", "alpha"]),
+    ("random_shortest_size", &["min_size", "max_size"]),
+    ("scale_jitter", &["target_size", "scale_range"]),
+    ("random_zoom_out", &["p", "fill", "side_range"]),
+    ("random_iou_crop", &["min_scale", "max_scale"]),
+    ("fixed_size_crop", &["size"]),
+    ("pad_to", &["size"]),
+    ("pad_to_largest", &["max_size", "multiple_of"]),
+    ("sanitize_bounding_boxes", &["min_size", "min_area"]),
+    ("convert_bounding_box_format", &["format", "normalized"]),
     ("random_apply", &["transforms", "p"]),
     ("random_choice", &["transforms", "p"]),
 ];
@@ -51,10 +60,12 @@ const PLACES: [(&str, &[&str]); 31] = [
 const INTERPOLATIONS: [&str; 7] = ["nearest", "nearest_exact", "bilinear", "bicubic", "lanczos", "box", "random"];
 
 /// Steps that such a word may belong to.
-const INTERPOLATED: [&str; 10] = [
+const INTERPOLATED: [&str; 12] = [
     "resize_shorter",
     "resize_exact",
     "random_resized_crop",
+    "random_shortest_size",
+    "scale_jitter",
     "random_rotation",
     "random_affine",
     "random_perspective",

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    augment::{Augment, Erasing, Moves, Place, RandomErasing},
+    augment::{Augment, Erasing, Moves, Place, RandomErasing, Value},
     chain::Transform,
+    detection::{FixedSizeCrop, PadTo, PadToLargest, RandomZoomOut},
     geometry,
     op::{Op, RowView},
 };
@@ -27,12 +28,14 @@ const LONGEST: u32 = 32_768;
 pub struct Lowered {
     pub(super) shared: Arc<Shared>,
     pub(super) view: u32,
+    row: RowSpec,
 }
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) ops: Vec<Op>,
-    pub(super) row: RowSpec,
+    /// Whether rows are as large as the largest image of their batch.
+    pub(super) to_largest: Option<PadToLargest>,
     /// For u8, u16 and f32 pixels.
     tables: [ChannelTable; 3],
     /// The first of the custom steps that run on the finished row; there are none from the end of the list on.
@@ -42,6 +45,12 @@ pub(super) struct Shared {
     pub(super) mask: bool,
     /// What happens between the image and the row, where that is more than one resample.
     pub(super) tiles: Option<Tiles>,
+    /// Whether what is drawn for an image depends on its boxes.
+    pub(super) looks_at_boxes: bool,
+    /// Whether boxes of no size are dropped.
+    pub(super) sanitizes: bool,
+    /// The last step that makes new pixels.
+    pub(super) last_resize: Option<usize>,
 }
 
 /// A chain with steps that work on a picture, or write over the row.
@@ -55,8 +64,8 @@ pub(super) struct Tiles {
     from_unit: [ChannelTable; 3],
     /// Values of the largest tile; `None` when images decide.
     largest: Option<u64>,
-    /// Plain factors, for each number of channels that tiles have: 1, 1/255, 1/65535.
-    factors: Vec<[ChannelTable; 3]>,
+    /// Plain factors, for each number of channels that tiles have: 1, 1/255, 1/65535, and 1 for tiles of 0..1.
+    factors: Vec<[ChannelTable; 4]>,
 }
 
 impl Tiles {
@@ -66,13 +75,15 @@ impl Tiles {
         numbers.dedup();
         // Labels are never scaled.
         let factor = |by: f32| if mask { 1.0 } else { by };
-        let plain = |channels: u32, by: f32| {
+        let plain = |channels: u32, by: f32, white: f32| {
             let all = |value: f32| vec![value; channels as usize];
-            ChannelTable { scale: all(factor(by)), bias: all(0.0), fill: all(0.0), cutout: all(0.0) }
+            let fill = (0..channels as usize).map(|c| if mask { 0.0 } else { white * plan.fill_of(c) });
+            ChannelTable { scale: all(factor(by)), bias: all(0.0), fill: fill.collect(), cutout: all(0.0) }
         };
-        let factors = numbers.iter().map(|n| [1.0, 1.0 / 255.0, 1.0 / 65_535.0].map(|by| plain(*n, by))).collect();
+        let kinds = [(1.0, 255.0), (1.0 / 255.0, 1.0), (1.0 / 65_535.0, 1.0), (1.0, 1.0)];
+        let factors = numbers.iter().map(|n| kinds.map(|(by, white)| plain(*n, by, white))).collect();
         let from_unit = [255.0, 65_535.0, 1.0]
-            .map(|white| if mask { plain(plan.channels, 1.0) } else { plan.table(1.0, white, dtype) });
+            .map(|white| if mask { plain(plan.channels, 1.0, 0.0) } else { plan.table(1.0, white, dtype) });
         Self { channels: first, last, from_unit, factors, largest: plan.largest }
     }
 
@@ -82,6 +93,7 @@ impl Tiles {
         Some(match from {
             DType::U8 if unit => &of[1],
             DType::U16 if unit => &of[2],
+            _ if unit => &of[3],
             _ => &of[0],
         })
     }
@@ -128,8 +140,21 @@ impl Transform {
         let ops = self.ops().to_vec();
         let tiles = (plan.first_tile.is_some() || plan.erases)
             .then(|| Tiles::new(&plan, plan.first_tile.unwrap_or(plan.channels), plan.last, dtype, false));
-        let shared = Shared { ops, row, tables, on_row, declared, mask: false, tiles };
-        Ok(Lowered { shared: Arc::new(shared), view: 0 })
+        let (looks_at_boxes, sanitizes) = looks(&ops);
+        let last_resize = ops.iter().rposition(Op::is_resize);
+        let shared = Shared {
+            ops,
+            to_largest: plan.to_largest.map(|(_, step)| step),
+            tables,
+            on_row,
+            declared,
+            mask: false,
+            tiles,
+            looks_at_boxes,
+            sanitizes,
+            last_resize,
+        };
+        Ok(Lowered { shared: Arc::new(shared), view: 0, row })
     }
 
     /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
@@ -165,8 +190,21 @@ impl Transform {
         let declared = declared.or(Some(DType::U8));
         let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
         let on_row = on_row(&ops);
-        let shared = Shared { ops, row, tables, on_row, declared, mask: true, tiles };
-        Ok(Lowered { shared: Arc::new(shared), view: 0 })
+        let (looks_at_boxes, sanitizes) = looks(&ops);
+        let last_resize = ops.iter().rposition(Op::is_resize);
+        let shared = Shared {
+            ops,
+            to_largest: plan.to_largest.map(|(_, step)| step),
+            tables,
+            on_row,
+            declared,
+            mask: true,
+            tiles,
+            looks_at_boxes,
+            sanitizes,
+            last_resize,
+        };
+        Ok(Lowered { shared: Arc::new(shared), view: 0, row })
     }
 
     fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
@@ -174,13 +212,18 @@ impl Transform {
         let Some([height, width]) = plan.size else {
             let last = self.ops().last().map_or("no step", Op::name);
             return Err(Error::config(format!("the rows have no fixed size after {last}: images differ in size"))
-                .hint("add resize_exact, center_crop, random_crop or random_resized_crop"));
+                .hint("add resize_exact, center_crop, random_crop, random_resized_crop or pad_to"));
         };
         if plan.channels == 0 || height == 0 || width == 0 {
             return Err(Error::config("the images have no pixels").hint("look at the dataset's schema"));
         }
         Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
     }
+}
+
+/// Whether steps look at boxes, and whether one drops them.
+fn looks(ops: &[Op]) -> (bool, bool) {
+    (ops.iter().any(Op::looks_at_boxes), ops.iter().any(|op| matches!(op, Op::SanitizeBoundingBoxes(_))))
 }
 
 /// Where the custom steps begin that no other step follows.
@@ -213,6 +256,12 @@ struct Plan<'a> {
     padded: Option<(&'a str, bool)>,
     /// Whether a crop adds black to every image.
     pads: bool,
+    /// The step whose padding may be resized, and what it pads with.
+    canvas: Option<(&'a str, &'a Value)>,
+    /// Whether that may be seen in the picture.
+    on_canvas: bool,
+    /// Whether a crop looked at boxes.
+    looks_at_boxes: bool,
     normalized: Option<(&'a [f32], &'a [f32])>,
     to_float: bool,
     /// Whether the cutout comes after the normalising.
@@ -230,6 +279,8 @@ struct Plan<'a> {
     boundary: bool,
     /// Whether rectangles of the row are written over.
     erases: bool,
+    /// The step that makes rows as large as the largest image of their batch.
+    to_largest: Option<(&'a str, PadToLargest)>,
 }
 
 impl<'a> Plan<'a> {
@@ -241,6 +292,9 @@ impl<'a> Plan<'a> {
             resized: None,
             padded: None,
             pads: false,
+            canvas: None,
+            on_canvas: false,
+            looks_at_boxes: false,
             normalized: None,
             to_float: false,
             cutout: None,
@@ -251,6 +305,7 @@ impl<'a> Plan<'a> {
             largest: Some(0),
             boundary: false,
             erases: false,
+            to_largest: None,
         }
     }
 
@@ -284,6 +339,32 @@ impl<'a> Plan<'a> {
         let values = self.size.map(|[height, width]| u64::from(height) * u64::from(width) * u64::from(self.channels));
         self.largest = self.largest.zip(values).map(|(largest, values)| largest.max(values));
         (self.resized, self.padded, self.pads, self.cutout, self.boundary) = (None, None, false, None, false);
+        self.on_canvas = false;
+    }
+
+    /// What stands outside of images, a part of white.
+    fn fill_of(&self, channel: usize) -> f32 {
+        self.canvas.map_or(0.0, |(_, fill)| fill.of(channel))
+    }
+
+    /// A canvas around the image, which later steps may resize.
+    fn zoom_out(&mut self, name: &'a str, step: &'a RandomZoomOut) -> Result<()> {
+        step.check(name, &Place { channels: self.channels, size: self.size })?;
+        self.must_not_move_cutout(name)?;
+        let pads = self.padded.filter(|_| self.pads).map(|(other, _)| other);
+        if let Some(other) = self.canvas.map(|(other, _)| other).or(pads) {
+            return Err(Error::config(format!("{name} comes after {other}, which pads too"))
+                .hint("keep one of them: their padding may differ"));
+        }
+        if self.normalized.is_some() {
+            return Err(Error::config(format!("{name} comes after normalize"))
+                .hint(format!("put {name} before it: its fill is a part of white")));
+        }
+        // The picture between the canvas and a resize, whose margin depends on the image.
+        (self.first_tile, self.largest) = (self.first_tile.or(Some(self.channels)), None);
+        (self.canvas, self.on_canvas, self.size) = (Some((name, &step.fill)), true, None);
+        self.padded.get_or_insert((name, false));
+        Ok(())
     }
 
     fn erase(&mut self, name: &'a str, step: &'a RandomErasing, dtype: DType) -> Result<()> {
@@ -307,6 +388,7 @@ impl<'a> Plan<'a> {
 
     fn add(&mut self, op: &'a Op, dtype: DType) -> Result<()> {
         let name = op.name();
+        self.keeps_size(op)?;
         match op {
             Op::ResizeShorter { size, interpolation, antialias } => {
                 interpolation.check(name, *antialias)?;
@@ -335,6 +417,39 @@ impl<'a> Plan<'a> {
             }
             Op::CenterCrop { size } => self.crop(name, *size, None)?,
             Op::RandomCrop { size, padding } => self.crop(name, *size, Some(*padding))?,
+            Op::RandomShortestSize(step) => {
+                step.check(name)?;
+                step.sides().try_for_each(|side| check_size(name, [side; 2]))?;
+                self.resize(name, [1; 2])?;
+                self.size = None;
+            }
+            Op::ScaleJitter(step) => {
+                step.check(name)?;
+                self.resize(name, step.target_size)?;
+                self.size = None;
+            }
+            Op::RandomZoomOut(step) => self.zoom_out(name, step)?,
+            Op::RandomIouCrop(step) => {
+                step.check(name)?;
+                self.must_not_move_cutout(name)?;
+                (self.size, self.looks_at_boxes) = (None, true);
+            }
+            Op::FixedSizeCrop(FixedSizeCrop { size }) | Op::PadTo(PadTo { size }) => {
+                self.pads = true;
+                self.crop(name, *size, None)?;
+            }
+            Op::PadToLargest(step) => {
+                step.check(name)?;
+                if self.looks_at_boxes {
+                    return Err(Error::config(format!("{name} behind a crop that looks at boxes"))
+                        .hint("use pad_to: how large such a crop is, is not known before the record is read"));
+                }
+                self.pads = true;
+                self.crop(name, step.max_size, None)?;
+                self.to_largest = Some((name, *step));
+            }
+            Op::SanitizeBoundingBoxes(step) => step.check(name)?,
+            Op::ConvertBoundingBoxFormat(_) => {}
             Op::HorizontalFlip { p } | Op::VerticalFlip { p } => {
                 if !(0.0..=1.0).contains(p) {
                     return Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1"));
@@ -393,11 +508,28 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    /// Rows that differ from batch to batch: what comes behind may not look at their size, or samples would depend on
+    /// their batch.
+    fn keeps_size(&self, op: &Op) -> Result<()> {
+        let Some((before, _)) = self.to_largest else { return Ok(()) };
+        let values = matches!(op, Op::Normalize { .. } | Op::ToFloat | Op::GrayToRgb | Op::Custom(_));
+        if values || (op.needs_instances() && !op.looks_at_boxes()) {
+            return Ok(());
+        }
+        let name = op.name();
+        Err(Error::config(format!("{name} comes after {before}")).hint(format!("put {name} before it")))
+    }
+
     /// A step that makes new pixels: there can be one.
     fn resize(&mut self, name: &'a str, size: [u32; 2]) -> Result<()> {
         check_size(name, size)?;
-        if self.boundary && (self.resized.is_some() || self.padded.is_some()) {
+        let moved = self.resized.is_some() || self.padded.is_some() || self.looks_at_boxes;
+        if self.on_canvas || (self.boundary && moved) {
+            let canvas = self.canvas.filter(|_| self.on_canvas);
             self.split();
+            // It is seen still.
+            self.on_canvas = canvas.is_some();
+            self.padded = canvas.map(|(name, _)| (name, false));
         }
         self.must_not_move_cutout(name)?;
         if let Some(before) = self.resized {
@@ -415,6 +547,10 @@ impl<'a> Plan<'a> {
     fn crop(&mut self, name: &'a str, size: [u32; 2], padding: Option<u32>) -> Result<()> {
         check_size(name, size)?;
         self.must_not_move_cutout(name)?;
+        if let Some((canvas, _)) = self.canvas.filter(|(_, fill)| self.on_canvas && !fill.is_zero()) {
+            return Err(Error::config(format!("{name} may pad with black what {canvas} pads with another colour"))
+                .hint(format!("let {canvas} fill with 0, or resize to the size of rows instead of {name}")));
+        }
         let after = self.normalized.is_some();
         if let Some((before, _)) = self.padded.filter(|&(_, other)| other != after) {
             let hint = "put normalize before or after both: their padding would differ";
@@ -486,7 +622,10 @@ impl<'a> Plan<'a> {
             (0..channels).map(affine).map(|(scale, bias)| (scale as f32, bias as f32 + 0.0)).unzip();
         // 0 before the normalising becomes the bias.
         let black = |after: bool| if after { vec![0.0; channels] } else { bias.clone() };
-        let fill = black(self.padded.is_some_and(|(_, after)| after));
+        let fill = match self.padded {
+            Some((_, true)) => black(true),
+            _ => (0..channels).map(|c| (self.fill_of(c) * white as f32).mul_add(scale[c], bias[c])).collect(),
+        };
         let cutout = black(self.cutout.unwrap_or(false));
         ChannelTable { scale, bias, fill, cutout }
     }
@@ -504,7 +643,23 @@ impl Lowered {
     /// Shape and type of the finished row.
     #[must_use]
     pub fn row(&self) -> &RowSpec {
-        &self.shared.row
+        &self.row
+    }
+
+    /// The same for rows of this height and width, where those of each batch have their own
+    /// ([`Item::size`](crate::codec::Item::size)); else as it is.
+    #[must_use]
+    pub fn of_size(mut self, size: Option<[u32; 2]>) -> Self {
+        if let Some([height, width]) = size.filter(|_| self.shared.to_largest.is_some()) {
+            self.row = RowSpec { height, width, ..self.row };
+        }
+        self
+    }
+
+    /// Whether rows of each batch have a size of their own; [`row`](Self::row) is the largest then.
+    #[must_use]
+    pub fn sizes_differ(&self) -> bool {
+        self.shared.to_largest.is_some()
     }
 
     /// Scale, bias, fill for pixels of this type.
@@ -530,7 +685,13 @@ impl Lowered {
     /// Whether rows must be made on the CPU: there are custom steps, steps that work on pictures, or erasing.
     #[must_use]
     pub fn needs_cpu(&self) -> bool {
-        self.finishes() || self.shared.tiles.is_some()
+        self.finishes() || self.shared.tiles.is_some() || self.shared.looks_at_boxes || self.sizes_differ()
+    }
+
+    /// Whether what is drawn for an image depends on its boxes: [`draw_with`](Self::draw_with) takes them.
+    #[must_use]
+    pub fn looks_at_boxes(&self) -> bool {
+        self.shared.looks_at_boxes
     }
 
     /// Whether custom steps run on the finished row.
@@ -570,13 +731,13 @@ impl Lowered {
         if !self.finishes() {
             return Ok(());
         }
-        (self.shared.on_row..self.shared.ops.len()).try_for_each(|index| self.custom(index, &self.shared.row, row, rng))
+        (self.shared.on_row..self.shared.ops.len()).try_for_each(|index| self.custom(index, &self.row, row, rng))
     }
 
     /// Runs one custom step on the row, or on a picture before it.
     pub(super) fn custom(&self, index: usize, spec: &RowSpec, values: &mut [u8], rng: SampleRng) -> Result<()> {
         let Some(Op::Custom(custom)) = self.shared.ops.get(index) else { return Ok(()) };
-        let mut view = RowView::new(spec, values);
+        let mut view = RowView::new(*spec, values);
         custom.run(&mut view, rng.op(index as u32)).map_err(|error| error.at_stage(Stage::Transform))
     }
 }

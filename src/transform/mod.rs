@@ -32,6 +32,7 @@
 
 pub mod augment;
 mod chain;
+pub mod detection;
 mod draw;
 mod geometry;
 mod inline;
@@ -39,6 +40,7 @@ mod interpolation;
 mod lower;
 mod make;
 mod op;
+mod place;
 mod presets;
 pub mod reference;
 mod view;
@@ -51,6 +53,7 @@ pub use interpolation::{Interpolation, Interpolations};
 pub use lower::Lowered;
 pub use make::{Decoded, RowMaker};
 pub use op::{Axis, Custom, Op, RowView};
+pub use place::{BatchSize, LoweredInstances, Placer};
 pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS};
 pub use view::{VIEW_PRESETS, View};
 pub use volume::{Foreground, LoweredVolume};

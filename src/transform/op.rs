@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
     augment::{self, Augment, Moves, Nested},
+    detection,
     interpolation::{self, Interpolations},
 };
 use crate::{
@@ -219,6 +220,24 @@ pub enum Op {
     RandomChoice(augment::RandomChoice<Self>),
     /// Its steps in any order.
     RandomOrder(augment::RandomOrder<Self>),
+    /// A drawn length of the shorter side.
+    RandomShortestSize(detection::RandomShortestSize),
+    /// A drawn scale around a size.
+    ScaleJitter(detection::ScaleJitter),
+    /// A larger canvas.
+    RandomZoomOut(detection::RandomZoomOut),
+    /// A crop that looks at boxes.
+    RandomIouCrop(detection::RandomIouCrop),
+    /// A crop at a random place, padded.
+    FixedSizeCrop(detection::FixedSizeCrop),
+    /// Pads on the right and at the bottom.
+    PadTo(detection::PadTo),
+    /// Pads to the largest of the batch.
+    PadToLargest(detection::PadToLargest),
+    /// Drops small boxes.
+    SanitizeBoundingBoxes(detection::SanitizeBoundingBoxes),
+    /// How boxes are written.
+    ConvertBoundingBoxFormat(detection::ConvertBoundingBoxFormat),
     /// See [`Transform::custom`](super::Transform::custom). Not in JSON.
     #[serde(skip)]
     Custom(Custom),
@@ -272,6 +291,15 @@ impl Op {
             Self::RandomApply(_) => "random_apply",
             Self::RandomChoice(_) => "random_choice",
             Self::RandomOrder(_) => "random_order",
+            Self::RandomShortestSize(_) => "random_shortest_size",
+            Self::ScaleJitter(_) => "scale_jitter",
+            Self::RandomZoomOut(_) => "random_zoom_out",
+            Self::RandomIouCrop(_) => "random_iou_crop",
+            Self::FixedSizeCrop(_) => "fixed_size_crop",
+            Self::PadTo(_) => "pad_to",
+            Self::PadToLargest(_) => "pad_to_largest",
+            Self::SanitizeBoundingBoxes(_) => "sanitize_bounding_boxes",
+            Self::ConvertBoundingBoxFormat(_) => "convert_bounding_box_format",
             Self::Custom(custom) => &custom.name,
         }
     }
@@ -316,7 +344,24 @@ impl Op {
 
     /// Whether it makes new pixels of others.
     pub(super) const fn is_resize(&self) -> bool {
-        matches!(self, Self::ResizeShorter { .. } | Self::ResizeExact { .. } | Self::RandomResizedCrop { .. })
+        matches!(
+            self,
+            Self::ResizeShorter { .. }
+                | Self::ResizeExact { .. }
+                | Self::RandomResizedCrop { .. }
+                | Self::RandomShortestSize(_)
+                | Self::ScaleJitter(_)
+        )
+    }
+
+    /// Whether it has a meaning only where records have boxes.
+    pub(crate) const fn needs_instances(&self) -> bool {
+        self.looks_at_boxes() || matches!(self, Self::SanitizeBoundingBoxes(_) | Self::ConvertBoundingBoxFormat(_))
+    }
+
+    /// Whether what it does to the image depends on boxes.
+    pub(super) const fn looks_at_boxes(&self) -> bool {
+        matches!(self, Self::RandomIouCrop(_))
     }
 
     /// Its interpolation and whether it has antialias, if it resizes.
@@ -324,7 +369,11 @@ impl Op {
         match self {
             Self::ResizeShorter { interpolation, antialias, .. }
             | Self::ResizeExact { interpolation, antialias, .. }
-            | Self::RandomResizedCrop { interpolation, antialias, .. } => Some((interpolation, antialias)),
+            | Self::RandomResizedCrop { interpolation, antialias, .. }
+            | Self::RandomShortestSize(detection::RandomShortestSize { interpolation, antialias, .. })
+            | Self::ScaleJitter(detection::ScaleJitter { interpolation, antialias, .. }) => {
+                Some((interpolation, antialias))
+            }
             _ => None,
         }
     }
@@ -334,16 +383,18 @@ impl Op {
         !matches!(
             self,
             Self::Normalize { .. } | Self::ToFloat | Self::GrayToRgb | Self::Cutout { .. } | Self::Custom(_)
-        ) && !matches!(self, Self::RandomErasing(_))
-            && self.augment().is_none_or(|augment| augment.moves() != Moves::Never)
+        ) && !matches!(
+            self,
+            Self::RandomErasing(_) | Self::SanitizeBoundingBoxes(_) | Self::ConvertBoundingBoxFormat(_)
+        ) && self.augment().is_none_or(|augment| augment.moves() != Moves::Never)
     }
 }
 
 /// A step of a [`Transform`](super::Transform) from its settings.
 macro_rules! ops_from {
-    ($($name:ident)*) => {$(
-        impl From<augment::$name> for Op {
-            fn from(step: augment::$name) -> Self {
+    ($room:ident: $($name:ident)*) => {$(
+        impl From<$room::$name> for Op {
+            fn from(step: $room::$name) -> Self {
                 Self::$name(step)
             }
         }
@@ -351,7 +402,11 @@ macro_rules! ops_from {
 }
 
 ops_from! {
-    RandomErasing ColorJitter RandomGrayscale Grayscale GaussianBlur RandomSolarize RandomPosterize RandomEqualize RandomAutocontrast RandomInvert RandomAdjustSharpness RandomChannelPermutation RandomPhotometricDistort RandomRotation RandomAffine RandomPerspective RandAugment TimmRandAugment TrivialAugmentWide AutoAugment AugMix ThreeAugment
+    detection: RandomShortestSize ScaleJitter RandomZoomOut RandomIouCrop FixedSizeCrop PadTo PadToLargest SanitizeBoundingBoxes ConvertBoundingBoxFormat
+}
+
+ops_from! {
+    augment: RandomErasing ColorJitter RandomGrayscale Grayscale GaussianBlur RandomSolarize RandomPosterize RandomEqualize RandomAutocontrast RandomInvert RandomAdjustSharpness RandomChannelPermutation RandomPhotometricDistort RandomRotation RandomAffine RandomPerspective RandAugment TimmRandAugment TrivialAugmentWide AutoAugment AugMix ThreeAugment
 }
 
 impl Nested for Op {
@@ -424,7 +479,7 @@ const fn half() -> f32 {
     0.5
 }
 
-fn one_or_two<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<[u32; 2], D::Error> {
+pub(super) fn one_or_two<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<[u32; 2], D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a size is a number or [height, width]")]
     enum Size {
@@ -474,19 +529,19 @@ impl PartialEq for Custom {
 /// images of more than 8 bits). A row is what the batch will hold.
 #[derive(Debug)]
 pub struct RowView<'a> {
-    spec: &'a RowSpec,
+    spec: RowSpec,
     bytes: &'a mut [u8],
 }
 
 impl<'a> RowView<'a> {
-    pub(crate) const fn new(spec: &'a RowSpec, bytes: &'a mut [u8]) -> Self {
+    pub(crate) const fn new(spec: RowSpec, bytes: &'a mut [u8]) -> Self {
         Self { spec, bytes }
     }
 
     /// Shape, type and order of the values.
     #[must_use]
-    pub fn spec(&self) -> &RowSpec {
-        self.spec
+    pub const fn spec(&self) -> &RowSpec {
+        &self.spec
     }
 
     /// Gives the channels of each pixel to `change` and keeps what comes back, whatever type and layout the values have.
@@ -495,7 +550,7 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// `Config` for pixels of other than `C` channels.
     pub fn map_pixels<const C: usize>(&mut self, change: impl FnMut([f32; C]) -> [f32; C]) -> Result<()> {
-        let RowSpec { height, width, channels, dtype, layout } = *self.spec;
+        let RowSpec { height, width, channels, dtype, layout } = self.spec;
         if channels as usize != C {
             return Err(Error::config(format!("a custom step takes pixels of {C} channels, and there are {channels}"))
                 .hint("look at spec().channels, or put gray_to_rgb before the step"));

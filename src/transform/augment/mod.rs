@@ -39,6 +39,6 @@ pub use self::{
 pub(super) use self::{
     compose::Nested,
     erasing::Erased,
-    step::{Augment, Moves, Picture, Place},
+    step::{Augment, Moves, Picture, Place, check_fill, half, ordered, probability},
 };
 pub(crate) use mix::Mixing;

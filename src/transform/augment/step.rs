@@ -67,6 +67,11 @@ impl Value {
         }
     }
 
+    /// Whether it is 0 for all.
+    pub(in crate::transform) fn is_zero(&self) -> bool {
+        self.numbers().iter().all(|value| *value == 0.0)
+    }
+
     /// The value of a channel.
     pub(in crate::transform) fn of(&self, channel: usize) -> f32 {
         let numbers = self.numbers();
@@ -214,7 +219,7 @@ pub(in crate::transform) fn colours(name: &str, at: &Place) -> Result<()> {
         .hint("leave it out: it is for gray pictures and RGB"))
 }
 
-pub(super) const fn half() -> f32 {
+pub(in crate::transform) const fn half() -> f32 {
     0.5
 }
 
