@@ -16,6 +16,7 @@
 pub use crate::fingerprint::{Fingerprint, Fingerprinter};
 
 mod base;
+mod bucket;
 mod order;
 mod permutation;
 mod repeated;
@@ -26,6 +27,7 @@ mod state;
 mod weighted;
 
 pub use base::Sampler;
+pub use bucket::BucketSampler;
 pub use order::{DEFAULT_GROUP, Order};
 pub use permutation::Permutation;
 pub use sagemaker::{Channel, Distribution, InputMode, SageMaker};

@@ -29,6 +29,7 @@ pub(super) enum Purpose {
     Window = 3,
     Weighted = 4,
     Repeated = 5,
+    Buckets = 6,
 }
 
 /// Hashes the parts of a key one after another. They are never added: with `seed + epoch`, epoch 1 of seed 7 would be
