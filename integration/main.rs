@@ -14,6 +14,8 @@ mod cli;
 mod codecs;
 mod damaged;
 mod datasets;
+mod detection;
+mod detection_formats;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
 mod doctor;

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Reader, fits_mask, images},
+    reader::{Drawing, Reader, fits_mask, images, sized},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -104,10 +104,13 @@ impl CpuWorker {
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
-        let mut size = None;
+        let (mut size, draws) = (None, Drawing::of(item.rng, sample));
         for fields in &self.images {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
-            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), views, item.rng, decode)?;
+            let own = sized(views, item.size);
+            let views = own.as_deref().unwrap_or(views);
+            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), views, draws, decode)?;
+            draws.fits(&info)?;
             for ((lowered, drawn), rows) in views.iter().flatten().zip(drawn).zip(&mut rows[fields.clone()]) {
                 fits_mask(lowered, &info, &mut size)?;
                 self.maker.run(lowered, drawn, image.decoded(), rows.row_mut(row))?;

@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Reader, fits_mask, images},
+    reader::{Drawing, Reader, fits_mask, images, sized},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -246,10 +246,13 @@ impl RawWorker {
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
             return Err(Error::new(ErrorKind::Internal, "a sample has other fields than its schema"));
         }
-        let mut size = None;
+        let (mut size, draws) = (None, Drawing::of(item.rng, sample));
         for fields in &self.images {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
-            let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), views, item.rng, decode)?;
+            let own = sized(views, item.size);
+            let views = own.as_deref().unwrap_or(views);
+            let (pixels, drawn) = self.reader.pixels(value, item.header.as_ref(), views, draws, decode)?;
+            draws.fits(&pixels.info)?;
             for ((lowered, drawn), field) in views.iter().flatten().zip(drawn).zip(fields.clone()) {
                 let rows = &rows[field];
                 fits_mask(lowered, &pixels.info, &mut size)?;

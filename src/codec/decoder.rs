@@ -159,13 +159,16 @@ pub struct Item {
     pub header: Option<ImageHeader>,
     /// Where its batch is made; the same for all items of a job. Of interest to a decoder that serves several devices.
     pub device: Device,
+    /// Height and width of its batch's rows, where those of each batch have their own: make them with
+    /// [`Lowered::of_size`].
+    pub size: Option<[u32; 2]>,
 }
 
 impl Item {
     /// A sample whose header nobody has read yet, for a batch in host memory.
     #[must_use]
     pub const fn new(record: u64, rng: SampleRng, sample: Result<Sample>) -> Self {
-        Self { record, rng, sample, header: None, device: Device::Cpu }
+        Self { record, rng, sample, header: None, device: Device::Cpu, size: None }
     }
 }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
-    dataset::Value,
+    dataset::{Instances, Sample, Value},
     error::{Error, ErrorKind, Result, panic_words},
     random::SampleRng,
     sys::kernels::{Pixels, Planes},
@@ -38,6 +38,42 @@ pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[
     }
 }
 
+/// What a sample's draws depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drawing<'a> {
+    pub(super) rng: SampleRng,
+    /// What is marked in the image.
+    pub(super) instances: Option<&'a Instances>,
+}
+
+impl<'a> Drawing<'a> {
+    /// Of a record.
+    pub(super) fn of(rng: SampleRng, sample: &'a Sample) -> Self {
+        let instances = sample.values.iter().find_map(|value| match value {
+            Value::Instances(instances) => Some(&**instances),
+            _ => None,
+        });
+        Self { rng, instances }
+    }
+
+    /// Boxes are of the image that was decoded: else they would fall on other places.
+    pub(super) fn fits(&self, info: &ImageInfo) -> Result<()> {
+        match self.instances.map(|instances| instances.size) {
+            Some([height, width]) if [height, width] != [info.height, info.width] => {
+                let what = format!("boxes of an image of {height}x{width} for one of {}x{}", info.height, info.width);
+                Err(corrupt(what).hint("look at the annotations of this image, or set on_bad_sample(Skip)"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The same for rows of their batch's own size, if it has one.
+pub(super) fn sized(views: &[Option<Lowered>], size: Option<[u32; 2]>) -> Option<Vec<Option<Lowered>>> {
+    let size = Some(size?);
+    Some(views.iter().map(|lowered| lowered.clone().map(|lowered| lowered.of_size(size))).collect())
+}
+
 /// Which fields are made of one image: a field alone, or those of its views.
 pub(super) fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
     let mut images: Vec<Range<usize>> = Vec::new();
@@ -52,10 +88,13 @@ pub(super) fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
 }
 
 /// Draws for all views of an image, mostly one.
-fn draw(views: &[Option<Lowered>], info: &ImageInfo, rng: SampleRng, out: &mut Vec<Drawn>) -> Result<()> {
+fn draw(views: &[Option<Lowered>], info: &ImageInfo, draws: Drawing<'_>, out: &mut Vec<Drawn>) -> Result<()> {
     out.clear();
     for lowered in views.iter().flatten() {
-        out.push(lowered.draw(info, rng)?);
+        out.push(match draws.instances {
+            None => lowered.draw(info, draws.rng)?,
+            marked => lowered.draw_with(info, draws.rng, marked)?,
+        });
     }
     Ok(())
 }
@@ -128,10 +167,10 @@ impl Reader {
         value: &'a Value,
         header: Option<&ImageHeader>,
         views: &[Option<Lowered>],
-        rng: SampleRng,
+        draws: Drawing<'_>,
         decode: &mut Duration,
     ) -> Result<(Pixels<'a>, &'a [Drawn])> {
-        match self.read(value, header, views, rng, decode, false)? {
+        match self.read(value, header, views, draws, decode, false)? {
             (_, Image::Pixels(pixels), drawn) => Ok((pixels, drawn)),
             (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
         }
@@ -143,10 +182,10 @@ impl Reader {
         value: &'a Value,
         header: Option<&ImageHeader>,
         views: &[Option<Lowered>],
-        rng: SampleRng,
+        draws: Drawing<'_>,
         decode: &mut Duration,
     ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
-        self.read(value, header, views, rng, decode, true)
+        self.read(value, header, views, draws, decode, true)
     }
 
     /// Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
@@ -155,14 +194,14 @@ impl Reader {
         value: &'a Value,
         header: Option<&ImageHeader>,
         views: &[Option<Lowered>],
-        rng: SampleRng,
+        draws: Drawing<'_>,
         decode: &mut Duration,
         planes: bool,
     ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
         let (info, image) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.decode(file, header, planes, |info, out| draw(views, info, rng, out));
+                let read = self.decode(file, header, planes, |info, out| draw(views, info, draws, out));
                 *decode += start.elapsed();
                 self.decoded += 1;
                 let (info, in_place) = read?;
@@ -174,7 +213,7 @@ impl Reader {
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, |info, out| draw(views, info, rng, out));
+                let read = self.read_channels(files, |info, out| draw(views, info, draws, out));
                 *decode += start.elapsed();
                 self.decoded += 1;
                 let (info, rows) = read?;
@@ -184,7 +223,7 @@ impl Reader {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
-                draw(views, info, rng, &mut self.drawn)?;
+                draw(views, info, draws, &mut self.drawn)?;
                 (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }))
             }
             _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),

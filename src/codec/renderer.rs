@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     ImageCodec, ImageHeader, corrupt,
-    reader::{Reader, codec_of, header_of},
+    reader::{Drawing, Reader, codec_of, header_of},
 };
 use crate::{
     dataset::Value,
@@ -51,7 +51,13 @@ impl Renderer {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);
         let view = [Some(lowered.clone())];
-        let (_, image, drawn) = self.reader.image(value, Some(header), &view, rng, &mut Duration::default())?;
+        let (_, image, drawn) = self.reader.image(
+            value,
+            Some(header),
+            &view,
+            Drawing { rng, instances: None },
+            &mut Duration::default(),
+        )?;
         self.maker.run(lowered, &drawn[0], image.decoded(), out)
     }
 }

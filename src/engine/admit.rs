@@ -62,7 +62,7 @@ async fn place(
     permit: OwnedSemaphorePermit,
 ) {
     let count = plan.records.len();
-    let BatchRows { rows: mut fields, uploads } = match take_rows(stream, count).await {
+    let BatchRows { rows: mut fields, uploads } = match take_rows(stream, &plan).await {
         Ok(taken) => taken,
         Err(error) => {
             let _ = batch.send(Sealed::failed(error, permit));

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{Span, span::Id};
 
@@ -16,15 +15,18 @@ use super::{
     map::{BatchMut, SampleMut},
     mix::{BatchMix, Unmixed, rng_of_batch},
     plan::BatchPlan,
+    riding::{Ridden, Riding},
     stream::{Sealed, StreamShared},
     timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
 use crate::{
     codec::{Item, Outcome},
+    dataset::{Instances, Sample, Value},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::{BadSample, Stage},
     sys::rows::Rows,
+    transform::{LoweredInstances, Placer},
 };
 
 /// A batch whose rows are being made.
@@ -57,8 +59,7 @@ struct Brought {
     stretches: Vec<(usize, Vec<Rows>)>,
     /// Rows that can't be used.
     failed: Vec<(usize, Error)>,
-    /// For each field of bytes its values, one for each row.
-    bytes: Vec<Vec<Bytes>>,
+    riding: Riding,
     /// Where small fields of a batch on a GPU are copied to.
     uploads: Vec<Option<Rows>>,
 }
@@ -72,23 +73,20 @@ impl Assembly {
         uploads: Vec<Option<Rows>>,
     ) -> Arc<Self> {
         let missing = plan.records.len();
-        let of_bytes = stream.loader.fields.iter().filter(|field| field.most.is_some());
-        let bytes = of_bytes.map(|_| vec![Bytes::new(); missing]).collect();
+        let riding = Riding::new(&stream.loader.fields, missing);
         let span = std::mem::replace(&mut plan.span, Span::none());
         let id = span.id();
         let out = Some((seat, rows));
-        let brought = Brought { bytes, uploads, ..Brought::default() };
+        let brought = Brought { riding, uploads, ..Brought::default() };
         let gathered = Gathered { missing, brought, out, jobs: JobTotals::default(), span };
         Arc::new(Self { stream: Arc::clone(stream), plan, span: id, gathered: Mutex::new(gathered) })
     }
 
-    /// Takes the values that fields of bytes have in some rows; before the rows themselves.
-    pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Vec<Bytes>)>) {
+    /// Takes what rides with the samples of some rows; before the rows themselves.
+    pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Ridden)>) {
         let mut gathered = self.lock();
-        for (row, values) in values {
-            for (field, value) in gathered.brought.bytes.iter_mut().zip(values) {
-                field[row] = value;
-            }
+        for (row, ridden) in values {
+            gathered.brought.riding.set(row, ridden);
         }
     }
 
@@ -150,7 +148,7 @@ impl Assembly {
     /// Makes a batch of what was brought; `mixed`: when that was done to it.
     fn seal(&self, brought: Brought, mixed: &mut Instant) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
-        let Brought { stretches: mut parts, mut failed, mut bytes, mut uploads } = brought;
+        let Brought { stretches: mut parts, mut failed, mut riding, mut uploads } = brought;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();
@@ -188,7 +186,7 @@ impl Assembly {
                 BadRows::Substitute => {
                     for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
+                        riding.copy(from, to);
                         records[to] = records[from];
                     }
                 }
@@ -199,14 +197,14 @@ impl Assembly {
                     }
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
+                        riding.copy(from, to);
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
                     (rows, valid) = left;
                     fields.iter_mut().chain(uploads.iter_mut().flatten()).for_each(|field| {
                         *field = field.split_to(rows);
                     });
-                    bytes.iter_mut().for_each(|field| field.truncate(rows));
+                    riding.truncate(rows);
                     records.truncate(rows);
                     positions.truncate(rows);
                 }
@@ -217,11 +215,11 @@ impl Assembly {
                     let (moves, left) = compact(valid, &bad);
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
+                        riding.copy(from, to);
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
                     fields.iter_mut().try_for_each(|field| field.clear_from(left))?;
-                    bytes.iter_mut().for_each(|field| field[left..].fill(Bytes::new()));
+                    riding.clear_from(left);
                     records.truncate(left);
                     positions.truncate(left);
                     valid = left;
@@ -235,20 +233,20 @@ impl Assembly {
         }
 
         if loader.maps.batch.is_some() {
-            self.map_batch((&mut fields, &bytes), &records, valid)?;
+            self.map_batch((&mut fields, &riding.bytes), &records, valid)?;
             *mixed = Instant::now();
         }
 
         let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
-            field.seal(rows, upload).map(|tensor| (field.name.clone(), tensor))
+            field.seal(rows, upload, self.plan.size).map(|tensor| (field.name.clone(), tensor))
         };
-        let (of_bytes, tensors): (Vec<_>, Vec<_>) =
-            loader.fields.iter().zip(fields).zip(uploads).partition(|((field, _), _)| field.most.is_some());
-        let bytes = of_bytes.into_iter().zip(bytes).map(|(((field, _), _), bytes)| (field.name.clone(), bytes));
-        let tensors = tensors.into_iter().map(seal).collect::<Result<_>>()?;
+        let with_rows = loader.fields.iter().zip(fields).zip(uploads).filter(|((field, _), _)| field.most.is_none());
+        let tensors = with_rows.map(seal).collect::<Result<_>>()?;
+        let (bytes, instances) = riding.seal(&loader.fields)?;
         Ok(Batch {
             fields: tensors,
-            bytes: bytes.collect(),
+            bytes,
+            instances,
             records,
             positions,
             rows,
@@ -262,29 +260,53 @@ impl Assembly {
 }
 
 impl Assembly {
-    /// Runs the user's function on samples that are made, if there is one. Gives the time that it took.
-    pub(super) fn map(&self, items: &[Item], rows: &mut [Rows], outcomes: &mut [Outcome]) -> Duration {
+    /// Moves the instances of samples whose images are made as those were moved, then runs the user's function on the
+    /// samples, if there is one. Gives the instances, for each sample those of each field, and the time that it took.
+    pub(super) fn finish(
+        &self,
+        items: &[Item],
+        rows: &mut [Rows],
+        outcomes: &mut [Outcome],
+        placer: &mut Placer,
+    ) -> (Vec<Vec<Instances>>, Duration) {
         let LoaderShared { maps, fields, .. } = &*self.stream.loader;
-        if maps.sample.is_none() {
-            return Duration::ZERO;
+        let marked = fields.iter().any(|field| field.instances.is_some());
+        if maps.sample.is_none() && !marked {
+            return (Vec::new(), Duration::ZERO);
         }
         let began = Instant::now();
+        let mut all = Vec::new();
         for (row, (item, outcome)) in items.iter().zip(outcomes).enumerate() {
-            let (Outcome::Done, Ok(sample)) = (&*outcome, &item.sample) else { continue };
-            let mut made = SampleMut { fields, rows, row, record: item.record, sample };
-            if let Err(error) = maps.sample(&mut made, item.rng.op(u32::MAX)) {
-                *outcome = Outcome::Failed(error.at_stage(Stage::Transform).at_record(item.record));
+            let mut instances = Vec::new();
+            if let (Outcome::Done, Ok(sample)) = (&*outcome, &item.sample) {
+                let finished = place(fields, sample, item, placer).and_then(|placed| {
+                    instances = placed;
+                    let (record, instances) = (item.record, &mut instances[..]);
+                    let size = item.size;
+                    let mut made = SampleMut { fields, rows, row, record, sample, instances, size };
+                    maps.sample(&mut made, item.rng.op(u32::MAX))
+                });
+                if let Err(error) = finished {
+                    *outcome = Outcome::Failed(error.at_stage(Stage::Transform).at_record(item.record));
+                }
             }
+            all.push(instances);
         }
-        began.elapsed()
+        (all, began.elapsed())
     }
 
     /// Runs the user's function on the batch.
-    fn map_batch(&self, (rows, bytes): (&mut [Rows], &[Vec<Bytes>]), records: &[u64], valid: usize) -> Result<()> {
+    fn map_batch(
+        &self,
+        (rows, bytes): (&mut [Rows], &[Vec<bytes::Bytes>]),
+        records: &[u64],
+        valid: usize,
+    ) -> Result<()> {
         let StreamShared { loader, recorder, .. } = &*self.stream;
         let (began, mut cpu) = (Instant::now(), CpuMeter::start(loader.accounting));
         let BatchPlan { epoch, step, .. } = self.plan;
-        let mut batch = BatchMut { fields: &loader.fields, rows, bytes, records, valid, epoch, step };
+        let size = self.plan.size;
+        let mut batch = BatchMut { fields: &loader.fields, rows, bytes, records, valid, epoch, step, size };
         let written = loader.maps.batch(&mut batch, self.rng().op(u32::MAX));
         written.map_err(|error| error.at_stage(Stage::Mix))?;
         recorder.worked(Stage::Mix, began.elapsed(), cpu.lap(), records.len() as u64, 0);
@@ -306,6 +328,17 @@ impl Assembly {
         recorder.worked(Stage::Mix, began.elapsed(), cpu.lap(), filled as u64, written);
         Ok(())
     }
+}
+
+/// What becomes of a sample's instances, field by field.
+fn place(fields: &[FieldRows], sample: &Sample, item: &Item, placer: &mut Placer) -> Result<Vec<Instances>> {
+    let with_values = fields.iter().zip(&sample.values);
+    let of_instances = with_values.filter_map(|(field, value)| match (&field.instances, value) {
+        (Some(of), Value::Instances(marked)) => Some((&of.lowered, marked)),
+        _ => None,
+    });
+    let own = |lowered: &LoweredInstances| lowered.clone().of_size(item.size);
+    of_instances.map(|(lowered, marked)| placer.run(&own(lowered), marked, item.rng)).collect()
 }
 
 /// For each bad row the nearest good one, the earlier of two: `(to, from)`. `None` when no row is good.

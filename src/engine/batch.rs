@@ -4,11 +4,12 @@ use std::ops::Index;
 
 use bytes::Bytes;
 
+use super::instances::BatchInstances;
 use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///
-/// Every field has [`len`](Self::len) rows: a tensor, or [`bytes`](Self::bytes). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`;
+/// Every field has [`len`](Self::len) rows: a tensor, [`bytes`](Self::bytes), or [`instances`](Self::instances). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`;
 /// where batches are mixed ([`LoaderBuilder::mix`](crate::LoaderBuilder::mix)) `[N, classes]` `f32`. The first
 /// [`valid`](Self::valid) rows are samples; the rest is padding, which somebody asked for: copies of records with
 /// `LastBatch::Pad`, zeros with `OnBadSample::SkipPadded`. Without either, all rows are samples.
@@ -16,6 +17,7 @@ use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 pub struct Batch {
     pub(super) fields: Vec<(String, Tensor)>,
     pub(super) bytes: Vec<(String, Vec<Bytes>)>,
+    pub(super) instances: Vec<(String, BatchInstances)>,
     pub(super) records: Vec<u64>,
     pub(super) positions: Vec<u64>,
     pub(super) rows: usize,
@@ -51,7 +53,19 @@ impl Batch {
         self.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
     }
 
-    /// All tensors by name, in the schema's order.
+    /// What is marked in the images ([`FieldKind::Instances`](crate::dataset::FieldKind::Instances)): boxes, labels, masks.
+    #[must_use]
+    pub fn instances(&self, field: &str) -> Option<&BatchInstances> {
+        self.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)
+    }
+
+    /// All fields of instances by name, in the schema's order.
+    pub fn instance_fields(&self) -> impl Iterator<Item = (&str, &BatchInstances)> {
+        self.instances.iter().map(|(name, instances)| (name.as_str(), instances))
+    }
+
+    /// All tensors by name, in the schema's order; those of instances are within
+    /// [`instance_fields`](Self::instance_fields).
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }

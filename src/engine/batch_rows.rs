@@ -28,14 +28,15 @@ pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> O
 ///
 /// When the GPU has no memory left, the stream goes on with half as many batches ahead, once; when that does not help
 /// and no other batch of this stream can give its memory back, it ends with the error.
-pub(super) async fn take_rows(stream: &StreamShared, count: usize) -> Result<BatchRows> {
+pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result<BatchRows> {
+    let count = plan.records.len();
     let mut waited = None;
     let mut missed: Option<&Pool> = None;
     loop {
         // Made before the look, so that no change between the look and the wait is missed. Of that pool alone: what the
         // look takes of others and gives back is no change.
         let change = missed.map(|pool| change(stream, pool));
-        let MissingRows { pool, error } = match BatchRows::take(&stream.loader.fields, count) {
+        let MissingRows { pool, error } = match BatchRows::take(&stream.loader.fields, count, plan.size) {
             Ok(taken) => {
                 if let Some(began) = waited {
                     stream.recorder.blocked(Stage::Transfer, Instant::elapsed(&began));

@@ -17,10 +17,11 @@ use super::{
     queue::{Hunger, Queue},
     read_here::{Buffers, collect, read_own},
     read_parts::read_parts,
+    riding::Ridden,
     stream::StreamShared,
     task::{ReadTimes, Task, Ticket, largest},
     timeline::{CpuMeter, JobTimeline},
-    write_fields::{own_bytes, write_fields},
+    write_fields::write_fields,
 };
 use crate::{
     codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
@@ -28,7 +29,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     sys::rows::Rows,
-    transform::Lowered,
+    transform::{Lowered, Placer},
 };
 
 /// What the decode threads measure beside what they do.
@@ -77,11 +78,12 @@ pub(super) struct Serving {
     tag: u64,
     cpu: CpuMeter,
     in_work: Vec<InWork>,
+    placer: Placer,
 }
 
 impl Serving {
     pub(super) fn new(meters: Meters) -> Self {
-        Self { tag: 0, cpu: CpuMeter::start(meters.cpu), in_work: Vec::new() }
+        Self { tag: 0, cpu: CpuMeter::start(meters.cpu), in_work: Vec::new(), placer: Placer::new() }
     }
 }
 
@@ -151,7 +153,7 @@ impl DecodeThread {
         buffers: &mut Buffers,
         may_wait: bool,
     ) -> bool {
-        let Serving { tag, cpu, in_work } = serving;
+        let Serving { tag, cpu, in_work, placer } = serving;
         let idle = in_work.is_empty();
         let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
         let wait = match next {
@@ -192,7 +194,7 @@ impl DecodeThread {
         };
         for finished in worker.poll(wait) {
             let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
-            self.deliver(in_work.swap_remove(at), finished, cpu);
+            self.deliver(in_work.swap_remove(at), finished, cpu, placer);
         }
         true
     }
@@ -281,7 +283,8 @@ impl DecodeThread {
             }
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             let device = stream.loader.device;
-            items.push(Item { device, ..Item::new(record, rng, sample.map_err(named)) });
+            let size = assembly.plan.size;
+            items.push(Item { device, size, ..Item::new(record, rng, sample.map_err(named)) });
         }
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
@@ -348,7 +351,7 @@ impl DecodeThread {
         Some(self.dataset.parse(record, plan, &bytes))
     }
 
-    fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter) {
+    fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter, placer: &mut Placer) {
         let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
         let Finished { job, mut outcomes, images, decode, transform, device } = finished;
         let (assembly, first) = ticket.redeem();
@@ -359,7 +362,8 @@ impl DecodeThread {
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
-        let placed = placed + assembly.map(&items, &mut rows, &mut outcomes);
+        let (instances, finishing) = assembly.finish(&items, &mut rows, &mut outcomes, placer);
+        let placed = placed + finishing;
         let recorder = &assembly.stream.recorder;
         let out: usize = rows.iter().map(Rows::len_bytes).sum();
         let cpu = clock.lap();
@@ -391,10 +395,12 @@ impl DecodeThread {
             self.chunk.learn(prepared + decode + transform - placed, count);
         }
         if assembly.stream.loader.fields.iter().any(|field| field.most.is_some()) {
-            let done = items.iter().zip(&outcomes).enumerate().filter(|(_, (_, out))| matches!(out, Outcome::Done));
-            let values =
-                done.map(|(i, (item, _))| (first + i, item.sample.as_ref().map_or_else(|_| vec![], own_bytes)));
-            assembly.keep(values);
+            let mut instances = instances.into_iter();
+            let made = items.iter().zip(&outcomes).enumerate().map(|(i, made)| (i, made, instances.next()));
+            assembly.keep(made.filter_map(|(i, (item, outcome), instances)| {
+                let (Outcome::Done, Ok(sample)) = (outcome, &item.sample) else { return None };
+                Some((first + i, Ridden::own(sample, instances.unwrap_or_default())))
+            }));
         }
         let mut failed = Vec::new();
         let mut leaving = Vec::new();

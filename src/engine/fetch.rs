@@ -345,7 +345,7 @@ async fn place(
     }
     plan.waits.permit(began);
     let Some(permit) = row_permit(&stream, &mut plan).await else { return };
-    let BatchRows { rows: mut fields, uploads } = match take_rows(&stream, count).await {
+    let BatchRows { rows: mut fields, uploads } = match take_rows(&stream, &plan).await {
         Ok(taken) => taken,
         Err(error) => {
             let _ = batch.send(Sealed::failed(error, permit));

@@ -1,14 +1,16 @@
 //! The fields of a batch: shape, type, and the memory of their rows.
 
+use std::borrow::Cow;
+
 use crate::{
-    dataset::{Field, FieldKind},
+    dataset::{Field, FieldKind, Schema},
     error::{Error, Result},
     sys::{
         kernels::RowSpec,
         rows::{Pool, Rows},
     },
     tensor::Tensor,
-    transform::{Lowered, LoweredVolume, Transform},
+    transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
     types::{DType, Layout},
 };
 
@@ -18,8 +20,10 @@ pub(crate) struct FieldRows {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// Of a field of bytes: the most in a row. It has no tensor, and no memory of its own in `pool`.
+    /// Of a field of bytes or of instances: the most bytes in a row. It has no tensor, and no memory of its own in `pool`.
     pub(crate) most: Option<usize>,
+    /// Of a field of instances.
+    pub(crate) instances: Option<FieldInstances>,
     /// Rows that the workers write.
     pub(crate) pool: Pool,
     /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
@@ -30,6 +34,14 @@ pub(crate) struct FieldRows {
     pub(crate) volume: Option<LoweredVolume>,
     /// Of the label of batches that are mixed.
     pub(crate) soft: Option<SoftLabels>,
+}
+
+/// How a field of instances is made.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldInstances {
+    pub(crate) lowered: LoweredInstances,
+    /// The most of a record.
+    pub(crate) most: usize,
 }
 
 /// Labels of a whole batch as weights of all classes, which take the place of the numbers.
@@ -69,6 +81,20 @@ impl FieldRows {
         dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
     }
 
+    /// Shape, type and layout of an image's rows in a batch whose rows have a size of their own.
+    pub(super) fn spec_of(&self, size: Option<[u32; 2]>) -> Option<RowSpec> {
+        let spec = self.image?;
+        Some(size.map_or(spec, |[height, width]| RowSpec { height, width, ..spec }))
+    }
+
+    /// Shape of the rows of such a batch.
+    pub(super) fn shape_of(&self, size: Option<[u32; 2]>) -> Cow<'_, [usize]> {
+        match self.spec_of(size) {
+            Some(spec) if size.is_some() => Cow::Owned(shape_of(&spec)),
+            _ => Cow::Borrowed(&self.shape),
+        }
+    }
+
     /// Refuses a label that becomes weights of classes and is none of them.
     pub(super) fn check_label(&self, label: i64) -> Result<()> {
         match &self.soft {
@@ -81,8 +107,8 @@ impl FieldRows {
     }
 
     /// Memory for `rows` rows of a batch, and for their copy.
-    fn take(&self, rows: usize) -> std::result::Result<(Rows, Option<Rows>), MissingRows<'_>> {
-        let bytes = Self::row_bytes(&self.shape, self.dtype);
+    fn take(&self, rows: usize, size: Option<[u32; 2]>) -> std::result::Result<(Rows, Option<Rows>), MissingRows<'_>> {
+        let bytes = Self::row_bytes(&self.shape_of(size), self.dtype);
         let cut = |pool| {
             let full = Pool::len_bytes(pool).checked_div(bytes).unwrap_or(rows);
             match pool.try_take(full, bytes) {
@@ -95,10 +121,11 @@ impl FieldRows {
     }
 
     /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
-    pub(super) fn seal(&self, rows: Rows, upload: Option<Rows>) -> Result<Tensor> {
+    pub(super) fn seal(&self, rows: Rows, upload: Option<Rows>, size: Option<[u32; 2]>) -> Result<Tensor> {
+        let own = self.shape_of(size);
         let (row, dtype) = match &self.soft {
             Some(soft) => (&[soft.classes][..], DType::F32),
-            None => (&self.shape[..], self.dtype),
+            None => (&*own, self.dtype),
         };
         let shape = std::iter::once(rows.rows()).chain(row.iter().copied()).collect();
         let rows = match upload {
@@ -122,11 +149,15 @@ pub(super) struct MissingRows<'a> {
 }
 
 impl BatchRows {
-    /// Memory for a batch of `rows` rows.
-    pub(super) fn take(fields: &[FieldRows], rows: usize) -> std::result::Result<Self, MissingRows<'_>> {
+    /// Memory for a batch of `rows` rows, of a size of their own or not.
+    pub(super) fn take(
+        fields: &[FieldRows],
+        rows: usize,
+        size: Option<[u32; 2]>,
+    ) -> std::result::Result<Self, MissingRows<'_>> {
         let mut batch = Self { rows: Vec::new(), uploads: Vec::new() };
         for field in fields {
-            let (rows, upload) = field.take(rows)?;
+            let (rows, upload) = field.take(rows, size)?;
             batch.rows.push(rows);
             batch.uploads.push(upload);
         }
@@ -143,22 +174,23 @@ pub(crate) struct LoweredField {
     pub(crate) image: Option<Lowered>,
     /// Of a volume.
     pub(crate) volume: Option<LoweredVolume>,
+    /// Of instances.
+    pub(crate) instances: Option<FieldInstances>,
 }
 
 /// Fits the transform to one field.
-pub(crate) fn lower_field(field: &Field, transform: &Transform, dtype: DType, layout: Layout) -> Result<LoweredField> {
-    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None };
+pub(crate) fn lower_field(
+    (field, schema): (&Field, &Schema),
+    transform: &Transform,
+    dtype: DType,
+    layout: Layout,
+) -> Result<LoweredField> {
+    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None, instances: None };
     let lowered = match &field.kind {
         kind @ FieldKind::Image { .. } => {
             let lowered =
                 if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
-            let row = lowered.row();
-            let (h, w, c) = (row.height as usize, row.width as usize, row.channels as usize);
-            let shape = match row.layout {
-                Layout::Nchw => vec![c, h, w],
-                Layout::Nhwc => vec![h, w, c],
-            };
-            LoweredField { image: Some(lowered.clone()), ..plain(shape, row.dtype) }
+            LoweredField { image: Some(lowered.clone()), ..plain(shape_of(lowered.row()), lowered.row().dtype) }
         }
         kind @ FieldKind::Volume { .. } => {
             let lowered = transform.lower_volume(kind, dtype)?;
@@ -168,12 +200,31 @@ pub(crate) fn lower_field(field: &Field, transform: &Transform, dtype: DType, la
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
         // Rows without width: its values travel with the samples.
         FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
+        kind @ FieldKind::Instances { most, .. } => {
+            let instances =
+                FieldInstances { lowered: transform.lower_instances(kind, image_size(schema))?, most: *most };
+            LoweredField { instances: Some(instances), ..plain(vec![0], DType::U8) }
+        }
     };
     if lowered.dtype.len_bytes(&lowered.shape).is_none() {
         let what = format!("rows of shape {:?} of {} are more than memory can hold", lowered.shape, lowered.dtype);
         return Err(Error::config(what).hint("look at the dataset's schema, or make the rows smaller"));
     }
     Ok(lowered)
+}
+
+fn shape_of(row: &RowSpec) -> Vec<usize> {
+    let [h, w, c] = [row.height, row.width, row.channels].map(|side| side as usize);
+    match row.layout {
+        Layout::Nchw => vec![c, h, w],
+        Layout::Nhwc => vec![h, w, c],
+    }
+}
+
+/// Height and width of the images that instances are in, where all records share them.
+fn image_size(schema: &Schema) -> Option<(u32, u32)> {
+    let size = |field: &Field| if let FieldKind::Image { size, .. } = field.kind { Some(size) } else { None };
+    schema.fields.iter().find_map(size).flatten()
 }
 
 /// Takes the device memory of the batches that may be ahead.

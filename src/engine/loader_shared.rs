@@ -10,9 +10,11 @@ use super::{
 use crate::{
     dataset::{Dataset, ReadPlan},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::Stage,
     sampler::{LastBatch, Schedule, Shard},
     source::{Cache, Reader, Verify},
+    transform::BatchSize,
     types::Device,
 };
 
@@ -30,6 +32,8 @@ pub(crate) struct LoaderShared {
     pub(crate) fields: Vec<FieldRows>,
     pub(crate) limits: Limits,
     pub(crate) bad: BadRows,
+    /// How large the rows of images are, where those of each batch have a size of their own.
+    pub(crate) size: Option<BatchSize>,
     /// What is done to whole batches.
     pub(crate) mix: Option<BatchMix>,
     /// What the user does to samples and batches.
@@ -93,5 +97,12 @@ impl LoaderShared {
     /// The arithmetic of an epoch of `len` positions that starts at `position`.
     pub(crate) fn schedule(&self, len: u64, position: u64) -> Schedule {
         Schedule::new(len, position, self.batch_size, self.shard, self.last_batch)
+    }
+
+    /// Height and width of the rows of a batch of these records with these draws, where each batch has its own.
+    pub(super) fn size_of(&self, records: &[u64], rngs: &[SampleRng]) -> Option<[u32; 2]> {
+        let size = self.size.as_ref()?;
+        let images = records.iter().zip(rngs);
+        Some(size.of(images.filter_map(|(record, rng)| Some((self.dataset.image_size(*record)?, *rng)))))
     }
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::fields::FieldRows;
 use crate::{
-    dataset::{Sample, Value},
+    dataset::{Instances, Mask, Sample, Value},
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
     sys::rows::Rows,
@@ -46,6 +46,15 @@ impl Maps {
     pub(super) fn sample(&self, sample: &mut SampleMut<'_>, draws: Draws) -> Result<()> {
         let Some(map) = &self.sample else { return Ok(()) };
         guard("map", || map(sample, draws))?;
+        let with_masks = sample.fields.iter().filter_map(|field| Some(field.instances.as_ref()?.lowered.has_masks()));
+        for (instances, masks) in sample.instances.iter().zip(with_masks) {
+            let outlines = instances.masks.as_ref();
+            let moved = outlines.is_none_or(|all| all.iter().all(|mask| matches!(mask, Mask::Rle(_))));
+            if !instances.is_sound() || outlines.is_some() != masks || !moved {
+                let what = "the function given to map left instances whose lists do not fit each other";
+                return Err(Error::config(what).hint("keep an entry in each list for each box, and masks as runs"));
+            }
+        }
         sample.fields.iter().zip(&*sample.rows).try_for_each(|(field, rows)| {
             let row = &rows.bytes()[sample.row * rows.row_bytes()..];
             let label = row.first_chunk().filter(|_| field.soft.is_some());
@@ -77,6 +86,10 @@ pub struct SampleMut<'a> {
     pub(super) row: usize,
     pub(super) record: u64,
     pub(super) sample: &'a Sample,
+    /// Of each field of instances.
+    pub(super) instances: &'a mut [Instances],
+    /// Of rows of images, where each batch has its own.
+    pub(super) size: Option<[u32; 2]>,
 }
 
 impl SampleMut<'_> {
@@ -101,7 +114,7 @@ impl SampleMut<'_> {
     /// `Config` for a field that the dataset does not have, or that is no image.
     pub fn image_mut(&mut self, field: &str) -> Result<RowView<'_>> {
         let at = place(self.fields, field)?;
-        let Some(spec) = &self.fields[at].image else {
+        let Some(spec) = self.fields[at].spec_of(self.size) else {
             return Err(Error::config(format!("field `{field}` is no image")).hint("use values_mut for its values"));
         };
         Ok(RowView::new(spec, self.rows[at].row_mut(self.row)))
@@ -109,9 +122,18 @@ impl SampleMut<'_> {
 
     /// All fields that have values in the batch, each to be changed, side by side.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
-        let row = self.row;
+        let (row, size) = (self.row, self.size);
         let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
-        with_rows.map(move |(field, rows)| FieldMut { field, soft: false, bytes: rows.row_mut(row), rows: None })
+        with_rows.map(move |(field, rows)| FieldMut { field, soft: false, bytes: rows.row_mut(row), rows: None, size })
+    }
+
+    /// The instances of a field as the batch will hold them, to be changed, dropped or added to: as many entries in each
+    /// list. `None` for another field.
+    #[must_use]
+    pub fn instances_mut(&mut self, field: &str) -> Option<&mut Instances> {
+        let of_instances = self.fields.iter().filter(|field| field.instances.is_some());
+        let at = of_instances.into_iter().position(|other| other.name == field)?;
+        self.instances.get_mut(at)
     }
 
     /// What a field of bytes holds; `None` for another field.
@@ -136,6 +158,7 @@ pub struct BatchMut<'a> {
     pub(super) valid: usize,
     pub(super) epoch: u64,
     pub(super) step: u64,
+    pub(super) size: Option<[u32; 2]>,
 }
 
 impl BatchMut<'_> {
@@ -177,22 +200,24 @@ impl BatchMut<'_> {
     pub fn values_mut<T: Element + Pod>(&mut self, field: &str) -> Result<&mut [T]> {
         let at = place(self.fields, field)?;
         let field = &self.fields[at];
-        FieldMut { field, soft: field.soft.is_some(), rows: None, bytes: self.rows[at].bytes_mut() }.into_values()
+        let (soft, size) = (field.soft.is_some(), self.size);
+        FieldMut { field, soft, rows: None, bytes: self.rows[at].bytes_mut(), size }.into_values()
     }
 
     /// All fields that have values, each to be changed, side by side.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
+        let size = self.size;
         let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
-        with_rows.map(|(field, rows)| {
+        with_rows.map(move |(field, rows)| {
             let count = Some(rows.rows());
-            FieldMut { field, soft: field.soft.is_some(), rows: count, bytes: rows.bytes_mut() }
+            FieldMut { field, soft: field.soft.is_some(), rows: count, bytes: rows.bytes_mut(), size }
         })
     }
 
     /// What a field of bytes holds, a value for each row; `None` for another field.
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
-        let of_bytes = self.fields.iter().filter(|field| field.most.is_some());
+        let of_bytes = self.fields.iter().filter(|field| field.most.is_some() && field.instances.is_none());
         of_bytes.zip(self.bytes).find(|(other, _)| other.name == field).map(|(_, values)| &values[..])
     }
 }
@@ -206,6 +231,7 @@ pub struct FieldMut<'a> {
     /// Of a batch.
     rows: Option<usize>,
     bytes: &'a mut [u8],
+    size: Option<[u32; 2]>,
 }
 
 impl<'a> FieldMut<'a> {
@@ -220,7 +246,7 @@ impl<'a> FieldMut<'a> {
     pub fn shape(&self) -> Vec<usize> {
         let row = match &self.field.soft {
             Some(soft) if self.soft => vec![soft.classes],
-            _ => self.field.shape.clone(),
+            _ => self.field.shape_of(self.size).into_owned(),
         };
         self.rows.into_iter().chain(row).collect()
     }

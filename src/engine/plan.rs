@@ -29,6 +29,8 @@ pub(super) struct BatchPlan {
     rngs: Vec<SampleRng>,
     /// Rows that are not padding.
     pub(super) valid: usize,
+    /// Height and width of the rows of images, where those of each batch have their own.
+    pub(super) size: Option<[u32; 2]>,
     pub(super) after: LoaderState,
     /// What it waited for until its first job.
     pub(super) waits: Waits,
@@ -95,14 +97,15 @@ impl Iterator for Planner {
                 let occurrence = self.order.sampler.occurrence(epoch, *position);
                 SampleRng::new(self.order.state.seed, epoch, *record).again(occurrence)
             };
-            let rngs = positions.iter().zip(&records).map(rng).collect();
+            let rngs: Vec<SampleRng> = positions.iter().zip(&records).map(rng).collect();
+            let size = self.loader.size_of(&records, &rngs);
             let (next_epoch, next_position) = schedule.place_after(epoch, step);
             let after = self.order.state.at(next_epoch, next_position);
             let rows = records.len();
             let bytes = tracing::field::Empty;
             let span = tracing::debug_span!(parent: &self.span, "infeed.batch", epoch, step, rows, bytes);
             let waits = Waits::planned(began);
-            return Some(BatchPlan { epoch, step, positions, records, rngs, valid, after, waits, span });
+            return Some(BatchPlan { epoch, step, positions, records, rngs, valid, size, after, waits, span });
         }
         None
     }

@@ -7,19 +7,12 @@ use bytes::Bytes;
 use super::fields::FieldRows;
 use crate::{
     codec::write_volume,
-    dataset::{Sample, Value},
+    dataset::{Instances, Sample, Value},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
     sys::rows::Rows,
 };
-
-/// The values of the fields of bytes, in memory of their own: a key must not keep the buffer of the image beside it.
-pub(super) fn own_bytes(sample: &Sample) -> Vec<Bytes> {
-    let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
-    let values = sample.values.iter();
-    values.filter_map(|value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None }).collect()
-}
 
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 pub(super) fn write_fields(
@@ -58,6 +51,10 @@ pub(super) fn write_fields(
                 took += began.elapsed();
                 continue;
             }
+            Value::Instances(marked) => {
+                check_instances(marked, field)?;
+                continue;
+            }
             Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. } => continue,
         };
         let place = rows.row_mut(row);
@@ -68,4 +65,21 @@ pub(super) fn write_fields(
         place.copy_from_slice(bytes);
     }
     Ok(took)
+}
+
+/// They ride with the sample, too.
+fn check_instances(marked: &Instances, field: &FieldRows) -> Result<()> {
+    let FieldRows { name, instances, .. } = field;
+    let Some((lowered, most)) = instances.as_ref().map(|of| (&of.lowered, of.most)) else {
+        let what = format!("instances in `{name}`, a field of another kind");
+        return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse));
+    };
+    if marked.len() > most {
+        let what = format!("{} instances of `{name}`, which has {most} at most", marked.len());
+        return Err(Error::corrupt(what).at_stage(Stage::Parse));
+    }
+    if lowered.has_masks() && marked.masks.is_none() {
+        return Err(Error::corrupt(format!("instances of `{name}` without their masks")).at_stage(Stage::Parse));
+    }
+    Ok(())
 }

@@ -2,18 +2,18 @@
 
 use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
 use crate::{
-    dataset::{Dataset, FieldKind},
-    engine::{self, BatchMix, FieldRows, LoweredField, SoftLabels},
+    dataset::{Dataset, FieldKind, Schema},
+    engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels},
     error::{Error, Result},
     sys::rows::Pool,
-    transform::Transform,
+    transform::{BatchSize, Transform},
 };
 
 /// A field of the schema, and how its rows are made.
 pub(super) struct Field {
     name: String,
     pub(super) lowered: LoweredField,
-    /// Of a field of bytes: the most in a row.
+    /// Of a field of bytes or instances: the most bytes in a row.
     most: Option<usize>,
     /// Of the label of batches that are mixed: how many there are.
     classes: Option<usize>,
@@ -31,20 +31,75 @@ impl Field {
     }
 }
 
+/// Rows as large as the largest image of their batch: all sizes are known, and it is the same for all images.
+fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Option<BatchSize>> {
+    let mut sizes = views.of_field.iter().map(|(_, transform)| transform.batch_size());
+    let Some(size) = sizes.find_map(Result::transpose).transpose()? else { return Ok(None) };
+    let refuse = |what: &str, hint: &str| Err(Error::config(format!("pad_to_largest {what}")).hint(hint.to_owned()));
+    if !config.views.is_empty() {
+        return refuse("in a view of images", "use pad_to in views");
+    }
+    if config.mix.is_some() {
+        return refuse("in batches that are mixed", "use pad_to, or leave mix out");
+    }
+    match (0..dataset.len()).find(|record| dataset.image_size(*record).is_none()) {
+        None => Ok(Some(size)),
+        Some(record) => {
+            let what = format!(
+                "needs the sizes of all images, and that of record {record} ({}) is not known before it is read",
+                dataset.object(record)
+            );
+            refuse(&what, "open the dataset with its annotations, which tell them, or use pad_to")
+        }
+    }
+}
+
+/// Boxes need an image that they are in, one row of it, and steps that need boxes have none without.
+fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) -> Result<()> {
+    let of_kind = |is: fn(&FieldKind) -> bool| schema.fields.iter().find(|field| is(&field.kind));
+    let Some(field) = of_kind(|kind| matches!(kind, FieldKind::Instances { .. })) else {
+        let all = views.of_field.iter().flat_map(|(_, transform)| transform.ops().iter().enumerate());
+        let needing = all.into_iter().find(|(_, op)| op.needs_instances());
+        return needing.map_or(Ok(()), |(index, op)| {
+            let what = format!("{} needs boxes, and the dataset has none", op.name());
+            Err(Error::config(what).hint("open it with its annotations, or leave the step out").in_step(index))
+        });
+    };
+    let refuse = |what: &str, hint: &str| {
+        Err(Error::config(format!("field {:?} has the boxes of images: {what}", field.name)).hint(hint.to_owned()))
+    };
+    if of_kind(|kind| matches!(kind, FieldKind::Image { .. })).is_none() {
+        return refuse("there is no image", "open the images too");
+    }
+    if !config.views.is_empty() {
+        return refuse("which of several views they would be in is not known", "leave the views out, or the boxes");
+    }
+    if config.mix.is_some() {
+        return refuse("they can't be mixed", "leave mix out, or the boxes");
+    }
+    Ok(())
+}
+
 pub(super) struct Fields {
     pub(super) all: Vec<Field>,
     /// What is done to whole batches of them.
     pub(super) mix: Option<BatchMix>,
+    /// How large the rows of images are, where those of each batch have a size of their own.
+    pub(super) size: Option<BatchSize>,
 }
 
 impl Fields {
     /// Fits the transform, or those of its views, to all fields.
     pub(super) fn lower(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Self> {
         let lower = |(field, (view, transform)): (&crate::dataset::Field, &(u32, &Transform))| {
-            let lowered = engine::lower_field(field, transform, config.dtype, config.layout);
+            let lowered = engine::lower_field((field, dataset.schema()), transform, config.dtype, config.layout);
             let mut lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
             lowered.image = lowered.image.map(|image| image.of_view(*view));
-            let most = if let FieldKind::Bytes { most } = field.kind { Some(most) } else { None };
+            let most = match (&field.kind, &lowered.instances) {
+                (FieldKind::Bytes { most }, _) => Some(*most),
+                (_, Some(FieldInstances { lowered, most })) => Some(lowered.most_bytes(*most)),
+                _ => None,
+            };
             Ok(Field { name: field.name.clone(), lowered, most, classes: None })
         };
         let mut all: Vec<Field> =
@@ -59,13 +114,14 @@ impl Fields {
                 Error::config(what).hint("leave the transform out, or open the images too: columns(…), format(…)")
             );
         }
+        check_instances(dataset.schema(), views, config)?;
         let lowered: Vec<&LoweredField> = all.iter().map(|field| &field.lowered).collect();
         let mixed = config.mix.as_ref().map(|settings| mix::fit(settings, dataset.schema(), &lowered)).transpose()?;
         let mix = mixed.map(|mix::Mixed { mix, label, classes }| {
             all[label].classes = Some(classes);
             mix
         });
-        Ok(Self { all, mix })
+        Ok(Self { all, mix, size: batch_size(dataset, views, config)? })
     }
 
     pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
@@ -91,13 +147,16 @@ impl Fields {
     pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
         // One after another, in the same tiles.
-        images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0)
+        let tiles = images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0);
+        let marked = self.all.iter().filter_map(|field| field.lowered.instances.as_ref());
+        // After their image.
+        tiles.max(marked.map(|of| of.lowered.scratch_bytes(max_image_bytes)).max().unwrap_or(0))
     }
 
     /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
     pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {
-            let LoweredField { shape, dtype, image, volume } = &field.lowered;
+            let LoweredField { shape, dtype, image, volume, instances } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
             let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
             let soft = |classes| -> Result<SoftLabels> {
@@ -120,6 +179,7 @@ impl Fields {
                 upload,
                 image: image.as_ref().map(|image| *image.row()),
                 volume: volume.clone(),
+                instances: instances.clone(),
                 soft: field.classes.map(soft).transpose()?,
             })
         };

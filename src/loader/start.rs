@@ -204,7 +204,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     engine::check_decoder(&*decoder)?;
 
     let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
-    let mix = fields.mix.clone();
+    let (mix, size) = (fields.mix.clone(), fields.size.clone());
     let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0], resolved.max_record));
     // What settings on `auto` share when they grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
@@ -238,6 +238,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             limits,
             bad: resolve::bad_rows(config.on_bad_sample),
             mix: mix.clone(),
+            size: size.clone(),
             maps: maps.clone(),
             chunk: Arc::clone(&chunk),
             tuning: Arc::clone(&tuning),

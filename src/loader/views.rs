@@ -125,6 +125,10 @@ impl Dataset for Viewed {
         self.inner.shared_bytes()
     }
 
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        self.inner.image_size(record)
+    }
+
     fn object(&self, record: u64) -> String {
         self.inner.object(record)
     }

@@ -9,7 +9,7 @@ use infeed_jpeg::Header;
 
 use super::route::file_of;
 use crate::{
-    codec::{ClassSet, Finished, Job, Outcome, cuda_raw::table_of, jpeg::JpegHeader},
+    codec::{ClassSet, Finished, Job, Outcome, cuda_raw::table_of, jpeg::JpegHeader, reader::Drawing},
     error::Result,
     report::Stage,
     sys::{kernels::ResampleParams, nvjpeg::Coded},
@@ -70,7 +70,8 @@ impl Target {
         }
         let coded = Coded { file, height: header.height(), width: header.width(), height_at: header.height_at() };
         let info = item.header.as_ref()?.info;
-        Some(self.lowered.params(&info, item.rng).map(|params| Order { header, coded, params }))
+        let params = Drawing::of(item.rng, sample).fits(&info).and_then(|()| self.lowered.params(&info, item.rng));
+        Some(params.map(|params| Order { header, coded, params }))
     }
 }
 

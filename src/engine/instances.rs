@@ -1,0 +1,196 @@
+//! The instances of a batch: as many in each row as there are, one list of all.
+
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+
+use crate::{
+    dataset::{Instances, Mask, Rle},
+    error::Result,
+    sys::rows::Rows,
+    tensor::Tensor,
+    transform::LoweredInstances,
+    types::DType,
+};
+
+/// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
+/// where each row's begin. All tensors lie in host memory, also where images are on a GPU.
+///
+/// ```
+/// # fn train(batch: &infeed::Batch) -> Option<()> {
+/// let instances = batch.instances("instances")?;
+/// for (row, marked) in instances.rows().enumerate() {
+///     for (corners, label) in marked.boxes.iter().zip(marked.labels) {
+///         println!("row {row}: class {label} at {corners:?}");
+///     }
+/// }
+/// let targets = (instances.boxes(), instances.labels(), instances.offsets()); // [T, 4] f32, [T] i64, [N + 1] i64
+/// # let _ = targets; Some(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct BatchInstances {
+    offsets: Tensor,
+    boxes: Tensor,
+    labels: Tensor,
+    ids: Tensor,
+    crowd: Tensor,
+    sizes: Tensor,
+    masks: Option<Arc<[Rle]>>,
+}
+
+/// Those of one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RowInstances<'a> {
+    /// Four numbers each, left, top, right and bottom unless the transform says otherwise.
+    pub boxes: &'a [[f32; 4]],
+    /// Class indices.
+    pub labels: &'a [i64],
+    /// What the dataset calls each.
+    pub ids: &'a [i64],
+    /// Whether it is a crowd, or difficult: 1.
+    pub crowd: &'a [u8],
+    /// Height and width of the part of the row, from its top left, that the image has; the rest was added by `pad_to` or
+    /// `fixed_size_crop`.
+    pub size: [i64; 2],
+    /// Outlines, of the row's height and width.
+    pub masks: Option<&'a [Rle]>,
+}
+
+impl BatchInstances {
+    pub(super) fn new(lowered: &LoweredInstances, rows: &[Option<Arc<Instances>>]) -> Result<Self> {
+        let all = || rows.iter().flatten();
+        let total: usize = all().map(|row| row.len()).sum();
+        let mut offsets = Vec::with_capacity(rows.len() + 1);
+        offsets.push(0i64);
+        let mut end = 0;
+        for row in rows {
+            end += row.as_ref().map_or(0, |row| row.len() as i64);
+            offsets.push(end);
+        }
+        let sizes: Vec<[i64; 2]> =
+            rows.iter().map(|row| row.as_ref().map_or([0; 2], |row| row.size.map(i64::from))).collect();
+        let masks = lowered.has_masks().then(|| {
+            let outline = |mask: &Mask| if let Mask::Rle(rle) = mask { Some(rle.clone()) } else { None };
+            all().flat_map(|row| row.masks.iter().flatten()).filter_map(outline).collect()
+        });
+        Ok(Self {
+            offsets: tensor(&[offsets.len()], DType::I64, offsets.iter().copied())?,
+            boxes: tensor(&[total, 4], DType::F32, all().flat_map(|row| row.boxes.iter().copied()))?,
+            labels: tensor(&[total], DType::I64, all().flat_map(|row| row.labels.iter().copied()))?,
+            ids: tensor(&[total], DType::I64, all().flat_map(|row| row.ids.iter().copied()))?,
+            crowd: tensor(&[total], DType::Bool, all().flat_map(|row| row.crowd.iter().map(|crowd| u8::from(*crowd))))?,
+            sizes: tensor(&[rows.len(), 2], DType::I64, sizes.into_iter())?,
+            masks,
+        })
+    }
+
+    /// Rows of the batch.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sizes.shape()[0]
+    }
+
+    /// Whether the batch has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `[N + 1]` i64: those of row `n` are from `offsets[n]` to `offsets[n + 1]`.
+    #[must_use]
+    pub const fn offsets(&self) -> &Tensor {
+        &self.offsets
+    }
+
+    /// `[T, 4]` f32: pixels of the row, left, top, right, bottom, unless the transform has a
+    /// [`ConvertBoundingBoxFormat`](crate::transform::detection::ConvertBoundingBoxFormat).
+    #[must_use]
+    pub const fn boxes(&self) -> &Tensor {
+        &self.boxes
+    }
+
+    /// `[T]` i64: class indices.
+    #[must_use]
+    pub const fn labels(&self) -> &Tensor {
+        &self.labels
+    }
+
+    /// `[T]` i64: what the dataset calls each.
+    #[must_use]
+    pub const fn ids(&self) -> &Tensor {
+        &self.ids
+    }
+
+    /// `[T]` bool: whether it is a crowd, or difficult.
+    #[must_use]
+    pub const fn crowd(&self) -> &Tensor {
+        &self.crowd
+    }
+
+    /// `[N, 2]` i64: height and width of the part of each row, from its top left, that the image has; the rest was added
+    /// by `pad_to` or `fixed_size_crop`. 0 in rows of zeros (`OnBadSample::SkipPadded`).
+    #[must_use]
+    pub const fn sizes(&self) -> &Tensor {
+        &self.sizes
+    }
+
+    /// Outlines of all, of the rows' height and width; `None` where the dataset was opened without.
+    #[must_use]
+    pub fn masks(&self) -> Option<&[Rle]> {
+        self.masks.as_deref()
+    }
+
+    /// All tensors and what they are called.
+    pub fn tensors(&self) -> impl Iterator<Item = (&'static str, &Tensor)> {
+        let Self { offsets, boxes, labels, ids, crowd, sizes, masks: _ } = self;
+        let named = [
+            ("offsets", offsets),
+            ("boxes", boxes),
+            ("labels", labels),
+            ("ids", ids),
+            ("crowd", crowd),
+            ("sizes", sizes),
+        ];
+        named.into_iter()
+    }
+
+    /// Those of each row.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = RowInstances<'_>> {
+        (0..self.len()).map(|row| self.row(row))
+    }
+
+    /// Those of a row.
+    ///
+    /// # Panics
+    /// When the batch has no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> RowInstances<'_> {
+        let offsets: &[i64] = self.offsets.as_slice().unwrap_or_default();
+        let sizes: &[i64] = self.sizes.as_slice().unwrap_or_default();
+        let own = offsets[row] as usize..offsets[row + 1] as usize;
+        let boxes: &[f32] = self.boxes.as_slice().unwrap_or_default();
+        RowInstances {
+            boxes: &boxes.as_chunks().0[own.clone()],
+            labels: &self.labels.as_slice().unwrap_or_default()[own.clone()],
+            ids: &self.ids.as_slice().unwrap_or_default()[own.clone()],
+            crowd: &self.crowd.bytes().unwrap_or_default()[own.clone()],
+            size: [sizes[2 * row], sizes[2 * row + 1]],
+            masks: self.masks.as_ref().map(|masks| &masks[own]),
+        }
+    }
+}
+
+/// Values of one tensor, in memory of its own.
+fn tensor<T: NoUninit>(shape: &[usize], dtype: DType, values: impl Iterator<Item = T>) -> Result<Tensor> {
+    let len = shape.iter().product::<usize>() * dtype.size();
+    let mut rows = Rows::zeroed(1, len)?;
+    let out = rows.bytes_mut();
+    let mut at = 0;
+    for value in values {
+        let bytes = bytemuck::bytes_of(&value);
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    }
+    Ok(Tensor::new(shape.to_vec(), dtype, rows.freeze()))
+}

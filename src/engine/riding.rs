@@ -1,0 +1,87 @@
+//! Values that no row holds, for each record has another number of them: they ride with their samples.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{fields::FieldRows, instances::BatchInstances};
+use crate::{
+    dataset::{Instances, Sample, Value},
+    error::Result,
+};
+
+/// What one sample brings beside its rows.
+#[derive(Debug, Default)]
+pub(super) struct Ridden {
+    /// For each field of bytes.
+    pub(super) bytes: Vec<Bytes>,
+    /// For each field of instances.
+    pub(super) instances: Vec<Instances>,
+}
+
+impl Ridden {
+    /// The values of the fields of bytes, in memory of their own: a key must not keep the buffer of the image beside it.
+    pub(super) fn own(sample: &Sample, instances: Vec<Instances>) -> Self {
+        let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
+        let bytes = |value: &Value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None };
+        Self { bytes: sample.values.iter().filter_map(bytes).collect(), instances }
+    }
+}
+
+/// What the samples of a batch bring.
+#[derive(Debug, Default)]
+pub(super) struct Riding {
+    /// For each field of bytes its values, one for each row.
+    pub(super) bytes: Vec<Vec<Bytes>>,
+    /// For each field of instances those of each row; none in rows of zeros.
+    instances: Vec<Vec<Option<Arc<Instances>>>>,
+}
+
+impl Riding {
+    pub(super) fn new(fields: &[FieldRows], rows: usize) -> Self {
+        let riding = || fields.iter().filter(|field| field.most.is_some());
+        let bytes = riding().filter(|field| field.instances.is_none()).map(|_| vec![Bytes::new(); rows]).collect();
+        let instances = riding().filter(|field| field.instances.is_some()).map(|_| vec![None; rows]).collect();
+        Self { bytes, instances }
+    }
+
+    pub(super) fn set(&mut self, row: usize, ridden: Ridden) {
+        for (field, value) in self.bytes.iter_mut().zip(ridden.bytes) {
+            field[row] = value;
+        }
+        for (field, value) in self.instances.iter_mut().zip(ridden.instances) {
+            field[row] = Some(Arc::new(value));
+        }
+    }
+
+    pub(super) fn copy(&mut self, from: usize, to: usize) {
+        self.bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
+        self.instances.iter_mut().for_each(|field| field[to] = field[from].clone());
+    }
+
+    pub(super) fn truncate(&mut self, rows: usize) {
+        self.bytes.iter_mut().for_each(|field| field.truncate(rows));
+        self.instances.iter_mut().for_each(|field| field.truncate(rows));
+    }
+
+    pub(super) fn clear_from(&mut self, row: usize) {
+        self.bytes.iter_mut().for_each(|field| field[row..].fill(Bytes::new()));
+        self.instances.iter_mut().for_each(|field| field[row..].fill(None));
+    }
+
+    /// What a batch hands over, by the names of their fields.
+    #[expect(clippy::type_complexity, reason = "the two lists of a batch")]
+    pub(super) fn seal(
+        self,
+        fields: &[FieldRows],
+    ) -> Result<(Vec<(String, Vec<Bytes>)>, Vec<(String, BatchInstances)>)> {
+        let riding = || fields.iter().filter(|field| field.most.is_some());
+        let of_bytes = riding().filter(|field| field.instances.is_none());
+        let bytes = of_bytes.zip(self.bytes).map(|(field, values)| (field.name.clone(), values)).collect();
+        let of_instances = riding().filter_map(|field| Some((&field.instances.as_ref()?.lowered, &field.name)));
+        let gathered = of_instances.zip(self.instances);
+        let instances =
+            gathered.map(|((lowered, name), rows)| Ok((name.clone(), BatchInstances::new(lowered, &rows)?)));
+        Ok((bytes, instances.collect::<Result<_>>()?))
+    }
+}
