@@ -364,9 +364,9 @@ def parse():
     parser.add_argument(
         *("--work",),
         nargs="+",
-        choices=(*photographs.WORKS, *(name for name, _, _ in photographs.RECIPES), "all"),
+        choices=(*photographs.WORKS, *(row[0] for row in photographs.RECIPES + photographs.DETECTION), "all"),
         default=["train"],
-        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; recipes: augmentation, all of it; a recipe's own name: that alone",
+        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; recipes: augmentation, all of it; a recipe's own name: that alone; ssd, lsj: detection",
     )
     parser.add_argument("--infeed-decode", type=Path, help="examples/decode (default: beside --infeed, in examples/)")
     parser.add_argument("--no-raw", action="store_true", help="leave out those that read prepared files: raw pixels, FFCV's")

@@ -42,7 +42,7 @@ def dino_shapes(batch_size):
 def arguments(description, variants=()):
     """The arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
-    recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176", "dino")
+    recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176", "dino", "ssd", "lsj")
     known = ("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches", *recipes)
     parser.add_argument("workload", choices=known)
     parser.add_argument("folder", help="class folders, or CIFAR-10's binary files")

@@ -6,7 +6,9 @@ For CIFAR the DataLoader's way, one Python call a picture, is far behind anythin
 second), so the contestant is what a person can write by hand with tensors alone.
 """
 
+import json
 import math
+import os
 import random
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ import torch
 import torchvision
 from PIL import Image, ImageFilter
 from torch.utils.data import DataLoader, Dataset
+from torchvision import tv_tensors
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import v2
 
@@ -114,6 +117,75 @@ class Photos(Dataset):
         return self.transform(image), self.labels[index]
 
 
+class FixedSizeCrop(torch.nn.Module):
+    """As in torchvision's references for detection: a crop at a random place, padded where the image is smaller."""
+
+    def __init__(self, side):
+        super().__init__()
+        self.side = side
+
+    def forward(self, image, target):
+        height, width = image.shape[-2:]
+        part = random.random()
+        top, left = (int(max(side - self.side, 0) * part) for side in (height, width))
+        window = [top, left, min(height, self.side), min(width, self.side)]
+        padding = [0, 0, max(self.side - width, 0), max(self.side - height, 0)]
+        move = lambda what: v2.functional.pad(v2.functional.crop(what, *window), padding)
+        return move(image), {key: value if key == "labels" else move(value) for key, value in target.items()}
+
+
+class Marked(Dataset):
+    """Photographs with COCO's JSON beside their folder."""
+
+    def __init__(self, folder, workload):
+        with open(os.path.join(os.path.dirname(folder), "annotations.json")) as file:
+            found = json.load(file)
+        self.folder, self.images, self.masks = folder, found["images"], workload == "lsj"
+        self.marks = {image["id"]: [] for image in self.images}
+        for mark in found["annotations"]:
+            self.marks[mark["image_id"]].append(mark)
+        floats = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(measure.IMAGENET_MEAN, measure.IMAGENET_STD)]
+        if workload == "ssd":
+            steps = [
+                v2.RandomPhotometricDistort(),
+                v2.RandomZoomOut(fill=115),
+                v2.RandomIoUCrop(),
+                v2.RandomHorizontalFlip(),
+                v2.Resize((300, 300), antialias=True),
+                *floats,
+            ]
+        else:
+            steps = [v2.ScaleJitter((512, 512), antialias=True), v2.RandomHorizontalFlip(), FixedSizeCrop(512), *floats]
+        self.transform = v2.Compose([*steps, v2.SanitizeBoundingBoxes()])
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        record = self.images[index]
+        path = os.path.join(self.folder, record["file_name"])
+        image = tv_tensors.Image(decode_jpeg(read_file(path), mode=ImageReadMode.RGB))
+        marks, size = self.marks[record["id"]], (record["height"], record["width"])
+        boxes = torch.tensor([[x, y, x + w, y + h] for x, y, w, h in (mark["bbox"] for mark in marks)])
+        target = {
+            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
+            "labels": torch.tensor([mark["category_id"] - 1 for mark in marks]),
+        }
+        if self.masks:
+            # Of this workload alone.
+            from pycocotools import mask
+
+            runs = [mask.merge(mask.frPyObjects(mark["segmentation"], *size)) for mark in marks]
+            target["masks"] = tv_tensors.Mask(torch.from_numpy(mask.decode(runs)).permute(2, 0, 1).contiguous())
+        return self.transform(image, target)
+
+
+def marked(samples):
+    """Images of one size become a tensor, all else stays a list."""
+    images, targets = zip(*samples)
+    return torch.stack(images), targets
+
+
 class Cells(Dataset):
     def __init__(self, folder, resize):
         # Of this workload alone.
@@ -180,7 +252,11 @@ def main():
     torch.set_num_threads(1)
     dtype = numpy.float32
     if args.workload != "cifar":
-        if args.workload not in ("cells", "cells-read"):
+        collate = None
+        if args.workload in ("ssd", "lsj"):
+            side = 300 if args.workload == "ssd" else 512
+            data, shape, collate = Marked(args.folder, args.workload), (3, side, side), marked
+        elif args.workload not in ("cells", "cells-read"):
             side = 176 if args.workload in ("trivial", "plain-176") else 224
             data, shape = Photos(args.folder, args.workload, args.variant), (3, side, side)
         elif args.workload == "cells":
@@ -194,6 +270,7 @@ def main():
             drop_last=True,
             num_workers=args.threads,
             persistent_workers=True,
+            collate_fn=collate,
         )
         epoch = lambda: iter(loader)
     else:

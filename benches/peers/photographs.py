@@ -1,6 +1,8 @@
 """Photographs: where they come from, and who loads them."""
 
 import itertools
+import json
+import math
 import os
 import random
 import shutil
@@ -33,6 +35,23 @@ RECIPES = (
     ("bicubic", "RandomResizedCrop(224, bicubic), flip, normalise", "random_resized_crop:224,bicubic;horizontal_flip;normalize"),
     ("dino", "DINO's ten views of a photograph: two of 224, eight of 96", "dino"),
 )
+# Detection, on photographs with invented boxes and outlines: name, title, transform, whether with masks.
+DETECTION = (
+    (
+        "ssd",
+        "SSD300: photometric distortion, zoom out, IoU crop, flip, Resize(300x300), normalise, with boxes",
+        "random_photometric_distort:0.5;random_zoom_out:0.5,0.45;random_iou_crop;horizontal_flip;resize_exact:300;"
+        "normalize;sanitize_bounding_boxes",
+        False,
+    ),
+    (
+        "lsj",
+        "large scale jitter at 512: ScaleJitter, FixedSizeCrop, flip, normalise, with boxes and masks of polygons",
+        "scale_jitter:512;horizontal_flip;fixed_size_crop:512;normalize;sanitize_bounding_boxes",
+        True,
+    ),
+)
+BOXES, CORNERS = 6, 24
 WORKS = ("train", "val", "decode", "large", "scaling", "recipes")
 # Of 12 megapixels: enough that the records of an epoch fill two batches.
 LARGE_FILES, LARGE_RECORDS = 60, 128
@@ -73,6 +92,10 @@ def stage(args, root, peers):
             for name, title, transform in RECIPES:
                 if work in ("recipes", name):
                     yield replace(photos, name=name, title=title, transform=transform)
+            for name, title, transform, masks in DETECTION:
+                if work == name:
+                    options = ("--annotations", str(annotate(photos.folder)), *(("--masks",) if masks else ()))
+                    yield replace(photos, name=name, title=title, transform=transform, options=options, batch_size=16)
 
 
 def lay_out(found, records, root):
@@ -98,22 +121,59 @@ def lay_out(found, records, root):
     return root / "all"
 
 
+def annotate(folder):
+    """COCO's JSON beside the folder: invented boxes in each photograph, each around an outline that is almost an ellipse."""
+    target = folder.parent / "annotations.json"
+    if target.exists():
+        return target
+    draw = random.Random(0)
+    images, marks, sizes = [], [], {}
+    for path in sorted(folder.glob("*/*")):
+        inode = path.stat().st_ino
+        height, width = sizes[inode] = sizes.get(inode) or frame(path)[:2]
+        images.append({"id": len(images) + 1, "file_name": str(path.relative_to(folder)), "height": height, "width": width})
+        for _ in range(BOXES):
+            w, h = (side * draw.uniform(0.08, 0.6) for side in (width, height))
+            left, top = draw.uniform(0, width - w), draw.uniform(0, height - h)
+            turns = [2 * math.pi * corner / CORNERS for corner in range(CORNERS)]
+            radii = [draw.uniform(0.8, 1) / 2 for _ in turns]
+            outline = [
+                round(value, 2)
+                for turn, radius in zip(turns, radii)
+                for value in (left + w * (0.5 + radius * math.cos(turn)), top + h * (0.5 + radius * math.sin(turn)))
+            ]
+            box = [round(value, 2) for value in (left, top, w, h)]
+            marks.append({
+                "id": len(marks) + 1,
+                "image_id": len(images),
+                "category_id": draw.randint(1, 20),
+                "bbox": box,
+                "area": box[2] * box[3],
+                "iscrowd": 0,
+                "segmentation": [outline],
+            })
+    kinds = [{"id": number, "name": f"kind {number}"} for number in range(1, 21)]
+    target.write_text(json.dumps({"images": images, "annotations": marks, "categories": kinds}))
+    return target
+
+
 def is_jpeg(path):
     # By its first bytes: torchvision's JPEG decoder refuses what only has the name (ImageNet has such a file).
     with path.open("rb") as file:
         return file.read(len(JPEG_MAGIC)) == JPEG_MAGIC
 
 
-def components(path):
-    """Of a JPEG: 1 is gray, 3 a picture in colours."""
+def frame(path):
+    """Of a JPEG: height, width, and components: 1 is gray, 3 a picture in colours."""
     data, at = path.read_bytes(), 2
     while at + 9 < len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         # Frames, but no tables (DHT, JPG, DAC).
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return data[at + 9]
+            height, width = (int.from_bytes(data[at + place : at + place + 2], "big") for place in (5, 7))
+            return height, width, data[at + 9]
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return 0
+    return 0, 0, 0
 
 
 def decoding(args, found, root):
@@ -121,7 +181,7 @@ def decoding(args, found, root):
         print(f"decode is left out: no {args.infeed_decode}; cargo build --release --example decode", file=sys.stderr)
         return
     # infeed decodes gray files to one channel, others to three.
-    colours = [path for path in found if components(path) == 3]
+    colours = [path for path in found if frame(path)[2] == 3]
     yield Workload(
         name="decode",
         title="whole files in memory to RGB u8, one thread",
@@ -191,7 +251,7 @@ TABLE = (
     ("dali", "peer_dali.py", "fast-idct", "DALI, no antialias, fast IDCT", "photos val large scaling"),
     (
         *("torch", "peer_torch.py", "v2", "torch DataLoader + torchvision v2"),
-        "photos val large scaling trivial randaugment jitter blur bicubic plain-176 dino",
+        "photos val large scaling trivial randaugment jitter blur bicubic plain-176 dino ssd lsj",
     ),
     (
         *("torch", "peer_torch.py", "pil", "torch DataLoader + PIL"),

@@ -27,7 +27,7 @@ class Group:
 GROUPS = (
     Group("dali", "dali", ("nvidia-dali-cuda130", "numpy", "pynrrd", "tifffile"), "import nvidia.dali"),
     # numba is named here, so that one version of NumPy is found for all that share this environment.
-    Group("torch", "torch", ("torch", "torchvision", "numba", "numpy", "pillow", "pynrrd", "tifffile"), "import torchvision"),
+    Group("torch", "torch", ("torch", "torchvision", "numba", "numpy", "pillow", "pycocotools", "pynrrd", "tifffile"), "import torchvision"),
     Group("hand", "torch", ("simplejpeg", "opencv-python-headless"), "import cv2, numba, simplejpeg"),
     Group("grain", "torch", ("grain", "opencv-python-headless"), "import cv2, grain"),
     Group(

@@ -53,6 +53,22 @@ impl Checksum {
                 self.add(row_hash(hasher, place, name, "bytes", value));
             }
         }
+        for (name, instances) in batch.instance_fields() {
+            for (row, marked) in instances.rows().enumerate().take(batch.valid()) {
+                let place =
+                    Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
+                let mut bytes = Vec::new();
+                bytes.extend(marked.boxes.iter().flatten().flat_map(|number| number.to_le_bytes()));
+                let whole = marked.labels.iter().chain(marked.ids).chain(&marked.size);
+                bytes.extend(whole.flat_map(|number| number.to_le_bytes()));
+                bytes.extend(marked.crowd);
+                for mask in marked.masks.unwrap_or_default() {
+                    bytes.extend((mask.counts().len() as u64).to_le_bytes());
+                    bytes.extend(mask.counts().iter().flat_map(|count| count.to_le_bytes()));
+                }
+                self.add(row_hash(hasher, place, name, "instances", &bytes));
+            }
+        }
         Ok(())
     }
 

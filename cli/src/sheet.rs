@@ -1,11 +1,11 @@
 //! The contact sheet of `inspect`: what a model would see, but for the normalisation; or what each augmentation does.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use font8x8::UnicodeFonts;
 use futures::StreamExt;
 use infeed::{
-    DType, Dataset, Device, Layout, Loader, LoaderBuilder, OnBadSample, Tensor,
+    DType, Dataset, Device, Layout, Loader, LoaderBuilder, OnBadSample, RowInstances, Tensor,
     dataset::{FieldKind, subset},
     sampler::{LastBatch, Shard},
     transform::{Op, Transform, View},
@@ -127,7 +127,10 @@ async fn samples(
         return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
     };
     let batch = batch?;
+    let marked = batch.instance_fields().next().map(|(_, marked)| marked);
+    // Beside boxes, other numbers of a record are no class.
     let label = dataset.schema().fields.iter().find(|field| matches!(field.kind, FieldKind::Label));
+    let label = label.filter(|_| marked.is_none());
     let labels = label.and_then(|label| batch[label.name.as_str()].to_vec::<i64>());
     let classes = dataset.schema().classes.as_deref();
     let words = |row: usize| {
@@ -136,6 +139,7 @@ async fn samples(
             name.map_or_else(|| format!("label {}", labels[row]), String::clone)
         });
         let object = dataset.object(batch.records()[row]);
+        let class = class.or_else(|| marked.map(|marked| counted(marked.row(row), classes)));
         // The end of a name tells more than the folders before it.
         let file = object.rsplit('/').next().unwrap_or(&object).to_owned();
         class.into_iter().chain([file]).collect()
@@ -153,7 +157,56 @@ async fn samples(
         }
         return Ok(Cells::in_rows(views));
     };
-    pictures(&batch[field.as_str()], batch.valid(), words)
+    let mut cells = pictures(&batch[field.as_str()], batch.valid(), words)?;
+    let Cells { height, width, cells: all } = &mut cells;
+    for (cell, marks) in all.iter_mut().zip(marked.iter().flat_map(|marked| marked.rows())) {
+        mark(&mut cell.rgb, [*height, *width], marks);
+    }
+    Ok(cells)
+}
+
+/// How many of which class: `2 dog, 1 cat`.
+fn counted(marks: RowInstances<'_>, classes: Option<&[String]>) -> String {
+    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+    marks.labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+    let name = |label: i64| usize::try_from(label).ok().and_then(|label| classes?.get(label));
+    let words = counts.into_iter().map(|(label, count)| match name(label) {
+        Some(name) => format!("{count} {name}"),
+        None => format!("{count} of {label}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// Draws boxes and tints masks, a colour for each class.
+fn mark(rgb: &mut [u8], [height, width]: [usize; 2], marks: RowInstances<'_>) {
+    for (n, ([left, top, right, bottom], label)) in marks.boxes.iter().zip(marks.labels).enumerate() {
+        // Neighbours are far apart on the wheel of colours.
+        let turn = (*label as f32 * 0.618_034).rem_euclid(1.0) * 6.0;
+        let colour = [0.0, 4.0, 2.0].map(|of| {
+            let part = ((turn + of).rem_euclid(6.0) - 3.0).abs() - 1.0;
+            (part.clamp(0.0, 1.0) * 255.0) as u8
+        });
+        let mut put = |x: usize, y: usize, part: u32| {
+            let pixel = &mut rgb[(y * width + x) * 3..][..3];
+            for (value, of) in pixel.iter_mut().zip(colour) {
+                *value = ((u32::from(*value) * (4 - part) + u32::from(of) * part) / 4) as u8;
+            }
+        };
+        if let Some(mask) =
+            marks.masks.map(|masks| &masks[n]).filter(|mask| mask.size() == [height, width].map(|n| n as u32))
+        {
+            let dense = mask.to_dense();
+            dense.iter().enumerate().filter(|(_, set)| **set == 1).for_each(|(at, _)| put(at % width, at / width, 2));
+        }
+        if height == 0 || width == 0 || right <= left || bottom <= top {
+            continue;
+        }
+        let end = |edge: &f32, most: usize| (edge.ceil() as usize).clamp(1, most) - 1;
+        let (x1, x2) = ((*left as usize).min(width - 1), end(right, width));
+        let (y1, y2) = ((*top as usize).min(height - 1), end(bottom, height));
+        (x1..=x2).for_each(|x| [y1, y2].into_iter().for_each(|y| put(x, y, 4)));
+        (y1..=y2).for_each(|y| [x1, x2].into_iter().for_each(|x| put(x, y, 4)));
+    }
 }
 
 /// Draws of an augmentation in a row of the sheet, beside the picture itself.
@@ -222,9 +275,12 @@ fn in_colours(steps: &Steps) -> Steps {
     Steps { transform: as_colours(&steps.transform), views: steps.views.iter().map(colours).collect() }
 }
 
-/// Without the steps that leave the range of colours, and noise that does.
+/// Without the steps that leave the range of colours, and noise that does; boxes stay in pixels, to be drawn.
 fn as_colours(transform: &Transform) -> Transform {
-    let ops = transform.ops().iter().filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat));
+    let ops = transform
+        .ops()
+        .iter()
+        .filter(|op| !matches!(op, Op::Normalize { .. } | Op::ToFloat | Op::ConvertBoundingBoxFormat(_)));
     let in_colours = |op: &Op| match op {
         Op::RandomErasing(step) => {
             let mut step = step.clone();
