@@ -184,6 +184,13 @@ impl Dataset for Pixels {
     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
         self.samples[record as usize % self.samples.len()].clone()
     }
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        let sample = self.samples[record as usize % self.samples.len()].as_ref().ok()?;
+        sample.values.iter().find_map(|value| match value {
+            Value::Pixels { info, .. } => Some([info.height, info.width]),
+            _ => None,
+        })
+    }
     fn object(&self, record: u64) -> String {
         format!("pixels of {record}")
     }
@@ -248,6 +255,9 @@ impl Dataset for Alone {
                 Ok(Sample::new([Value::Array(Bytes::from_static(&[1]))]))
             }
         }
+    }
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        self.inner.image_size(record)
     }
     fn object(&self, record: u64) -> String {
         self.inner.object(record)

@@ -16,7 +16,7 @@ use crate::transform::chain::Transform;
 ///
 /// // SSD, and Mask R-CNN by large scale jitter, as torchvision's references train them.
 /// let ssd = Transform::new()
-///     .random_photometric_distort(0.5)
+///     .random_photometric_distort()
 ///     .random_zoom_out(0.5)
 ///     .random_iou_crop()
 ///     .horizontal_flip(0.5)
