@@ -24,7 +24,7 @@ import photographs
 import venvs
 from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
 
-PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *(name for name, _, _ in photographs.RECIPES))
+PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *(row[0] for row in photographs.RECIPES + photographs.DETECTION))
 CIFAR_RECORD = 1 + 3 * 32 * 32
 # A run is called disturbed when others used more of our cores than this.
 DISTURBED = 0.05

@@ -227,7 +227,8 @@ def infeed(args, workload, cores=None):
     command = infeed_command(args, workload, cores)
     index, copy = root / f"{workload.name}.index", root / "index"
     if not index.exists():
-        once = replace(workload, folder=root / "once", epochs=0)
+        # Whatever is done to the photographs, their files are the same.
+        once = replace(workload, folder=root / "once", epochs=0, transform="imagenet-train", options=())
         learn = [*infeed_command(args, once), "--decode-index", str(index)]
         # The last option said counts.
         learn[learn.index("--last-batch") + 1] = "partial"
