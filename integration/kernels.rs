@@ -1,6 +1,6 @@
 //! The kernels for GPUs: the same source, compiled for the CPU, gives the bits of the reference; and their PTX is its PTX.
 
-use std::process::Command;
+use std::{ffi::CStr, process::Command};
 
 use infeed::{
     DType, Layout,
@@ -8,6 +8,7 @@ use infeed::{
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, RowSpec,
         device::{DeviceItem, LaunchShape, PTX, fits, kernel_name, launch_shape},
+        picture::{PICTURE_PTX, RowKernels, picture_kernel, row_kernels},
     },
     transform::reference,
 };
@@ -460,23 +461,44 @@ fn a_launch_covers_all_rows_within_the_limits_of_every_gpu() {
 
 // ---- PTX --------------------------------------------------------------------------------------------------------
 
+/// The files, their PTX, and what it may hold.
+fn modules() -> [(&'static str, &'static [u8], &'static str); 2] {
+    [
+        ("resample", include_bytes!("../src/sys/kernels/resample.cu"), PTX),
+        ("picture", include_bytes!("../src/sys/kernels/picture.cu"), PICTURE_PTX),
+    ]
+}
+
 #[test]
 fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
-    let source = include_bytes!("../src/sys/kernels/resample.cu");
-    let hash: String = Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
-    let line = format!("// source sha256: {hash}");
-    assert!(PTX.lines().any(|l| l == line), "resample.cu has changed: run python3 integration/gpu/ptx.py");
+    for (name, source, ptx) in modules() {
+        let hash: String = Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
+        let line = format!("// source sha256: {hash}");
+        assert!(ptx.lines().any(|l| l == line), "{name}.cu has changed: run python3 integration/gpu/ptx.py");
+    }
     let kernels = HostKernels::get();
-    for (from, to) in SOURCES.into_iter().flat_map(|from| STORED.map(|to| (from, to))) {
-        let name = kernel_name(from, to).unwrap();
-        assert!(PTX.contains(&format!(".entry {}(", name.to_str().unwrap())), "{name:?}");
+    let holds = |ptx: &str, name: &CStr, sizes: &[u32]| {
+        assert!(ptx.contains(&format!(".entry {}(", name.to_str().unwrap())), "{name:?}");
         if let Some(kernels) = kernels {
-            assert_eq!(kernels.arg_sizes(name).as_deref(), Some(&[8, 8, 4, 4, 4, 4, 4][..]), "{name:?}");
+            assert_eq!(kernels.arg_sizes(name).as_deref(), Some(sizes), "{name:?}");
         }
+    };
+    for (from, to) in SOURCES.into_iter().flat_map(|from| STORED.map(|to| (from, to))) {
+        holds(PTX, kernel_name(from, to).unwrap(), &[8, 8, 4, 4, 4, 4, 4]);
+    }
+    for float in [false, true] {
+        holds(PICTURE_PTX, picture_kernel(float), &[8]);
+    }
+    for dtype in STORED {
+        let RowKernels { fill, roll, swap } = row_kernels(dtype).unwrap();
+        holds(PICTURE_PTX, fill, &[8, 4, 4, 4, 4]);
+        holds(PICTURE_PTX, roll, &[8, 8, 4, 4, 4, 4, 4]);
+        holds(PICTURE_PTX, swap, &[8, 8, 4, 4, 4, 4, 4]);
     }
     assert_eq!(PTX.matches(".visible .entry ").count(), SOURCES.len() * STORED.len());
+    assert_eq!(PICTURE_PTX.matches(".visible .entry ").count(), 2 + 3 * STORED.len());
     for (from, to) in [(DType::I64, DType::F32), (DType::F16, DType::F32), (DType::U8, DType::U16)] {
-        assert_eq!(kernel_name(from, to), None);
+        assert_eq!((kernel_name(from, to), row_kernels(DType::U16)), (None, None));
     }
     if let Some(kernels) = kernels {
         assert_eq!(kernels.arg_sizes(c"resample_u8_to_i64"), None);
@@ -491,8 +513,11 @@ fn compiling_again_gives_the_same_ptx() {
     };
     let script = repository().join("integration/gpu/ptx.py");
     let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("resample.ptx");
-    let output = Command::new("python3").arg(script).arg("--nvrtc").arg(nvrtc).arg("--out").arg(&out).output().unwrap();
+    let output =
+        Command::new("python3").arg(script).arg("--nvrtc").arg(nvrtc).arg("--out").arg(dir.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(std::fs::read_to_string(out).unwrap() == PTX, "run python3 integration/gpu/ptx.py");
+    for (name, _, ptx) in modules() {
+        let made = std::fs::read_to_string(dir.path().join(format!("{name}.ptx"))).unwrap();
+        assert!(made == ptx, "run python3 integration/gpu/ptx.py");
+    }
 }

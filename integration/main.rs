@@ -44,6 +44,7 @@ mod order;
 mod otel;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod pictures;
 mod prepare;
 mod pressure;
 mod requests;

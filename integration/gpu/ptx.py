@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles src/sys/kernels/resample.cu to the PTX that is checked in.
+"""Compiles the kernels in src/sys/kernels to the PTX that is checked in.
 
-    python3 integration/gpu/ptx.py [--nvrtc LIBNVRTC] [--out FILE]
+    python3 integration/gpu/ptx.py [--nvrtc LIBNVRTC] [--out FOLDER]
 
 NVRTC 12.0.140 for compute_70: every driver from 525 on reads its PTX, and it gives the same bytes each time. Get it with
 
@@ -18,8 +18,8 @@ import os
 import sys
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-SOURCE = os.path.join(ROOT, "src", "sys", "kernels", "resample.cu")
-OUT = os.path.join(ROOT, "src", "sys", "kernels", "resample.ptx")
+KERNELS = os.path.join(ROOT, "src", "sys", "kernels")
+NAMES = ["resample", "picture"]
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++14", "--fmad=false"]
 # The version that NVRTC 12.0.140 writes into its output; others give other bytes.
 RELEASE = "release 12.0, V12.0.140"
@@ -35,7 +35,7 @@ def find():
     return None
 
 
-def compile(nvrtc, source):
+def compile(nvrtc, name, source):
     """PTX text of CUDA source."""
     program = ctypes.c_void_p()
 
@@ -52,7 +52,7 @@ def compile(nvrtc, source):
                 log = "\n" + buffer.value.decode()
             sys.exit(f"{name}: {nvrtc.nvrtcGetErrorString(status).decode()}{log}")
 
-    call("nvrtcCreateProgram", ctypes.byref(program), source, b"resample.cu", 0, None, None)
+    call("nvrtcCreateProgram", ctypes.byref(program), source, f"{name}.cu".encode(), 0, None, None)
     options = (ctypes.c_char_p * len(OPTIONS))(*[o.encode() for o in OPTIONS])
     call("nvrtcCompileProgram", program, len(OPTIONS), options)
     size = ctypes.c_size_t()
@@ -66,7 +66,7 @@ def compile(nvrtc, source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nvrtc", help="path of libnvrtc.so.12, version 12.0.140")
-    parser.add_argument("--out", default=OUT, help="file to write; default: the checked-in one")
+    parser.add_argument("--out", default=KERNELS, help="folder to write to; default: that of the checked-in files")
     args = parser.parse_args()
     library = args.nvrtc or find()
     if not library:
@@ -75,21 +75,22 @@ def main():
         nvrtc = ctypes.CDLL(library)
     except OSError as error:
         sys.exit(f"{library} can't be loaded ({error}); run: {WHEEL}")
-    with open(SOURCE, "rb") as file:
-        source = file.read()
-    ptx = compile(nvrtc, source)
-    if RELEASE not in ptx:
-        sys.exit(f"{library} is not version 12.0.140; run: {WHEEL}")
-    head = "\n".join(
-        [
-            "// PTX of resample.cu: written by integration/gpu/ptx.py, not by hand.",
-            f"// source sha256: {hashlib.sha256(source).hexdigest()}",
-            f"// options: {' '.join(OPTIONS)}",
-            "",
-        ]
-    )
-    with open(args.out, "w", newline="\n") as file:
-        file.write(head + ptx.rstrip("\n") + "\n")
+    for name in NAMES:
+        with open(os.path.join(KERNELS, f"{name}.cu"), "rb") as file:
+            source = file.read()
+        ptx = compile(nvrtc, name, source)
+        if RELEASE not in ptx:
+            sys.exit(f"{library} is not version 12.0.140; run: {WHEEL}")
+        head = "\n".join(
+            [
+                f"// PTX of {name}.cu: written by integration/gpu/ptx.py, not by hand.",
+                f"// source sha256: {hashlib.sha256(source).hexdigest()}",
+                f"// options: {' '.join(OPTIONS)}",
+                "",
+            ]
+        )
+        with open(os.path.join(args.out, f"{name}.ptx"), "w", newline="\n") as file:
+            file.write(head + ptx.rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ use infeed::{
 use libloading::Library;
 
 /// What has to be compiled, at the places where the files look for each other.
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
+    ("src/sys/kernels/picture.cu", include_str!("../../src/sys/kernels/picture.cu")),
     ("src/sys/kernels/resample.cu", include_str!("../../src/sys/kernels/resample.cu")),
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
     ("integration/support/mock/kernels.cpp", include_str!("mock/kernels.cpp")),
@@ -55,7 +56,7 @@ impl HostKernels {
         }
         let path = dir.path().join("kernels.so");
         let mut command = Command::new(&compiler);
-        command.args(flags()).args(["-fPIC", "-shared", "-o"]).arg(&path).arg(dir.path().join(SOURCES[2].0));
+        command.args(flags()).args(["-fPIC", "-shared", "-o"]).arg(&path).arg(dir.path().join(SOURCES[3].0));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
         // The library stays loaded after its file is gone.
@@ -98,14 +99,24 @@ impl HostKernels {
         table: &[f32],
         row: &RowSpec,
     ) -> c_int {
-        // SAFETY: the function has this signature in kernels.cpp.
-        let launch = unsafe { self.library.get::<Launch>(b"infeed_mock_launch") }.unwrap();
         let (items_at, table_at) = (items.as_ptr(), table.as_ptr());
         let numbers = [row.height, row.width, row.channels, u32::from(row.layout == Layout::Nhwc), items.len() as u32];
         assert_eq!(table.len(), 4 * row.channels as usize);
         let mut args: Vec<*const c_void> = vec![(&raw const items_at).cast(), (&raw const table_at).cast()];
         args.extend(numbers.iter().map(|number| std::ptr::from_ref(number).cast::<c_void>()));
-        // SAFETY: `args` points to one value for each argument of the kernels' one signature; the caller sees to the rest.
+        // SAFETY: `args` points to one value for each argument of these kernels; the caller sees to the rest.
+        unsafe { self.launch_any(name, shape, &args) }
+    }
+
+    /// Runs a kernel to its end; gives the driver's status.
+    ///
+    /// # Safety
+    /// `args` points to a value of each argument of the kernel, and these make sense.
+    pub(crate) unsafe fn launch_any(&self, name: &CStr, shape: &LaunchShape, args: &[*const c_void]) -> c_int {
+        assert_eq!(self.arg_sizes(name).map(|sizes| sizes.len()), Some(args.len()), "{name:?}");
+        // SAFETY: the function has this signature in kernels.cpp.
+        let launch = unsafe { self.library.get::<Launch>(b"infeed_mock_launch") }.unwrap();
+        // SAFETY: the caller sees to it.
         unsafe { launch(name.as_ptr(), shape.grid.as_ptr(), shape.block.as_ptr(), shape.shared_bytes, args.as_ptr()) }
     }
 }

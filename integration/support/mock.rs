@@ -32,7 +32,7 @@ use libloading::Library;
 use serde::Deserialize;
 
 /// Embedded, so that a test binary that was carried elsewhere can build them too.
-const SOURCES: [(&str, &str); 16] = [
+const SOURCES: [(&str, &str); 17] = [
     ("integration/support/mock/control.cpp", include_str!("mock/control.cpp")),
     ("integration/support/mock/copies.cpp", include_str!("mock/copies.cpp")),
     ("integration/support/mock/decode.cpp", include_str!("mock/decode.cpp")),
@@ -48,6 +48,7 @@ const SOURCES: [(&str, &str); 16] = [
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
     ("integration/support/mock/streams.cpp", include_str!("mock/streams.cpp")),
     ("integration/support/mock/world.h", include_str!("mock/world.h")),
+    ("src/sys/kernels/picture.cu", include_str!("../../src/sys/kernels/picture.cu")),
     ("src/sys/kernels/resample.cu", include_str!("../../src/sys/kernels/resample.cu")),
 ];
 

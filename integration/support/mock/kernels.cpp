@@ -2,26 +2,39 @@
 #define INFEED_HOST 1
 #include "shim.h"
 
+#include <utility>
+
 #include "../../../src/sys/kernels/resample.cu"
 
-namespace {
+#include "../../../src/sys/kernels/picture.cu"
 
-template <void (*K)(const Item*, const float*, unsigned, unsigned, unsigned, unsigned, unsigned)> void call(void** args) {
-    const auto number = [&](int i) { return *static_cast<const unsigned*>(args[i]); };
-    K(*static_cast<const Item**>(args[0]), *static_cast<const float**>(args[1]), number(2), number(3), number(4), number(5),
-      number(6));
-}
+namespace {
 
 struct Entry {
     const char* name;
     void (*call)(void**);
+    // Bytes of each argument.
+    unsigned sizes[8];
+    int count;
 };
 
-#define ENTRY(name) {#name, call<name>}
+// Calls a kernel with what `args[i]` points to as argument `i`.
+template <auto K> struct Kernel;
+template <class... A, void (*K)(A...)> struct Kernel<K> {
+    template <size_t... I> static void with(void** args, std::index_sequence<I...>) { K(*static_cast<A*>(args[I])...); }
+    static void call(void** args) { with(args, std::index_sequence_for<A...>()); }
+    static Entry entry(const char* name) { return {name, call, {sizeof(A)...}, int(sizeof...(A))}; }
+};
+
+#define ENTRY(name) Kernel<&name>::entry(#name)
 const Entry KERNELS[] = {
     ENTRY(resample_u8_to_u8),   ENTRY(resample_u8_to_f16),   ENTRY(resample_u8_to_bf16),   ENTRY(resample_u8_to_f32),
     ENTRY(resample_u16_to_u8),  ENTRY(resample_u16_to_f16),  ENTRY(resample_u16_to_bf16),  ENTRY(resample_u16_to_f32),
     ENTRY(resample_f32_to_u8),  ENTRY(resample_f32_to_f16),  ENTRY(resample_f32_to_bf16),  ENTRY(resample_f32_to_f32),
+    ENTRY(picture_u8),          ENTRY(picture_f32),
+    ENTRY(fill_u8),             ENTRY(fill_f16),             ENTRY(fill_bf16),             ENTRY(fill_f32),
+    ENTRY(roll_u8),             ENTRY(roll_f16),             ENTRY(roll_bf16),             ENTRY(roll_f32),
+    ENTRY(swap_u8),             ENTRY(swap_f16),             ENTRY(swap_bf16),             ENTRY(swap_f32),
 };
 
 const Entry* find(const char* name) {
@@ -34,10 +47,10 @@ const Entry* find(const char* name) {
 
 // Bytes of each argument of a kernel, at most `max` of them; gives their number, or -1 when there is no such kernel.
 extern "C" int infeed_mock_arg_sizes(const char* name, unsigned* sizes, int max) {
-    const unsigned all[] = {8, 8, 4, 4, 4, 4, 4};
-    if (!find(name)) return -1;
-    for (int i = 0; i < 7 && i < max; ++i) sizes[i] = all[i];
-    return 7;
+    const Entry* entry = find(name);
+    if (!entry) return -1;
+    for (int i = 0; i < entry->count && i < max; ++i) sizes[i] = entry->sizes[i];
+    return entry->count;
 }
 
 // Runs a kernel to its end on this thread: 0; 500 (CUDA_ERROR_NOT_FOUND) when there is no such kernel; 1

@@ -80,6 +80,22 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+// One fiber runs at a time.
+template <class T> inline T atomicAdd(T* at, T more) {
+    const T was = *at;
+    *at = was + more;
+    return was;
+}
+inline unsigned atomicMin(unsigned* at, unsigned other) {
+    const unsigned was = *at;
+    if (other < was) *at = other;
+    return was;
+}
+inline unsigned atomicMax(unsigned* at, unsigned other) {
+    const unsigned was = *at;
+    if (other > was) *at = other;
+    return was;
+}
 // As in PTX: cut off, saturated, 0 for NaN. A plain cast is undefined for those.
 inline unsigned __float2uint_rz(float f) {
     if (!(f > 0.0f)) return 0;

@@ -24,6 +24,7 @@ mod lanes;
 mod level;
 mod mix;
 mod params;
+pub mod picture;
 mod planes;
 mod resample;
 mod row;
@@ -39,5 +40,5 @@ pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, ch
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
 pub use row::fill_rect;
-pub use tile::{Map, PixelOp, Sampling, Tile, TileRunner};
+pub use tile::{Map, PLACES, PixelOp, Program, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

@@ -223,20 +223,30 @@ pub(super) fn gray(level: Level, sides: Sides<'_>) {
 
 /// `bits` of 8 leave bytes as they are; floats become steps all the same.
 pub(super) fn posterize(level: Level, sides: Sides<'_>, bits: u8) {
-    let bits = u32::from(bits.min(8));
+    let (mask, levels) = posterized(bits);
     match sides {
-        Sides::Bytes(values) => mask_bytes(level, values, (0xff00u32 >> bits) as u8),
-        Sides::Floats(values) => step_floats(level, values, (1u32 << bits) as f32),
+        Sides::Bytes(values) => mask_bytes(level, values, mask),
+        Sides::Floats(values) => step_floats(level, values, levels),
     }
+}
+
+/// What is kept of bytes, and how many steps floats have.
+pub(super) fn posterized(bits: u8) -> (u8, f32) {
+    let bits = u32::from(bits.min(8));
+    ((0xff00u32 >> bits) as u8, (1u32 << bits) as f32)
+}
+
+/// From which byte on; `None`: nothing is turned, above white.
+pub(super) fn solarized(threshold: f32) -> Option<u8> {
+    let from = of_white(threshold).ceil();
+    (from <= 255.0).then_some(from as u8)
 }
 
 pub(super) fn solarize(level: Level, sides: Sides<'_>, threshold: f32) {
     match sides {
         Sides::Bytes(values) => {
-            let from = of_white(threshold).ceil();
-            // Above white nothing is turned.
-            if from <= 255.0 {
-                solarize_bytes(level, values, from as u8);
+            if let Some(from) = solarized(threshold) {
+                solarize_bytes(level, values, from);
             }
         }
         Sides::Floats(values) => solarize_floats(level, values, threshold),
@@ -360,39 +370,53 @@ fn sum_bytes_loop(values: &[u8], sum: &mut u64) {
     }
 }
 
-/// Sums of f64 in a fixed order, whatever the registers.
+/// Sums of f64 in a fixed order, whatever the registers: of so many parts of a plane, by so many lanes each. A GPU has a
+/// thread for each of them.
 const LANES: usize = 16;
+const PARTS: usize = 32;
+
+/// Values of a part.
+const fn part_of(plane: usize) -> usize {
+    // A plane of nothing has parts, too.
+    let part = plane.div_ceil(PARTS).next_multiple_of(LANES);
+    if part == 0 { LANES } else { part }
+}
 
 #[inline(always)]
 fn sum_gray_floats_loop(r: &[f32], g: &[f32], b: &[f32], sum: &mut f64) {
-    let mut lanes = [0.0f64; LANES];
-    let (reds, red_rest) = r.as_chunks::<LANES>();
-    let (greens, green_rest) = g.as_chunks::<LANES>();
-    let (blues, blue_rest) = b.as_chunks::<LANES>();
-    for ((r, g), b) in reds.iter().zip(greens).zip(blues) {
-        for i in 0..LANES {
-            lanes[i] += f64::from(gray_of(r[i], g[i], b[i]));
+    let part = part_of(r.len());
+    for ((r, g), b) in r.chunks(part).zip(g.chunks(part)).zip(b.chunks(part)) {
+        let mut lanes = [0.0f64; LANES];
+        let (reds, red_rest) = r.as_chunks::<LANES>();
+        let (greens, green_rest) = g.as_chunks::<LANES>();
+        let (blues, blue_rest) = b.as_chunks::<LANES>();
+        for ((r, g), b) in reds.iter().zip(greens).zip(blues) {
+            for i in 0..LANES {
+                lanes[i] += f64::from(gray_of(r[i], g[i], b[i]));
+            }
         }
+        for (lane, ((r, g), b)) in lanes.iter_mut().zip(red_rest.iter().zip(green_rest).zip(blue_rest)) {
+            *lane += f64::from(gray_of(*r, *g, *b));
+        }
+        *sum += lanes.iter().fold(0.0, |sum, lane| sum + lane);
     }
-    for ((r, g), b) in red_rest.iter().zip(green_rest).zip(blue_rest) {
-        lanes[0] += f64::from(gray_of(*r, *g, *b));
-    }
-    *sum = lanes.iter().sum();
 }
 
 #[inline(always)]
 fn sum_floats_loop(values: &[f32], sum: &mut f64) {
-    let mut lanes = [0.0f64; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] += f64::from(chunk[i]);
+    for values in values.chunks(part_of(values.len())) {
+        let mut lanes = [0.0f64; LANES];
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        for chunk in chunks {
+            for i in 0..LANES {
+                lanes[i] += f64::from(chunk[i]);
+            }
         }
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            *lane += f64::from(*value);
+        }
+        *sum += lanes.iter().fold(0.0, |sum, lane| sum + lane);
     }
-    for value in rest {
-        lanes[0] += f64::from(*value);
-    }
-    *sum = lanes.iter().sum();
 }
 
 #[inline(always)]

@@ -22,7 +22,7 @@ const NOTHING: f32 = 1.0 / (1u32 << 28) as f32;
 
 /// The middle of a kernel of this size and deviation, and what follows it to one side, as far as it shows: of the 23 that
 /// recipes ask for, deviations of 0.1 to 2 leave 13 on average.
-fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
+pub(super) fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
     let reach = f64::from(size - 1) / (2.0 * std::f64::consts::SQRT_2);
     let radius = (size / 2) as usize;
     let at = |i: usize| {

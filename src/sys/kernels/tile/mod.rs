@@ -13,6 +13,7 @@ mod filter;
 mod mix;
 mod picture;
 mod pixel_op;
+mod program;
 mod run;
 mod spread;
 #[cfg(test)]
@@ -22,4 +23,5 @@ mod warp;
 
 pub use picture::Tile;
 pub use pixel_op::{Map, PixelOp, Sampling};
+pub use program::{PLACES, Program};
 pub use run::TileRunner;

@@ -1,5 +1,7 @@
 //! What can be done to a picture, with all numbers.
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// How a warp reads between pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,4 +88,52 @@ pub enum PixelOp {
         /// Weights and steps.
         chains: Vec<(f32, Vec<Self>)>,
     },
+}
+
+impl PixelOp {
+    /// Refuses what has no meaning for a picture of this height and width and so many channels.
+    pub(super) fn check(&self, sides: [u32; 2], channels: u32) -> Result<()> {
+        let [height, width] = sides;
+        let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what));
+        // As torchvision does.
+        let gray_or_rgb = |what| match channels {
+            1 | 3 => Ok(()),
+            _ => wrong(format!("{what} of {channels} channels")),
+        };
+        match self {
+            Self::Contrast(_) => gray_or_rgb("contrast"),
+            Self::Saturation(_) => gray_or_rgb("saturation"),
+            Self::Hue(_) => gray_or_rgb("hue"),
+            Self::Grayscale => gray_or_rgb("grayscale"),
+            Self::Permute(from) => {
+                let from = from.get(..channels as usize).unwrap_or_default();
+                if from.is_empty() || from.iter().any(|from| u32::from(*from) >= channels) {
+                    return wrong(format!("a permutation {from:?} of {channels} channels"));
+                }
+                Ok(())
+            }
+            Self::Blur { kernel, sigma } => {
+                let fits = |(kernel, side): (&u32, u32)| kernel % 2 == 1 && kernel / 2 < side;
+                if !kernel.iter().zip(sides).all(fits) || !sigma.iter().all(|sigma| *sigma > 0.0) {
+                    return wrong(format!("a blur of {kernel:?}, sigma {sigma:?}, on a tile of {sides:?}"));
+                }
+                Ok(())
+            }
+            Self::Warp { fill, .. } => {
+                let pixels = u64::from(height) * u64::from(width);
+                if height.max(width) > 1 << 22 || pixels >= 1 << 31 || fill.is_some() && channels > 4 {
+                    return wrong(format!("a warp of a tile of {height}x{width}x{channels}"));
+                }
+                Ok(())
+            }
+            Self::Erase { .. } if channels > 4 => wrong(format!("erasing {channels} channels")),
+            Self::Mix { chains, .. } => {
+                if chains.iter().flat_map(|(_, ops)| ops).any(|op| matches!(op, Self::Mix { .. })) {
+                    return wrong("a mix within a mix".into());
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -149,6 +149,19 @@ fn moves_whole_pixels(map: &Map, height: usize, width: usize) -> bool {
     (straight || turned) && c.fract() == 0.0 && f.fract() == 0.0
 }
 
+/// A warp of a picture of this height and width as a GPU takes it: whether it is a perspective, the sampling, whether it
+/// fills, the grid, and the fill in the type's range.
+pub(super) fn words(map: &Map, sampling: Sampling, [height, width]: [u32; 2], fill: Option<[f32; 4]>) -> [u32; 16] {
+    let (height, width) = (height as usize, width as usize);
+    let job = Job::new(map, height, width, fill);
+    let sampling = if moves_whole_pixels(map, height, width) { Sampling::Nearest } else { sampling };
+    let mut words =
+        [u32::from(job.perspective), sampling as u32, u32::from(fill.is_some()), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let numbers = job.grid.as_flattened().iter().copied().chain((0..4).map(|channel| job.fill_of(channel)));
+    words[3..].iter_mut().zip(numbers).for_each(|(word, number)| *word = number.to_bits());
+    words
+}
+
 /// From `tile` to `out`, which have one shape and type. Planes have fewer than 2^31 pixels, sides at most 2^22.
 pub(super) fn warp(
     level: Level,
