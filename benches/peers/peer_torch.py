@@ -1,6 +1,7 @@
 """PyTorch: photographs through its DataLoader and torchvision, CIFAR by whole batches.
 
-Photographs: `v2` decodes with torchvision's decode_jpeg and transforms u8 tensors; `pil` is the form of most recipes.
+Photographs: `v2` decodes with torchvision's decode_jpeg and transforms u8 tensors; `pil` is the form of most recipes;
+`albumentations` and `kornia-rs` do without torchvision (arrays.py).
 
 For CIFAR the DataLoader's way, one Python call a picture, is far behind anything else here (some ten thousand pictures a
 second), so the contestant is what a person can write by hand with tensors alone.
@@ -247,18 +248,27 @@ class Cifar:
 
 
 def main():
-    args = measure.arguments(__doc__, ("v2", "pil"))
+    args = measure.arguments(__doc__, ("v2", "pil", "albumentations", "kornia-rs"))
     # The cores are taken by workers that each make a batch; threads inside an operation would only fight them.
     torch.set_num_threads(1)
     dtype = numpy.float32
+    version = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
     if args.workload != "cifar":
-        collate = None
+        collate = begin = None
         if args.workload in ("ssd", "lsj"):
             side = 300 if args.workload == "ssd" else 512
             data, shape, collate = Marked(args.folder, args.workload), (3, side, side), marked
         elif args.workload not in ("cells", "cells-read"):
             side = 176 if args.workload in ("trivial", "plain-176") else 224
-            data, shape = Photos(args.folder, args.workload, args.variant), (3, side, side)
+            shape = (3, side, side)
+            if args.variant in ("v2", "pil"):
+                data = Photos(args.folder, args.workload, args.variant)
+            else:
+                # Of these variants alone.
+                import arrays
+
+                data, begin = arrays.Photos(args.folder, args.workload, args.variant, side), arrays.begin
+                version = f"torch {torch.__version__}, {data.versions}"
         elif args.workload == "cells":
             data, shape = Cells(args.folder, True), (5, 220, 220)
         else:
@@ -271,12 +281,12 @@ def main():
             num_workers=args.threads,
             persistent_workers=True,
             collate_fn=collate,
+            worker_init_fn=begin,
         )
         epoch = lambda: iter(loader)
     else:
         shape = (3, 32, 32)
         epoch = Cifar(args.folder, args.batch_size, args.threads).epoch
-    version = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
     shape = measure.dino_shapes(args.batch_size) if args.workload == "dino" else (args.batch_size, *shape)
     measure.run(version, epoch, args.epochs, shape, dtype)
 

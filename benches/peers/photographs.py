@@ -258,6 +258,11 @@ TABLE = (
         *("torch", "peer_torch.py", "pil", "torch DataLoader + PIL"),
         "photos val large trivial randaugment jitter blur bicubic plain-176 dino",
     ),
+    (
+        *("albumentations", "peer_torch.py", "albumentations", "torch DataLoader + albumentations"),
+        "photos jitter blur bicubic plain-176",
+    ),
+    ("kornia", "peer_torch.py", "kornia-rs", "torch DataLoader + kornia-rs", "photos jitter blur bicubic plain-176"),
     ("tf", "peer_tf.py", "antialias", "tf.data, antialias", "photos val"),
     ("tf", "peer_tf.py", "plain", "tf.data", "photos val large scaling"),
     ("grain", "peer_grain.py", None, "Grain + OpenCV", "photos val large"),

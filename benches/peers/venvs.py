@@ -29,6 +29,14 @@ GROUPS = (
     # numba is named here, so that one version of NumPy is found for all that share this environment.
     Group("torch", "torch", ("torch", "torchvision", "numba", "numpy", "pillow", "pycocotools", "pynrrd", "tifffile"), "import torchvision"),
     Group("hand", "torch", ("simplejpeg", "opencv-python-headless"), "import cv2, numba, simplejpeg"),
+    Group(
+        "albumentations",
+        "torch",
+        ("albumentations", "simplejpeg", "opencv-python-headless"),
+        # Without a question to PyPI for a newer version.
+        "import os; os.environ['NO_ALBUMENTATIONS_UPDATE'] = '1'; import albumentations, cv2, simplejpeg, torchvision",
+    ),
+    Group("kornia", "torch", ("kornia-rs", "opencv-python-headless"), "import cv2, kornia_rs.pipeline, torchvision"),
     Group("grain", "torch", ("grain", "opencv-python-headless"), "import cv2, grain"),
     Group(
         "spdl",
