@@ -5,8 +5,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use infeed::{
-    Batch, DType, Dataset, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, LoaderConfig, OnBadSample,
-    Result, Shard, Transform,
+    Batch, DType, Dataset, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, LoaderConfig, OnBadSample, Result,
+    Shard, Transform,
     dataset::{Field, FieldKind, Fingerprint, MemoryDataset, ReadPlan, Sample, SampleRng, Schema},
     report::Stage,
     transform::augment::{Mix, PerMix},
@@ -502,13 +502,6 @@ fn what_can_not_be_mixed_is_refused_by_name() {
     let error = builder(unnamed()).batch_size(2).mix(both()).build_blocking().unwrap_err();
     assert!(error.to_string().contains("does not name its classes; set num_classes"), "{error}");
     let mix = || Mix { num_classes: Some(5), ..both() };
-    for error in [
-        builder(unnamed()).batch_size(2).mix(mix()).device(Device::Cuda(0)).build_blocking().unwrap_err(),
-        builder(unnamed()).batch_size(2).mix(mix()).build_each_blocking([Device::Cpu, Device::Cuda(1)]).unwrap_err(),
-    ] {
-        assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains("is not there yet; use device cpu"), "{error}");
-    }
     // MixUp takes images of several sizes, and so does smoothing alone.
     let sizes = || Arc::new(Fields(Schema::new(with(usual(), vec![picture("thumb", 4)]))));
     for mix in [Mix { cutmix: 0.0, ..mix() }, Mix { mixup: 0.0, cutmix: 0.0, ..mix() }] {

@@ -20,6 +20,7 @@ use infeed::{
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Kernels},
+        kernels::{RowRoom, RowWork},
         nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged},
         rows::Pool,
     },
@@ -133,11 +134,16 @@ struct Watching {
 
 impl Watched {
     pub(crate) fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
-        Self::make(threads, options, only, codecs())
+        Self::make(threads, options, only, codecs(), RowRoom::default())
+    }
+
+    /// With room for whatever a transform does to pictures of 224x224.
+    pub(crate) fn with_steps(only: Option<&'static str>) -> Arc<Self> {
+        Self::make(2, options(), only, codecs(), RowRoom { scratch: 4 << 20, page: 1 << 20 })
     }
 
     fn with_codecs(codecs: Vec<Arc<dyn ImageCodec>>, only: Option<&'static str>) -> Arc<Self> {
-        Self::make(2, options(), only, codecs)
+        Self::make(2, options(), only, codecs, RowRoom::default())
     }
 
     fn make(
@@ -145,11 +151,12 @@ impl Watched {
         options: NvJpegOptions,
         only: Option<&'static str>,
         codecs: Vec<Arc<dyn ImageCodec>>,
+        room: RowRoom,
     ) -> Arc<Self> {
         let context = Context::open(0).unwrap();
         let kernels = Kernels::load(&context).unwrap();
         let threads = NonZeroUsize::new(threads).unwrap();
-        let raw = CudaRaw::new(threads, codecs, 64 << 20, &kernels, 1 << 20);
+        let raw = CudaRaw::new(threads, codecs, 64 << 20, &kernels, 1 << 20).with_steps(room);
         let inner = NvJpeg::new(raw, NvJpegPlan::find(&context, options));
         Arc::new(Self { inner, only, seen: Arc::default() })
     }
@@ -841,7 +848,9 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
 /// Engines with small batches, to be used without a loader.
 fn small_engines(kernels: &Arc<Kernels>, lowered: &Lowered) -> Hardware {
     let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
-    Hardware::open(kernels, BatchDecoder::Engines, size, &[lowered.table(DType::U8)]).unwrap().unwrap()
+    Hardware::open(kernels, BatchDecoder::Engines, size, RowRoom::default(), &[lowered.table(DType::U8)])
+        .unwrap()
+        .unwrap()
 }
 
 fn lowered() -> Lowered {
@@ -885,7 +894,8 @@ fn an_image_begins_only_where_a_canary_is() {
         // Places every 512 bytes; behind forty of them are 256 bytes more.
         let size = HardwareSize { images: 5, arena_bytes: 20_736, pinned_bytes: 1 << 20 };
         let tables = [lowered.table(DType::U8)];
-        let mut engines = Hardware::open(&kernels, BatchDecoder::Engines, size, &tables).unwrap().unwrap();
+        let mut engines =
+            Hardware::open(&kernels, BatchDecoder::Engines, size, RowRoom::default(), &tables).unwrap().unwrap();
         let wide = Made { size: (853, 2), ..PLAIN }.file(1);
         let small = Made { size: (9, 9), ..PLAIN }.file(2);
         for _ in 0..4 {
@@ -918,7 +928,7 @@ fn back_to_back() {
         engines.decode().unwrap();
         for (i, file) in batch.iter().enumerate() {
             let params = lowered.params(&Jpeg::new().info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
-            engines.resample(i, &params, 0, lowered.row(), &out, 4 * n + i).unwrap();
+            engines.row(i, &RowWork::resample(params, 0, *lowered.row()), &out, 4 * n + i).unwrap();
         }
         last = Some(engines.launch().unwrap());
     }

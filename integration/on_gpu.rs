@@ -21,15 +21,20 @@ use std::{
 
 use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
-    DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Transform,
+    DType, Device, ErrorKind, IMAGENET_MEAN, IMAGENET_STD, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample,
+    Transform,
     codec::{ImageCodec, Jpeg, PixelBuffer, Split},
-    dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
+    dataset::{Dataset, FieldKind, MemoryBuilder, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Copies, Kernels, Meter},
+        kernels::{RowRoom, RowWork},
         nvjpeg::{BatchDecoder, Coded, Failure, Hardware, HardwareSize, Staged},
         rows::Pool,
     },
-    transform::PRESETS,
+    transform::{
+        Draws, Interpolation, PRESETS, RowView, Sampling, View,
+        augment::{Erasing, Mix, Noise, PerMix, Policy, RandomAffine, RandomErasing},
+    },
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -378,6 +383,201 @@ fn pixels_from_memory_are_the_cpus_to_the_bit() {
     });
 }
 
+/// Recipes with steps on pictures, for images of about this size.
+fn recipes(size: u32) -> Vec<(&'static str, Transform)> {
+    let crop = || Transform::new().random_resized_crop(size).horizontal_flip(0.5);
+    let bicubic = || Transform::new().random_resized_crop(size).interpolation(Interpolation::Bicubic);
+    let normal = |t: Transform| t.normalize(IMAGENET_MEAN, IMAGENET_STD);
+    vec![
+        ("trivial_augment_wide", normal(crop().trivial_augment_wide()).random_erasing(0.5)),
+        ("rand_augment", normal(crop().rand_augment(2, 9))),
+        ("auto_augment", normal(crop().auto_augment(Policy::Imagenet))),
+        ("augmix", normal(crop().aug_mix())),
+        (
+            "noise",
+            normal(crop().random_grayscale(0.3)).push(RandomErasing {
+                p: 0.8,
+                count: 3,
+                value: Erasing::Noise(Noise::Random),
+                ..RandomErasing::default()
+            }),
+        ),
+        ("simclr", crop().color_jitter(0.8, 0.8, 0.8, 0.2).random_grayscale(0.2).gaussian_blur(size / 10 * 2 + 1)),
+        ("erased, then turned", normal(crop().random_erasing(0.9).random_rotation(30.0))),
+        ("of 0 to 1", crop().to_float().color_jitter(0.4, 0.4, 0.4, 0.1).random_equalize(0.5).random_autocontrast(0.5)),
+        ("gray", crop().color_jitter(0.4, 0.4, 0.4, 0.1).grayscale(1).random_adjust_sharpness(2.0, 0.7)),
+        ("twice", crop().random_solarize(0.5, 0.5).resize_exact(size / 2, size).random_perspective(0.6, 1.0)),
+        (
+            "bicubic",
+            normal(bicubic().push(RandomAffine { interpolation: Sampling::Bicubic, ..RandomAffine::new(25.0) })),
+        ),
+    ]
+}
+
+#[test]
+fn steps_on_pictures_are_the_cpus_to_the_bit() {
+    on_gpu("on_gpu::steps_on_pictures_are_the_cpus_to_the_bit", |at| {
+        let (height, width) = at.of((256, 250), (40, 45));
+        let size = at.of(224, 24);
+        let values = 20 * (height * width * 3) as usize;
+        let noise = |i: usize| ((i / 7 * 31 + i.wrapping_mul(2_654_435_761)) >> 21) as u16;
+        let of = |builder: MemoryBuilder| -> Arc<dyn Dataset> { Arc::new(builder.build().unwrap()) };
+        let build = MemoryDataset::builder;
+        let sources = [
+            (
+                "u8",
+                of(build().images_u8(
+                    (0..values).map(|i| noise(i) as u8).collect::<Vec<_>>(),
+                    20,
+                    height,
+                    width,
+                    3,
+                    false,
+                )),
+            ),
+            ("u16", of(build().images_u16((0..values).map(noise).collect(), 20, height, width, 3, true))),
+            (
+                "f32",
+                of(build().images_f32(
+                    (0..values).map(|i| f32::from(noise(i)) / 65_535.0).collect(),
+                    20,
+                    height,
+                    width,
+                    3,
+                    false,
+                )),
+            ),
+        ];
+        let dtypes = [DType::F32, DType::F16, DType::Bf16, DType::U8];
+        let mut run = 0;
+        for (recipe, transform) in recipes(size) {
+            for (n, (source, images)) in sources.iter().enumerate() {
+                let floats = recipe != "simclr" && recipe != "gray" && recipe != "twice";
+                let dtype = dtypes[(run + n) % if floats { 3 } else { 4 }];
+                let layout = if run % 2 == 0 { Layout::Nchw } else { Layout::Nhwc };
+                let set = |b: LoaderBuilder| b.batch_size(8).transform(transform.clone()).dtype(dtype).layout(layout);
+                let agrees = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| agree(images, set)));
+                assert!(agrees.is_ok(), "{recipe} of {source} as {dtype} {layout:?} differs from the CPU's");
+                run += 1;
+            }
+        }
+        if let Some(mock) = at.mock {
+            let counts = mock.counts();
+            let (pictures, fills) = (counts.total("kernels picture"), counts.total("kernels fill"));
+            assert!(pictures > 40 && fills > 4, "they were done there: {pictures} and {fills} launches");
+        }
+        figure("combinations of recipe, source, type and layout", run);
+    });
+}
+
+#[test]
+fn custom_steps_and_pictures_without_bounds_are_the_cpus() {
+    on_gpu("on_gpu::custom_steps_and_pictures_without_bounds_are_the_cpus", |at| {
+        let images = pictures(30, 30, 40);
+        let before = at.mock.map(|mock| mock.counts().total("kernels picture"));
+        let crop = || Transform::new().random_resized_crop(16);
+        let swap = |row: &mut RowView<'_>, _: Draws| {
+            row.bytes_mut().reverse();
+            Ok(())
+        };
+        for transform in [
+            // Before the crop: pictures are as large as images.
+            Transform::new().random_solarize(0.5, 0.5).random_resized_crop(16),
+            crop().color_jitter(0.4, 0.4, 0.4, 0.1).custom("reversed", swap).random_solarize(0.5, 0.5),
+        ] {
+            agree(&images, |b| b.batch_size(8).transform(transform.clone()));
+        }
+        if let (Some(mock), Some(before)) = (at.mock, before) {
+            assert_eq!(mock.counts().total("kernels picture"), before);
+        }
+    });
+}
+
+#[test]
+fn mixed_batches_are_the_cpus_to_the_bit() {
+    on_gpu("on_gpu::mixed_batches_are_the_cpus_to_the_bit", |at| {
+        let images = pictures(61, 20, 24);
+        let mix = Mix { mixup: 0.8, cutmix: 1.0, num_classes: Some(61), label_smoothing: 0.1, ..Mix::default() };
+        let mut run = 0;
+        for per in [PerMix::Batch, PerMix::Pair] {
+            for dtype in [DType::F32, DType::F16, DType::Bf16, DType::U8] {
+                let mix = Mix { per, mixup: if dtype == DType::U8 { 0.0 } else { 0.8 }, ..mix.clone() };
+                let layout = if run % 2 == 0 { Layout::Nchw } else { Layout::Nhwc };
+                for last in [LastBatch::Partial, LastBatch::Pad] {
+                    let crop = Transform::new().random_crop(12, 2).horizontal_flip(0.5);
+                    agree(&images, |b| {
+                        b.batch_size(9)
+                            .transform(crop.clone())
+                            .dtype(dtype)
+                            .layout(layout)
+                            .last_batch(last)
+                            .mix(mix.clone())
+                    });
+                    run += 1;
+                }
+            }
+        }
+        if let Some(mock) = at.mock {
+            let counts = mock.counts();
+            let (rolled, swapped) = (counts.total("kernels roll"), counts.total("kernels swap"));
+            assert!(rolled > 20 && swapped > 20, "{rolled} and {swapped} launches");
+        }
+        figure("combinations of type, layout and way of mixing", run);
+    });
+}
+
+#[test]
+fn jpegs_with_steps_and_views_are_one_decode_of_nvjpeg() {
+    on_gpu("on_gpu::jpegs_with_steps_and_views_are_one_decode_of_nvjpeg", |at| {
+        let files = PLAIN.files(at.of(48, 14), at);
+        let size = at.of(224, 24);
+        let mut outside = Vec::new();
+        for class in [HARDWARE, HYBRID] {
+            let mut check = |name: &str, set: &dyn Fn(LoaderBuilder) -> LoaderBuilder, exact: bool| {
+                let decoder = Watched::with_steps(Some(class));
+                if !decoder.names().contains(&class) {
+                    return skipped(&format!("this GPU has no class {class}"));
+                }
+                let all = |builder: LoaderBuilder| views_of(&set(builder).build_blocking().unwrap());
+                let expected = all(jpegs(&files, size).device(Device::Cpu).codec(Arc::new(AsPixels::new())));
+                let found = all(jpegs(&files, size).decoder(Arc::<Watched>::clone(&decoder)));
+                let difference = difference(&found, &expected);
+                let done = decoder.count(class, "done");
+                figure(&format!("{class}, {name}: {done} of {} decoded there", files.len()), difference);
+                if done < files.len() || exact && difference.max > 0 {
+                    outside.push(format!("{name}: {difference:?}, {done} of {} by {class}", files.len()));
+                }
+            };
+            // Steps such as equalize make much of a level that another decoder gives: of them the figure alone is told.
+            let exact = at.mock.is_some();
+            for (name, transform) in recipes(size) {
+                let dtype = if name == "simclr" || name == "gray" || name == "twice" { DType::U8 } else { DType::F32 };
+                check(name, &|b| b.transform(transform.clone()).dtype(dtype), exact);
+            }
+            let [global, local] = [size, size / 2].map(|size| {
+                Transform::new().random_resized_crop(size).color_jitter(0.4, 0.4, 0.2, 0.1).gaussian_blur(5)
+            });
+            let views =
+                || vec![View::new("global", global.clone()).count(2), View::new("local", local.clone()).count(6)];
+            check("dino's views", &|b| b.transform(Transform::new()).views(views()), exact);
+        }
+        assert!(outside.is_empty(), "{}", outside.join("\n"));
+    });
+}
+
+/// The rows of all image fields of an epoch.
+fn views_of(loader: &Loader) -> Vec<Vec<u8>> {
+    let batches = loader.epoch(0).blocking().map(|batch| batch.unwrap());
+    let rows = |batch: infeed::Batch| {
+        let fields = batch.fields().filter(|(name, _)| name.starts_with("image"));
+        let tensors: Vec<_> = fields.map(|(_, tensor)| tensor.to_host().unwrap()).collect();
+        let rows =
+            tensors.iter().flat_map(|tensor| tensor.bytes().unwrap().chunks(tensor.row_bytes()).map(<[u8]>::to_vec));
+        rows.collect::<Vec<_>>()
+    };
+    batches.flat_map(rows).collect()
+}
+
 #[test]
 fn files_that_the_cpu_decodes_are_the_cpus_to_the_bit() {
     on_gpu("on_gpu::files_that_the_cpu_decodes_are_the_cpus_to_the_bit", |at| {
@@ -460,7 +660,8 @@ fn jpegs_of_the_engines_are_close_to_the_cpus() {
     on_gpu("on_gpu::jpegs_of_the_engines_are_close_to_the_cpus", |at| {
         let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
         let size = HardwareSize { images: 1, arena_bytes: 8 << 20, pinned_bytes: 2 << 20 };
-        if let Ok(mut engines) = Hardware::open(&kernels, BatchDecoder::Engines, size, &[]).unwrap() {
+        if let Ok(mut engines) = Hardware::open(&kernels, BatchDecoder::Engines, size, RowRoom::default(), &[]).unwrap()
+        {
             for kind in ORDINARY {
                 let refused = refusals(&mut engines, &kind.small_files());
                 figure(&format!("{}, a side below {ENGINES_FROM}: refused by the engines", kind.name), &refused);
@@ -498,7 +699,9 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let crop = Transform::new().random_resized_crop(size);
         let lowered = crop.lower(&field, DType::U8, Layout::Nchw).unwrap();
         let batch = HardwareSize { images: 2, arena_bytes: 32 << 20, pinned_bytes: 8 << 20 };
-        let engines = Hardware::open(&kernels, BatchDecoder::Engines, batch, &[lowered.table(DType::U8)]).unwrap();
+        let engines =
+            Hardware::open(&kernels, BatchDecoder::Engines, batch, RowRoom::default(), &[lowered.table(DType::U8)])
+                .unwrap();
         let mut engines = match engines {
             Ok(engines) => engines,
             Err(why) => return skipped(&why),
@@ -549,7 +752,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
             let pool = Pool::on_device(kernels.context(), 2, len, 1).unwrap();
             let out = pool.try_take(2, len).unwrap().unwrap();
             for image in 0..images {
-                engines.resample(image, &params, 0, lowered.row(), &out, image).unwrap();
+                engines.row(image, &RowWork::resample(params, 0, *lowered.row()), &out, image).unwrap();
             }
             let ticket = engines.launch().unwrap();
             let unwritten = engines.unwritten(ticket).unwrap();
@@ -653,13 +856,16 @@ fn show_their_own(
     // A quarter of an arena must hold an image.
     let arena = (images.max(4) * (source * source * 3) as usize).next_multiple_of(4096);
     let size = HardwareSize { images, arena_bytes: arena, pinned_bytes: 256 << 10 };
-    let mut engines = match Hardware::open(kernels, BatchDecoder::Engines, size, &[lowered.table(DType::U8)]).unwrap() {
-        Ok(engines) => engines,
-        Err(why) => {
-            skipped(&why);
-            return Ok(Shown { rows: 0, wrong: Vec::new() });
-        }
-    };
+    let mut engines =
+        match Hardware::open(kernels, BatchDecoder::Engines, size, RowRoom::default(), &[lowered.table(DType::U8)])
+            .unwrap()
+        {
+            Ok(engines) => engines,
+            Err(why) => {
+                skipped(&why);
+                return Ok(Shown { rows: 0, wrong: Vec::new() });
+            }
+        };
     let len = lowered.row().len_bytes();
     let count = batches * images;
     let pool = Pool::on_device(kernels.context(), count, len, 1).unwrap();
@@ -677,7 +883,7 @@ fn show_their_own(
         engines.decode().map_err(|why| format!("by decoding: {:#}", of_images(why)))?;
         for (i, (file, _)) in batch.iter().enumerate() {
             let params = lowered.params(&Jpeg::new().info(file).unwrap(), SampleRng::new(0, 0, 0)).unwrap();
-            engines.resample(i, &params, 0, lowered.row(), &out, images * n + i).unwrap();
+            engines.row(i, &RowWork::resample(params, 0, *lowered.row()), &out, images * n + i).unwrap();
         }
         last = Some(engines.launch().unwrap());
     }

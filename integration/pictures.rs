@@ -295,7 +295,7 @@ fn a_program_knows_its_places_and_refuses_what_the_cpu_refuses() {
     let blur = PixelOp::Blur { kernel: [3, 3], sigma: [1.0; 2] };
     assert_eq!(of(rgb, &[PixelOp::Sharpness(0.0), blur.clone()]).unwrap(), ([bytes, bytes, 0, 4 * bytes, 0], 1));
     let mix = PixelOp::Mix { own: 0.5, chains: vec![(0.5, vec![PixelOp::Sharpness(1.0)])] };
-    assert_eq!(of(rgb, &[mix.clone()]).unwrap(), ([bytes, bytes, bytes, 0, 4 * bytes], 0));
+    assert_eq!(of(rgb, std::slice::from_ref(&mix)).unwrap(), ([bytes, bytes, bytes, 0, 4 * bytes], 0));
     let float = spec(8, 8, 3, true);
     assert_eq!(of(float, &[blur]).unwrap(), ([4 * bytes, 0, 0, 4 * bytes, 0], 0));
     assert_eq!(PLACES, 5);

@@ -5,10 +5,11 @@
 //!                                       [--ways auto,'cpu + hardware'] [--list]
 //!
 //! machine     GPU, driver, nvJPEG, engines, link        bounds    copies to, from and within the device
-//! kernels     the resample kernels against these        engines   nvJPEG's engines alone, by batch and handles
+//! kernels     the kernels against these                 engines   nvJPEG's engines alone, by batch and handles
 //! gpu_hybrid  batches on the GPU's cores, Huffman too   hybrid    nvJPEG's hybrid decoder by streams
 //! cpu         decode and resample on threads alone      photos    files to batches, by routing and workers
-//! memory      CIFAR and cells from memory               train     a trainer that keeps the GPU busy, with the loader or not
+//! recipes     augmentation, mixing, views               memory    CIFAR and cells from memory
+//! train       a trainer that keeps the GPU busy, with the loader or not
 //! ```
 //!
 //! `--list` names the sections and measures nothing; `--ways` names who decodes in `photos`, by the beginnings of their names.

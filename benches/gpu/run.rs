@@ -50,7 +50,7 @@ impl Scale {
 
 type Section = fn(&mut Bench, &mut Out) -> Result<()>;
 
-const SECTIONS: [(&str, Section); 10] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("machine", device::machine),
     ("bounds", device::bounds),
     ("kernels", device::kernels),
@@ -59,6 +59,7 @@ const SECTIONS: [(&str, Section); 10] = [
     ("hybrid", decoders::hybrid),
     ("cpu", decoders::cpu),
     ("photos", loaders::photos),
+    ("recipes", loaders::recipes),
     ("memory", loaders::memory),
     ("train", train::train),
 ];

@@ -26,7 +26,7 @@ from kit import FAIL, HERE, PASS, UNKNOWN, Ended, Kit, unpack, words
 SANITIZERS = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer"]
 # Tests that decide whether figures mean anything, in this order; those about nvJPEG's pixels run with each version of it.
 PIXELS = ("jpegs_of_the_engines", "a_cut_height", "jpegs_of_the_hybrid")
-DECIDING = ("pixels_from_memory", *PIXELS, "arenas_are_written", "a_fixed_split")
+DECIDING = ("pixels_from_memory", *PIXELS, "steps_on_pictures", "arenas_are_written", "a_fixed_split")
 NO_NVCUVID = ("nvJPEG opens it by name and finds no engines without it. In a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility,video; "
               "else install the driver's libraries for video (libnvidia-decode on Ubuntu)")
 
@@ -268,6 +268,11 @@ def kernels(kit):
     kit.bench("kernels", ["kernels"], 120)
 
 
+def recipes(kit):
+    """Today's recipes on the GPU, and without it."""
+    kit.bench("recipes", ["recipes"], 200)
+
+
 def memory(kit):
     kit.bench("memory", ["memory"], 120)
 
@@ -389,6 +394,7 @@ PARTS = [
     Part("photos", photos, 1, 165, 125, True),
     Part("connections", connections, 1, 70, 45, True),
     Part("kernels", kernels, 2, 45, 15, True),
+    Part("recipes", recipes, 2, 90, 45, True),
     Part("memory", memory, 2, 60, 25, True),
     Part("train", train, 2, 100, 60, True),
     Part("others", others, 2, 180, 60, False),

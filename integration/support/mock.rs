@@ -297,7 +297,7 @@ pub(crate) struct Counts {
     /// Created and destroyed, by kind: `context`, `stream`, `event`, `module`, `pool`, `device memory`,
     /// `pinned memory`, `nvjpeg handle`, `nvjpeg state`, `nvjpeg buffer`, `nvjpeg stream`, ….
     pub(crate) objects: BTreeMap<String, (u64, u64)>,
-    /// `kernels`, `host_functions`, `bytes_to_device`, `bytes_to_host`, `bytes_on_device`, `device_bytes` and
+    /// `kernels` (also of one kind, by the first word of their names: `kernels picture`), `host_functions`, `bytes_to_device`, `bytes_to_host`, `bytes_on_device`, `device_bytes` and
     /// `pinned_bytes` (alive), `device_bytes_most`, `pinned_bytes_most` (also of one device: `device_bytes_most cuda:1`),
     /// `ignored_waits`, `pending` (queued steps), `decoded_rows` (of nvJPEG's batches).
     pub(crate) totals: BTreeMap<String, i64>,

@@ -1,13 +1,13 @@
 //! Pixels to rows on a GPU: whatever the CPU can decode, or needs no decoding, is resampled there.
 //!
 //! ```text
-//! worker thread: file ─ ImageCodec ─▶ pixels ─┬─ window ─▶ pinned page ─ copy ─▶ kernel ─▶ row (device)
-//!                                             └─ resample ─▶ pinned page ─ copy ────────▶ row
+//! worker thread: file ─ ImageCodec ─▶ pixels ─┬─ window ─▶ pinned page ─ copy ─▶ kernels ─▶ row (device)
+//!                                             └─ all steps ─▶ pinned page ─ copy ────────▶ row
 //! ```
 //!
 //! Which of the two is decided by bytes: a CIFAR picture or a crop of a photograph is smaller than the finished row, so
 //! its pixels travel; of a large scan that becomes a small row, the row does. Custom steps run on the CPU, so their rows
-//! travel finished.
+//! travel finished; so do those with pictures that are larger than anybody could know.
 
 use std::{
     collections::VecDeque,
@@ -27,11 +27,11 @@ use crate::{
     report::Stage,
     sys::{
         cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, Pixels},
+        kernels::{ChannelTable, Pixels, RowRoom, RowWork},
         rows::Rows,
     },
     transform::{Decoded, Lowered, RowMaker},
-    types::{DType, Device},
+    types::Device,
 };
 
 /// Pages of a worker's upload: one is filled while two are on their way.
@@ -44,10 +44,10 @@ const ITEMS: usize = 8;
 /// Bytes of a page, if rows are not longer: a few hundred CIFAR pictures, several crops of photographs.
 const PAGE_BYTES: usize = 2 << 20;
 
-/// Decodes on CPU threads and resamples on a GPU. One class, `cpu`.
+/// Decodes on CPU threads and resamples on a GPU, with the steps on pictures. One class, `cpu`.
 ///
 /// Host memory: each worker holds at most `max_image_bytes` for pixels and 6 MiB of page-locked memory (more where
-/// rows are longer than 2 MiB); the same 6 MiB in device memory.
+/// rows are longer than 2 MiB); the same 6 MiB in device memory, and [`with_steps`](Self::with_steps) more in both.
 #[derive(Clone, Debug)]
 pub struct CudaRaw {
     classes: [Class; 1],
@@ -55,6 +55,7 @@ pub struct CudaRaw {
     max_image_bytes: u64,
     kernels: Arc<Kernels>,
     page_bytes: usize,
+    steps: RowRoom,
 }
 
 impl CudaRaw {
@@ -74,7 +75,39 @@ impl CudaRaw {
         // Some bytes beside a row, so that a page takes a row whatever else an upload writes there.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
-        Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes }
+        Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes, steps: RowRoom::default() }
+    }
+
+    /// With room for steps on pictures, for rows that take so much: without, they are done on the CPU.
+    #[must_use]
+    pub const fn with_steps(mut self, room: RowRoom) -> Self {
+        self.steps = room;
+        self
+    }
+
+    /// Device memory that steps on pictures take of each thread that makes rows.
+    #[cfg(feature = "jpeg")]
+    pub(crate) const fn steps_bytes(&self) -> u64 {
+        Self::NONE.with_steps(self.steps).device_bytes()
+    }
+
+    /// The same of page-locked memory.
+    #[cfg(feature = "jpeg")]
+    pub(super) const fn steps_host_bytes(&self) -> u64 {
+        (PAGES * Self::NONE.with_steps(self.steps).page_bytes) as u64
+    }
+
+    #[cfg(feature = "jpeg")]
+    const NONE: UploadSize = UploadSize { page_bytes: 0, pages: PAGES, scratch_bytes: 0 };
+
+    const fn upload(&self) -> UploadSize {
+        UploadSize { page_bytes: self.page_bytes, pages: PAGES, scratch_bytes: 0 }.with_steps(self.steps)
+    }
+
+    /// What steps on a row's pictures may take.
+    #[cfg(feature = "jpeg")]
+    pub(super) const fn steps(&self) -> RowRoom {
+        self.steps
     }
 
     /// The kernels and the GPU that they are on.
@@ -106,21 +139,21 @@ impl Decoder for CudaRaw {
     }
 
     fn scratch_bytes(&self, _class: usize) -> u64 {
-        self.max_image_bytes.saturating_add((PAGES * self.page_bytes) as u64)
+        self.max_image_bytes.saturating_add((PAGES * self.upload().page_bytes) as u64)
     }
 
     fn device_bytes(&self, _class: usize) -> u64 {
-        (PAGES * self.page_bytes) as u64
+        self.upload().device_bytes()
     }
 
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
-        let size = UploadSize { page_bytes: self.page_bytes, pages: PAGES };
         Ok(Box::new(RawWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
             images: images(programs),
             maker: RowMaker::new(),
-            upload: UploadStream::new(&self.kernels, size, Priority::High, &tables(programs))?,
+            upload: UploadStream::new(&self.kernels, self.upload(), Priority::High, &tables(programs))?,
             programs: Arc::clone(programs),
+            work: RowWork::default(),
             staged: Vec::new(),
             flights: VecDeque::new(),
             lost: Vec::new(),
@@ -128,18 +161,14 @@ impl Decoder for CudaRaw {
     }
 }
 
-/// The types of pixels that a field may have.
-const TYPES: [DType; 3] = [DType::U8, DType::U16, DType::F32];
-
-/// The channel tables of all fields for a upload: three for each image field.
+/// The channel tables of all fields, for an upload.
 pub(super) fn tables(programs: &[Option<Lowered>]) -> Vec<&ChannelTable> {
-    programs.iter().flatten().flat_map(|lowered| TYPES.map(|dtype| lowered.table(dtype))).collect()
+    programs.iter().flatten().flat_map(Lowered::tables).collect()
 }
 
-/// Which of [`tables`] belongs to pixels of this type in this field.
-pub(super) fn table_of(programs: &[Option<Lowered>], field: usize, dtype: DType) -> usize {
-    let fields = programs[..field].iter().flatten().count();
-    fields * TYPES.len() + TYPES.iter().position(|t| *t == dtype).unwrap_or(0)
+/// The number of a field's first table among [`tables`].
+pub(super) fn first_table(programs: &[Option<Lowered>], field: usize) -> usize {
+    programs[..field].iter().flatten().map(|lowered| lowered.tables().count()).sum()
 }
 
 #[derive(Debug)]
@@ -150,6 +179,8 @@ struct RawWorker {
     programs: Arc<[Option<Lowered>]>,
     /// Fields of one image each.
     images: Vec<Range<usize>>,
+    /// Of the row that is being made.
+    work: RowWork,
     /// Jobs whose pixels are in the page.
     staged: Vec<Finished>,
     flights: VecDeque<(Ticket, Vec<Finished>)>,
@@ -256,19 +287,25 @@ impl RawWorker {
             for ((lowered, drawn), field) in views.iter().flatten().zip(drawn).zip(fields.clone()) {
                 let rows = &rows[field];
                 fits_mask(lowered, &pixels.info, &mut size)?;
-                let (params, spec) = (&drawn.params, &drawn.spec);
-                let cols = params.x.reads(spec.width, params.filter);
-                let held = Held { info: pixels.info, rows: params.y.reads(spec.height, params.filter), cols };
+                let (base, work) = (first_table(&self.programs, field), &mut self.work);
+                let [window_rows, cols] = [
+                    drawn.params.y.reads(drawn.spec.height, drawn.params.filter),
+                    drawn.params.x.reads(drawn.spec.width, drawn.params.filter),
+                ];
+                let held = Held { info: pixels.info, rows: window_rows, cols };
                 let len = held.len_bytes();
-                if lowered.needs_cpu() || len > rows.row_bytes().min(self.upload.most_bytes()) {
+                // What is less than the row travels, if the GPU can do all that follows.
+                if len <= rows.row_bytes()
+                    && lowered.row_work(drawn, pixels.info.dtype, base, work)?
+                    && self.upload.takes(len, work)
+                {
+                    self.upload
+                        .row(&held, work, rows, row, |page| copy_window(&pixels, &held, page))
+                        .map_err(of_device)?;
+                } else {
                     let maker = &mut self.maker;
                     self.upload
                         .put_row(rows, row, |out| maker.run(lowered, drawn, Decoded::Pixels(&pixels), out))
-                        .map_err(of_device)?;
-                } else {
-                    let table = table_of(&self.programs, field, pixels.info.dtype);
-                    self.upload
-                        .resample(&held, params, table, spec, rows, row, |page| copy_window(&pixels, &held, page))
                         .map_err(of_device)?;
                 }
             }

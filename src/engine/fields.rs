@@ -109,7 +109,8 @@ impl FieldRows {
     /// Memory for `rows` rows of a batch, and for their copy.
     fn take(&self, rows: usize, size: Option<[u32; 2]>) -> std::result::Result<(Rows, Option<Rows>), MissingRows<'_>> {
         let bytes = Self::row_bytes(&self.shape_of(size), self.dtype);
-        let cut = |pool| {
+        let there = self.soft.as_ref().map_or(bytes, |soft| SoftLabels::row_bytes(soft.classes));
+        let cut = |pool, bytes| {
             let full = Pool::len_bytes(pool).checked_div(bytes).unwrap_or(rows);
             match pool.try_take(full, bytes) {
                 Ok(Some(mut whole)) => Ok(whole.split_to(rows)),
@@ -117,7 +118,7 @@ impl FieldRows {
                 Err(error) => Err(MissingRows { pool, error: Some(error) }),
             }
         };
-        Ok((cut(&self.pool)?, self.upload.as_ref().map(cut).transpose()?))
+        Ok((cut(&self.pool, bytes)?, self.upload.as_ref().map(|pool| cut(pool, there)).transpose()?))
     }
 
     /// The finished tensor. No copy, but for the small fields of a batch on a GPU.

@@ -1,10 +1,13 @@
-//! What is done to a whole batch: pictures are mixed with one another, labels become weights of classes.
+//! What is done to a whole batch: pictures are mixed with one another, where they lie, labels become weights of classes.
+
+use std::sync::Arc;
 
 use super::fields::{FieldRows, SoftLabels};
 use crate::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
     sys::{
+        cuda::Mixer,
         kernels::{Level, Mixture, RowSpec, mix_rolled, mix_swapped},
         rows::Rows,
     },
@@ -26,6 +29,8 @@ pub(crate) struct BatchMix {
     pub(crate) settings: Mix,
     /// Fields that are mixed, by their place in the schema. CutMix has found them all of one size.
     pub(crate) images: Vec<(usize, RowSpec)>,
+    /// Where pictures lie on a GPU.
+    pub(crate) mixer: Option<Arc<Mixer>>,
 }
 
 /// The rows of a batch before it is mixed.
@@ -58,9 +63,14 @@ impl BatchMix {
                 PerMix::Batch => {
                     if let Some(mixing) = self.settings.draw(&mut rng.op(0)) {
                         for (field, spec) in &self.images {
-                            let mixed = &mut rows[*field].bytes_mut()[..samples * spec.len_bytes()];
-                            let mixture = mixing.of([spec.height, spec.width]).0;
-                            mix_rolled(Level::Best, spec, &mixture, mixed)?;
+                            let (rows, mixture) = (&mut rows[*field], mixing.of([spec.height, spec.width]).0);
+                            match &self.mixer {
+                                Some(mixer) => mixer.roll(rows, spec, &mixture, samples)?,
+                                None => {
+                                    let mixed = &mut rows.bytes_mut()[..samples * spec.len_bytes()];
+                                    mix_rolled(Level::Best, spec, &mixture, mixed)?;
+                                }
+                            }
                             written += samples as u64 * written_bytes(&mixture, spec);
                         }
                         let weights = self.weights(&mixing);
@@ -71,19 +81,29 @@ impl BatchMix {
                     }
                 }
                 PerMix::Pair => {
-                    for a in 0..samples / 2 {
-                        let Some(mixing) = self.settings.draw(&mut rng.op(a as u32)) else { continue };
-                        let b = samples - 1 - a;
-                        for (field, spec) in &self.images {
-                            let len = spec.len_bytes();
-                            let (front, back) = rows[*field].bytes_mut().split_at_mut(b * len);
-                            let mixture = mixing.of([spec.height, spec.width]).0;
-                            mix_swapped(Level::Best, spec, &mixture, &mut front[a * len..][..len], &mut back[..len])?;
-                            written += 2 * written_bytes(&mixture, spec);
+                    let draw = |a: usize| Some((a, samples - 1 - a, self.settings.draw(&mut rng.op(a as u32))?));
+                    let pairs: Vec<(usize, usize, Mixing)> = (0..samples / 2).filter_map(draw).collect();
+                    for (field, spec) in &self.images {
+                        let mixture = |mixing: &Mixing| mixing.of([spec.height, spec.width]).0;
+                        written +=
+                            pairs.iter().map(|(.., mixing)| 2 * written_bytes(&mixture(mixing), spec)).sum::<u64>();
+                        if let Some(mixer) = &self.mixer {
+                            let of =
+                                |(a, b, mixing): &(usize, usize, Mixing)| (mixture(mixing), [*a as u32, *b as u32]);
+                            mixer.swap(&mut rows[*field], spec, &pairs.iter().map(of).collect::<Vec<_>>())?;
+                            continue;
                         }
-                        let weights = self.weights(&mixing);
-                        parts[a] = Part { other: b, weights };
-                        parts[b] = Part { other: a, weights };
+                        let len = spec.len_bytes();
+                        for (a, b, mixing) in &pairs {
+                            let (front, back) = rows[*field].bytes_mut().split_at_mut(b * len);
+                            let (a, b) = (&mut front[a * len..][..len], &mut back[..len]);
+                            mix_swapped(Level::Best, spec, &mixture(mixing), a, b)?;
+                        }
+                    }
+                    for (a, b, mixing) in &pairs {
+                        let weights = self.weights(mixing);
+                        parts[*a] = Part { other: *b, weights };
+                        parts[*b] = Part { other: *a, weights };
                     }
                 }
             }

@@ -111,7 +111,7 @@ impl LoaderBuilder {
     /// which needs most of it needs: so where a JPEG shrinks to less than half for one view alone, that one's pixels depend
     /// on the others (no more than [`exact`](crate::codec::Jpeg::exact) says).
     ///
-    /// Memory is that of all rows, and counted. On a GPU, images with views are decoded on the CPU. Not for volumes.
+    /// Memory is that of all rows, and counted. Not for volumes.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -139,8 +139,8 @@ impl LoaderBuilder {
     /// does and what its draws depend on.
     ///
     /// Needs one label field, and classes that the dataset names or [`Mix::num_classes`] counts; for MixUp images of floats
-    /// or halves, for CutMix images of one size. Not for masks and volumes, and not yet for batches on a GPU: `build()`
-    /// refuses them. A label that is none of the classes makes a bad sample.
+    /// or halves, for CutMix images of one size. Not for masks and volumes: `build()` refuses them. Batches on a GPU are mixed
+    /// there, by one kernel each. A label that is none of the classes makes a bad sample.
     pub fn mix(mut self, mix: Mix) -> Self {
         self.config.mix = Some(mix);
         self

@@ -5,8 +5,8 @@ use crate::{
     dataset::{Dataset, FieldKind, Schema},
     engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels},
     error::{Error, Result},
-    sys::rows::Pool,
-    transform::{BatchSize, Transform},
+    sys::{kernels::RowRoom, rows::Pool},
+    transform::{BatchSize, Lowered, Transform},
 };
 
 /// A field of the schema, and how its rows are made.
@@ -143,6 +143,13 @@ impl Fields {
         decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
     }
 
+    /// What steps on a row's pictures take on a GPU, at the worst.
+    pub(super) fn steps(&self) -> RowRoom {
+        let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
+        let rooms = images.filter_map(Lowered::device_room);
+        rooms.fold(RowRoom::default(), |a, b| RowRoom { scratch: a.scratch.max(b.scratch), page: a.page.max(b.page) })
+    }
+
     /// What each thread takes for steps on pictures, where images take up to `max_image_bytes`.
     pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
@@ -164,8 +171,10 @@ impl Fields {
                 Ok(SoftLabels { classes, pool })
             };
             let context = place.context().filter(|_| field.most.is_none());
+            // Labels arrive as weights of classes, where they are mixed.
+            let there = field.classes.map_or(bytes, SoftLabels::row_bytes);
             let on_device =
-                context.map(|context| Pool::on_device(context, batch_size, bytes, prefetch + 1)).transpose()?;
+                context.map(|context| Pool::on_device(context, batch_size, there, prefetch + 1)).transpose()?;
             let (pool, upload) = match on_device {
                 Some(pool) if field.is_image() => (pool, None),
                 upload => (on_host()?, upload),

@@ -35,7 +35,7 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
         }
         check_images(settings, &images)?;
     }
-    Ok(Mixed { mix: BatchMix { settings: settings.clone(), images }, label, classes })
+    Ok(Mixed { mix: BatchMix { settings: settings.clone(), images, mixer: None }, label, classes })
 }
 
 /// The one label field, and its classes.
@@ -91,10 +91,9 @@ fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
 }
 
 /// Refuses what is done in host memory alone to batches that are elsewhere.
-pub(super) fn check_device(settings: Option<&Mix>, maps: &Maps, device: Device) -> Result<()> {
+pub(super) fn check_device(maps: &Maps, device: Device) -> Result<()> {
     let what = match device {
         Device::Cpu => return Ok(()),
-        Device::Cuda(_) if settings.is_some() => "mix",
         Device::Cuda(_) if maps.sample.is_some() => "map",
         Device::Cuda(_) if maps.batch.is_some() => "map_batch",
         Device::Cuda(_) => return Ok(()),

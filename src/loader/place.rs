@@ -7,7 +7,10 @@ use crate::{
     codec::{Cpu, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
     error::{Error, ErrorKind, Result},
-    sys::cuda::{self, Context, Kernels},
+    sys::{
+        cuda::{self, Context, Kernels, Mixer},
+        kernels::RowRoom,
+    },
     types::Device,
 };
 
@@ -35,6 +38,8 @@ pub(super) struct Workload {
     pub(super) most_threads: NonZeroUsize,
     /// Bytes of the longest row.
     pub(super) row_bytes: usize,
+    /// What steps on a row's pictures take there.
+    pub(super) steps: RowRoom,
     /// Whether there are image files to decode.
     pub(super) has_files: bool,
     /// Bytes of a batch on the device, of all ranks that have theirs there.
@@ -127,6 +132,15 @@ impl Place {
         }
     }
 
+    /// What mixes the rows of batches here, where that is no work of the CPU.
+    pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<Mixer>>> {
+        match self {
+            Self::Host => Ok(None),
+            Self::Gpu(kernels) => Mixer::new(kernels, batch_size).map(Some),
+            Self::Foreign(context) => Mixer::new(&Kernels::load(context)?, batch_size).map(Some),
+        }
+    }
+
     pub(super) fn is_device(&self) -> bool {
         self.context().is_some()
     }
@@ -162,17 +176,23 @@ fn gpu_decoder(
     workload: &Workload,
 ) -> Result<Make> {
     let kernels = Arc::clone(kernels);
-    let &Workload { most_threads, row_bytes, .. } = workload;
+    let &Workload { most_threads, row_bytes, steps, .. } = workload;
     let raw = {
         let kernels = Arc::clone(&kernels);
-        move |most, threads| crate::codec::CudaRaw::new(threads, codecs.iter().cloned(), most, &kernels, row_bytes)
+        move |most, threads| {
+            crate::codec::CudaRaw::new(threads, codecs.iter().cloned(), most, &kernels, row_bytes).with_steps(steps)
+        }
     };
     #[cfg(feature = "jpeg")]
     if workload.has_files {
         use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
         // The batches and the other threads come first; nvJPEG makes do with what is left.
         let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
-        let rest = |budget: u64| budget.saturating_sub(workload.device_batch.saturating_mul(4)).saturating_sub(threads);
+        // For steps on pictures, of the engines' thread and of up to four streams as well.
+        let others = 1 + config.streams.unwrap_or(4) as u64;
+        let steps = raw(0, most_threads).steps_bytes().saturating_mul(others);
+        let taken = workload.device_batch.saturating_mul(4).saturating_add(threads).saturating_add(steps);
+        let rest = |budget: u64| budget.saturating_sub(taken);
         let most = match config.device_budget {
             Some(budget) => rest(budget),
             None => rest(kernels.context().memory()?.0 / 2),

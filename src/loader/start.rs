@@ -17,7 +17,7 @@ use super::{
 use crate::{
     codec::codecs as built_in_codecs,
     dataset::{Dataset, FieldKind, Narrow},
-    engine::{self, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, SharedParts, Tuning, Workers},
+    engine::{self, BatchMix, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, SharedParts, Tuning, Workers},
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::RequestRecorder,
@@ -139,7 +139,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
 
     // Before a GPU is woken up.
     let asked = config.device.iter().filter(|_| devices.is_none()).chain(devices.iter().flatten());
-    let check_device = |device| mix::check_device(config.mix.as_ref(), &maps, device);
+    let check_device = |device| mix::check_device(&maps, device);
     asked.copied().try_for_each(check_device)?;
     let places = match &devices {
         Some(devices) => Place::each(devices, decoder.as_ref())?,
@@ -162,7 +162,8 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let most_threads = checked.most_threads(cores);
     let make = |(place, batch): &(&Place, BatchBytes)| {
         let (devices, device_batch) = (found.len(), batch.on_device);
-        let workload = Workload { most_threads, row_bytes: fields.longest_row(), has_files, device_batch, devices };
+        let (row_bytes, steps) = (fields.longest_row(), fields.steps());
+        let workload = Workload { most_threads, row_bytes, steps, has_files, device_batch, devices };
         place.make(&config, Arc::clone(&codecs), &workload)
     };
     let recipe = match decoder {
@@ -204,7 +205,14 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     engine::check_decoder(&*decoder)?;
 
     let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
-    let (mix, size) = (fields.mix.clone(), fields.size.clone());
+    let size = fields.size.clone();
+    let mix_at = |place: &Place| -> Result<Option<BatchMix>> {
+        let Some(mix) = &fields.mix else { return Ok(None) };
+        // Labels alone are the CPU's.
+        let mixer = if mix.images.is_empty() { None } else { place.mixer(config.batch_size)? };
+        Ok(Some(BatchMix { mixer, ..mix.clone() }))
+    };
+    let mut mixes = places.iter().map(mix_at).collect::<Result<Vec<_>>>()?.into_iter();
     let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0], resolved.max_record));
     // What settings on `auto` share when they grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
@@ -237,7 +245,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             fields,
             limits,
             bad: resolve::bad_rows(config.on_bad_sample),
-            mix: mix.clone(),
+            mix: mixes.next().flatten(),
             size: size.clone(),
             maps: maps.clone(),
             chunk: Arc::clone(&chunk),

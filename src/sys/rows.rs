@@ -595,7 +595,7 @@ impl Rows {
     }
 
     /// Refuses what would read or write beside a GPU that still writes.
-    fn idle(&self) -> Result<()> {
+    pub(super) fn idle(&self) -> Result<()> {
         if self.home.is_written() {
             let what = "rows are used while a GPU still writes them";
             return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));

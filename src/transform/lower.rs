@@ -14,12 +14,16 @@ use crate::{
     error::{Error, Result},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{ChannelTable, RowSpec},
+    sys::kernels::{ChannelTable, RowRoom, RowSpec},
     types::{DType, Layout},
 };
 
 /// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
 const LONGEST: u32 = 32_768;
+
+/// Words of what is drawn for a picture, and descriptors: the longest lists, with two blurs of 23 and several warps, take a
+/// third of it.
+const WORDS: usize = 4 << 10;
 
 /// A transform that fits a field: fixed output shape, channel tables, and the recipe for each sample's draw.
 ///
@@ -87,25 +91,25 @@ impl Tiles {
         Self { channels: first, last, from_unit, factors, largest: plan.largest }
     }
 
-    /// To a tile of so many channels: what brings values of `white` to those of the tile.
-    pub(super) fn factor(&self, channels: u32, from: DType, unit: bool) -> Option<&ChannelTable> {
-        let of = self.factors.iter().find(|tables| tables[0].scale.len() == channels as usize)?;
-        Some(match from {
-            DType::U8 if unit => &of[1],
-            DType::U16 if unit => &of[2],
-            _ if unit => &of[3],
-            _ => &of[0],
-        })
+    /// To a tile of so many channels: the number among the factors of what brings values to those of the tile.
+    fn factor(&self, channels: u32, from: DType, unit: bool) -> Option<usize> {
+        let of = self.factors.iter().position(|tables| tables[0].scale.len() == channels as usize)?;
+        let kind = match from {
+            DType::U8 if unit => 1,
+            DType::U16 if unit => 2,
+            _ if unit => 3,
+            _ => 0,
+        };
+        Some(4 * of + kind)
     }
+}
 
-    /// From a tile of 0..1 to the row, for images of this type.
-    pub(super) const fn of_unit(&self, image: DType) -> &ChannelTable {
-        let [of_u8, of_u16, of_f32] = &self.from_unit;
-        match image {
-            DType::U16 => of_u16,
-            DType::F32 => of_f32,
-            _ => of_u8,
-        }
+/// The number of the table for images of this type.
+const fn number_of(image: DType) -> usize {
+    match image {
+        DType::U16 => 1,
+        DType::F32 => 2,
+        _ => 0,
     }
 }
 
@@ -665,11 +669,50 @@ impl Lowered {
     /// Scale, bias, fill for pixels of this type.
     #[must_use]
     pub fn table(&self, dtype: DType) -> &ChannelTable {
-        let [of_u8, of_u16, of_f32] = &self.shared.tables;
-        match dtype {
-            DType::U16 => of_u16,
-            DType::F32 => of_f32,
-            _ => of_u8,
+        &self.shared.tables[number_of(dtype)]
+    }
+
+    /// From a picture of 0..1 to the row, for images of this type, where there are pictures.
+    pub(super) fn unit_table(&self, image: DType) -> Option<&ChannelTable> {
+        self.shared.tiles.as_ref().map(|tiles| &tiles.from_unit[number_of(image)])
+    }
+
+    /// All channel tables: of images to rows; where there are pictures, of those of 0..1 to rows, and of images to pictures.
+    #[doc(hidden)]
+    pub fn tables(&self) -> impl Iterator<Item = &ChannelTable> {
+        let tiles = self.shared.tiles.iter();
+        self.shared
+            .tables
+            .iter()
+            .chain(tiles.flat_map(|tiles| tiles.from_unit.iter().chain(tiles.factors.as_flattened())))
+    }
+
+    /// One of [`tables`](Self::tables).
+    pub(super) fn table_at(&self, number: usize) -> Option<&ChannelTable> {
+        // Without a walk over all: it is asked for each row.
+        let own = self.shared.tables.len();
+        let tiles = self.shared.tiles.as_ref();
+        match number.checked_sub(own) {
+            None => self.shared.tables.get(number),
+            Some(n) => {
+                let tiles = tiles?;
+                let units = tiles.from_unit.len();
+                if n < units { tiles.from_unit.get(n) } else { tiles.factors.as_flattened().get(n - units) }
+            }
+        }
+    }
+
+    /// Which of [`tables`](Self::tables) a resample takes: of an image of this type, or of a tile, to a tile or the row.
+    /// One that there is not, where tiles have channels that nobody knew of.
+    pub(super) fn table_of(&self, image: DType, tile: Option<DType>, spec: &RowSpec, last: bool) -> usize {
+        let own = self.shared.tables.len();
+        match (&self.shared.tiles, last) {
+            (Some(tiles), false) => {
+                let factor = tiles.factor(spec.channels, tile.unwrap_or(image), spec.dtype == DType::F32);
+                factor.map_or(usize::MAX, |factor| own + tiles.from_unit.len() + factor)
+            }
+            (Some(_), true) if tile == Some(DType::F32) => own + number_of(image),
+            _ => number_of(tile.unwrap_or(image)),
         }
     }
 
@@ -682,10 +725,41 @@ impl Lowered {
         self.shared.declared.is_none() && !self.shared.mask && scaled
     }
 
-    /// Whether rows must be made on the CPU: there are custom steps, steps that work on pictures, or erasing.
+    /// Whether a decoder that sees nothing but files can't make the rows: there are custom steps, which run on the CPU;
+    /// draws that depend on boxes; or rows and pictures whose size depends on images.
     #[must_use]
     pub fn needs_cpu(&self) -> bool {
-        self.finishes() || self.shared.tiles.is_some() || self.shared.looks_at_boxes || self.sizes_differ()
+        let open = self.shared.tiles.as_ref().is_some_and(|tiles| tiles.largest.is_none());
+        self.has_custom() || open || self.shared.looks_at_boxes || self.sizes_differ()
+    }
+
+    /// Whether there are custom steps, on pictures or on rows.
+    pub(super) fn has_custom(&self) -> bool {
+        !self.shared.mask && self.shared.ops.iter().any(|op| matches!(op, Op::Custom(_)))
+    }
+
+    /// What rows with steps on pictures take on a GPU, about as much as ever at a time; `None`: there are none, or not
+    /// there: how large pictures are depends on the image, or custom steps need the CPU.
+    ///
+    /// Of bytes, a picture takes itself, as much again for steps that can't be done in place, and four times as much for
+    /// a blur; of floats, or for AugMix, up to 12 times its values.
+    pub(crate) fn device_room(&self) -> Option<RowRoom> {
+        let values = self.largest_tile().filter(|_| !self.has_custom())?;
+        let values = usize::try_from(values).ok()?;
+        let erases = self.shared.ops.iter().any(|op| matches!(op, Op::RandomErasing(_)));
+        let noise = if erases { self.row().len_bytes() / self.row().dtype.size() * size_of::<f32>() } else { 0 };
+        Some(RowRoom { scratch: values.saturating_mul(12).saturating_add(WORDS), page: noise + WORDS })
+    }
+
+    /// Values of the largest picture; `None`: images decide, or there is none.
+    pub(super) fn largest_tile(&self) -> Option<u64> {
+        self.shared.tiles.as_ref()?.largest
+    }
+
+    /// Channels of what is made of an image first.
+    #[must_use]
+    pub fn first_channels(&self) -> u32 {
+        self.shared.tiles.as_ref().map_or(self.row.channels, |tiles| tiles.channels)
     }
 
     /// Whether what is drawn for an image depends on its boxes: [`draw_with`](Self::draw_with) takes them.

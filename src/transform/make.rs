@@ -1,14 +1,13 @@
 //! From a decoded image to a finished row, on the thread that owns the memory.
 
 use super::{
-    augment::{Erased, Noise},
-    draw::{Drawn, Step},
+    draw::Drawn,
     lower::Lowered,
+    pass::{Filling, Pass, filling},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    random::SampleRng,
-    sys::kernels::{ChannelTable, Pixels, Planes, ResampleParams, Resampler, RowSpec, Tile, TileRunner, fill_rect},
+    sys::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_rect},
     types::{DType, ImageInfo},
 };
 
@@ -60,90 +59,57 @@ impl RowMaker {
     pub fn run(&mut self, lowered: &Lowered, drawn: &Drawn, src: Decoded<'_>, out: &mut [u8]) -> Result<()> {
         let image = src.info().dtype;
         let Self { resampler, runner, tiles: [tile, other] } = self;
-        let mut resample = |table: &ChannelTable, params: &ResampleParams, spec: &RowSpec, out: &mut [u8]| match src {
-            Decoded::Pixels(src) => resampler.run(src, params, table, spec, out),
-            Decoded::Planes(src) => resampler.run_planes(src, params, table, spec, out),
-        };
-        let Some(tiles) = &lowered.shared.tiles else {
-            resample(lowered.table(image), &drawn.params, &drawn.spec, out)?;
-            return lowered.finish(out, drawn.rng);
-        };
-        let unknown = || Error::new(ErrorKind::Internal, "no table for a tile's channels").hint("please report it");
-        let plain = |spec: &RowSpec, from: DType| {
-            tiles.factor(spec.channels, from, spec.dtype == DType::F32).ok_or_else(unknown)
-        };
-        let last = drawn.steps.iter().rposition(|step| matches!(step, Step::Resample { .. }));
-        if last.is_none() {
-            resample(lowered.table(image), &drawn.params, &drawn.spec, out)?;
-        } else {
-            tile.reset(drawn.spec.height, drawn.spec.width, drawn.spec.channels, drawn.spec.dtype == DType::F32)?;
-            resample(plain(&drawn.spec, image)?, &drawn.params, &drawn.spec, tile.bytes_mut())?;
-        }
-        for (index, step) in drawn.steps.iter().enumerate() {
-            match step {
-                Step::Pixels(ops) => runner.run(ops, tile)?,
-                Step::Channels(channels) => {
-                    let RowSpec { height, width, dtype, .. } = tile.spec();
-                    // Planes that are left out lie behind the others.
-                    tile.reset(height, width, *channels, dtype == DType::F32)?;
-                }
-                Step::Custom(step) => {
-                    let spec = tile.spec();
-                    lowered.custom(*step, &spec, tile.bytes_mut(), drawn.rng)?;
-                }
-                Step::Resample { params, spec } => {
-                    let of = tile.spec();
-                    let info = ImageInfo {
-                        height: of.height,
-                        width: of.width,
-                        channels: u8::try_from(of.channels).map_err(|_| unknown())?,
-                        dtype: of.dtype,
-                        planar: true,
-                    };
-                    let src = Pixels { info, rows: 0..of.height, data: tile.bytes() };
-                    if last == Some(index) {
-                        let table =
-                            if of.dtype == DType::F32 { tiles.of_unit(image) } else { lowered.table(DType::U8) };
-                        resampler.run(&src, params, table, spec, out)?;
+        let mut of_image = true;
+        for pass in lowered.passes(drawn, image) {
+            match pass {
+                Pass::Resample { params, spec, table, last } => {
+                    let table = lowered.table_at(table).ok_or_else(unknown)?;
+                    // The second tile is read while the first is written, and the other way round.
+                    let out = if last {
+                        &mut *out
                     } else {
                         other.reset(spec.height, spec.width, spec.channels, spec.dtype == DType::F32)?;
-                        resampler.run(&src, params, plain(spec, of.dtype)?, spec, other.bytes_mut())?;
+                        other.bytes_mut()
+                    };
+                    match src {
+                        Decoded::Pixels(src) if of_image => resampler.run(src, params, table, spec, out)?,
+                        Decoded::Planes(src) if of_image => resampler.run_planes(src, params, table, spec, out)?,
+                        _ => resampler.run(&pixels_of(tile)?, params, table, spec, out)?,
+                    }
+                    of_image = false;
+                    if !last {
                         std::mem::swap(tile, other);
                     }
+                }
+                Pass::Pixels(ops) => runner.run(ops, tile)?,
+                Pass::Channels(channels) => {
+                    let RowSpec { height, width, dtype, .. } = tile.spec();
+                    // Planes that are left out lie behind the others.
+                    tile.reset(height, width, channels, dtype == DType::F32)?;
+                }
+                Pass::Custom(step) => {
+                    let spec = tile.spec();
+                    lowered.custom(step, &spec, tile.bytes_mut(), drawn.rng)?;
                 }
             }
         }
         drawn.erased.iter().try_for_each(|(erased, normalized)| {
             // Parts of white become what they are in the row.
-            let table = (!normalized).then(|| tiles.of_unit(image));
-            erase(lowered.row(), erased, table, out)
+            let table = (!normalized).then(|| lowered.unit_table(image)).flatten();
+            let Filling { area, next, .. } = filling(lowered.row(), erased, table);
+            fill_rect(lowered.row(), &area, out, next)
         })?;
         lowered.finish(out, drawn.rng)
     }
 }
 
-/// Writes over a rectangle of the row. `table`: what brings constants to its units, unless they are.
-fn erase(row: &RowSpec, erased: &Erased, table: Option<&ChannelTable>, out: &mut [u8]) -> Result<()> {
-    match erased {
-        Erased::Constant { area, value } => fill_rect(row, area, out, |c| match table {
-            Some(table) => value.of(c).mul_add(table.scale[c], table.bias[c]),
-            None => value.of(c),
-        }),
-        Erased::Noise { area, seed, kind: Noise::Color } => {
-            let mut draws = SampleRng::new(*seed, 0, 0).op(0);
-            let colours: Vec<f32> = (0..row.channels).map(|_| draws.normal() as f32).collect();
-            fill_rect(row, area, out, |c| colours[c])
-        }
-        Erased::Noise { area, seed, kind: Noise::Random } => {
-            let mut draws = SampleRng::new(*seed, 0, 0).op(0);
-            let mut spare = None;
-            fill_rect(row, area, out, |_| {
-                spare.take().unwrap_or_else(|| {
-                    let [first, second] = draws.normal_pair();
-                    spare = Some(second);
-                    first
-                })
-            })
-        }
-    }
+fn unknown() -> Error {
+    Error::new(ErrorKind::Internal, "no table for a tile's channels").hint("please report it")
+}
+
+/// A tile as what is resampled.
+fn pixels_of(tile: &Tile) -> Result<Pixels<'_>> {
+    let RowSpec { height, width, channels, dtype, .. } = tile.spec();
+    let channels = u8::try_from(channels).map_err(|_| unknown())?;
+    Ok(Pixels { info: ImageInfo { height, width, channels, dtype, planar: true }, rows: 0..height, data: tile.bytes() })
 }

@@ -33,6 +33,8 @@
 pub mod augment;
 mod chain;
 pub mod detection;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod device;
 mod draw;
 mod geometry;
 mod inline;
@@ -40,6 +42,7 @@ mod interpolation;
 mod lower;
 mod make;
 mod op;
+mod pass;
 mod place;
 mod presets;
 pub mod reference;

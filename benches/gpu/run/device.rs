@@ -3,10 +3,11 @@
 use std::{fs, path::Path, time::Instant};
 
 use infeed::{
-    DType, Layout, Result, Transform,
+    DType, Error, Layout, Result, Transform,
     dataset::{FieldKind, ImageInfo, SampleRng},
     internal::{
-        cuda::{Context, Copies, Held, Kernels, Meter, Priority, UploadSize, UploadStream},
+        cuda::{Context, Copies, Held, Kernels, Meter, Mixer, Priority, UploadSize, UploadStream},
+        kernels::{Mixture, RowSpec, RowWork},
         nvjpeg,
         rows::Pool,
     },
@@ -118,6 +119,20 @@ pub(super) fn kernels(bench: &mut Bench, out: &mut Out) -> Result<()> {
             count: scale.of(1024, 1024, 4),
         },
         Work {
+            name: "500x375x3 crops to 176x176 f32, TrivialAugmentWide, erasing",
+            info: photo,
+            transform: preset("torchvision-v2-train")?,
+            dtype: DType::F32,
+            count: scale.of(1024, 1024, 4),
+        },
+        Work {
+            name: "500x375x3 crops to 224x224 f16, RandAugment(2, 9)",
+            info: photo,
+            transform: "random_resized_crop:224;horizontal_flip;rand_augment:2,9;normalize".parse()?,
+            dtype: DType::F16,
+            count: scale.of(1024, 1024, 4),
+        },
+        Work {
             name: "CIFAR 32x32x3 to f32",
             info: planar(32, 32, 3),
             transform: preset("cifar-train")?,
@@ -137,6 +152,27 @@ pub(super) fn kernels(bench: &mut Bench, out: &mut Out) -> Result<()> {
             out.error(work.name, &format!("{error:#}"));
         }
     }
+    mixing(&kernels, scale, out)
+}
+
+/// MixUp of a whole batch, each row with the one before it: rows read and written once.
+fn mixing(kernels: &std::sync::Arc<Kernels>, scale: Scale, out: &mut Out) -> Result<()> {
+    let count = scale.of(256, 256, 4);
+    let row = RowSpec { height: 224, width: 224, channels: 3, dtype: DType::F32, layout: Layout::Nchw };
+    let traffic = 2 * count * row.len_bytes();
+    let mixer = Mixer::new(kernels, count)?;
+    let pool = Pool::on_device(kernels.context(), count, row.len_bytes(), 1)?;
+    let Some(mut rows) = pool.try_take(count, row.len_bytes())? else { return Ok(()) };
+    for (name, mixture) in
+        [("MixUp", Mixture::Blend { own: 0.6, other: 0.4 }), ("CutMix of a half", Mixture::Paste([0, 224, 56, 168]))]
+    {
+        let name = format!("{name}, a batch of 224x224x3 f32");
+        out.figure(&name, "ms", json!({ "rows": count, "bytes": traffic }), || {
+            let begin = Instant::now();
+            mixer.roll(&mut rows, &row, &mixture, count)?;
+            Ok(begin.elapsed().as_secs_f64() * 1e3)
+        });
+    }
     Ok(())
 }
 
@@ -153,7 +189,7 @@ fn bandwidths(context: &Context, scale: Scale, out: &mut Out) -> Result<(f64, f6
     Ok((rate(Copies::Within, "copy", 2 * most), rate(Copies::Fill, "fill", most)))
 }
 
-/// The kernel alone, on pixels that are on the device: its time is that between two events of one launch.
+/// The kernels alone, on pixels that are on the device: their time is that between two events of one launch.
 fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f64), out: &mut Out) -> Result<()> {
     let Work { name, info, transform, dtype, count } = work;
     let field = FieldKind::Image { channels: info.channels, size: Some((info.height, info.width)), dtype: None };
@@ -161,21 +197,27 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
     let row = *lowered.row();
     let mut orders = Vec::with_capacity(*count);
     for n in 0..*count {
-        let params = lowered.params(info, SampleRng::new(1, 0, n as u64))?;
-        let (rows, cols) = (params.y.reads(row.height, params.filter), params.x.reads(row.width, params.filter));
-        orders.push((params, Held { info: *info, rows, cols }));
+        let (drawn, mut work) = (lowered.draw(info, SampleRng::new(1, 0, n as u64))?, RowWork::default());
+        if !lowered.row_work(&drawn, info.dtype, 0, &mut work)? {
+            return Err(Error::config("steps that need the CPU"));
+        }
+        let [rows, cols] = work.reads();
+        orders.push((work, Held { info: *info, rows, cols }));
     }
+    let rooms = || orders.iter().map(|(work, _)| work.room());
     let read: usize = orders.iter().map(|(_, held)| held.len_bytes()).sum();
     let written = row.len_bytes() * count;
-    // One page for all: one launch.
-    let size = UploadSize { page_bytes: read + count * (16 + 128) + 4096, pages: 1 };
-    let mut upload = UploadStream::new(kernels, size, Priority::High, &[lowered.table(DType::U8)])?;
+    // One page for all: one launch of each kernel.
+    let page_bytes = read + count * 16 + rooms().map(|room| room.page).sum::<usize>() + 4096;
+    let size = UploadSize { page_bytes, pages: 1, scratch_bytes: rooms().map(|room| room.scratch).sum() };
+    let tables: Vec<_> = lowered.tables().collect();
+    let mut upload = UploadStream::new(kernels, size, Priority::High, &tables)?;
     let pool = Pool::on_device(kernels.context(), 1, written, 1)?;
     let Some(rows) = pool.try_take(*count, row.len_bytes())? else { return Ok(()) };
     let mut filled = false;
     let mut launch = || {
-        for (at, (params, held)) in orders.iter().enumerate() {
-            upload.resample(held, params, 0, &row, &rows, at, |page| {
+        for (at, (work, held)) in orders.iter().enumerate() {
+            upload.row(held, work, &rows, at, |page| {
                 // The page keeps its bytes from run to run.
                 if !filled {
                     let noise = |i: usize| (i.wrapping_mul(2_654_435_761).wrapping_add(at) >> 7) as u8;

@@ -18,7 +18,7 @@ use infeed::{
     },
     dataset::MemoryDataset,
     internal::cuda::{Context, Kernels},
-    transform::Lowered,
+    transform::{Lowered, View, augment::Mix},
 };
 use serde_json::json;
 
@@ -332,6 +332,40 @@ fn one(
     });
     out.values(&format!("{name}, cpu"), "ms/image", json!({}), cpu_ms);
     Ok(out.values(name, "images/s", more, samples))
+}
+
+/// Files to batches of today's recipes, as a user gets them: on the GPU, and without one.
+pub(super) fn recipes(bench: &mut Bench, out: &mut Out) -> Result<()> {
+    let workers = *bench.workers.last().unwrap_or(&1);
+    let mix = Mix { mixup: 0.2, cutmix: 1.0, num_classes: Some(1000), ..Mix::default() };
+    let one_line = |line: &str| line.parse::<Transform>();
+    type Set = Box<dyn Fn(LoaderBuilder) -> Result<LoaderBuilder>>;
+    let of = |transform: Transform| -> Set { Box::new(move |b| Ok(b.transform(transform.clone()))) };
+    let recipes: [(&str, Set); 5] = [
+        (
+            "torchvision-v2-train, mixup and cutmix",
+            Box::new(move |b| Ok(b.transform(Transform::preset("torchvision-v2-train")?).mix(mix.clone()))),
+        ),
+        ("RandAugment(2, 9)", of(one_line("random_resized_crop:224;horizontal_flip;rand_augment:2,9;normalize")?)),
+        ("deit-train", of(Transform::preset("deit-train")?)),
+        ("simclr", of(Transform::preset("simclr")?)),
+        ("dino's ten views", Box::new(|b| Ok(b.views(View::preset("dino")?)))),
+    ];
+    for (name, set) in recipes {
+        for device in [GPU, Device::Cpu] {
+            let name = format!("{name} on {device} workers={workers}");
+            let loader = builder(bench)?.batch_size(bench.scale.of(256, 256, 4)).workers(workers).device(device);
+            let measured = set(loader).and_then(|b| rates(&b.build_blocking()?, out.runs(), stretch(bench.scale)));
+            match measured {
+                Ok(Rates { samples, cpu_ms, .. }) => {
+                    out.values(&format!("{name}, cpu"), "ms/image", json!({}), cpu_ms);
+                    out.values(&name, "images/s", json!({ "workers": workers }), samples);
+                }
+                Err(error) => out.error(&name, &format!("{error:#}")),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Small images from memory, made rows on the device.

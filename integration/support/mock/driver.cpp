@@ -569,6 +569,7 @@ int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned
     };
     enqueue(call.lock, stream, op);
     add("kernels", 1);
+    add(("kernels " + function->name.substr(0, function->name.find('_'))).c_str(), 1);
     return OK;
 }
 

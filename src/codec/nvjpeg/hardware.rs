@@ -32,7 +32,7 @@ use crate::{
     report::Stage,
     sys::{
         cuda::{Kernels, Ticket},
-        kernels::ResampleParams,
+        kernels::{RowRoom, RowWork},
         nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
     },
     transform::Lowered,
@@ -49,6 +49,7 @@ const MOST_TRIALS: u32 = 2;
 pub(super) struct Duty {
     pub(super) decoder: BatchDecoder,
     pub(super) size: HardwareSize,
+    pub(super) steps: RowRoom,
     pub(super) target: Target,
     pub(super) elsewhere: ClassSet,
     pub(super) retire: Retire,
@@ -62,7 +63,7 @@ pub(super) fn open(
     programs: &[Option<Lowered>],
     duty: Duty,
 ) -> Result<Result<Box<dyn Worker>, String>> {
-    let engines = match Hardware::open(kernels, duty.decoder, duty.size, &tables(programs))? {
+    let engines = match Hardware::open(kernels, duty.decoder, duty.size, duty.steps, &tables(programs))? {
         Ok(engines) => engines,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -128,7 +129,7 @@ struct Taken {
     job: Job,
     /// Its number in the batch of the engines.
     image: usize,
-    params: ResampleParams,
+    rows: Vec<(usize, RowWork)>,
     /// Rows were left out.
     is_cut: bool,
     /// Time spent on it.
@@ -204,11 +205,11 @@ impl HardwareWorker {
                         self.least_rows = self.least_rows.max(rows.saturating_add(1));
                     }
                 }
-                (staged, order.params, is_cut)
+                (staged, order.rows, is_cut)
             });
             match staged {
-                Ok((Ok(Staged::Taken(image)), params, is_cut)) => {
-                    self.batch.push(Taken { job, image, params, is_cut, decode: start.elapsed() });
+                Ok((Ok(Staged::Taken(image)), rows, is_cut)) => {
+                    self.batch.push(Taken { job, image, rows, is_cut, decode: start.elapsed() });
                     if self.batch.len() >= self.duty.size.images {
                         return true;
                     }
@@ -248,9 +249,9 @@ impl HardwareWorker {
         let mut jobs: Vec<Finished> = Vec::with_capacity(self.batch.len());
         let images = self.batch.iter().map(|taken| taken.image).collect();
         for taken in self.batch.drain(..) {
-            let Target { field, table, lowered } = &self.duty.target;
-            let out = &taken.job.rows[*field];
-            let done = self.engines.resample(taken.image, &taken.params, *table, lowered.row(), out, 0);
+            let rows = &taken.job.rows;
+            let mut row = |(field, work): &(usize, RowWork)| self.engines.row(taken.image, work, &rows[*field], 0);
+            let done = taken.rows.iter().try_for_each(&mut row);
             let outcome = done.map_or_else(|error| Outcome::Failed(of_device(error)), |()| Outcome::Done);
             let finished = with_outcome(taken.job, &outcome);
             jobs.push(Finished { decode: taken.decode + decode, ..finished });
@@ -274,8 +275,7 @@ impl HardwareWorker {
         if self.cut != Cut::Yes || order.header.has_restarts() {
             return height;
         }
-        let needed = order.params.y.reads(self.duty.target.lowered.row().height, order.params.filter);
-        u32::from(order.header.enough_rows(needed.end)).max(self.least_rows).min(height)
+        u32::from(order.header.enough_rows(order.end())).max(self.least_rows).min(height)
     }
 
     /// Puts the batch back, to be decoded whole.

@@ -16,20 +16,22 @@ use crate::{
     report::Stage,
     sys::{
         cuda::{Kernels, Ticket},
+        kernels::{RowRoom, RowWork},
         nvjpeg::{Failure, Hybrid, HybridSize},
+        rows::Rows,
     },
     transform::Lowered,
 };
 
 pub(super) fn open(
     kernels: &Arc<Kernels>,
-    size: HybridSize,
+    (size, steps): (HybridSize, RowRoom),
     programs: &[Option<Lowered>],
     target: Target,
     elsewhere: ClassSet,
 ) -> Result<Result<Box<dyn Worker>, String>> {
     Ok(Ok(Box::new(HybridWorker {
-        decoder: Hybrid::open(kernels, size, &tables(programs))?,
+        decoder: Hybrid::open(kernels, size, steps, &tables(programs))?,
         target,
         elsewhere,
         flights: VecDeque::new(),
@@ -58,11 +60,11 @@ impl Worker for HybridWorker {
         let start = Instant::now();
         let started = self.target.order(&job).map(|order| {
             order.map(|order| {
-                let Target { field, table, lowered } = &self.target;
                 let pixels = u64::from(order.coded.height) * u64::from(order.coded.width);
                 let on_gpu = pixels > LARGE && !order.header.is_progressive();
-                let out = &job.rows[*field];
-                self.decoder.decode(&order.coded, on_gpu, &order.params, *table, lowered.row(), out, 0)
+                let rows: Vec<(&RowWork, &Rows)> =
+                    order.rows.iter().map(|(field, work)| (work, &job.rows[*field])).collect();
+                self.decoder.decode(&order.coded, on_gpu, &rows, 0)
             })
         });
         let started = match started {

@@ -28,8 +28,9 @@ use crate::{
 /// Classes: `cpu`, the threads of [`CudaRaw`], which read; `nvjpeg-hardware`, threads that give batches to the JPEG
 /// engines; `nvjpeg-cores`, a thread that gives batches to the GPU's cores, if that was asked for; `nvjpeg-hybrid`, a
 /// thread for each stream. Classes that the GPU or the library lacks are left out. Only samples with one image, an encoded
-/// JPEG, for rows of three channels without custom steps leave the CPU threads, and only where the codec that recognises
-/// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable).
+/// JPEG, in colour and without custom steps, leave the CPU threads, and only where the codec that recognises
+/// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable). Steps on pictures are done on the GPU, and
+/// several views are made of one decode.
 ///
 /// # Memory
 /// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread
@@ -111,21 +112,24 @@ impl Decoder for NvJpeg {
     }
 
     fn scratch_bytes(&self, class: usize) -> u64 {
+        let steps = self.raw.steps_host_bytes();
         if let Some((_, size)) = self.batches(class) {
-            return size.host_bytes();
+            return size.host_bytes().saturating_add(steps);
         }
         match self.plan.hybrid {
-            Some((_, size)) if Some(class) == self.routes.hybrid => size.host_bytes(),
+            Some((_, size)) if Some(class) == self.routes.hybrid => size.host_bytes().saturating_add(steps),
             _ => self.raw.scratch_bytes(class),
         }
     }
 
     fn device_bytes(&self, class: usize) -> u64 {
+        // Beside the descriptors, which its size counts.
+        let steps = self.raw.steps_bytes();
         if let Some((_, size)) = self.batches(class) {
-            return size.device_bytes();
+            return size.device_bytes().saturating_add(steps);
         }
         match self.plan.hybrid {
-            Some((_, size)) if Some(class) == self.routes.hybrid => size.device_bytes(),
+            Some((_, size)) if Some(class) == self.routes.hybrid => size.device_bytes().saturating_add(steps),
             _ => self.raw.device_bytes(class),
         }
     }
@@ -137,16 +141,16 @@ impl Decoder for NvJpeg {
         }
         let retire = Retire { class, retired: Arc::clone(&self.retired) };
         let elsewhere = self.elsewhere(class);
-        let kernels = self.raw.kernels();
+        let (kernels, steps) = (self.raw.kernels(), self.raw.steps());
         let made: Result<Result<Box<dyn Worker>, String>> = match (Target::find(programs), self.batches(class)) {
             (None, _) => Ok(Err("the transform is not one for nvJPEG".into())),
             (Some(target), Some((decoder, size))) => {
                 let (retire, cut) = (retire.clone(), self.plan.cut);
-                hardware::open(kernels, programs, Duty { decoder, size, target, elsewhere, retire, cut })
+                hardware::open(kernels, programs, Duty { decoder, size, steps, target, elsewhere, retire, cut })
             }
             (Some(target), None) => match self.plan.hybrid {
                 Some((_, size)) if Some(class) == self.routes.hybrid => {
-                    hybrid::open(kernels, size, programs, target, elsewhere)
+                    hybrid::open(kernels, (size, steps), programs, target, elsewhere)
                 }
                 _ => return Err(Error::new(ErrorKind::Internal, format!("decoder nvjpeg has no class {class}"))),
             },

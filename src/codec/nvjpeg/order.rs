@@ -9,12 +9,18 @@ use infeed_jpeg::Header;
 
 use super::route::file_of;
 use crate::{
-    codec::{ClassSet, Finished, Job, Outcome, cuda_raw::table_of, jpeg::JpegHeader, reader::Drawing},
+    codec::{
+        ClassSet, Finished, Job, Outcome,
+        cuda_raw::first_table,
+        jpeg::JpegHeader,
+        reader::{Drawing, images},
+    },
     error::Result,
+    random::SampleRng,
     report::Stage,
-    sys::{kernels::ResampleParams, nvjpeg::Coded},
+    sys::{kernels::RowWork, nvjpeg::Coded},
     transform::Lowered,
-    types::DType,
+    types::ImageInfo,
 };
 
 /// Takes a class out of the routes.
@@ -30,29 +36,45 @@ impl Retire {
     }
 }
 
-/// The one field that nvJPEG fills.
+/// The fields that nvJPEG fills: of one image, alone or in several views.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) field: usize,
-    pub(super) table: usize,
-    pub(super) lowered: Lowered,
+    views: Vec<View>,
+}
+
+/// One of the fields.
+#[derive(Debug)]
+struct View {
+    field: usize,
+    table: usize,
+    lowered: Lowered,
 }
 
 /// A file for nvJPEG, and what becomes of its pixels.
 pub(super) struct Order<'a> {
     pub(super) header: &'a Header,
     pub(super) coded: Coded<'a>,
-    pub(super) params: ResampleParams,
+    /// For each of the target's fields, by number.
+    pub(super) rows: Vec<(usize, RowWork)>,
+}
+
+impl Order<'_> {
+    /// Where the last image row lies that any of them reads.
+    pub(super) fn end(&self) -> u32 {
+        self.rows.iter().map(|(_, work)| work.reads()[0].end).max().unwrap_or(0)
+    }
 }
 
 impl Target {
-    /// `None` when rows need more than one image, a custom step, or other than the three channels that nvJPEG makes.
+    /// `None` when records have more than one image, or rows need the CPU or images of other than the three channels that
+    /// nvJPEG makes.
     pub(super) fn find(programs: &[Option<Lowered>]) -> Option<Self> {
-        let mut images = programs.iter().enumerate().filter_map(|(field, program)| Some((field, program.as_ref()?)));
-        let (field, lowered) = images.next()?;
-        let fits = images.next().is_none() && !lowered.needs_cpu() && lowered.row().channels == 3;
-        let table = table_of(programs, field, DType::U8);
-        fits.then(|| Self { field, table, lowered: lowered.clone() })
+        let [fields] = &images(programs)[..] else { return None };
+        let view = |field: usize| {
+            let lowered = programs[field].as_ref().filter(|of| !of.needs_cpu() && of.first_channels() == 3)?;
+            Some(View { field, table: first_table(programs, field), lowered: lowered.clone() })
+        };
+        fields.clone().map(view).collect::<Option<_>>().map(|views| Self { views })
     }
 
     /// What to do for a job of one sample, whose header was read when it was routed. `None`: it is not for nvJPEG.
@@ -70,8 +92,24 @@ impl Target {
         }
         let coded = Coded { file, height: header.height(), width: header.width(), height_at: header.height_at() };
         let info = item.header.as_ref()?.info;
-        let params = Drawing::of(item.rng, sample).fits(&info).and_then(|()| self.lowered.params(&info, item.rng));
-        Some(params.map(|params| Order { header, coded, params }))
+        let rows = Drawing::of(item.rng, sample).fits(&info).and_then(|()| self.rows(&info, item.rng));
+        match rows {
+            Ok(rows) => rows.map(|rows| Ok(Order { header, coded, rows })),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// How the rows are made; `None`: not on a GPU.
+    fn rows(&self, info: &ImageInfo, rng: SampleRng) -> Result<Option<Vec<(usize, RowWork)>>> {
+        let mut rows = Vec::with_capacity(self.views.len());
+        for View { field, table, lowered } in &self.views {
+            let (drawn, mut work) = (lowered.draw(info, rng)?, RowWork::default());
+            if !lowered.row_work(&drawn, info.dtype, *table, &mut work)? {
+                return Ok(None);
+            }
+            rows.push((*field, work));
+        }
+        Ok(Some(rows))
     }
 }
 

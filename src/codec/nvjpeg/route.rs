@@ -126,14 +126,13 @@ pub(super) fn kind(header: &Header) -> Option<u8> {
     }
 }
 
-/// The file, when it is the sample's only image.
+/// The file, when it is the sample's only image. Views of it are the same bytes in the same place.
 pub(super) fn file_of(sample: &Sample) -> Option<&[u8]> {
     let is_image = |value: &&Value| matches!(value, Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. });
     let mut images = sample.values.iter().filter(is_image);
-    match (images.next(), images.next()) {
-        (Some(Value::Encoded(file)), None) => Some(file),
-        _ => None,
-    }
+    let Some(Value::Encoded(file)) = images.next() else { return None };
+    let is_same = |value: &Value| matches!(value, Value::Encoded(other) if (other.as_ptr(), other.len()) == (file.as_ptr(), file.len()));
+    images.all(is_same).then_some(file)
 }
 
 #[cfg(test)]
@@ -259,10 +258,14 @@ mod tests {
         }
         let small = Routes { max_image_bytes: 1000, ..routes(Split::Adaptive) };
         assert_eq!(route(&small, 1, &file), CPU, "too large for max_image_bytes");
-        let two = Sample { values: std::iter::repeat_n(Value::Encoded(file.clone().into()), 2).collect() };
-        let mut two = Item { sample: Ok(two), ..item(1, &file) };
+        let image = || Value::Encoded(file.clone().into());
+        let of = |values: Vec<Value>| Item { sample: Ok(Sample { values: values.into() }), ..item(1, &file) };
+        let mut two = of(vec![image(), image()]);
         assert_eq!(routes(Split::Adaptive).route(&mut two, ClassSet::ALL).0, CPU, "two images");
         assert!(two.header.is_none(), "of which image?");
+        let mut views = of(vec![image(); 3]);
+        assert_eq!(routes(Split::Adaptive).route(&mut views, ClassSet::ALL).0, CPU | HARDWARE, "three views of one");
+        assert!(views.header.is_some());
     }
 
     #[test]

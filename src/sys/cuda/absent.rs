@@ -7,7 +7,13 @@ use super::{
     gpu::{Gpu, MISSING},
     handles::{CudaEvent, CudaStream},
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::{
+        kernels::{Mixture, RowSpec},
+        rows::Rows,
+    },
+};
 
 pub(crate) fn probe() -> Result<Vec<Gpu>, String> {
     Err(MISSING.into())
@@ -58,6 +64,36 @@ impl Kernels {
     /// The GPU they are on.
     #[must_use]
     pub fn context(&self) -> &Context {
+        match self.0 {}
+    }
+}
+
+/// Mixes batches on one GPU; in this build there is none.
+#[derive(Debug)]
+pub struct Mixer(Infallible);
+
+impl Mixer {
+    /// Always an error here, as there are no kernels.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn new(kernels: &Arc<Kernels>, _batch_size: usize) -> Result<Arc<Self>> {
+        match kernels.0 {}
+    }
+
+    /// Mixes each row with the one before it.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn roll(&self, _rows: &mut Rows, _spec: &RowSpec, _mixture: &Mixture, _samples: usize) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// Mixes pairs of rows.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn swap(&self, _rows: &mut Rows, _spec: &RowSpec, _pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
         match self.0 {}
     }
 }

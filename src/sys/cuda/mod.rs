@@ -38,6 +38,8 @@ mod kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod measure;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod mixer;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod upload;
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -45,7 +47,7 @@ pub(super) use absent::DeviceBlock;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(crate) use absent::probe as gpus;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub use absent::{Context, Kernels};
+pub use absent::{Context, Kernels, Mixer};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -64,6 +66,8 @@ pub use handles::{CudaEvent, CudaStream};
 pub use kernels::Kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use measure::{Copies, Meter};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use mixer::Mixer;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use upload::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

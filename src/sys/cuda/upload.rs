@@ -1,9 +1,11 @@
 //! What one thread gives to a GPU: a stream, and pages of pinned memory with as much device memory behind each.
 //!
 //! ```text
-//! resample(pixels) ─▶ page: pixels → │ descriptors │            ← finished rows │
-//! put_row(bytes)   ─▶   (pinned)     └──── launch: one copy up ────┘   └ one copy each, straight into their rows
+//! row(pixels)    ─▶ page: pixels, words of steps → │ descriptors │   ← finished rows │
+//! put_row(bytes) ─▶   (pinned)     └──── launch: one copy up ────────┘   └ one copy each, straight into their rows
 //!                                            └▶ page (device) ─▶ one kernel for each group of like images ─▶ rows
+//!
+//! with steps on pictures:  images ─ resample ─▶ scratch ─ steps, one kernel for all ─▶ scratch ─ resample ─▶ rows ─ fills ─▶ rows
 //! ```
 //!
 //! It is safe to use: what a kernel reads and writes stays alive until its event has passed, windows are checked
@@ -14,6 +16,7 @@
 //! 2. Rows are full when the host has seen the launch's end, by [`UploadStream::wait`] or [`UploadStream::is_done`], and not before: a
 //!    [`Writing`] refuses whoever hands them on earlier.
 //! 3. One upload for many small images: a copy costs microseconds however small it is.
+//! 4. Scratch memory is one piece, used anew by each launch: launches of a stream run one after another.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUfunction};
 
 use super::{
     context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
@@ -38,8 +41,10 @@ use crate::{
     report::DeviceTimes,
     sys::{
         kernels::{
-            ChannelTable, ResampleParams, RowSpec, channel_source,
-            device::{self, DeviceItem},
+            ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
+            channel_source,
+            device::{self, DeviceItem, LaunchShape},
+            picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
         },
         rows::{Rows, Writing},
     },
@@ -82,6 +87,28 @@ pub struct UploadSize {
     pub page_bytes: usize,
     /// Pages: one is filled while the others are copied.
     pub pages: usize,
+    /// Device memory for pictures between two resamples; 0 where there are no steps on pictures.
+    pub scratch_bytes: usize,
+}
+
+/// Rows for which there is room at a time, at their worst; several times as many of those that need no more than their
+/// picture and another.
+const STEPS_ROWS: usize = 4;
+
+impl UploadSize {
+    /// With room for rows with steps on pictures, which take up to `room` each.
+    #[must_use]
+    pub const fn with_steps(self, room: RowRoom) -> Self {
+        let page_bytes = self.page_bytes.saturating_add(room.page.saturating_mul(STEPS_ROWS));
+        let scratch_bytes = self.scratch_bytes.saturating_add(room.scratch.saturating_mul(STEPS_ROWS));
+        Self { page_bytes, scratch_bytes, ..self }
+    }
+
+    /// Device bytes of an upload stream.
+    #[must_use]
+    pub const fn device_bytes(&self) -> u64 {
+        self.page_bytes.saturating_mul(self.pages).saturating_add(self.scratch_bytes) as u64
+    }
 }
 
 /// Names a launch.
@@ -98,9 +125,15 @@ pub struct UploadStream {
     places: Vec<(usize, u32)>,
     pages: Vec<Page>,
     page_bytes: usize,
+    scratch: DeviceMemory,
+    scratch_bytes: usize,
+    /// Of the launch that is being filled.
+    scratch_used: usize,
     /// The page that is being filled.
     current: usize,
     groups: Vec<Group>,
+    pictures: Vec<Pictures>,
+    fills: Vec<Fills>,
     copies: Vec<RowCopy>,
     /// Of the buffers whose rows the next launch writes.
     writing: Vec<Writing>,
@@ -129,10 +162,42 @@ struct Page {
 
 /// Images that one launch can do.
 struct Group {
+    /// How many resamples come before.
+    level: u32,
     src: DType,
     table: usize,
     row: RowSpec,
     items: Vec<DeviceItem>,
+}
+
+/// Pictures that one launch can do.
+struct Pictures {
+    /// Behind the resamples of this level.
+    level: u32,
+    float: bool,
+    items: Vec<DevicePicture>,
+}
+
+/// Rectangles that one launch can write.
+struct Fills {
+    /// How many of the same row come before.
+    level: u32,
+    row: RowSpec,
+    items: Vec<DeviceRectangle>,
+}
+
+/// What a launch starts, with the address of its descriptors.
+enum Start {
+    Resample { src: DType, table: usize, row: RowSpec },
+    Pictures { float: bool },
+    Fill { row: RowSpec },
+}
+
+/// Where a kernel writes.
+#[derive(Clone, Copy, Debug)]
+enum Target<'a> {
+    Row(&'a Rows, usize),
+    Scratch(CUdeviceptr),
 }
 
 /// A finished row on its way from the page.
@@ -155,6 +220,11 @@ struct Flight {
 const MOST_ITEMS: usize = 65_535;
 /// Pixels and descriptors start at multiples of this.
 const ALIGN: usize = 16;
+/// Rectangles are written behind every resample and every step.
+const FILLS: u32 = 1 << 16;
+/// Blocks and threads of one rectangle: a third of a row of 224x224x3 is 50,000 values.
+const FILL_BLOCKS: u32 = 8;
+const FILL_THREADS: u32 = 256;
 
 impl UploadStream {
     /// One with these channel tables, which are named by their index. The GPU's context stays current on this thread,
@@ -188,6 +258,7 @@ impl UploadStream {
                 Ok(Page { pinned, device, front: 0, back: 0, used_by: None })
             })
             .collect::<Result<Vec<_>>>()?;
+        let scratch = DeviceMemory::new(context, size.scratch_bytes)?;
         let mut upload = Self {
             kernels: Arc::clone(kernels),
             stream,
@@ -195,8 +266,13 @@ impl UploadStream {
             places,
             pages,
             page_bytes,
+            scratch,
+            scratch_bytes: size.scratch_bytes,
+            scratch_used: 0,
             current: 0,
             groups: Vec::new(),
+            pictures: Vec::new(),
+            fills: Vec::new(),
             copies: Vec::new(),
             writing: Vec::new(),
             decoded: None,
@@ -224,55 +300,59 @@ impl UploadStream {
         self.page_bytes.saturating_sub(2 * size_of::<DeviceItem>() + 2 * ALIGN)
     }
 
-    /// Uploads the pixels that `fill` writes (interleaved or planar as `held` says, without padding) and resamples them
-    /// into row `at` of `out`, with the next launch.
+    /// Whether an image of this many bytes can be uploaded with what is to be done to it.
+    #[must_use]
+    pub fn takes(&self, bytes: usize, work: &RowWork) -> bool {
+        let RowRoom { scratch, page } = work.room();
+        bytes <= self.most_bytes().saturating_sub(page) && scratch <= self.scratch_bytes
+    }
+
+    /// Uploads the pixels that `fill` writes (interleaved or planar as `held` says, without padding) and makes row `at` of
+    /// `out` of them as `work` says, with the next launch.
     ///
     /// # Errors
-    /// `Internal` when the window or the row does not fit what is said of it; `Device` when the GPU failed.
+    /// `Internal` when the window or the row does not fit what is said of it, or the image is more than it
+    /// [`takes`](Self::takes); `Device` when the GPU failed.
     ///
     /// # Panics
     /// When `at` is out of range.
-    #[allow(clippy::too_many_arguments)]
-    pub fn resample(
+    pub fn row(
         &mut self,
         held: &Held,
-        params: &ResampleParams,
-        table: usize,
-        row: &RowSpec,
+        work: &RowWork,
         out: &Rows,
         at: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
         let len = held.len_bytes();
-        self.reserve(len.saturating_add(size_of::<DeviceItem>()), 0)?;
+        self.reserve_row(len, work)?;
         let page = &self.pages[self.current];
-        let size = held.info.dtype.size();
-        let address = page.device.address() + page.front as u64;
+        let (start, size) = (page.front, held.info.dtype.size());
+        let address = page.device.address() + start as u64;
         let channels = if held.info.planar { 1 } else { usize::from(held.info.channels) };
         // More than a page holds was refused above, unless no row is held.
         let pitch = u32::try_from(held.cols.len() * channels * size)
             .map_err(|_| Error::new(ErrorKind::Internal, format!("lines of {} pixels", held.cols.len())))?;
-        self.add(&DevicePixels { held: held.clone(), address, pitch }, params, table, row, out, at)?;
+        let pixels = DevicePixels { held: held.clone(), address, pitch };
+        self.add(&pixels, work, out, at, (start + len).next_multiple_of(ALIGN))?;
         let page = &mut self.pages[self.current];
         // SAFETY: `reserve` has waited for the launch that last used the page.
         let pinned = unsafe { page.pinned.bytes_mut() };
-        fill(&mut pinned[page.front..page.front + len]);
-        page.front = (page.front + len).next_multiple_of(ALIGN);
+        fill(&mut pinned[start..start + len]);
         Ok(())
     }
 
-    /// Resamples pixels that are on the device already, with the next launch.
-    pub(in crate::sys) fn resample_device(
+    /// Makes a row of pixels that are on the device already, with the next launch.
+    pub(in crate::sys) fn row_of_device(
         &mut self,
         pixels: &DevicePixels,
-        params: &ResampleParams,
-        table: usize,
-        row: &RowSpec,
+        work: &RowWork,
         out: &Rows,
         at: usize,
     ) -> Result<()> {
-        self.reserve(size_of::<DeviceItem>(), 0)?;
-        self.add(pixels, params, table, row, out, at)
+        self.reserve_row(0, work)?;
+        let front = self.pages[self.current].front;
+        self.add(pixels, work, out, at, front)
     }
 
     /// Copies a finished row that `fill` writes into row `at` of `out`, with the next launch. When `fill` fails nothing is
@@ -344,8 +424,7 @@ impl UploadStream {
         };
         let started = self.start(&flight.events).and_then(|()| more(&self.stream));
         let done = started.and_then(|()| flight.events[2].record(&self.stream));
-        self.groups.clear();
-        self.copies.clear();
+        self.forget();
         if let Err(error) = done {
             self.broken = Some((error.clone(), flight));
             return Err(error);
@@ -360,16 +439,26 @@ impl UploadStream {
     fn start(&mut self, [start, copied, _]: &[Event; 3]) -> Result<()> {
         start.record(&self.stream)?;
         let page = &mut self.pages[self.current];
-        let mut launches = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            let bytes: &[u8] = bytemuck::cast_slice(&group.items);
+        let mut launches = Vec::with_capacity(self.groups.len() + self.pictures.len() + self.fills.len());
+        let mut put = |level: u32, start: Start, bytes: &[u8], count: usize| {
             // SAFETY: `launch` has waited for the launch that last used the page, and copies begin below.
             let pinned = unsafe { page.pinned.bytes_mut() };
             pinned[page.front..page.front + bytes.len()].copy_from_slice(bytes);
-            let items = page.device.address() + page.front as u64;
+            launches.push((level, start, page.device.address() + page.front as u64, count as u32));
             page.front += bytes.len();
-            launches.push((group.src, group.table, group.row, items, group.items.len() as u32));
+        };
+        for Group { level, src, table, row, items } in &self.groups {
+            let start = Start::Resample { src: *src, table: *table, row: *row };
+            put(2 * level, start, bytemuck::cast_slice(items), items.len());
         }
+        for Pictures { level, float, items } in &self.pictures {
+            put(2 * level + 1, Start::Pictures { float: *float }, bytemuck::cast_slice(items), items.len());
+        }
+        for Fills { level, row, items } in &self.fills {
+            // Behind all that make rows.
+            put(FILLS + level, Start::Fill { row: *row }, bytemuck::cast_slice(items), items.len());
+        }
+        launches.sort_by_key(|(level, ..)| *level);
         let (device, pinned, front) = (page.device.address(), page.pinned.start(), page.front);
         if front > 0 {
             self.copy_up(device, pinned, front)?;
@@ -380,8 +469,12 @@ impl UploadStream {
             self.copy_up(*to, from, *len)?;
         }
         copied.record(&self.stream)?;
-        for (src, table, row, items, count) in launches {
-            self.launch_resample(src, table, &row, items, count)?;
+        for (_, start, items, count) in launches {
+            match start {
+                Start::Resample { src, table, row } => self.launch_resample(src, table, &row, items, count)?,
+                Start::Pictures { float } => self.launch_pictures(float, items, count)?,
+                Start::Fill { row } => self.launch_fill(&row, items, count)?,
+            }
         }
         Ok(())
     }
@@ -416,8 +509,7 @@ impl UploadStream {
 
     /// Forgets what was given to it since the last launch.
     pub fn discard(&mut self) {
-        self.groups.clear();
-        self.copies.clear();
+        self.forget();
         self.writing.clear();
         if let Some(events) = self.decoded.take() {
             self.events.extend(events);
@@ -435,6 +527,14 @@ impl UploadStream {
             flight.writing.clear();
         }
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.groups.clear();
+        self.pictures.clear();
+        self.fills.clear();
+        self.copies.clear();
+        self.scratch_used = 0;
     }
 
     /// Takes back what is done, without waiting.
@@ -467,7 +567,10 @@ impl UploadStream {
 
     /// Bytes of the descriptors that the next launch will write.
     fn descriptors(&self) -> usize {
-        self.groups.iter().map(|group| group.items.len()).sum::<usize>() * size_of::<DeviceItem>()
+        let images: usize = self.groups.iter().map(|group| size_of_val(&group.items[..])).sum();
+        let pictures: usize = self.pictures.iter().map(|group| size_of_val(&group.items[..])).sum();
+        let fills: usize = self.fills.iter().map(|group| size_of_val(&group.items[..])).sum();
+        images + pictures + fills
     }
 
     /// The page that is being filled, waited for if an earlier launch still uses it.
@@ -498,6 +601,19 @@ impl UploadStream {
         self.page().map(drop)
     }
 
+    /// The same for an image of this many bytes with all that is done to it.
+    fn reserve_row(&mut self, bytes: usize, work: &RowWork) -> Result<()> {
+        let RowRoom { scratch, page } = work.room();
+        if scratch > self.scratch_bytes {
+            let what = format!("pictures of {scratch} bytes do not fit {} of scratch memory", self.scratch_bytes);
+            return Err(Error::new(ErrorKind::Internal, what));
+        }
+        if self.scratch_used + scratch > self.scratch_bytes {
+            self.launch()?;
+        }
+        self.reserve(bytes.saturating_add(page), 0)
+    }
+
     /// The next launch writes one of these rows.
     fn writes(&mut self, out: &Rows) {
         if !self.writing.iter().any(|writing| writing.is_of(out)) {
@@ -505,17 +621,143 @@ impl UploadStream {
         }
     }
 
-    fn add(
-        &mut self,
+    /// Everything that makes one row; `front`: from where in the page words and values go. Room was reserved.
+    fn add(&mut self, pixels: &DevicePixels, work: &RowWork, out: &Rows, at: usize, front: usize) -> Result<()> {
+        let broken = |what: &str| Error::new(ErrorKind::Internal, what.to_owned()).hint("please report this");
+        // Nothing is kept of a row that is refused halfway: all is looked at first.
+        let (mut front, mut used) = (front, self.scratch_used);
+        let (mut resamples, mut pictures, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        let base = self.scratch.address();
+        let device = self.pages[self.current].device.address();
+        let mut take = |bytes: usize| {
+            let address = base + used as u64;
+            used += bytes.next_multiple_of(SCRATCH_ALIGN);
+            address
+        };
+        let mut picture: Option<DevicePixels> = None;
+        let mut level = 0;
+        for (n, pass) in work.passes.iter().enumerate() {
+            match pass {
+                RowPass::Resample { params, table, spec } => {
+                    let from = picture.as_ref().unwrap_or(pixels);
+                    let last = n + 1 == work.passes.len();
+                    let to = if last { Target::Row(out, at) } else { Target::Scratch(take(spec.len_bytes())) };
+                    let item = self.item(from, params, *table, spec, to)?;
+                    resamples.push((level, from.held.info.dtype, *table, *spec, item));
+                    level += 1;
+                    if let Target::Scratch(address) = to {
+                        picture = Some(picture_at(address, spec)?);
+                    }
+                }
+                RowPass::Steps(program) => {
+                    let Some(from) = &picture else { return Err(broken("steps on a picture that is not there")) };
+                    let info = &from.held.info;
+                    let is = RowSpec {
+                        height: info.height,
+                        width: info.width,
+                        channels: u32::from(info.channels),
+                        dtype: info.dtype,
+                        ..*program.spec()
+                    };
+                    // Planes may have been left out since.
+                    if (RowSpec { channels: is.channels, ..*program.spec() }) != is
+                        || program.spec().channels > is.channels
+                    {
+                        return Err(broken("steps for another picture"));
+                    }
+                    let room = program.room(is.len_bytes());
+                    let address = from.address;
+                    let places = std::array::from_fn(|place| match room[place] {
+                        _ if place == 0 => address,
+                        0 => 0,
+                        bytes => take(bytes),
+                    });
+                    if !program.words().is_empty() {
+                        let item = DevicePicture {
+                            places,
+                            words: device + front as u64,
+                            count: program.words().len() as u32,
+                            height: is.height,
+                            width: is.width,
+                            unused: 0,
+                        };
+                        pictures.push((level - 1, is.dtype == DType::F32, item));
+                        let bytes: &[u8] = bytemuck::cast_slice(program.words());
+                        words.push((front, bytes));
+                        front += bytes.len().next_multiple_of(WORDS_ALIGN);
+                    }
+                    picture = Some(picture_at(places[program.place()], program.spec())?);
+                }
+            }
+        }
+        if !matches!(work.passes.last(), Some(RowPass::Resample { .. })) {
+            return Err(broken("a row that nothing makes"));
+        }
+        let row = resamples.last().map(|(_, _, _, spec, item)| (*spec, item.dst));
+        let (row, dst) = row.ok_or_else(|| broken("a row that nothing makes"))?;
+        let mut rectangles = Vec::with_capacity(work.fills.len());
+        for RowFill { area, values, each } in &work.fills {
+            let [top, bottom, left, right] = *area;
+            let inside = top < bottom && bottom <= row.height && left < right && right <= row.width;
+            let places = if *each { u64::from(bottom - top) * u64::from(right - left) } else { 1 };
+            if !inside || values.len() as u64 != places * u64::from(row.channels) {
+                return Err(broken("a rectangle that is not of the row"));
+            }
+            let address = device + front as u64;
+            let rectangle =
+                DeviceRectangle { row: dst, values: address, area: *area, each: u32::from(*each), unused: 0 };
+            rectangles.push(rectangle);
+            let bytes: &[u8] = bytemuck::cast_slice(values);
+            words.push((front, bytes));
+            front += bytes.len().next_multiple_of(WORDS_ALIGN);
+        }
+
+        let page = &mut self.pages[self.current];
+        // SAFETY: `reserve` has waited for the launch that last used the page.
+        let pinned = unsafe { page.pinned.bytes_mut() };
+        for (at, bytes) in words {
+            pinned[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        (page.front, self.scratch_used) = (front, used);
+        for (level, src, table, row, item) in resamples {
+            let same =
+                |group: &&mut Group| (group.level, group.src, group.table, group.row) == (level, src, table, row);
+            match self.groups.iter_mut().find(same) {
+                Some(group) => group.items.push(item),
+                None => self.groups.push(Group { level, src, table, row, items: vec![item] }),
+            }
+        }
+        for (level, float, item) in pictures {
+            match self.pictures.iter_mut().find(|group| (group.level, group.float) == (level, float)) {
+                Some(group) => group.items.push(item),
+                None => self.pictures.push(Pictures { level, float, items: vec![item] }),
+            }
+        }
+        for (level, rectangle) in (0..).zip(rectangles) {
+            match self.fills.iter_mut().find(|group| (group.level, group.row) == (level, row)) {
+                Some(group) => group.items.push(rectangle),
+                None => self.fills.push(Fills { level, row, items: vec![rectangle] }),
+            }
+        }
+        self.writes(out);
+        Ok(())
+    }
+
+    /// One resample, looked at.
+    fn item(
+        &self,
         pixels: &DevicePixels,
         params: &ResampleParams,
         table: usize,
         row: &RowSpec,
-        out: &Rows,
-        at: usize,
-    ) -> Result<()> {
+        to: Target<'_>,
+    ) -> Result<DeviceItem> {
         let Held { info, rows, cols } = &pixels.held;
-        let dst = out.on_device(at).ok_or_else(in_host_memory)?;
+        let broken = |what: String| Error::new(ErrorKind::Internal, what).hint("please report this");
+        let (dst, len) = match to {
+            Target::Row(out, at) => (out.on_device(at).ok_or_else(in_host_memory)?, out.row_bytes()),
+            Target::Scratch(address) => (address, row.len_bytes()),
+        };
         let channels = u32::from(info.channels);
         let plane = (pixels.pitch as usize / info.dtype.size() * rows.len()) as u64;
         let item = DeviceItem {
@@ -529,23 +771,16 @@ impl UploadStream {
             gray: u32::from(channels != row.channels && channels < 3),
             params: *params,
         };
-        let broken = |what: String| Error::new(ErrorKind::Internal, what).hint("please report this");
         if channel_source(channels, row.channels, row.channels.saturating_sub(1)).is_none() {
             return Err(broken(format!("{channels} channels do not make {}", row.channels)));
         }
-        if out.row_bytes() != row.len_bytes() || self.places.get(table).is_none_or(|place| place.1 != row.channels) {
-            return Err(broken(format!("a row of {} bytes for {row:?}", out.row_bytes())));
+        if len != row.len_bytes() || self.places.get(table).is_none_or(|place| place.1 != row.channels) {
+            return Err(broken(format!("a row of {len} bytes for {row:?}")));
         }
         if !device::fits(&item, row, info.dtype) || self.kernels.resample(info.dtype, row.dtype).is_none() {
             return Err(broken(format!("{params:?} reads outside rows {rows:?} and columns {cols:?} of {info:?}")));
         }
-        let same = |group: &&mut Group| (group.src, group.table, group.row) == (info.dtype, table, *row);
-        match self.groups.iter_mut().find(same) {
-            Some(group) => group.items.push(item),
-            None => self.groups.push(Group { src: info.dtype, table, row: *row, items: vec![item] }),
-        }
-        self.writes(out);
-        Ok(())
+        Ok(item)
     }
 
     fn copy_up(&self, to: CUdeviceptr, from: *const u8, len: usize) -> Result<()> {
@@ -557,7 +792,6 @@ impl UploadStream {
     }
 
     fn launch_resample(&self, src: DType, table: usize, row: &RowSpec, items: CUdeviceptr, count: u32) -> Result<()> {
-        let context = self.kernels.context();
         let function = self.kernels.resample(src, row.dtype);
         let function = function.ok_or_else(|| Error::new(ErrorKind::Internal, "no kernel for these types"))?;
         let shape = device::launch_shape(row, count);
@@ -575,6 +809,36 @@ impl UploadStream {
             (&raw mut *nhwc).cast(),
             (&raw mut *count).cast(),
         ];
+        self.launch_kernel(function, shape, &mut arguments)
+    }
+
+    fn launch_pictures(&self, float: bool, items: CUdeviceptr, count: u32) -> Result<()> {
+        let mut items = items;
+        let shape = LaunchShape { grid: [count, 1, 1], block: [PICTURE_THREADS, 1, 1], shared_bytes: 0 };
+        self.launch_kernel(self.kernels.picture(float), shape, &mut [(&raw mut items).cast()])
+    }
+
+    fn launch_fill(&self, row: &RowSpec, items: CUdeviceptr, count: u32) -> Result<()> {
+        let function = self.kernels.rows(row.dtype).map(|kernels| kernels.fill);
+        let function = function.ok_or_else(|| Error::new(ErrorKind::Internal, "no kernel for these rows"))?;
+        let mut items = items;
+        let mut numbers: [c_uint; 4] =
+            [row.height, row.width, row.channels, u32::from(row.layout == crate::types::Layout::Nhwc)];
+        let [height, width, channels, nhwc] = &mut numbers;
+        let mut arguments: [*mut c_void; 5] = [
+            (&raw mut items).cast(),
+            (&raw mut *height).cast(),
+            (&raw mut *width).cast(),
+            (&raw mut *channels).cast(),
+            (&raw mut *nhwc).cast(),
+        ];
+        let shape = LaunchShape { grid: [FILL_BLOCKS, count, 1], block: [FILL_THREADS, 1, 1], shared_bytes: 0 };
+        self.launch_kernel(function, shape, &mut arguments)
+    }
+
+    /// `arguments`: those of the kernel's signature.
+    fn launch_kernel(&self, function: CUfunction, shape: LaunchShape, arguments: &mut [*mut c_void]) -> Result<()> {
+        let context = self.kernels.context();
         let [gx, gy, gz] = shape.grid;
         let [bx, by, bz] = shape.block;
         let _bound = context.bind()?;
@@ -597,6 +861,15 @@ impl UploadStream {
         };
         context.check("cuLaunchKernel", code)
     }
+}
+
+/// A picture in planes, all of it.
+fn picture_at(address: CUdeviceptr, spec: &RowSpec) -> Result<DevicePixels> {
+    let what = || Error::new(ErrorKind::Internal, format!("a picture of {} channels", spec.channels));
+    let channels = u8::try_from(spec.channels).map_err(|_| what())?;
+    let info = ImageInfo { height: spec.height, width: spec.width, channels, dtype: spec.dtype, planar: true };
+    let pitch = u32::try_from(spec.width as usize * spec.dtype.size()).map_err(|_| what())?;
+    Ok(DevicePixels { held: Held { info, rows: 0..spec.height, cols: 0..spec.width }, address, pitch })
 }
 
 impl Page {

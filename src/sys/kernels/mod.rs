@@ -9,6 +9,9 @@
 //!
 //! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
 //!
+//! What is done to pictures between two resamples is in `tile`, what is done to rows of a batch in `mix.rs`. A GPU does the
+//! same by `resample.cu` and `picture.cu`; `device.rs`, `picture.rs` and `row_work.rs` say what their launches take.
+//!
 //! Four things that are easy to get wrong:
 //! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
 //!   sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
@@ -28,6 +31,7 @@ pub mod picture;
 mod planes;
 mod resample;
 mod row;
+mod row_work;
 mod stream;
 mod stretch;
 mod taps;
@@ -40,5 +44,6 @@ pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, ch
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
 pub use row::fill_rect;
+pub use row_work::{RowFill, RowPass, RowRoom, RowWork, SCRATCH_ALIGN, WORDS_ALIGN};
 pub use tile::{Map, PLACES, PixelOp, Program, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

@@ -50,7 +50,7 @@ use crate::{
             Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize,
             UploadStream,
         },
-        kernels::{ChannelTable, ResampleParams, RowSpec, device::DeviceItem},
+        kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
         rows::Rows,
     },
     types::ImageInfo,
@@ -209,7 +209,7 @@ impl HardwareSize {
     /// Pages that hold the descriptors of a whole batch.
     fn upload(&self) -> UploadSize {
         let items = self.images.saturating_add(2).saturating_mul(size_of::<DeviceItem>());
-        UploadSize { page_bytes: items.saturating_add(256), pages: GENERATIONS }
+        UploadSize { page_bytes: items.saturating_add(256), pages: GENERATIONS, scratch_bytes: 0 }
     }
 }
 
@@ -374,6 +374,7 @@ impl Hardware {
         kernels: &Arc<Kernels>,
         decoder: BatchDecoder,
         size: HardwareSize,
+        steps: RowRoom,
         tables: &[&ChannelTable],
     ) -> Result<Result<Self, String>> {
         let context = kernels.context();
@@ -393,7 +394,7 @@ impl Hardware {
             tracing::info!(reason, "nvJPEG gives no second handle; its batches are not set up ahead");
             break;
         }
-        let upload = UploadStream::new(kernels, size.upload(), Priority::High, tables)?;
+        let upload = UploadStream::new(kernels, size.upload().with_steps(steps), Priority::High, tables)?;
         let generation = |_| {
             let arena = DeviceMemory::new(context, size.arena_bytes)?;
             let pinned = Pinned::new(context, size.pinned_bytes)?;
@@ -616,22 +617,15 @@ impl Hardware {
         self.upload.mark_decode(true)
     }
 
-    /// Resamples an image of the batch that was decoded into row `at` of `out`, with the next launch.
+    /// Makes row `at` of `out` of an image of the batch that was decoded, as `work` says, with the next launch. An image
+    /// may make several rows.
     ///
     /// # Errors
     /// `Internal` when the window is not in the image, or there is no such image.
     ///
     /// # Panics
     /// When `at` is out of range.
-    pub fn resample(
-        &mut self,
-        image: usize,
-        params: &ResampleParams,
-        table: usize,
-        row: &RowSpec,
-        out: &Rows,
-        at: usize,
-    ) -> Result<()> {
+    pub fn row(&mut self, image: usize, work: &RowWork, out: &Rows, at: usize) -> Result<()> {
         let image = self.images.get(image).filter(|_| self.decoded);
         let image = image.ok_or_else(|| Error::new(ErrorKind::Internal, "no such image in the batch"))?;
         let pixels = DevicePixels {
@@ -643,7 +637,7 @@ impl Hardware {
             address: self.generations[self.current].arena.address() + image.at as u64,
             pitch: image.width * PIXEL as u32,
         };
-        self.upload.resample_device(&pixels, params, table, row, out, at)
+        self.upload.row_of_device(&pixels, work, out, at)
     }
 
     /// Starts what was given since the last launch, and goes on to the next batch.

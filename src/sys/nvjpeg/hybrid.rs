@@ -27,7 +27,7 @@ use crate::{
     report::DeviceTimes,
     sys::{
         cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, ResampleParams, RowSpec, device::DeviceItem},
+        kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
         rows::Rows,
     },
     types::ImageInfo,
@@ -37,7 +37,7 @@ const PAGES: usize = 2;
 /// Device memory of a page in images: pixels, coefficients of twice their size, planes.
 const IMAGES: usize = 4;
 /// One image to a launch.
-const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES };
+const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES, scratch_bytes: 0 };
 /// Windows begin and end at multiples of this: whole blocks in every usual subsampling.
 const BLOCK: u32 = 16;
 /// Pixels beside the window that interpolated chroma may take a part of.
@@ -115,10 +115,10 @@ impl Hybrid {
     ///
     /// # Errors
     /// `Device` and `OutOfMemory` as CUDA and nvJPEG say.
-    pub fn open(kernels: &Arc<Kernels>, size: HybridSize, tables: &[&ChannelTable]) -> Result<Self> {
+    pub fn open(kernels: &Arc<Kernels>, size: HybridSize, steps: RowRoom, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         let handle = Handle::new(context, DEFAULT)?.map_err(|why| Error::new(ErrorKind::Device, why))?;
-        let upload = UploadStream::new(kernels, UPLOAD, Priority::High, tables)?;
+        let upload = UploadStream::new(kernels, UPLOAD.with_steps(steps), Priority::High, tables)?;
         let page = || {
             Ok(Page {
                 states: [None, None],
@@ -136,31 +136,28 @@ impl Hybrid {
         Ok(Self { pages, params, decoders: [None, None], handle, upload, size, current: 0 })
     }
 
-    /// Decodes the part of an image that `params` reads and resamples it into row `at` of `out`. `on_gpu`: the Huffman
-    /// decoding too, where nvJPEG can do that. Waits on the host for the launch before the last one.
+    /// Decodes the part of an image that `rows` read, of which there is one at least, and makes row `at` of each of them.
+    /// `on_gpu`: the Huffman decoding too, where nvJPEG can do that. Waits on the host for the launch before the last one.
     ///
     /// # Errors
     /// Nothing of the image is under way then.
     ///
     /// # Panics
     /// When `at` is out of range.
-    #[allow(clippy::too_many_arguments)]
     pub fn decode(
         &mut self,
         image: &Coded<'_>,
         on_gpu: bool,
-        params: &ResampleParams,
-        table: usize,
-        row: &RowSpec,
-        out: &Rows,
+        rows: &[(&RowWork, &Rows)],
         at: usize,
     ) -> Result<Ticket, Failure> {
         let page = &mut self.pages[self.current];
         if let Some(ticket) = page.used_by.take() {
             self.upload.wait(ticket).map_err(Failure::Lost)?;
         }
-        let started = self.start(image, on_gpu, params, row).and_then(|pixels| {
-            self.upload.resample_device(&pixels, params, table, row, out, at)?;
+        let reads = rows.iter().map(|(work, _)| work.reads()).reduce(|[a, b], [c, d]| [hull(&a, &c), hull(&b, &d)]);
+        let started = self.start(image, on_gpu, reads.unwrap_or_default()).and_then(|pixels| {
+            rows.iter().try_for_each(|(work, out)| self.upload.row_of_device(&pixels, work, out, at))?;
             self.upload.launch()
         });
         match started {
@@ -173,13 +170,7 @@ impl Hybrid {
         }
     }
 
-    fn start(
-        &mut self,
-        image: &Coded<'_>,
-        on_gpu: bool,
-        params: &ResampleParams,
-        row: &RowSpec,
-    ) -> Result<DevicePixels> {
+    fn start(&mut self, image: &Coded<'_>, on_gpu: bool, [rows, cols]: [Range<u32>; 2]) -> Result<DevicePixels> {
         let Coded { file, height, width, .. } = *image;
         // Also bounds what the host phase keeps, which does not depend on the window.
         let whole = (u64::from(height) * u64::from(width)).saturating_mul(PIXEL as u64);
@@ -187,8 +178,7 @@ impl Hybrid {
             let what = format!("a JPEG of {width}x{height} pixels and {} bytes is too large for nvJPEG", file.len());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let rows = blocks(params.y.reads(row.height, params.filter), height);
-        let cols = blocks(params.x.reads(row.width, params.filter), width);
+        let (rows, cols) = (blocks(rows, height), blocks(cols, width));
         let held = Held { info: ImageInfo::interleaved_u8(height, width, PIXEL as u8), rows, cols };
         if held.rows.is_empty() || held.cols.is_empty() {
             return Err(Error::new(ErrorKind::Internal, format!("no window in an image of {width}x{height} pixels")));
@@ -285,6 +275,10 @@ impl Hybrid {
 }
 
 /// The window with what its edges depend on, in whole blocks of an image that has `len` pixels in this direction.
+fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
 fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
     let start = window.start.saturating_sub(MARGIN) / BLOCK * BLOCK;
     let end = window.end.saturating_add(MARGIN).div_ceil(BLOCK).saturating_mul(BLOCK);
