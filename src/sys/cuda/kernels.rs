@@ -3,7 +3,7 @@
 use std::{
     ffi::{CStr, CString},
     fmt, ptr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
@@ -20,12 +20,26 @@ use crate::{
 
 /// infeed's kernels on one GPU. Loading compiles them for it once (the driver keeps the result on disk).
 pub struct Kernels {
-    context: Context,
-    modules: Vec<CUmodule>,
     resample: Vec<(DType, DType, CUfunction)>,
+    /// Loaded when they are first asked for: compiling them takes a good second where the driver has kept nothing.
+    pictures: OnceLock<Result<PictureKernels>>,
+    // Unloaded last.
+    module: Module,
+}
+
+/// What is done to pictures between two resamples, and to finished rows.
+#[derive(Debug)]
+pub(super) struct PictureKernels {
     /// For bytes and for f32.
-    pictures: [CUfunction; 2],
+    steps: [CUfunction; 2],
     rows: Vec<(DType, RowFunctions)>,
+    _module: Module,
+}
+
+/// A loaded module.
+struct Module {
+    context: Context,
+    raw: CUmodule,
 }
 
 /// What is done to finished rows of a type.
@@ -47,68 +61,49 @@ impl Kernels {
     /// # Errors
     /// `Device`: the driver is too old for the kernels, or the GPU is (compute capability below 7.0).
     pub fn load(context: &Context) -> Result<Arc<Self>> {
-        let bound = context.bind()?;
-        // From here on dropping unloads the modules.
-        let mut kernels = Self {
-            context: context.clone(),
-            modules: Vec::new(),
-            resample: Vec::new(),
-            pictures: [ptr::null_mut(); 2],
-            rows: Vec::new(),
-        };
-        let module = kernels.module(device::PTX)?;
+        let module = Module::load(context, device::PTX)?;
+        let mut resample = Vec::new();
         for src in [DType::U8, DType::U16, DType::F32] {
             for dst in STORED {
                 let Some(name) = device::kernel_name(src, dst) else { continue };
-                kernels.resample.push((src, dst, kernels.function(module, name)?));
+                resample.push((src, dst, module.function(name)?));
             }
         }
-        let module = kernels.module(picture::PICTURE_PTX)?;
-        for float in [false, true] {
-            kernels.pictures[usize::from(float)] = kernels.function(module, picture::picture_kernel(float))?;
-        }
-        for dtype in STORED {
-            let Some(RowKernels { fill, roll, swap }) = picture::row_kernels(dtype) else { continue };
-            let of = |name| kernels.function(module, name);
-            let functions = RowFunctions { fill: of(fill)?, roll: of(roll)?, swap: of(swap)? };
-            kernels.rows.push((dtype, functions));
-        }
-        drop(bound);
-        Ok(Arc::new(kernels))
-    }
-
-    fn module(&mut self, ptx: &str) -> Result<CUmodule> {
-        let source =
-            CString::new(ptx).map_err(|e| Error::new(ErrorKind::Internal, "the kernels are no text").with_source(e))?;
-        let mut module: CUmodule = ptr::null_mut();
-        // SAFETY: `module` outlives the call; the source ends with a zero. `load` has bound the context.
-        let code = unsafe { (self.context.driver().calls.cuModuleLoadData)(&raw mut module, source.as_ptr().cast()) };
-        self.context.check("cuModuleLoadData", code)?;
-        self.modules.push(module);
-        Ok(module)
-    }
-
-    fn function(&self, module: CUmodule, name: &CStr) -> Result<CUfunction> {
-        let mut function: CUfunction = ptr::null_mut();
-        // SAFETY: `function` outlives the call; the module is loaded; the name ends with a zero.
-        let code =
-            unsafe { (self.context.driver().calls.cuModuleGetFunction)(&raw mut function, module, name.as_ptr()) };
-        self.context.check("cuModuleGetFunction", code)?;
-        Ok(function)
+        Ok(Arc::new(Self { resample, pictures: OnceLock::new(), module }))
     }
 
     /// The GPU they are on.
     #[must_use]
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.module.context
     }
 
     pub(super) fn resample(&self, src: DType, dst: DType) -> Option<CUfunction> {
         self.resample.iter().find(|(a, b, _)| (*a, *b) == (src, dst)).map(|found| found.2)
     }
 
-    pub(super) const fn picture(&self, float: bool) -> CUfunction {
-        self.pictures[float as usize]
+    /// # Errors
+    /// As [`load`](Self::load), of these kernels: the same whenever they are asked for.
+    pub(super) fn pictures(&self) -> Result<&PictureKernels> {
+        self.pictures.get_or_init(|| PictureKernels::load(self.context())).as_ref().map_err(Error::clone)
+    }
+}
+
+impl PictureKernels {
+    fn load(context: &Context) -> Result<Self> {
+        let module = Module::load(context, picture::PICTURE_PTX)?;
+        let steps = [module.function(picture::picture_kernel(false))?, module.function(picture::picture_kernel(true))?];
+        let mut rows = Vec::new();
+        for dtype in STORED {
+            let Some(RowKernels { fill, roll, swap }) = picture::row_kernels(dtype) else { continue };
+            let of = |name| module.function(name);
+            rows.push((dtype, RowFunctions { fill: of(fill)?, roll: of(roll)?, swap: of(swap)? }));
+        }
+        Ok(Self { steps, rows, _module: module })
+    }
+
+    pub(super) const fn steps(&self, float: bool) -> CUfunction {
+        self.steps[float as usize]
     }
 
     pub(super) fn rows(&self, dtype: DType) -> Option<RowFunctions> {
@@ -116,18 +111,45 @@ impl Kernels {
     }
 }
 
-impl Drop for Kernels {
+impl Module {
+    fn load(context: &Context, ptx: &str) -> Result<Self> {
+        let _bound = context.bind()?;
+        let source =
+            CString::new(ptx).map_err(|e| Error::new(ErrorKind::Internal, "the kernels are no text").with_source(e))?;
+        let mut raw: CUmodule = ptr::null_mut();
+        // SAFETY: `raw` outlives the call; the source ends with a zero.
+        let code = unsafe { (context.driver().calls.cuModuleLoadData)(&raw mut raw, source.as_ptr().cast()) };
+        context.check("cuModuleLoadData", code)?;
+        Ok(Self { context: context.clone(), raw })
+    }
+
+    fn function(&self, name: &CStr) -> Result<CUfunction> {
+        let _bound = self.context.bind()?;
+        let mut function: CUfunction = ptr::null_mut();
+        // SAFETY: `function` outlives the call; the module is loaded; the name ends with a zero.
+        let code =
+            unsafe { (self.context.driver().calls.cuModuleGetFunction)(&raw mut function, self.raw, name.as_ptr()) };
+        self.context.check("cuModuleGetFunction", code)?;
+        Ok(function)
+    }
+}
+
+impl Drop for Module {
     fn drop(&mut self) {
         let Ok(_bound) = self.context.bind() else { return };
-        for module in self.modules.drain(..) {
-            // SAFETY: loaded in `load`, unloaded once; upload streams hold the kernels until they are idle.
-            let _ = unsafe { (self.context.driver().calls.cuModuleUnload)(module) };
-        }
+        // SAFETY: loaded in `load`, unloaded once; whoever launches its functions holds the kernels until that is done.
+        let _ = unsafe { (self.context.driver().calls.cuModuleUnload)(self.raw) };
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module on {:?}", self.context)
     }
 }
 
 impl fmt::Debug for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernels on {:?}", self.context)
+        write!(f, "Kernels on {:?}", self.context())
     }
 }

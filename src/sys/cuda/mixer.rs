@@ -46,6 +46,8 @@ impl Mixer {
     /// `OutOfMemory` and `Device` as CUDA says.
     pub fn new(kernels: &Arc<Kernels>, batch_size: usize) -> Result<Arc<Self>> {
         let context = kernels.context();
+        // Before the first batch, not in its middle.
+        kernels.pictures()?;
         // As many pairs as there may be, and the one item of a roll.
         let bytes = (batch_size / 2).max(1).saturating_mul(size_of::<DeviceMixing>());
         let (items, pinned) = (DeviceMemory::new(context, bytes)?, Pinned::new(context, bytes)?);
@@ -87,7 +89,7 @@ impl Mixer {
         pairs: Option<u32>,
     ) -> Result<()> {
         let wrong = |what: String| Error::new(ErrorKind::Internal, what).hint("please report this");
-        let functions = self.kernels.rows(spec.dtype);
+        let functions = self.kernels.pictures()?.rows(spec.dtype);
         let blends = items.iter().any(|item| item.paste == 0);
         let fits = samples <= rows.rows() && rows.row_bytes() == spec.len_bytes() && u32::try_from(samples).is_ok();
         let (Some(functions), true) = (functions, fits && !(blends && spec.dtype == DType::U8)) else {

@@ -258,6 +258,10 @@ impl UploadStream {
                 Ok(Page { pinned, device, front: 0, back: 0, used_by: None })
             })
             .collect::<Result<Vec<_>>>()?;
+        if size.scratch_bytes > 0 {
+            // Before the first batch, not in its middle.
+            kernels.pictures()?;
+        }
         let scratch = DeviceMemory::new(context, size.scratch_bytes)?;
         let mut upload = Self {
             kernels: Arc::clone(kernels),
@@ -815,11 +819,11 @@ impl UploadStream {
     fn launch_pictures(&self, float: bool, items: CUdeviceptr, count: u32) -> Result<()> {
         let mut items = items;
         let shape = LaunchShape { grid: [count, 1, 1], block: [PICTURE_THREADS, 1, 1], shared_bytes: 0 };
-        self.launch_kernel(self.kernels.picture(float), shape, &mut [(&raw mut items).cast()])
+        self.launch_kernel(self.kernels.pictures()?.steps(float), shape, &mut [(&raw mut items).cast()])
     }
 
     fn launch_fill(&self, row: &RowSpec, items: CUdeviceptr, count: u32) -> Result<()> {
-        let function = self.kernels.rows(row.dtype).map(|kernels| kernels.fill);
+        let function = self.kernels.pictures()?.rows(row.dtype).map(|kernels| kernels.fill);
         let function = function.ok_or_else(|| Error::new(ErrorKind::Internal, "no kernel for these rows"))?;
         let mut items = items;
         let mut numbers: [c_uint; 4] =
