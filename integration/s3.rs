@@ -146,6 +146,26 @@ async fn batches_from_a_bucket_equal_local_ones() {
     assert!(runs[0] == runs[1] && !runs[0].is_empty());
 }
 
+#[test]
+fn a_bucket_is_opened_and_read_where_nobody_awaits() {
+    let server = S3Server::start();
+    server.put_folder(&photos(), "photos");
+    let local = infeed::open(photos().display().to_string()).blocking().unwrap();
+    let remote = open_source(server.source("photos")).blocking().unwrap();
+    assert_eq!(local.fingerprint(), remote.fingerprint());
+    let mut runs = Vec::new();
+    for dataset in [local, remote] {
+        let transform = infeed::Transform::preset("imagenet-val").unwrap();
+        let loader = builder(dataset).batch_size(4).transform(transform).build_blocking().unwrap();
+        runs.push(drain(loader.epoch(0)).unwrap().iter().map(plain).collect::<Vec<_>>());
+    }
+    assert!(runs[0] == runs[1] && !runs[0].is_empty());
+    let nothing = open_source(server.source("nothing")).blocking().unwrap_err();
+    let asked = futures::executor::block_on(async { open_source(server.source("nothing")).blocking().unwrap_err() });
+    assert_eq!((nothing.kind(), nothing.what()), (asked.kind(), asked.what()));
+    assert!(nothing.to_string().ends_with(nothing.help().expect("what to do")), "{nothing}");
+}
+
 /// The client of a runtime that nobody drives any more must not be used by another one.
 #[test]
 fn a_dataset_may_be_opened_on_one_runtime_and_read_on_another() {

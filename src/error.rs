@@ -220,9 +220,16 @@ impl Error {
         self.0.kind
     }
 
-    /// What went wrong, without where and what to do: for errors that tell of another one.
-    pub(crate) fn what(&self) -> &str {
+    /// What went wrong, without where and what to do, for whoever tells these in another form.
+    #[must_use]
+    pub fn what(&self) -> &str {
         &self.0.what
+    }
+
+    /// What to do about it, as [`hint`](Self::hint) was given it.
+    #[must_use]
+    pub fn help(&self) -> Option<&str> {
+        self.0.hint.as_deref()
     }
 
     /// Where it happened.

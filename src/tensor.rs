@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData};
 
-use bytemuck::AnyBitPattern;
+use bytemuck::{AnyBitPattern, NoUninit};
 use half::{bf16, f16};
 
 #[cfg(feature = "dlpack")]
@@ -123,6 +123,31 @@ impl Tensor {
         let mut rows = Rows::zeroed(1, self.data.len())?;
         self.data.download(rows.bytes_mut())?;
         Ok(Self::new(self.shape.clone(), self.dtype, rows.freeze()))
+    }
+
+    /// The same memory to be changed, if nobody else has the tensor or another of its memory, and it is the host's and a
+    /// loader's; else the tensor again. Costs nothing.
+    ///
+    /// ```
+    /// # use infeed::{Loader, Transform, dataset::MemoryDataset};
+    /// # let images = MemoryDataset::builder().images_u8(vec![7; 2 * 12], 2, 2, 2, 3, false);
+    /// # let loader = Loader::builder(std::sync::Arc::new(images.build()?)).batch_size(2).transform(Transform::new().to_float()).build_blocking()?;
+    /// let mut batch = loader.epoch(0).blocking().next().expect("there is one")?;
+    /// let image = batch.take("image").expect("a field of that name");
+    /// let mut image = image.try_into_mut().expect("nobody else has it");
+    /// image.as_mut_slice::<f32>().expect("it was made f32").fill(0.5);
+    /// assert_eq!(image.freeze().as_slice::<f32>().expect("it still is")[3], 0.5);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The tensor itself, unchanged.
+    pub fn try_into_mut(self) -> std::result::Result<TensorMut, Self> {
+        let Self { shape, dtype, device, data } = self;
+        match data.into_rows() {
+            Ok(rows) => Ok(TensorMut { shape, dtype, rows }),
+            Err(data) => Err(Self { shape, dtype, device, data }),
+        }
     }
 
     /// Address of the first value on the GPU, for work on `stream`; `None` in host memory.
@@ -246,6 +271,53 @@ impl fmt::Debug for Tensor {
     }
 }
 
+/// A tensor in host memory that nobody else has: its values may be changed. See [`Tensor::try_into_mut`].
+pub struct TensorMut {
+    shape: Vec<usize>,
+    dtype: DType,
+    rows: Rows,
+}
+
+impl TensorMut {
+    /// Sizes of the axes; the first is the batch.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Element type.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// All values as bytes in the machine's order, the first aligned to 64 (but see [`Tensor::bytes`]).
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.rows.bytes_mut()
+    }
+
+    /// All values, or `None` when `T` is another type than [`dtype`](Self::dtype).
+    #[must_use]
+    pub fn as_mut_slice<T: Element + NoUninit>(&mut self) -> Option<&mut [T]> {
+        // Aligned: buffers start at 64 bytes.
+        let fits = T::DTYPE == self.dtype;
+        fits.then(|| bytemuck::cast_slice_mut(self.rows.bytes_mut()))
+    }
+
+    /// A tensor again, to be shared. Costs nothing.
+    #[must_use]
+    pub fn freeze(self) -> Tensor {
+        Tensor::new(self.shape, self.dtype, self.rows.freeze())
+    }
+}
+
+impl fmt::Debug for TensorMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorMut({:?} {})", self.shape, self.dtype)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +331,26 @@ mod tests {
         assert_eq!(tensor.as_slice::<f32>(), Some(&[0.0, 0.0, 1.5, 0.0][..]));
         assert_eq!(tensor.as_slice::<u8>(), None);
         assert_eq!(tensor.row_bytes(), 8);
+    }
+
+    #[test]
+    fn only_a_sole_owner_may_change_values() {
+        let tensor = || Tensor::new(vec![2, 2], DType::F32, Rows::zeroed(2, 8).unwrap().freeze());
+        let (one, other) = {
+            let one = tensor();
+            (one.clone(), one)
+        };
+        let one = one.try_into_mut().expect_err("there is a clone");
+        assert_eq!((one.shape(), one.as_slice::<f32>()), (&[2, 2][..], Some(&[0.0; 4][..])));
+        drop(other);
+        let start = one.bytes().unwrap().as_ptr();
+        let mut one = one.try_into_mut().expect("it is alone");
+        assert!(one.as_mut_slice::<i32>().is_none() && one.bytes_mut().as_ptr() == start);
+        one.as_mut_slice::<f32>().unwrap()[3] = 2.0;
+        assert_eq!((one.shape(), one.dtype()), (&[2, 2][..], DType::F32));
+        let frozen = one.freeze();
+        assert_eq!((frozen.as_slice::<f32>().unwrap()[3], frozen.bytes().unwrap().as_ptr()), (2.0, start));
+        let empty = Tensor::new(vec![0, 3], DType::U8, Rows::zeroed(1, 0).unwrap().freeze());
+        assert!(empty.try_into_mut().unwrap().bytes_mut().is_empty());
     }
 }

@@ -114,6 +114,23 @@ impl IoRuntime {
     }
 }
 
+impl IoRuntime {
+    /// Runs a future there and waits for it on this thread, whatever runs it.
+    ///
+    /// # Errors
+    /// `Internal` when the future panicked.
+    pub(crate) fn wait_for<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        let (done, result) = std::sync::mpsc::channel();
+        self.spawn(async move {
+            let _ = done.send(future.await);
+        });
+        result.recv().map_err(|_| {
+            Error::new(ErrorKind::Internal, "what was waited for panicked")
+                .hint("see the panic's message on stderr; please report it")
+        })
+    }
+}
+
 /// Whether the system gives so many threads now, by starting them all. For what starts threads of its own and meets a
 /// refusal with a panic or, as tokio's runtime of several threads does, by waiting for ever. About 30 µs for each.
 ///
@@ -188,5 +205,22 @@ mod tests {
             });
             assert_eq!(answer.recv_timeout(Duration::from_secs(60)).unwrap(), Some(7), "{threads}");
         }
+    }
+
+    #[test]
+    fn a_future_is_waited_for_within_a_runtime_and_without() {
+        let wait = || {
+            IoRuntime::start().unwrap().wait_for(async {
+                tokio::task::yield_now().await;
+                7
+            })
+        };
+        assert_eq!(wait().unwrap(), 7);
+        let runtime = Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(async { wait() }).unwrap(), 7);
+        assert_eq!(futures::executor::block_on(async { wait() }).unwrap(), 7);
+        let panicked = IoRuntime::start().unwrap().wait_for(async { panic!("on purpose") });
+        let panicked: Result<()> = panicked;
+        assert_eq!(panicked.unwrap_err().kind(), ErrorKind::Internal);
     }
 }

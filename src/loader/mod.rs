@@ -31,6 +31,7 @@ mod mix;
 mod monitor;
 #[cfg(test)]
 mod numbers;
+mod open;
 mod order;
 mod place;
 mod resolve;

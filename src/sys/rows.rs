@@ -517,6 +517,11 @@ impl Home {
         self.memory.get_or_init(first).as_ref().map_err(Error::clone)
     }
 
+    /// Whether it is memory of ours on the host, or will be when it is touched.
+    fn is_host(&self) -> bool {
+        matches!(self.memory.get(), None | Some(Ok(Memory::Host(_))))
+    }
+
     /// First byte of host memory.
     fn start(&self) -> *mut u8 {
         match self.claim() {
@@ -815,6 +820,19 @@ impl Frozen {
         Some(unsafe { std::slice::from_raw_parts(start, self.len) })
     }
 
+    /// All of it as one row to be written, if nobody else has any of the buffer and it is host memory of ours; else it again.
+    ///
+    /// # Errors
+    /// Itself, unchanged.
+    pub fn into_rows(mut self) -> std::result::Result<Rows, Self> {
+        let ours = Arc::get_mut(&mut self.home).is_some_and(|home| home.is_host());
+        if !ours {
+            return Err(self);
+        }
+        let Self { home, offset, len } = self;
+        Ok(Rows { home, offset, rows: 1, row_bytes: len })
+    }
+
     /// Number of bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -886,6 +904,29 @@ impl fmt::Debug for Frozen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frozen_rows_are_written_again_by_a_sole_owner_of_our_memory() {
+        let pool = Pool::new(4, 8, 1).unwrap();
+        let mut rows = pool.take(4, 8);
+        rows.row_mut(1).fill(3);
+        let mut cut = rows.split_to(3);
+        let frozen = cut.split_to(2).freeze();
+        // Others have other rows of the buffer.
+        let frozen = frozen.into_rows().unwrap_err();
+        drop((rows, cut));
+        let mut again = frozen.into_rows().unwrap();
+        assert_eq!((again.rows(), again.row_bytes(), again.bytes()[8]), (1, 16, 3));
+        again.bytes_mut().fill(5);
+        drop(again.freeze());
+        assert_eq!((pool.lent(), pool.idle_bytes()), (0, 32), "it went back");
+        // Memory of another library may be anybody's, and read-only.
+        static WORDS: [u64; 2] = [0; 2];
+        let start = NonNull::from(&WORDS).cast();
+        // SAFETY: sixteen bytes that live for ever, and nobody writes them.
+        let foreign = unsafe { Frozen::foreign(start, 16, Box::new(())) };
+        assert_eq!(foreign.into_rows().unwrap_err().len(), 16);
+    }
 
     #[test]
     fn rows_are_written_by_many_threads_and_joined_without_a_copy() {
