@@ -349,7 +349,7 @@ pub(super) fn recipes(bench: &mut Bench, out: &mut Out) -> Result<()> {
         ("RandAugment(2, 9)", of(one_line("random_resized_crop:224;horizontal_flip;rand_augment:2,9;normalize")?)),
         ("deit-train", of(Transform::preset("deit-train")?)),
         ("simclr", of(Transform::preset("simclr")?)),
-        ("dino's ten views", Box::new(|b| Ok(b.views(View::preset("dino")?)))),
+        ("dino's ten views", Box::new(|b| Ok(b.transform(Transform::new()).views(View::preset("dino")?)))),
     ];
     for (name, set) in recipes {
         for device in [GPU, Device::Cpu] {
