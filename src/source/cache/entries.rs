@@ -79,7 +79,7 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Waiting and in writing.
     pending: HashMap<Key, Bytes>,
-    /// In writing, and to be removed then.
+    /// In writing, and to be removed then: until it is, nobody is served what was written.
     unwanted: HashSet<Key>,
     bytes: u64,
     writers: usize,
@@ -138,15 +138,16 @@ impl Writer {
             } else {
                 job.recorder.not_kept();
             }
-            let unwanted = {
-                let mut queue = lock(&self.cache.queue);
-                queue.pending.remove(&key);
-                queue.bytes -= key.len();
-                queue.unwanted.remove(&key)
-            };
-            if unwanted {
+            let mut queue = lock(&self.cache.queue);
+            if queue.unwanted.contains(&key) {
+                drop(queue);
                 self.cache.drop_entry(&key);
+                queue = lock(&self.cache.queue);
+                // Only now: as long as it is there, it is told from others by this.
+                queue.unwanted.remove(&key);
             }
+            queue.pending.remove(&key);
+            queue.bytes -= key.len();
         }
     }
 }
@@ -278,8 +279,14 @@ impl Cache {
 
     fn look_for(&self, keep: Keep) -> Looked {
         let key = keep.key;
-        if let Some(bytes) = lock(&self.queue).pending.get(&key) {
-            return Looked::Memory(bytes.clone());
+        {
+            let queue = lock(&self.queue);
+            if let Some(bytes) = queue.pending.get(&key) {
+                return Looked::Memory(bytes.clone());
+            }
+            if queue.unwanted.contains(&key) {
+                return Looked::Miss(Some(keep));
+            }
         }
         match &self.tier {
             Tier::Ram { entries, .. } => match lock(entries).get(&key) {
@@ -309,6 +316,9 @@ impl Cache {
     pub(crate) fn read(&self, found: &Keep, buffer: &mut BytesMut, recorder: &CacheRecorder) -> bool {
         let Tier::Disk(disk) = &self.tier else { return false };
         let key = &found.key;
+        if lock(&self.queue).unwanted.contains(key) {
+            return false;
+        }
         match disk.read(key, buffer) {
             Ok(()) => true,
             Err(lost) => {
@@ -331,14 +341,13 @@ impl Cache {
     /// Drops an entry that could not be decoded: whatever its checksum says, it may have come damaged from the store.
     pub(crate) fn doubt(&self, keep: &Keep, recorder: &CacheRecorder) -> Doubted {
         let key = &keep.key;
-        {
-            let doubted = lock(&self.doubted);
-            if doubted.contains(key) {
-                return Doubted::Before;
-            }
-            if doubted.len() >= DOUBTS {
-                return Doubted::No;
-            }
+        // To the end: who doubts the same meanwhile finds it gone, and has to know why.
+        let mut doubted = lock(&self.doubted);
+        if doubted.contains(key) {
+            return Doubted::Before;
+        }
+        if doubted.len() >= DOUBTS {
+            return Doubted::No;
         }
         let waited = {
             let mut queue = lock(&self.queue);
@@ -357,7 +366,7 @@ impl Cache {
             return Doubted::No;
         }
         recorder.undecodable();
-        lock(&self.doubted).insert(*key);
+        doubted.insert(*key);
         Doubted::Now
     }
 
@@ -466,6 +475,54 @@ impl Cache {
                 removed
             }
             Tier::Disk(disk) => disk.remove(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::source::NextUse;
+
+    /// Each of those who met bytes that do not decode reads others afterwards, however their doubts meet one another and
+    /// the thread that writes the entry.
+    #[test]
+    fn doubted_bytes_are_never_served_again() {
+        const LEN: usize = 64;
+        let dir = tempfile::tempdir().unwrap();
+        for spec in [CacheSpec::dir(dir.path().join("cache"), 1 << 30), CacheSpec::ram(1 << 30)] {
+            let cache = Cache::open(&spec, 0, 1).unwrap();
+            let recorder = CacheRecorder::default();
+            let permits = Arc::new(tokio::sync::Semaphore::new(1));
+            let permit = Arc::new(permits.try_acquire_owned().unwrap());
+            let next = |_, _| NextUse { epoch: 1, position: 0 };
+            for object in 0..3000 {
+                let key = Key { object, start: 0, end: LEN as u64 };
+                let keep = Keep { key, coming: Use { now: 0, next: next(0, 0) }, record: object as u64 };
+                let bad = Bytes::from_static(&[b'x'; LEN]);
+                let writer = cache.keep(keep, &bad, &permit, u64::MAX, &recorder).expect("nobody writes");
+                let doubt = |delay: usize| {
+                    (0..delay).for_each(|_| std::hint::spin_loop());
+                    let doubted = cache.doubt(&keep, &recorder);
+                    let looked = cache.look_again(&keep);
+                    let mut buffer = BytesMut::new();
+                    let read = cache.read(&keep, &mut buffer, &recorder);
+                    (doubted, looked, read)
+                };
+                let answers = thread::scope(|scope| {
+                    scope.spawn(|| writer.run(&next));
+                    // From before the entry is written to after it.
+                    let others = [0, 7].map(|more| scope.spawn(move || doubt((object as usize % 400) * 16 + more)));
+                    others.map(|other| other.join().unwrap())
+                });
+                for (doubted, looked, read) in answers {
+                    assert_ne!(doubted, Doubted::No, "{spec}, {object}");
+                    assert!(matches!(looked, Looked::Miss(Some(_))) && !read, "{spec}, {object}: {looked:?}");
+                }
+            }
+            assert_eq!(cache.used(), 0, "{spec}");
         }
     }
 }
