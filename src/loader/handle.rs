@@ -134,6 +134,23 @@ impl Loader {
         self.shared.schedule(self.order.sampler.len(), 0).steps()
     }
 
+    /// The state before the first batch of an epoch, for a checkpoint that is written before there is a batch.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+    /// let last = loader.epoch(0).collect::<Vec<_>>().await.pop().expect("an epoch has five")?;
+    /// assert_eq!(loader.state_before(1), *last.state());
+    /// assert_eq!(loader.resume_epoch(&loader.state_before(7))?.count().await, 5);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn state_before(&self, epoch: u64) -> LoaderState {
+        self.order.state.at(epoch, 0)
+    }
+
     /// The settings in force, nothing left on `auto`.
     #[must_use]
     pub fn config(&self) -> &LoaderConfig {
