@@ -1,0 +1,148 @@
+//! Datasets that are opened by a URL.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use infeed as engine;
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use serde::Deserialize;
+
+use crate::wait;
+
+/// What is opened; nothing runs. Values of it may go to other processes and threads.
+#[pyclass(frozen, module = "infeed")]
+#[derive(Debug)]
+pub(crate) struct Dataset {
+    pub(crate) opened: Arc<dyn engine::Dataset>,
+    /// What it was opened by, to open it anew from a pickle.
+    url: String,
+    options: String,
+}
+
+/// The settings of [`engine::dataset::Open`] by their names.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Default)]
+struct Options {
+    format: Option<String>,
+    split: Option<String>,
+    labels: Option<String>,
+    classes: Option<Vec<String>>,
+    columns: Option<Vec<String>>,
+    annotations: Option<String>,
+    masks: Option<bool>,
+    channels: Option<String>,
+    pattern: Option<String>,
+    samples_per_patient: Option<u64>,
+    fields: BTreeMap<String, Vec<String>>,
+    manifests: Option<PathBuf>,
+    patience: Option<f64>,
+}
+
+impl Options {
+    fn apply(self, mut open: engine::dataset::Open) -> PyResult<engine::dataset::Open> {
+        let Self { format, split, labels, classes, columns, annotations, masks, .. } = self;
+        let Self { channels, pattern, samples_per_patient, fields, manifests, patience, .. } = self;
+        if let Some(format) = format {
+            open = open.format(format);
+        }
+        if let Some(split) = split {
+            open = open.split(split);
+        }
+        if let Some(labels) = labels {
+            open = open.labels(labels);
+        }
+        if let Some(classes) = classes {
+            open = open.classes(classes);
+        }
+        if let Some(columns) = columns {
+            open = open.columns(columns);
+        }
+        if let Some(annotations) = annotations {
+            open = open.annotations(annotations);
+        }
+        if let Some(masks) = masks {
+            open = open.masks(masks);
+        }
+        if let Some(channels) = channels {
+            open = open.channels(channels);
+        }
+        if let Some(pattern) = pattern {
+            open = open.pattern(pattern);
+        }
+        if let Some(samples) = samples_per_patient {
+            open = open.samples_per_patient(samples);
+        }
+        for (name, files) in fields {
+            open = open.field(name, files);
+        }
+        if let Some(dir) = manifests {
+            open = open.manifests(dir);
+        }
+        if let Some(seconds) = patience {
+            let patience = Duration::try_from_secs_f64(seconds)
+                .map_err(|error| PyTypeError::new_err(format!("patience: {seconds} s can't be waited: {error}")))?;
+            open = open.patience(patience);
+        }
+        Ok(open)
+    }
+}
+
+/// Opens what lies at a URL; `options` are JSON.
+#[pyfunction]
+pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dataset> {
+    let parsed: Options = serde_json::from_str(&options)
+        .map_err(|error| PyTypeError::new_err(format!("open(): {}", crate::loader::without_place(&error))))?;
+    let opening = parsed.apply(engine::open(url.as_str()))?;
+    let opened = wait::elsewhere(py, move || opening.blocking())?;
+    Ok(Dataset { opened, url, options })
+}
+
+#[pymethods]
+impl Dataset {
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.opened.len())?)
+    }
+
+    /// Names of the classes, in the order of their indices; None where nobody names them.
+    #[getter]
+    fn classes(&self) -> Option<Vec<String>> {
+        self.opened.schema().classes.as_ref().map(|classes| classes.to_vec())
+    }
+
+    /// The fields of a record by name: image, volume, label, array, bytes or instances.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(py);
+        for field in &self.opened.schema().fields {
+            fields.set_item(&field.name, field.kind.name())?;
+        }
+        Ok(fields)
+    }
+
+    /// The format that was recognised or named.
+    #[getter]
+    fn format(&self) -> &str {
+        self.opened.format()
+    }
+
+    /// The file or object that a record is in.
+    ///
+    /// Raises IndexError beyond the end.
+    fn object(&self, record: u64) -> PyResult<String> {
+        if record >= self.opened.len() {
+            let len = self.opened.len();
+            return Err(pyo3::exceptions::PyIndexError::new_err(format!("record {record} of {len}")));
+        }
+        Ok(self.opened.object(record))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (&str, &str))> {
+        Ok((py.import("infeed._native")?.getattr("open")?, (&self.url, &self.options)))
+    }
+
+    fn __repr__(&self) -> String {
+        let (len, format) = (self.opened.len(), self.opened.format());
+        let names: Vec<&str> = self.opened.schema().fields.iter().map(|field| field.name.as_str()).collect();
+        format!("<infeed.Dataset {:?}: {len} records of {format}, {}>", self.url, names.join(", "))
+    }
+}

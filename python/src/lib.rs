@@ -1,0 +1,42 @@
+//! The engine behind Python's `infeed`: the module `infeed._native`.
+//!
+//! ```text
+//! infeed/loader.py ─ arguments as a LoaderConfig in JSON ─▶ Loader ─ stream(state) ─▶ Stream ─ next ─▶ Batch ─ [field] ─▶ Tensor
+//! ```
+//!
+//! Python decides what arguments mean, and when epochs begin and end; here is what needs the engine. Three rules:
+//!
+//! - **No thread of the engine attaches to the interpreter**, so none waits for the GIL.
+//! - **A wait polls once while attached, and detaches only when nothing is ready** (`wait`): getting the GIL back beside
+//!   a computing thread costs up to a switch interval. Slices of a wait end often enough for Ctrl-C.
+//! - **Whatever has threads knows its process** (`process::Owned`): in a forked child they are not there.
+
+mod dataset;
+mod errors;
+mod loader;
+mod process;
+mod stream;
+mod tensor;
+mod wait;
+
+use pyo3::pymodule;
+
+#[pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use super::{
+        dataset::{Dataset, open},
+        loader::{Loader, launcher},
+        stream::{Batch, Place, Stream},
+        tensor::Tensor,
+    };
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // As a subclass it would be one of Python's own objects, and slower.
+        let mapping = module.py().import("collections.abc")?.getattr("Mapping")?;
+        mapping.call_method1("register", (module.py().get_type::<Batch>(),))?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,401 @@
+//! Batches as they come.
+
+use std::{
+    io::{self, Read, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use engine::{BatchStream, LoaderState, loader::Monitor};
+use futures::Stream as _;
+use infeed as engine;
+use pyo3::{
+    exceptions::{PyKeyError, PyRuntimeError},
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyBytes, PyDict, PyList},
+};
+
+use crate::{errors, process::Owned, tensor::Tensor, wait};
+
+type Item = Option<engine::Result<engine::Batch>>;
+
+/// Batches of a loader from some place on, epoch after epoch: the next is read ahead while one ends.
+#[pyclass(frozen, module = "infeed._native")]
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// `None` when closed.
+    ahead: Owned<Mutex<Option<Ahead>>>,
+    closing: Arc<AtomicBool>,
+    place: Py<Place>,
+    bell: OnceLock<Arc<Bell>>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    stream: BatchStream,
+    /// A batch of an epoch that nobody asked for yet.
+    held: Option<engine::Batch>,
+    /// The first epoch of which a batch may come.
+    epoch: u64,
+}
+
+impl Ahead {
+    /// The next batch of `epoch`; `Ready(None)` behind its last.
+    fn poll(&mut self, epoch: u64, cx: &mut Context<'_>) -> Poll<Item> {
+        if self.epoch > epoch {
+            return Poll::Ready(None);
+        }
+        let item = match self.held.take() {
+            Some(batch) => Some(Ok(batch)),
+            None => std::task::ready!(Pin::new(&mut self.stream).poll_next(cx)),
+        };
+        if let Some(Ok(batch)) = item {
+            if batch.epoch() > epoch {
+                // Nothing was left of this one, as a resume may find.
+                self.epoch = batch.epoch();
+                self.held = Some(batch);
+                return Poll::Ready(None);
+            }
+            self.epoch = batch.state().epoch;
+            return Poll::Ready(Some(Ok(batch)));
+        }
+        Poll::Ready(item)
+    }
+}
+
+/// How far a stream was used, and what it did; also when it is gone.
+#[pyclass(frozen, module = "infeed._native")]
+#[derive(Debug)]
+pub(crate) struct Place {
+    state: Mutex<LoaderState>,
+    monitor: Owned<Monitor>,
+}
+
+#[pymethods]
+impl Place {
+    /// Where to go on behind the last batch that was handed out, as JSON.
+    fn state(&self) -> String {
+        lock(&self.state).to_json()
+    }
+
+    fn epoch(&self) -> u64 {
+        lock(&self.state).epoch
+    }
+
+    /// What the stream did so far, as JSON.
+    fn report(&self) -> PyResult<String> {
+        let report = self.monitor.get()?.report();
+        serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rings in an event loop: one end is written by whatever thread finished a batch, the other is watched.
+#[derive(Debug)]
+struct Bell {
+    rung: UnixStream,
+    heard: UnixStream,
+}
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        let (rung, heard) = UnixStream::pair()?;
+        rung.set_nonblocking(true)?;
+        heard.set_nonblocking(true)?;
+        Ok(Self { rung, heard })
+    }
+
+    fn silence(&self) {
+        let mut bytes = [0; 64];
+        while (&self.heard).read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Full: it rings already.
+        let _ = (&self.rung).write(&[1]);
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(py: Python<'_>, stream: BatchStream, from: LoaderState) -> PyResult<Self> {
+        let epoch = from.epoch;
+        let place = Place { state: Mutex::new(from), monitor: Owned::new(stream.monitor()) };
+        Ok(Self {
+            ahead: Owned::new(Mutex::new(Some(Ahead { stream, held: None, epoch }))),
+            closing: Arc::default(),
+            place: Py::new(py, place)?,
+            bell: OnceLock::new(),
+        })
+    }
+
+    fn taken(&self) -> PyResult<MutexGuard<'_, Option<Ahead>>> {
+        match self.ahead.get()?.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread waits in this iterator: give each thread a loader of its own",
+            )),
+        }
+    }
+
+    fn hand_out(&self, py: Python<'_>, item: Item) -> PyResult<Option<Batch>> {
+        match item {
+            None => Ok(None),
+            Some(Ok(batch)) => {
+                lock(&self.place.get().state).clone_from(batch.state());
+                Ok(Some(Batch::new(batch)))
+            }
+            Some(Err(error)) => Err(errors::raise(py, &error)),
+        }
+    }
+}
+
+#[pymethods]
+impl Stream {
+    #[getter]
+    fn place(&self, py: Python<'_>) -> Py<Place> {
+        self.place.clone_ref(py)
+    }
+
+    /// The next batch of an epoch, None behind its last and when closed. Waits without the GIL.
+    fn next(&self, py: Python<'_>, epoch: u64) -> PyResult<Option<Batch>> {
+        let item = {
+            let mut guard = self.taken()?;
+            let ahead = &mut *guard;
+            let closing = &self.closing;
+            let poll = |cx: &mut Context<'_>| match ahead {
+                Some(ahead) if !closing.load(Ordering::Relaxed) => ahead.poll(epoch, cx),
+                _ => Poll::Ready(None),
+            };
+            let item = wait::wait(py, poll);
+            if self.closing.load(Ordering::Relaxed) {
+                let ended = guard.take();
+                py.detach(|| drop(ended));
+            }
+            item?
+        };
+        self.hand_out(py, item)
+    }
+
+    /// `(True, batch or None)` as `next`, or `(False, None)`: then `fileno()` becomes readable when it is worth asking again.
+    fn poll(&self, py: Python<'_>, epoch: u64) -> PyResult<(bool, Option<Batch>)> {
+        let bell = self.bell()?;
+        bell.silence();
+        let polled = match &mut *self.taken()? {
+            Some(ahead) => ahead.poll(epoch, &mut Context::from_waker(&Waker::from(bell))),
+            None => Poll::Ready(None),
+        };
+        match polled {
+            Poll::Ready(item) => Ok((true, self.hand_out(py, item)?)),
+            Poll::Pending => Ok((false, None)),
+        }
+    }
+
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.bell()?.heard.as_raw_fd())
+    }
+
+    /// Ends its reads; who waits in `next` gets None. In a forked child there is nothing to end.
+    fn close(&self, py: Python<'_>) {
+        self.closing.store(true, Ordering::Relaxed);
+        if let Some(bell) = self.bell.get() {
+            Arc::clone(bell).wake();
+        }
+        let Ok(ahead) = self.ahead.get() else { return };
+        if let Ok(mut guard) = ahead.try_lock() {
+            let ended = guard.take();
+            drop(guard);
+            py.detach(|| drop(ended));
+        }
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+}
+
+impl Stream {
+    fn bell(&self) -> PyResult<Arc<Bell>> {
+        if let Some(bell) = self.bell.get() {
+            return Ok(Arc::clone(bell));
+        }
+        let made = Arc::new(Bell::new()?);
+        Ok(Arc::clone(self.bell.get_or_init(|| made)))
+    }
+}
+
+/// Rows of samples, as a mapping from names of fields to values. See `infeed.Batch` in the stubs.
+#[pyclass(frozen, mapping, module = "infeed")]
+pub(crate) struct Batch {
+    batch: Mutex<engine::Batch>,
+    /// Made when somebody asks.
+    fields: PyOnceLock<Py<PyDict>>,
+}
+
+impl Batch {
+    fn new(batch: engine::Batch) -> Self {
+        Self { batch: Mutex::new(batch), fields: PyOnceLock::new() }
+    }
+
+    fn dict<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyDict>> {
+        let make = || -> PyResult<Py<PyDict>> {
+            let dict = PyDict::new(py);
+            let mut batch = lock(&self.batch);
+            let names: Vec<String> = batch.fields().map(|(name, _)| name.to_owned()).collect();
+            for name in names {
+                // Taken, not cloned: the values may be written to by their only owner.
+                let Some(tensor) = batch.take(&name) else { continue };
+                dict.set_item(name, Tensor::new(tensor))?;
+            }
+            for (name, values) in batch.byte_fields() {
+                dict.set_item(name, PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?)?;
+            }
+            for (name, marked) in batch.instance_fields() {
+                dict.set_item(name, instances(py, marked)?)?;
+            }
+            Ok(dict.unbind())
+        };
+        Ok(self.fields.get_or_try_init(py, make)?.bind(py))
+    }
+}
+
+/// Boxes and what belongs to them, by name.
+fn instances<'py>(py: Python<'py>, marked: &engine::BatchInstances) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, tensor) in marked.tensors() {
+        dict.set_item(name, Tensor::new(tensor.clone()))?;
+    }
+    if let Some(masks) = marked.masks() {
+        let list = PyList::empty(py);
+        for mask in masks {
+            let runs = PyDict::new(py);
+            runs.set_item("size", mask.size().to_vec())?;
+            runs.set_item("counts", mask.counts())?;
+            list.append(runs)?;
+        }
+        dict.set_item("masks", list)?;
+    }
+    Ok(dict)
+}
+
+#[pymethods]
+impl Batch {
+    fn __getitem__<'py>(&self, py: Python<'py>, field: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let dict = self.dict(py)?;
+        match dict.get_item(field)? {
+            Some(value) => Ok(value),
+            None => {
+                let names: Vec<String> = dict.keys().iter().map(|name| name.to_string()).collect();
+                Err(PyKeyError::new_err(format!("{}: the fields are {}", field.repr()?, names.join(", "))))
+            }
+        }
+    }
+
+    fn __contains__(&self, py: Python<'_>, field: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.dict(py)?.contains(field)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.dict(py)?.try_iter()?.into_any())
+    }
+
+    /// Fields, as of every mapping; rows are `size`.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.dict(py)?.len())
+    }
+
+    /// The names of the fields.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.dict(py)?.call_method0("keys")
+    }
+
+    /// The values of the fields.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.dict(py)?.call_method0("values")
+    }
+
+    /// Names and values of the fields.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.dict(py)?.call_method0("items")
+    }
+
+    /// The value of a field, or `default` where there is none.
+    #[pyo3(signature = (field, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        field: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.dict(py)?.get_item(field)?.or(default))
+    }
+
+    /// Rows, padding included.
+    #[getter]
+    fn size(&self) -> usize {
+        lock(&self.batch).len()
+    }
+
+    /// Rows that are samples; the others, at the end, fill the batch up.
+    #[getter]
+    fn valid(&self) -> usize {
+        lock(&self.batch).valid()
+    }
+
+    /// The index in the dataset of each row.
+    #[getter]
+    fn records(&self) -> Vec<u64> {
+        lock(&self.batch).records().to_vec()
+    }
+
+    /// The epoch it belongs to.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        lock(&self.batch).epoch()
+    }
+
+    /// Its number in the epoch, counted from where reading began in it.
+    #[getter]
+    fn step(&self) -> u64 {
+        lock(&self.batch).step()
+    }
+
+    /// Samples that were left out or replaced: dicts of epoch, record, object and error.
+    #[getter]
+    fn bad_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for bad in lock(&self.batch).bad_samples() {
+            let dict = PyDict::new(py);
+            dict.set_item("epoch", bad.epoch)?;
+            dict.set_item("record", bad.record)?;
+            dict.set_item("object", &bad.object)?;
+            dict.set_item("error", bad.error.to_string())?;
+            list.append(dict)?;
+        }
+        Ok(list)
+    }
+
+    /// Where to go on behind this batch, however far was read ahead. For `Loader.load_state_dict`.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let json = lock(&self.batch).state().to_json();
+        py.import("json")?.call_method1("loads", (json,))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (rows, epoch, step) = (self.size(), self.epoch(), self.step());
+        let names: Vec<String> = self.dict(py)?.keys().iter().map(|name| name.to_string()).collect();
+        Ok(format!("<infeed.Batch {step} of epoch {epoch}: {rows} rows of {}>", names.join(", ")))
+    }
+}

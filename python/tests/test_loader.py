@@ -1,0 +1,354 @@
+"""What a loop relies on: every record once, in an order that repeats, from any place."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import infeed
+import pytest
+from conftest import png
+
+
+def Loader(data: Any, **more: Any) -> infeed.Loader:  # noqa: N802 (it stands for the class)
+    """With a transform, since pictures of files may be of any size."""
+    return infeed.Loader(data, **{"transform": "center_crop:24", **more})
+
+
+def records(loader: infeed.Loader) -> list[list[int]]:
+    return [batch.records for batch in loader]
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return [record for batch in batches for record in batch]
+
+
+def test_every_record_comes_once_in_an_epoch(folder: str) -> None:
+    loader = Loader(folder, batch_size=32, shuffle=7)
+    assert len(loader) == 4
+    first, second = records(loader), records(loader)
+    assert sorted(flat(first)) == sorted(flat(second)) == list(range(100))
+    assert first != second
+    assert [len(batch) for batch in first] == [32, 32, 32, 4]
+
+
+def test_the_order_is_that_of_dataset_seed_and_epoch(folder: str) -> None:
+    want = [records(Loader(folder, batch_size=16, shuffle=3)) for _ in range(2)]
+    assert want[0] == want[1]
+    assert records(Loader(folder, batch_size=16, shuffle=True, seed=3, num_workers=1, prefetch=1)) == want[0]
+    assert records(Loader(folder, batch_size=16, shuffle=4)) != want[0]
+    assert flat(records(Loader(folder, batch_size=16))) == list(range(100))
+
+
+def test_values_are_those_of_their_records(folder: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    loader = Loader(folder, batch_size=32, shuffle=1, dtype="uint8", channels_last=True)
+    for batch in loader:
+        image, label = batch["image"].numpy(), batch["label"].numpy()
+        assert image.shape == (batch.size, 24, 24, 3) and image.dtype == numpy.uint8
+        for row, record in enumerate(batch.records):
+            assert (image[row] == [record, 255 - record, record // 50]).all()
+            assert label[row] == record // 50
+
+
+def test_an_epoch_that_was_left_is_over_and_set_epoch_chooses(folder: str) -> None:
+    want = [records(loader) for loader in [Loader(folder, batch_size=32, shuffle=7)] for _ in range(4)]
+    loader = Loader(folder, batch_size=32, shuffle=7)
+    for batch in loader:
+        assert batch.records == want[0][0]
+        break
+    assert records(loader) == want[1]
+    loader.set_epoch(3)
+    assert records(loader) == want[3]
+    loader.set_epoch(0)
+    assert records(loader) == want[0]
+    # The next one was read ahead, and is what was asked for.
+    loader.set_epoch(1)
+    assert records(loader) == want[1]
+
+
+def test_a_state_goes_on_behind_the_last_batch_that_was_handed_out(folder: str) -> None:
+    whole = Loader(folder, batch_size=10, shuffle=7)
+    want = [records(whole), records(whole)]
+    loader = Loader(folder, batch_size=10, shuffle=7, prefetch=8)
+    batches = iter(loader)
+    for _ in range(3):
+        batch = next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state == batch.state_dict()
+    batches.close()
+
+    other = Loader(folder, batch_size=10, shuffle=7)
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert len(other) == 10
+    # As trainers do after loading: the epoch of the state keeps its place.
+    other.set_epoch(0)
+    assert records(other) == want[0][3:]
+    assert records(other) == want[1]
+
+    # Another batch size, and ranks.
+    ranks = [Loader(folder, batch_size=7, shuffle=7, rank=rank, world_size=2) for rank in range(2)]
+    for loader in ranks:
+        loader.load_state_dict(state)
+    rest = [record for loader in ranks for batch in loader for record in batch.records[: batch.valid]]
+    assert sorted(rest) == sorted(flat(want[0][3:]))
+
+
+def test_a_state_at_a_border_is_the_next_epoch(folder: str) -> None:
+    loader = Loader(folder, batch_size=50, shuffle=7)
+    assert loader.state_dict()["epoch"] == 0
+    want = [records(loader) for _ in range(3)]
+    assert loader.state_dict()["epoch"] == 3
+    other = Loader(folder, batch_size=50, shuffle=7)
+    other.set_epoch(2)
+    state = other.state_dict()
+    fresh = Loader(folder, batch_size=50, shuffle=7)
+    fresh.load_state_dict(state)
+    assert records(fresh) == want[2]
+
+
+def test_a_resumed_epoch_may_have_nothing_left(folder: str) -> None:
+    loader = Loader(folder, batch_size=30, shuffle=7, drop_last=True)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    state = loader.state_dict()
+    # 40 are left, which do not fill a batch of 64.
+    other = Loader(folder, batch_size=64, shuffle=7, drop_last=True)
+    other.load_state_dict(state)
+    assert records(other) == []
+    want = Loader(folder, batch_size=64, shuffle=7, drop_last=True)
+    want.set_epoch(1)
+    assert records(other) == records(want) != []
+
+
+def test_states_of_others_are_refused(folder: str) -> None:
+    state = Loader(folder, batch_size=10, shuffle=7).state_dict()
+    loader = Loader(folder, batch_size=10, shuffle=8)
+    for bad in [state, {}, {**state, "version": 99}, {"epoch": 1}]:
+        with pytest.raises(infeed.errors.StateError) as told:
+            loader.load_state_dict(bad)
+        assert isinstance(told.value, ValueError)
+    # None of them did anything.
+    assert loader.state_dict()["epoch"] == 0
+    assert len(records(loader)) == 10
+
+
+def test_ranks_share_an_epoch_in_equal_steps(folder: str) -> None:
+    ranks = [Loader(folder, batch_size=16, shuffle=1, rank=rank, world_size=3) for rank in range(3)]
+    steps = [list(loader) for loader in ranks]
+    assert len({len(batches) for batches in steps}) == 1
+    got = [record for batches in steps for batch in batches for record in batch.records[: batch.valid]]
+    assert sorted(got) == list(range(100))
+
+
+def test_the_launcher_says_the_rank(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    from_launcher = records(Loader(folder, batch_size=10, shuffle=1))
+    assert from_launcher == records(Loader(folder, batch_size=10, shuffle=1, rank=1, world_size=2))
+    assert records(Loader(folder, batch_size=10, shuffle=1, rank=0, world_size=2)) != from_launcher
+
+
+def test_a_copy_by_pickle_has_the_arguments_and_the_place(folder: str) -> None:
+    loader = Loader(folder, batch_size=10, shuffle=7)
+    want = records(pickle.loads(pickle.dumps(loader)))
+    batches = iter(loader)
+    next(batches)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert records(copy) == want[1:]
+    assert [want[0], *(batch.records for batch in batches)] == want
+
+
+def test_datasets_tell_what_they_are(folder: str) -> None:
+    dataset = infeed.open(folder)
+    assert (len(dataset), dataset.format) == (100, "folder")
+    assert dataset.classes == ["cat", "dog"]
+    assert dataset.fields == {"image": "image", "label": "label"}
+    assert dataset.object(51).endswith("dog/001.png")
+    with pytest.raises(IndexError):
+        dataset.object(100)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert len(copy) == 100
+    assert "100 records" in repr(dataset)
+    assert records(Loader(copy, batch_size=50)) == records(Loader(dataset, batch_size=50))
+
+
+def test_transforms_are_named_written_or_listed(folder: str) -> None:
+    def shape(transform: Any) -> tuple[int, ...]:
+        batch = next(iter(Loader(folder, batch_size=4, transform=transform)))
+        found: tuple[int, ...] = batch["image"].shape
+        return found
+
+    assert shape("imagenet-val") == (4, 3, 224, 224)
+    assert shape("resize_exact:[16,20];normalize") == (4, 3, 16, 20)
+    assert shape([{"op": "center_crop", "size": [8, 8]}]) == (4, 3, 8, 8)
+    batch = next(iter(Loader(folder, batch_size=4, transform="dino")))
+    assert batch["image.global0"].shape == (4, 3, 224, 224) and "image.local7" in batch
+
+
+def test_bad_samples_are_raised_left_out_or_replaced(damaged: str) -> None:
+    with pytest.raises(infeed.Error) as told:
+        list(Loader(damaged, batch_size=5))
+    assert told.value.record == 3 and told.value.object is not None and told.value.object.endswith("3.png")
+    assert "3.png" in str(told.value)
+
+    loader = Loader(damaged, batch_size=5, on_bad_sample="substitute")
+    batches = list(loader)
+    assert [batch.size for batch in batches] == [5, 5]
+    assert [bad["record"] for bad in batches[0].bad_samples] == [3]
+
+    loader = Loader(damaged, batch_size=5, on_bad_sample={"skip": {"at_most": 1}})
+    assert [batch.size for batch in loader] == [4, 5]
+
+
+def test_a_loader_goes_on_behind_an_error(damaged: str) -> None:
+    loader = Loader(damaged, batch_size=2, num_workers=1)
+    for _ in range(2):
+        got = []
+        with pytest.raises(infeed.Error):
+            for batch in loader:
+                got.append(batch.records)
+        assert got == [[0, 1]]
+
+
+def test_reports_and_settings_are_dicts(folder: str) -> None:
+    loader = Loader(folder, batch_size=25, num_workers=2)
+    assert loader.report() == {}
+    list(loader)
+    assert loader.report()["batches"] >= 4
+    config = loader.config
+    assert (config["batch_size"], config["workers"], config["dtype"]) == (25, 2, "f32")
+
+
+def test_a_batch_is_a_mapping(folder: str) -> None:
+    from collections.abc import Mapping
+
+    batch = next(iter(Loader(folder, batch_size=4)))
+    assert isinstance(batch, Mapping)
+    assert list(batch) == list(batch.keys()) == ["image", "label"] and len(batch) == 2
+    assert dict(batch)["label"] is batch["label"]
+    assert batch.get("nothing") is None and batch.get("nothing", 5) == 5
+    assert "image" in batch and "nothing" not in batch
+    assert (batch.size, batch.valid, batch.epoch, batch.step) == (4, 4, 0, 0)
+    with pytest.raises(KeyError, match="the fields are image, label"):
+        batch["nothing"]
+    assert "4 rows of image, label" in repr(batch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"batch_size": 0}, ValueError, "batch"),
+        ({"batch_size": "many"}, TypeError, "expected usize"),
+        ({"dtype": "float99"}, ValueError, "float32"),
+        ({"device": "tpu"}, TypeError, "cpu"),
+        ({"transform": "no_such_step"}, ValueError, "no_such_step"),
+        ({"transform": [{"op": "no_such_step"}]}, TypeError, "no_such_step"),
+        ({"on_bad_sample": "ignore"}, ValueError, "substitute"),
+        ({"on_bad_sample": "skip"}, ValueError, "at_most"),
+        ({"order": "sorted"}, ValueError, "sequential"),
+        ({"order": "random", "shuffle": True}, ValueError, "one of them"),
+        ({"rank": 0}, ValueError, "world_size"),
+        ({"rank": 0, "world_size": 0}, ValueError, "0 of 0"),
+        ({"rank": 2, "world_size": 2}, ValueError, "2 of 2"),
+        ({"nothing": 1}, TypeError, "nothing"),
+        ({"workers": 1}, TypeError, "num_workers"),
+        ({"cache": "much"}, TypeError, "cache"),
+        ({"mix": object()}, TypeError, "numbers, texts"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(
+    folder: str, arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        Loader(folder, **arguments)
+
+
+def test_what_is_not_there_is_told_as_python_does(folder: str) -> None:
+    with pytest.raises(FileNotFoundError) as told:
+        Loader("/nowhere/at/all")
+    assert isinstance(told.value, infeed.errors.NotFoundError)
+    with pytest.raises(TypeError, match="no_such_option"):
+        infeed.open(folder, no_such_option=1)
+    with pytest.raises(TypeError, match="not list"):
+        Loader([1, 2, 3])
+
+
+def test_a_closed_loader_says_so(folder: str) -> None:
+    with Loader(folder, batch_size=10) as loader:
+        batches = iter(loader)
+        next(batches)
+    for use in (lambda: iter(loader), lambda: len(loader), loader.state_dict, loader.report):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+    with Loader(folder, batch_size=10) as loader, iter(loader) as batches:
+        next(batches)
+        batches.close()
+        assert list(batches) == []
+
+
+def test_a_second_thread_in_an_iterator_is_told(folder: str) -> None:
+    loader = Loader("synthetic://?count=1000000&height=64&width=64", batch_size=64, num_workers=1, prefetch=1)
+    batches = iter(loader)
+    told: list[str] = []
+    end = threading.Event()
+
+    def loop() -> None:
+        try:
+            while not end.is_set():
+                next(batches)
+        except RuntimeError as error:
+            told.append(str(error))
+            end.set()
+
+    threads = [threading.Thread(target=loop) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told and "another thread waits" in told[0]
+
+
+def test_texts_are_bytes_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    lines = [json.dumps({"file_name": f"{i}.png", "text": "x" * i}) for i in range(6)]
+    (texts / "metadata.jsonl").write_text("\n".join(lines))
+    boxes = tmp_path / "boxes"
+    boxes.mkdir()
+    annotations: list[dict[str, Any]] = []
+    for i in range(6):
+        for folder in (texts, boxes):
+            (folder / f"{i}.png").write_bytes(png(i, i, i))
+        # i boxes in picture i.
+        for k in range(i):
+            outline = [k, 0, k + 2, 0, k + 2, 3, k, 3]
+            box = {"bbox": [k, 0, 2, 3], "category_id": 4, "segmentation": [outline], "area": 6, "iscrowd": 0}
+            annotations.append({"id": len(annotations), "image_id": i, **box})
+    coco = {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 24, "height": 24} for i in range(6)],
+        "annotations": annotations,
+        "categories": [{"id": 4, "name": "thing"}],
+    }
+    (boxes / "_annotations.coco.json").write_text(json.dumps(coco))
+
+    batch = next(iter(Loader(texts, batch_size=6)))
+    assert batch["text"] == [b"x" * i for i in range(6)]
+
+    dataset = infeed.open(boxes, masks=True)
+    assert dataset.classes == ["thing"] and dataset.fields["instances"] == "instances"
+    marked = next(iter(Loader(dataset, batch_size=6)))["instances"]
+    assert marked["offsets"].numpy().tolist() == [0, 0, 1, 3, 6, 10, 15]
+    assert marked["labels"].numpy().tolist() == [0] * 15
+    assert marked["boxes"].shape == (15, 4)
+    assert marked["boxes"].numpy()[-1].tolist() == [4, 0, 6, 3]
+    assert not numpy.any(marked["crowd"].numpy())
+    # Runs down the columns, as pycocotools has them: 6 pixels each.
+    assert [sum(mask["counts"][1::2]) for mask in marked["masks"]] == [6] * 15
+    assert marked["masks"][0]["size"] == [24, 24]
