@@ -156,7 +156,11 @@ impl Stream {
                 lock(&self.place.get().state).clone_from(batch.state());
                 Ok(Some(Batch::new(batch)))
             }
-            Some(Err(error)) => Err(errors::raise(py, &error)),
+            Some(Err(error)) => {
+                // Nothing comes behind it: nobody may go on with this stream.
+                self.closing.store(true, Ordering::Relaxed);
+                Err(errors::raise(py, &error))
+            }
         }
     }
 }
@@ -220,6 +224,7 @@ impl Stream {
         }
     }
 
+    /// Whether it was closed, or ended by an error.
     #[getter]
     fn closed(&self) -> bool {
         self.closing.load(Ordering::Relaxed)

@@ -214,6 +214,14 @@ def test_a_loader_goes_on_behind_an_error(damaged: str) -> None:
             for batch in loader:
                 got.append(batch.records)
         assert got == [[0, 1]]
+    # Also where somebody asks the iterator again, which has ended.
+    loader = Loader(damaged, batch_size=2, num_workers=1)
+    batches = iter(loader)
+    assert next(batches).records == [0, 1]
+    with pytest.raises(infeed.Error):
+        next(batches)
+    assert list(batches) == []
+    assert next(iter(loader)).records == [0, 1]
 
 
 def test_reports_and_settings_are_dicts(folder: str) -> None:
