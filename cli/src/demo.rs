@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    process::{self, Child, Command, Stdio},
+    process::{self, Child, Stdio},
     thread,
     time::Instant,
 };
@@ -14,6 +14,7 @@ use clap::Parser;
 use crate::{
     args::{self, Cli, RunArgs, SynthKind, TiffArgs},
     failure::Failure,
+    invocation,
     out::Out,
     report::RunReport,
     run, synth, units,
@@ -188,7 +189,7 @@ impl Drop for Folder {
 
 /// Starts ourselves as a helper that outlives us: when its stdin closes, however we ended, it removes the folder.
 fn start_sweeper(dir: &Path) -> io::Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = invocation::again()?;
     // Our stdout may be a pipe whose reader waits for its end: the helper must not hold it.
     command.arg("sweep-up").arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // A Ctrl-C goes to our whole process group; the helper must outlive it.

@@ -1,6 +1,6 @@
 //! How a command ends when it does not end well.
 
-use std::{fmt::Display, io, path::Path, process::ExitCode};
+use std::{fmt::Display, io, path::Path};
 
 use infeed::{Error, ErrorKind};
 
@@ -26,20 +26,20 @@ impl Failure {
     }
 
     /// Tells the user on stderr, and gives the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> u8 {
         match self {
             Self::Usage(message) => {
                 to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
-                ExitCode::from(2)
+                2
             }
             Self::Failed(message) => {
                 to_stderr(format_args!("error: {message}"));
-                ExitCode::from(1)
+                1
             }
-            Self::Pipe => ExitCode::SUCCESS,
+            Self::Pipe => 0,
             Self::Stopped(signal, hint) => {
                 to_stderr(format_args!("stopped by {}; {hint}", signal.name()));
-                ExitCode::from(signal.exit_code())
+                signal.exit_code()
             }
         }
     }

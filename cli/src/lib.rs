@@ -13,8 +13,10 @@ mod failure;
 mod gpu;
 mod html;
 mod inspect;
+mod invocation;
 mod live;
 mod log;
+pub mod notebook;
 mod options;
 #[cfg(feature = "otel")]
 mod otel;
@@ -39,6 +41,7 @@ mod units;
 mod usage;
 
 use std::{
+    ffi::OsString,
     future::Future,
     io::{IsTerminal, Write},
     process::ExitCode,
@@ -61,17 +64,33 @@ use crate::{
 /// The program `infeed`, with the arguments and the environment of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let name = std::env::args_os().next();
+    ExitCode::from(perform(name))
+}
+
+/// The same inside another program: `starter` and these arguments start one like it (`python -m infeed`), where a
+/// command needs more processes. Gives the exit code. It takes over signals and the log for good, so a process does it
+/// once.
+#[must_use]
+pub fn main_of(starter: Vec<OsString>, args: Vec<OsString>) -> u8 {
+    invocation::set(starter, args);
+    perform(None)
+}
+
+/// The exit code.
+fn perform(name: Option<OsString>) -> u8 {
+    let name = name.unwrap_or_else(|| "infeed".into());
+    let cli = match Cli::try_parse_from(std::iter::once(name).chain(invocation::args().iter().cloned())) {
         Ok(cli) => cli,
         Err(error) => {
             // Arguments may be names that a shell's pattern found.
-            if std::env::args_os().any(|arg| arg.to_string_lossy().contains(printable::is_order)) {
+            if invocation::args().iter().any(|arg| arg.to_string_lossy().contains(printable::is_order)) {
                 console::to_stderr(format_args!("{}", error.render()));
             } else {
                 // Help that nobody reads to the end is no failure either.
                 let _ = error.print();
             }
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
     let filter = match log::from_env() {
@@ -109,7 +128,8 @@ pub fn main() -> ExitCode {
     let registry = registry.with(
         ranges::Ranges::start().map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::TRACE))),
     );
-    registry.init();
+    // Another program may have its own log already: then words go there.
+    let _ = registry.try_init();
 
     let done = match command {
         Command::Demo => on_runtime(demo::command()),
@@ -129,7 +149,7 @@ pub fn main() -> ExitCode {
     let traced = trace.map_or(Ok(()), |trace| trace.finish().map(drop));
     let done = done.and(traced);
     match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => failure.report(),
     }
 }

@@ -305,11 +305,20 @@ fn pictures(images: &Tensor, count: usize, mut words: impl FnMut(usize) -> Vec<S
     Ok(Cells { height, width, cells: cells.collect() })
 }
 
+/// Pictures of one size, each with its words below.
+pub(crate) fn of_pictures(
+    [height, width]: [usize; 2],
+    pictures: Vec<(Vec<u8>, Vec<String>)>,
+) -> Result<Sheet, Failure> {
+    let cells = pictures.into_iter().map(|(rgb, words)| Cell { rgb, words }).collect();
+    compose(&Cells { height, width, cells }, COLUMNS)
+}
+
 /// Rows of pixels.
-struct Sheet {
-    width: u32,
-    height: u32,
-    rgb: Vec<u8>,
+pub(crate) struct Sheet {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) rgb: Vec<u8>,
 }
 
 impl Sheet {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use infeed::internal::printable;
 
-use crate::process;
+use crate::{invocation, process};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c1c1a;--soft:#6b6b66;--line:#d9d8d2;--paper:#fdfdfb;--card:#f4f3ee;--good:#1b7f4d}\
@@ -100,7 +100,7 @@ impl Page {
     /// The command and the machine.
     pub(crate) fn end(mut self) -> String {
         self.heading("Command and machine");
-        let command: Vec<String> = std::env::args_os().map(|arg| quoted(&arg.to_string_lossy())).collect();
+        let command: Vec<String> = invocation::line().map(|arg| quoted(&arg.to_string_lossy())).collect();
         let cores = infeed::internal::machine::cores().get();
         let mut rows = vec![
             vec!["command".into(), command.join(" ")],

@@ -58,8 +58,12 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         page.words("No batch was delivered, so there is no time to show.");
         return;
     }
-    page.heading("Time line").words("Each batch: the whole step, and how much of it was spent waiting for data.");
-    page.figure(charts::time_line(&run.line.steps));
+    // Only the commands' own loop takes the time of each batch.
+    let timed = !run.line.steps.is_empty();
+    if timed {
+        page.heading("Time line").words("Each batch: the whole step, and how much of it was spent waiting for data.");
+        page.figure(charts::time_line(&run.line.steps));
+    }
     if let Some(sampled) = &run.sampled {
         page.heading("Processor, disk and network");
         let rows = sampled.cores_mean.zip(sampled.cores_max);
@@ -82,7 +86,9 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         let moved: Vec<_> = rates.into_iter().filter(|(_, line)| line.iter().any(|(_, rate)| *rate > 0.01)).collect();
         page.figure(charts::over_time("MiB/s", &moved));
     }
-    page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
+    if timed {
+        page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
+    }
     page.heading("Stages").words("Seconds summed over threads: at work, without input, without room.");
     let stages: Vec<_> = run.stream.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();
     page.figure(charts::stages(&stages));

@@ -25,6 +25,7 @@ use runner::Runner;
 use crate::{
     args::SweepArgs,
     failure::Failure,
+    invocation,
     out::{self, JsonTarget, Out},
     signals::Signal,
 };
@@ -37,7 +38,7 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
         out::check_writable(path)?;
     }
     let wanted = options::settings(&args.lists);
-    let given: Vec<OsString> = std::env::args_os().skip_while(|arg| arg != "sweep").skip(1).collect();
+    let given: Vec<OsString> = invocation::args().iter().skip_while(|arg| *arg != "sweep").skip(1).cloned().collect();
     let shared = options::shared_options(given, &args.url);
     let texts: Vec<String> = shared.iter().map(|option| option.to_string_lossy().into_owned()).collect();
     let mut report = match &args.out {

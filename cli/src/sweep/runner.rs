@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsString,
-    path::PathBuf,
     process::{ExitStatus, Stdio},
 };
 
@@ -12,19 +11,19 @@ use tokio::process::Command;
 use super::cell::{Cell, Settings};
 use crate::{
     failure::Failure,
+    invocation,
     signals::{Signal, Signals},
 };
 
 /// Runs cells.
 pub(super) struct Runner {
-    program: PathBuf,
     url: String,
     signals: Signals,
 }
 
 impl Runner {
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
-        Ok(Self { program: std::env::current_exe()?, url: url.into(), signals: Signals::new()? })
+        Ok(Self { url: url.into(), signals: Signals::new()? })
     }
 
     /// A cell, one that failed too; or the signal that ended it.
@@ -33,7 +32,7 @@ impl Runner {
         options: &[OsString],
         settings: &Settings,
     ) -> Result<Result<Cell, Signal>, Failure> {
-        let mut child = Command::new(&self.program);
+        let mut child = Command::from(invocation::again()?);
         child.arg("run").arg(&self.url).args(options).args(settings.options()).args(["--json", "-"]);
         child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let ran = tokio::select! {

@@ -1,0 +1,48 @@
+//! How this process was told to be `infeed`, and how to start another one: the program itself, or Python's module.
+
+use std::{ffi::OsString, process::Command, sync::OnceLock};
+
+/// What starts `infeed` and what it was given.
+#[derive(Debug)]
+struct Invocation {
+    /// A program and its first arguments; empty for this program.
+    starter: Vec<OsString>,
+    args: Vec<OsString>,
+}
+
+static GIVEN: OnceLock<Invocation> = OnceLock::new();
+
+/// To be said before anybody asks. The first call counts.
+pub(crate) fn set(starter: Vec<OsString>, args: Vec<OsString>) {
+    let _ = GIVEN.set(Invocation { starter, args });
+}
+
+fn given() -> &'static Invocation {
+    GIVEN.get_or_init(|| Invocation { starter: Vec::new(), args: std::env::args_os().skip(1).collect() })
+}
+
+/// The arguments behind the program's name.
+pub(crate) fn args() -> &'static [OsString] {
+    &given().args
+}
+
+/// What a shell was given, as far as it is known.
+pub(crate) fn line() -> impl Iterator<Item = OsString> {
+    let program = match &given().starter[..] {
+        [] => std::env::args_os().take(1).collect(),
+        starter => starter.to_vec(),
+    };
+    program.into_iter().chain(args().iter().cloned())
+}
+
+/// Starts ourselves again; arguments are to be added.
+pub(crate) fn again() -> std::io::Result<Command> {
+    match &given().starter[..] {
+        [] => Ok(Command::new(std::env::current_exe()?)),
+        [program, first @ ..] => {
+            let mut command = Command::new(program);
+            command.args(first);
+            Ok(command)
+        }
+    }
+}

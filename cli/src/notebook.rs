@@ -1,0 +1,55 @@
+//! What notebooks show, made as the commands make their files: the page of a report, the contact sheet.
+
+use infeed::{Dataset, LoaderConfig, report::Report};
+use serde_json::{Map, Value};
+
+use crate::{
+    html, process,
+    report::{Requests, RunReport, TimeLine},
+    rgb_png, sheet,
+};
+
+/// The page of what a stream of a loader did.
+#[must_use]
+pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mut stream: Report) -> String {
+    let settings = match serde_json::to_value(config) {
+        Ok(Value::Object(settings)) => settings,
+        _ => Map::new(),
+    };
+    let report = RunReport {
+        version: 1,
+        url: title.to_owned(),
+        format: dataset.format().to_owned(),
+        records: dataset.len(),
+        epochs: 1,
+        samples_per_second: stream.samples as f64 / stream.elapsed.as_secs_f64().max(f64::MIN_POSITIVE),
+        open_seconds: 0.0,
+        build_seconds: 0.0,
+        au: stream.au(),
+        bottleneck: stream.bottleneck(),
+        // Those of a whole program, which this is a part of.
+        cpu_seconds: None,
+        peak_rss_bytes: process::peak_rss_bytes(),
+        checksum: None,
+        checksum_of: None,
+        settled: None,
+        requests: Requests::take(&mut stream, title, dataset.len()),
+        stream,
+        device: config.device.unwrap_or_default().to_string(),
+        gpu: None,
+        sampled: None,
+        workers: config.workers,
+        config: settings,
+        stopped: None,
+        line: TimeLine::default(),
+        threads: Vec::new(),
+    };
+    html::run_page(&report)
+}
+
+/// A PNG of pictures of one size, each rows of RGB with its words below; `None` when it would be too large.
+#[must_use]
+pub fn contact_sheet([height, width]: [usize; 2], pictures: Vec<(Vec<u8>, Vec<String>)>) -> Option<Vec<u8>> {
+    let sheet = sheet::of_pictures([height, width], pictures).ok()?;
+    rgb_png::encode(&sheet.rgb, sheet.width, sheet.height).ok()
+}
