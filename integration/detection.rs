@@ -553,6 +553,23 @@ fn a_function_may_change_the_instances_of_its_sample() {
 }
 
 #[test]
+fn a_canvas_may_have_a_colour_beside_masks() {
+    let pixels = vec![200; 8 * (SIDES[0] * SIDES[1] * 3) as usize];
+    let images = MemoryDataset::builder().images_u8(pixels, 8, SIDES[0], SIDES[1], 3, false);
+    let dataset: Arc<dyn Dataset> = Arc::new(images.instances((0..8).map(marked).collect()).build().unwrap());
+    let zoom = RandomZoomOut { fill: Value::Each(vec![0.4, 0.2, 0.1]), side_range: [2.0, 3.0], p: 1.0 };
+    let steps = Transform::new().push(zoom).resize_exact(60, 80).interpolation(Interpolation::NearestExact);
+    for batch in epoch(&dataset, &steps, 0) {
+        let values = batch["image"].to_vec::<u8>().unwrap();
+        for planes in values.chunks_exact(3 * 60 * 80) {
+            let colours = (0..60 * 80).map(|at| [planes[at], planes[60 * 80 + at], planes[2 * 60 * 80 + at]]);
+            let (filled, shown) = colours.partition::<Vec<_>, _>(|colour| *colour == [102, 51, 26]);
+            assert!(filled.len() > 60 * 80 / 2 && shown.iter().all(|colour| *colour == [200; 3]));
+        }
+    }
+}
+
+#[test]
 fn transforms_of_boxes_are_read_from_a_line_and_from_json() {
     let line = "random_zoom_out:0.5;random_iou_crop;horizontal_flip;resize_exact:300;sanitize_bounding_boxes:2";
     let built = Transform::new().random_zoom_out(0.5).random_iou_crop().horizontal_flip(0.5).resize_exact(300, 300);

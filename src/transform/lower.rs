@@ -175,11 +175,13 @@ impl Transform {
         let mut plan = Plan::new(channels, size);
         for (index, op) in self.ops().iter().enumerate() {
             plan.index = index;
-            match op.augment() {
-                Some(augment) => plan.follow(op.name(), augment),
-                None if op.is_geometric() => plan.add(op, dtype),
+            match (op.augment(), op) {
+                (Some(augment), _) => plan.follow(op.name(), augment),
+                // Its fill is for the channels of images, and was checked with them.
+                (None, Op::RandomZoomOut(step)) => plan.zoom_out(op.name(), step),
+                (None, _) if op.is_geometric() => plan.add(op, dtype),
                 // As with steps that change values alone.
-                None => {
+                (None, _) => {
                     plan.boundary |= index < on_row(self.ops()) && matches!(op, Op::Custom(_));
                     Ok(())
                 }
@@ -353,7 +355,6 @@ impl<'a> Plan<'a> {
 
     /// A canvas around the image, which later steps may resize.
     fn zoom_out(&mut self, name: &'a str, step: &'a RandomZoomOut) -> Result<()> {
-        step.check(name, &Place { channels: self.channels, size: self.size })?;
         self.must_not_move_cutout(name)?;
         let pads = self.padded.filter(|_| self.pads).map(|(other, _)| other);
         if let Some(other) = self.canvas.map(|(other, _)| other).or(pads) {
@@ -432,7 +433,10 @@ impl<'a> Plan<'a> {
                 self.resize(name, step.target_size)?;
                 self.size = None;
             }
-            Op::RandomZoomOut(step) => self.zoom_out(name, step)?,
+            Op::RandomZoomOut(step) => {
+                step.check(name, &Place { channels: self.channels, size: self.size })?;
+                self.zoom_out(name, step)?;
+            }
             Op::RandomIouCrop(step) => {
                 step.check(name)?;
                 self.must_not_move_cutout(name)?;
