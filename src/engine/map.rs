@@ -265,6 +265,12 @@ impl<'a> FieldMut<'a> {
         cast(&self.field.name, self.dtype(), self.bytes)
     }
 
+    /// The values' bytes, in the machine's order.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
     fn into_values<T: Element + Pod>(self) -> Result<&'a mut [T]> {
         cast(&self.field.name, self.dtype(), self.bytes)
     }
