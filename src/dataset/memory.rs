@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, Fingerprinter},
     random::SampleRng,
     types::{DType, ImageInfo},
 };
@@ -31,6 +31,7 @@ pub struct MemoryDataset {
     columns: Vec<Column>,
     schema: Schema,
     len: usize,
+    resident: u64,
     fingerprint: Fingerprint,
 }
 
@@ -38,8 +39,11 @@ pub struct MemoryDataset {
 #[derive(Debug, Default)]
 #[must_use = "`build` makes the dataset"]
 pub struct MemoryBuilder {
-    columns: Vec<(Field, Column)>,
+    columns: Vec<(Field, Result<Column>)>,
     classes: Option<Arc<[String]>>,
+    names: Vec<(String, Arc<[String]>)>,
+    mapped: bool,
+    fingerprint: Option<Fingerprint>,
     error: Option<Error>,
 }
 
@@ -94,6 +98,11 @@ impl Column {
         }
     }
 
+    /// Whether it can't lie in a mapped file.
+    fn is_own(&self) -> bool {
+        matches!(self, Self::Labels(_) | Self::Instances(_))
+    }
+
     /// `i` is below `len`.
     fn value(&self, i: usize) -> Value {
         match self {
@@ -129,10 +138,7 @@ impl MemoryDataset {
 
 impl MemoryBuilder {
     fn column(mut self, field: Field, column: Result<Column>) -> Self {
-        match column {
-            Ok(column) => self.columns.push((field, column)),
-            Err(error) => self.error = self.error.or(Some(error)),
-        }
+        self.columns.push((field, column));
         self
     }
 
@@ -145,7 +151,7 @@ impl MemoryBuilder {
         } else if data.len() as u64 != expected {
             let what =
                 format!("{n} images of {height}×{width}×{channels} {dtype} are {expected} bytes, not {}", data.len());
-            Err(Error::config(what).at_object("image"))
+            Err(Error::config(what))
         } else {
             Ok(Column::Pixels { info, data, records: n })
         };
@@ -189,16 +195,15 @@ impl MemoryBuilder {
 
     /// Adds numbers of a fixed shape. `data` holds all records, one after another, in the machine's byte order.
     pub fn array(self, name: impl Into<String>, dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Self {
-        let name = name.into();
         let data = data.into();
         let each = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
         let column = match each {
             Some(each) if each > 0 && data.len() % each == 0 => Ok(Column::Array { each, data }),
             Some(each) => {
                 let what = format!("{} bytes are no whole number of records of {each} bytes", data.len());
-                Err(Error::config(what).at_object(name.clone()))
+                Err(Error::config(what))
             }
-            None => Err(Error::config(format!("the shape {shape:?} is too large")).at_object(name.clone())),
+            None => Err(Error::config(format!("the shape {shape:?} is too large"))),
         };
         self.column(Field::new(name, FieldKind::Array { dtype, shape }), column)
     }
@@ -218,27 +223,67 @@ impl MemoryBuilder {
             None => Ok(Column::Instances(all)),
             Some(record) => {
                 let what = "the lists of instances differ in length, or some have masks and others none";
-                Err(Error::config(what).at_object("instances").at_record(record as u64))
+                Err(Error::config(what).at_record(record as u64))
             }
         };
         self.column(Field::instances(most, masks), column)
     }
 
-    /// Names the classes; labels are indices into them.
+    /// Calls the field that was added last otherwise, whatever it holds: `.encoded_images(files).named("photo")`.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        match self.columns.last_mut() {
+            Some((field, _)) => field.name = name,
+            None => {
+                let nothing = || Error::config(format!("no field to call `{name}`")).hint("add it before its name");
+                self.error.get_or_insert_with(nothing);
+            }
+        }
+        self
+    }
+
+    /// Names the classes; the values of the field `label` are indices into them.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
         self.classes = Some(classes.into());
+        self
+    }
+
+    /// Names what the values of another field of class indices count, such as `coarse_label`
+    /// ([`Schema::names_of`](super::Schema::names_of)).
+    pub fn names(mut self, field: impl Into<String>, names: impl Into<Arc<[String]>>) -> Self {
+        self.names.push((field.into(), names.into()));
+        self
+    }
+
+    /// Images, arrays and bytes lie in files that the system maps into memory, and are dropped from there when others need
+    /// it: they do not count as [resident](Dataset::resident_bytes).
+    pub fn mapped(mut self) -> Self {
+        self.mapped = true;
+        self
+    }
+
+    /// What tells this dataset from others, where that is known: a hash of its content. Default: names, sizes and the
+    /// number of records, which others may share; a state of theirs would then be taken for one of this dataset.
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = Some(fingerprint);
         self
     }
 
     /// Makes the dataset.
     ///
     /// # Errors
-    /// `Config` when there is no column, two share a name, their lengths differ, or a label is not among the classes.
+    /// `Config` when there is no column, two share a name, their lengths differ, a label is not among the classes, or
+    /// there are names for a field that has no class indices.
     pub fn build(self) -> Result<MemoryDataset> {
-        let Self { columns, classes, error } = self;
+        let Self { columns, classes, names, mapped, fingerprint, error } = self;
         if let Some(error) = error {
             return Err(error);
         }
+        let sound = |(field, column): (Field, Result<Column>)| match column {
+            Ok(column) => Ok((field, column)),
+            Err(error) => Err(error.at_object(field.name)),
+        };
+        let columns = columns.into_iter().map(sound).collect::<Result<Vec<_>>>()?;
         let Some((first, column)) = columns.first() else {
             return Err(Error::config("a dataset without fields").hint("add images, labels or arrays"));
         };
@@ -260,22 +305,41 @@ impl MemoryBuilder {
                     return Err(Error::config(what).at_record(record as u64));
                 }
             }
-            if let (Column::Labels(labels), Some(classes)) = (column, &classes) {
-                let bad = labels.iter().position(|l| usize::try_from(*l).map_or(true, |l| l >= classes.len()));
-                if let Some(record) = bad {
-                    let what = format!("label {} is not among the {} classes", labels[record], classes.len());
-                    return Err(Error::config(what).at_record(record as u64));
-                }
+        }
+        // Class names are those of `label`; another field counts other classes.
+        let of_label = classes.iter().map(|classes| ("label", classes));
+        let of_others = names.iter().map(|(name, names)| (&**name, names));
+        let named = |name: &str| columns.iter().find(|(field, _)| field.name == name);
+        for (name, classes) in of_label.chain(of_others) {
+            match named(name) {
+                Some((_, Column::Labels(labels))) => check_labels(labels, classes)?,
+                // Instances may have the classes alone.
+                None if name == "label" => {}
+                _ => return Err(Error::config(format!("there are names for `{name}`, which has no class indices"))),
             }
         }
-        let mut print = Fingerprint::of("memory").number(len as u64);
-        for (field, column) in &columns {
-            print = print.text(&field.name).number(column.bytes() as u64);
-        }
-        let fingerprint = print.finish();
+        let by_sizes = || {
+            let print = Fingerprint::of("memory").number(len as u64);
+            let add = |print: Fingerprinter, (field, column): &(Field, Column)| {
+                print.text(&field.name).number(column.bytes() as u64)
+            };
+            columns.iter().fold(print, add).finish()
+        };
+        let fingerprint = fingerprint.unwrap_or_else(by_sizes);
+        let resident = columns.iter().filter(|(_, column)| !mapped || column.is_own());
+        let resident = resident.map(|(_, column)| column.bytes() as u64).sum();
         let (fields, columns) = columns.into_iter().unzip();
-        Ok(MemoryDataset { columns, schema: Schema::new(fields).with_classes(classes), len, fingerprint })
+        let schema = Schema { names, ..Schema::new(fields).with_classes(classes) };
+        Ok(MemoryDataset { columns, schema, len, resident, fingerprint })
     }
+}
+
+fn check_labels(labels: &[i64], classes: &[String]) -> Result<()> {
+    let bad = labels.iter().position(|label| usize::try_from(*label).map_or(true, |label| label >= classes.len()));
+    bad.map_or(Ok(()), |record| {
+        let what = format!("label {} is not among the {} classes", labels[record], classes.len());
+        Err(Error::config(what).at_record(record as u64))
+    })
 }
 
 impl Dataset for MemoryDataset {
@@ -322,7 +386,7 @@ impl Dataset for MemoryDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.columns.iter().map(|c| c.bytes() as u64).sum()
+        self.resident
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -387,6 +451,51 @@ mod tests {
         says(builder().array("x", DType::F32, vec![usize::MAX, 3], vec![]), "too large");
         says(builder().labels(vec![0]).labels(vec![0]), "two fields are called `label`");
         says(builder().labels(vec![0, 2]).classes(["a".to_owned()]), "label 2 is not among the 1 classes (record 1)");
+    }
+
+    #[test]
+    fn fields_have_any_names_and_classes_of_their_own() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let builder = || {
+            MemoryDataset::builder()
+                .encoded_images(vec![Bytes::from_static(b"a"); 2])
+                .named("photo")
+                .labels(vec![0, 1])
+                .classes(words(&["cat", "dog"]))
+                .labels(vec![2, 0])
+                .named("coarse")
+        };
+        let dataset = builder().names("coarse", words(&["x", "y", "z"])).build().unwrap();
+        let names: Vec<_> = dataset.schema().fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, ["photo", "label", "coarse"]);
+        assert_eq!(dataset.schema().names_of("coarse"), Some(&words(&["x", "y", "z"])[..]));
+        block_on(dataset_contract(&dataset)).unwrap();
+        says(builder().names("coarse", words(&["x", "y"])), "label 2 is not among the 2 classes (record 0)");
+        says(builder().names("photo", words(&["x"])), "names for `photo`, which has no class indices");
+        says(builder().names("kind", words(&["x"])), "names for `kind`, which has no class indices");
+        says(builder().named("label"), "two fields are called `label`");
+        says(MemoryDataset::builder().named("x").labels(vec![0]), "no field to call `x`");
+        says(MemoryDataset::builder().images_u8(vec![0], 1, 2, 2, 3, false).named("photo"), "not 1 (photo)");
+    }
+
+    #[test]
+    fn a_dataset_that_is_known_by_a_hash_is_told_apart_by_it() {
+        let labels = |labels: &[i64]| MemoryDataset::builder().labels(labels.to_vec());
+        let by_sizes = labels(&[1]).build().unwrap().fingerprint();
+        assert_eq!(labels(&[2]).build().unwrap().fingerprint(), by_sizes);
+        let known = labels(&[2]).fingerprint(Fingerprint(7)).build().unwrap();
+        assert_eq!(known.fingerprint(), Fingerprint(7));
+    }
+
+    #[test]
+    fn what_lies_in_mapped_files_is_not_resident() {
+        let builder = || {
+            let files = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"de")];
+            let pixels = MemoryDataset::builder().images_u8(vec![0; 24], 2, 2, 2, 3, false);
+            pixels.encoded_images(files).named("file").labels(vec![0, 1])
+        };
+        assert_eq!(builder().build().unwrap().resident_bytes(), 24 + 5 + 16);
+        assert_eq!(builder().mapped().build().unwrap().resident_bytes(), 16);
     }
 
     #[test]
