@@ -12,7 +12,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sampler::{LastBatch, Schedule, Shard},
+    sampler::{LastBatch, Sampler, Shard, Steps},
     source::{Cache, Reader, Verify},
     transform::BatchSize,
     types::Device,
@@ -94,9 +94,9 @@ pub(crate) enum BadRows {
 }
 
 impl LoaderShared {
-    /// The arithmetic of an epoch of `len` positions that starts at `position`.
-    pub(crate) fn schedule(&self, len: u64, position: u64) -> Schedule {
-        Schedule::new(len, position, self.batch_size, self.shard, self.last_batch)
+    /// What is left of each of `sampler`'s epochs from `position` on.
+    pub(crate) fn steps(&self, sampler: &dyn Sampler, position: u64) -> Steps {
+        Steps::of(sampler, position, self.batch_size, self.shard, self.last_batch)
     }
 
     /// Height and width of the rows of a batch of these records with these draws, where each batch has its own.

@@ -68,16 +68,16 @@ impl Iterator for Planner {
 
     fn next(&mut self) -> Option<BatchPlan> {
         let began = Instant::now();
-        let len = self.order.sampler.len();
+        let sampler = &*self.order.sampler;
         while self.epochs.start < self.epochs.end {
             let (epoch, step) = (self.epochs.start, self.step);
-            let schedule = self.loader.schedule(len, self.position);
-            if step >= schedule.steps() {
+            let steps = self.loader.steps(sampler, self.position);
+            if step >= steps.count() {
                 self.epochs.start += 1;
                 self.position = 0;
                 self.step = 0;
                 // Without steps in a whole epoch there are none in any.
-                if self.loader.schedule(len, 0).steps() == 0 {
+                if self.loader.steps(sampler, 0).count() == 0 {
                     return None;
                 }
                 continue;
@@ -85,21 +85,21 @@ impl Iterator for Planner {
             if step == 0 {
                 let (rank, world) = (self.loader.shard.rank(), self.loader.shard.world());
                 self.span = tracing::info_span!(parent: None, "infeed.epoch", epoch, rank, world);
-                tracing::info!(epoch, rank, world, steps = schedule.steps(), position = self.position, "epoch planned");
+                tracing::info!(epoch, rank, world, steps = steps.count(), position = self.position, "epoch planned");
             }
             self.step += 1;
-            let rows = schedule.rows(step);
+            let rows = steps.rows(step);
             let valid = rows.valid();
             let positions: Vec<u64> = rows.collect();
-            let record = |position: &u64| self.order.sampler.record(epoch, *position);
+            let record = |position: &u64| sampler.record(epoch, *position);
             let records: Vec<u64> = positions.iter().map(record).collect();
             let rng = |(position, record): (&u64, &u64)| {
-                let occurrence = self.order.sampler.occurrence(epoch, *position);
+                let occurrence = sampler.occurrence(epoch, *position);
                 SampleRng::new(self.order.state.seed, epoch, *record).again(occurrence)
             };
             let rngs: Vec<SampleRng> = positions.iter().zip(&records).map(rng).collect();
             let size = self.loader.size_of(&records, &rngs);
-            let (next_epoch, next_position) = schedule.place_after(epoch, step);
+            let (next_epoch, next_position) = steps.place_after(epoch, step);
             let after = self.order.state.at(next_epoch, next_position);
             let rows = records.len();
             let bytes = tracing::field::Empty;

@@ -56,7 +56,7 @@ impl LoaderBuilder {
         self
     }
 
-    /// Rows of a batch on each rank. Default 256.
+    /// Rows of a batch on each rank; the most that one may have where the sampler [lists them](Sampler::batches). Default 256.
     pub fn batch_size(mut self, rows: usize) -> Self {
         self.config.batch_size = rows;
         self
@@ -73,7 +73,9 @@ impl LoaderBuilder {
         self
     }
 
-    /// An order of your own, such as [`WeightedSampler`](crate::sampler::WeightedSampler); replaces `order`.
+    /// An order of your own, such as [`WeightedSampler`](crate::sampler::WeightedSampler) or
+    /// [`ListSampler`](crate::sampler::ListSampler); replaces `order`. For another one in each epoch see
+    /// [`Loader::with_sampler`](super::Loader::with_sampler).
     pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Self {
         self.sampler = Some(sampler);
         self

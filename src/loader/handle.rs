@@ -6,12 +6,17 @@ use std::{
     sync::Arc,
 };
 
-use super::{BatchStream, LoaderConfig, OnBadSample, order::ordering, stream::BadLimits};
+use super::{
+    BatchStream, LoaderConfig, OnBadSample,
+    order::{order_of_sampler, ordering},
+    resolve::check_steps,
+    stream::BadLimits,
+};
 use crate::{
     dataset::Dataset,
     engine::{LoaderShared, RecordOrder, Run, Workers},
     error::{Error, ErrorKind, Result},
-    sampler::{LoaderState, Order},
+    sampler::{LoaderState, Order, Sampler},
 };
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
@@ -111,6 +116,54 @@ impl Loader {
         }
     }
 
+    /// Another handle to the same threads, buffers and caches, whose streams have this order: for epochs whose records are
+    /// given when they begin, such as a [`ListSampler`](crate::sampler::ListSampler) for each.
+    ///
+    /// States of its streams are places in this order, and resume checks them as ever: a run that was stopped within an
+    /// epoch goes on with that epoch's order. One that was stopped behind an epoch's last batch goes on with the order of the
+    /// next epoch, for which [`LoaderState::for_order`] changes the state; it leaves all other states as they are.
+    ///
+    /// The seed of augmentation stays, and so does [`config`](Self::config), whose `order` is that of the loader as it was
+    /// built. [`batches_per_epoch`](Self::batches_per_epoch) is that of the new order.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use std::sync::Arc;
+    ///
+    /// use infeed::{Loader, sampler::{LastBatch, ListSampler}};
+    ///
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// let loader = Loader::builder(dataset).batch_size(16).last_batch(LastBatch::Partial).build().await?;
+    /// // Whatever a curriculum, a hard-example miner or a sampler in Python says.
+    /// let in_epoch = |epoch| -> infeed::Result<Loader> {
+    ///     let list: Vec<u64> = (0..100).filter(|record| record % (epoch + 1) == 0).collect();
+    ///     loader.with_sampler(Arc::new(ListSampler::new(100, list)?))
+    /// };
+    /// let mut state = None;
+    /// for epoch in 0..2 {
+    ///     let mut batches = in_epoch(epoch)?.epoch(epoch);
+    ///     while let Some(batch) = batches.next().await {
+    ///         state = Some(batch?.state().clone());
+    ///     }
+    /// }
+    /// // … the process ends and comes back:
+    /// let state = state.expect("epochs have batches");
+    /// let epoch = in_epoch(state.epoch)?;
+    /// let state = state.for_order(&epoch.state_before(state.epoch))?;
+    /// assert_eq!(epoch.resume_epoch(&state)?.count().await, 34_usize.div_ceil(16));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config` for a sampler of another dataset, and for [batches](Sampler::batches) that are larger than `batch_size` or
+    /// for several ranks; `Empty` for an epoch without a batch.
+    pub fn with_sampler(&self, sampler: Arc<dyn Sampler>) -> Result<Self> {
+        let order = order_of_sampler(sampler, &*self.shared.dataset, self.order.state.seed)?;
+        check_steps(&*order.sampler, self.shared.batch_size, &self.config)?;
+        Ok(Self { order, own_sampler: true, ..self.clone() })
+    }
+
     fn start(&self, order: RecordOrder, epochs: Range<u64>, position: u64, bad_samples: u64) -> BatchStream {
         let at_most = match self.config.on_bad_sample {
             OnBadSample::Skip { at_most } | OnBadSample::SkipPadded { at_most } => Some(at_most),
@@ -124,14 +177,14 @@ impl Loader {
     /// Batches of `epochs`, the first from `position`; `None` when a number can't say it.
     fn steps(&self, order: &RecordOrder, epochs: &Range<u64>, position: u64) -> Option<u64> {
         let Some(others) = epochs.end.saturating_sub(epochs.start).checked_sub(1) else { return Some(0) };
-        let of = |position| self.shared.schedule(order.sampler.len(), position).steps();
+        let of = |position| self.shared.steps(&*order.sampler, position).count();
         of(0).checked_mul(others)?.checked_add(of(position))
     }
 
     /// Steps of one whole epoch, one at least; the same on every rank.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
-        self.shared.schedule(self.order.sampler.len(), 0).steps()
+        self.shared.steps(&*self.order.sampler, 0).count()
     }
 
     /// The state before the first batch of an epoch, for a checkpoint that is written before there is a batch.

@@ -20,7 +20,7 @@ use crate::{
     dataset::SharedBytes,
     engine::{self, BadRows, Limits, Range, Scope},
     error::{Error, ErrorKind, Result},
-    sampler::Schedule,
+    sampler::{Batches, Sampler, Steps},
     source::Verify,
     types::{DType, Device},
 };
@@ -222,12 +222,16 @@ impl Checked {
     }
 }
 
-/// Refuses an epoch of `positions` without a batch: a training of no steps would look like one that succeeded.
-pub(super) fn check_steps(positions: u64, batch_size: NonZeroUsize, config: &LoaderConfig) -> Result<()> {
-    if Schedule::new(positions, 0, batch_size, config.shard, config.last_batch).steps() > 0 {
+/// Refuses an epoch without a batch (a training of no steps would look like one that succeeded) and listed batches that
+/// can't be.
+pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, config: &LoaderConfig) -> Result<()> {
+    let (positions, world) = (sampler.len(), config.shard.world());
+    if let Some(batches) = sampler.batches() {
+        check_batches(batches, positions, batch_size, world)?;
+    }
+    if Steps::of(sampler, 0, batch_size, config.shard, config.last_batch).count() > 0 {
         return Ok(());
     }
-    let world = config.shard.world();
     let ranks = if world == 1 { String::new() } else { format!(" on each of {world} ranks") };
     let error =
         Error::new(ErrorKind::Empty, format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
@@ -236,6 +240,26 @@ pub(super) fn check_steps(positions: u64, batch_size: NonZeroUsize, config: &Loa
         0 => error.hint("use fewer ranks, or set last_batch to partial or pad"),
         most => error.hint(format!("lower batch_size to {most} or less, or set last_batch to partial or pad")),
     })
+}
+
+/// Memory is set aside for `batch_size` rows, and positions are dealt out in even steps.
+fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, world: u32) -> Result<()> {
+    if world > 1 {
+        return Err(Error::config(format!("the sampler lists its batches, which {world} ranks can't share"))
+            .hint("give each rank a sampler of its own, in a loader without a shard"));
+    }
+    if batches.positions() != positions {
+        let what = format!("the sampler's batches have {} rows, its epoch {positions}", batches.positions());
+        return Err(Error::config(what).hint("let the batches end where the epoch does"));
+    }
+    let most = batch_size.get() as u64;
+    match batches.sizes().enumerate().find(|(_, rows)| *rows > most) {
+        None => Ok(()),
+        Some((batch, rows)) => {
+            Err(Error::config(format!("batch {batch} of the sampler has {rows} rows, batch_size is {most}"))
+                .hint(format!("set batch_size to {rows} or more, or list smaller batches")))
+        }
+    }
 }
 
 /// Divides what there is.
@@ -474,7 +498,7 @@ mod tests {
 
     fn resolved(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolved> {
         let checked = check(config, facts.records)?;
-        check_steps(facts.records, checked.batch_size, config)?;
+        check_steps(&*config.order.sampler(facts.records, None, 1)?, checked.batch_size, config)?;
         resolve(config, facts)
     }
 

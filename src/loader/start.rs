@@ -132,7 +132,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         Some(sampler) => order_of_sampler(sampler, &*dataset, checked.seed)?,
         None => ordering(config.order, &*dataset, checked.seed, u64::from(config.shard.world()))?,
     };
-    resolve::check_steps(order.sampler.len(), checked.batch_size, &config)?;
+    resolve::check_steps(&*order.sampler, checked.batch_size, &config)?;
     let (dataset, views) = views::fit(dataset, &config.views, &config.transform)?;
     let fields = Fields::lower(&*dataset, &views, &config)?;
     let dataset = narrowed(dataset, &fields, &config.transform);

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use super::batches::Batches;
 use crate::fingerprint::Fingerprint;
 
 /// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
@@ -30,6 +31,15 @@ pub trait Sampler: Debug + Send + Sync + 'static {
     /// Whether each record comes exactly once an epoch.
     fn is_bijection(&self) -> bool {
         true
+    }
+    /// Which stretches of an epoch are batches, where the sampler says so; they end where the epoch does. `None`: the loader
+    /// cuts even ones of its `batch_size`.
+    ///
+    /// For one rank alone, and `batch_size` is the most rows that a batch may have: a loader refuses others. Which records do
+    /// not fill a batch is the sampler's to say then, so `last_batch` has no part in it. A state is the same as ever, the
+    /// position behind a batch; where it lies within one (it was saved with other batches), the rest of that one comes first.
+    fn batches(&self) -> Option<&Batches> {
+        None
     }
     /// One line for people and for state mismatches, such as `random, seed 42`.
     fn describe(&self) -> String;

@@ -1,4 +1,4 @@
-//! The order of samples: arithmetic, no lists.
+//! The order of samples: arithmetic, and lists where the user has one ([`ListSampler`]).
 //!
 //! ```text
 //! Schedule: step, row, rank ─▶ position ─▶ Sampler: record          LoaderState: (epoch, position) after a step
@@ -16,7 +16,9 @@
 pub use crate::fingerprint::{Fingerprint, Fingerprinter};
 
 mod base;
+mod batches;
 mod bucket;
+mod list;
 mod order;
 mod permutation;
 mod repeated;
@@ -24,14 +26,18 @@ mod sagemaker;
 mod schedule;
 mod shard;
 mod state;
+mod steps;
 mod weighted;
 
 pub use base::Sampler;
+pub use batches::Batches;
 pub use bucket::BucketSampler;
+pub use list::ListSampler;
 pub use order::{DEFAULT_GROUP, Order};
 pub use permutation::Permutation;
 pub use sagemaker::{Channel, Distribution, InputMode, SageMaker};
 pub use schedule::{LastBatch, Schedule, StepRows};
 pub use shard::Shard;
 pub use state::{Identity, LoaderState};
+pub(crate) use steps::Steps;
 pub use weighted::WeightedSampler;

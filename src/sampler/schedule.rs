@@ -12,7 +12,7 @@
 //! number says what has been seen, and a run with another world size can go on from it.
 #![forbid(unsafe_code)]
 
-use std::{fmt, num::NonZeroUsize, str::FromStr};
+use std::{fmt, num::NonZeroUsize, ops::Range, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,12 @@ pub struct StepRows {
 }
 
 impl StepRows {
+    /// One stretch of an epoch, taken by one rank.
+    pub(super) const fn of(positions: Range<u64>) -> Self {
+        let rows = positions.end.saturating_sub(positions.start);
+        Self { next: positions.start, world: 1, left: rows, valid: rows, len: positions.end }
+    }
+
     /// How many of the rows are real. They come first; the rest is padding, which repeats records.
     #[must_use]
     pub const fn valid(&self) -> usize {

@@ -93,16 +93,12 @@ impl LoaderState {
     /// # Errors
     /// `State`, with the part that differs, its value here and in the state, and what to do.
     pub fn check(&self, identity: &Identity) -> Result<()> {
-        check_version(self.version)?;
-        let Identity { format, records, dataset, positions, order, order_fingerprint } = &self.identity;
-        let open = "open the dataset it was saved on";
+        self.check_dataset(identity)?;
+        let Identity { positions, order, order_fingerprint, .. } = &self.identity;
         let same = "use the order it was saved with";
-        differs("dataset is", "", &identity.format, format, open)?;
-        differs("dataset has", " records", &identity.records, records, open)?;
-        differs("dataset's names and sizes have fingerprint", "", &identity.dataset, dataset, open)?;
         differs("order is", "", &identity.order, order, same)?;
         differs("an epoch has", " positions", &identity.positions, positions, same)?;
-        let hint = "use the order, groups or weights it was saved with";
+        let hint = "use the order, groups, weights or list it was saved with";
         differs("order has fingerprint", "", &identity.order_fingerprint, order_fingerprint, hint)?;
         if self.position > self.identity.positions {
             return Err(state(format!("position {} is beyond the epoch's {positions}", self.position))
@@ -112,6 +108,32 @@ impl LoaderState {
             return Err(state("lanes are 0").hint("the state is damaged: take an older one"));
         }
         Ok(())
+    }
+
+    /// Whether it was taken on this dataset.
+    fn check_dataset(&self, identity: &Identity) -> Result<()> {
+        check_version(self.version)?;
+        let Identity { format, records, dataset, .. } = &self.identity;
+        let open = "open the dataset it was saved on";
+        differs("dataset is", "", &identity.format, format, open)?;
+        differs("dataset has", " records", &identity.records, records, open)?;
+        differs("dataset's names and sizes have fingerprint", "", &identity.dataset, dataset, open)
+    }
+
+    /// This state for a run that gives each epoch an order of its own, such as a [`ListSampler`](super::ListSampler).
+    /// `before` is of the epoch to go on in, by its order: [`Loader::state_before`](crate::Loader::state_before).
+    ///
+    /// The state of an epoch's last batch stands before the next epoch, in the order that ended. Nothing of that epoch was
+    /// seen, so any order of the same dataset will do for it, and here it takes that of `before`. A state within an epoch
+    /// stays as it is: [`check`](Self::check), as each resume does, refuses it in another order. See
+    /// [`Loader::with_sampler`](crate::Loader::with_sampler) for an example.
+    ///
+    /// # Errors
+    /// `State` for another dataset than that of `before`, with the part that differs.
+    pub fn for_order(&self, before: &Self) -> Result<Self> {
+        self.check_dataset(&before.identity)?;
+        let Self { lanes, identity, .. } = if self.position == 0 { before } else { self };
+        Ok(Self { lanes: *lanes, identity: identity.clone(), ..self.clone() })
     }
 
     /// As one line of JSON.
@@ -221,6 +243,28 @@ mod tests {
             let error = state.check(&here).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::State);
             assert!(error.to_string().contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_state_before_an_epoch_takes_another_order() {
+        let list = crate::sampler::ListSampler::new(1_281_167, [3, 1]).unwrap();
+        let identity = Identity::new("folder", 1_281_167, Fingerprint(0xabc), &list);
+        let before = LoaderState::new(identity, 7, 2).at(3, 0);
+        let within = saved();
+        assert_eq!(within.for_order(&before).unwrap(), within);
+        let at_the_start = LoaderState { bad_samples: 5, ..saved().at(3, 0) };
+        let there = at_the_start.for_order(&before).unwrap();
+        assert_eq!(
+            there,
+            LoaderState { seed: 42, bad_samples: 5, ..before.clone() },
+            "the seed is looked at by who resumes"
+        );
+        there.check(&before.identity).unwrap();
+        let elsewhere = LoaderState { identity: Identity { records: 9, ..before.identity.clone() }, ..before };
+        for state in [within, at_the_start] {
+            let error = state.for_order(&elsewhere).unwrap_err().to_string();
+            assert!(error.contains("dataset has 9 records, the state was saved with 1281167"), "{error}");
         }
     }
 

@@ -1,0 +1,85 @@
+//! Batches of sizes that differ, as a list.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Which stretches of an epoch are batches, of sizes that may differ; see [`Sampler::batches`](super::Sampler::batches).
+///
+/// Memory: 8 bytes a batch, shared by clones.
+///
+/// ```
+/// use infeed::sampler::Batches;
+/// let batches = Batches::new([3, 1, 2])?;
+/// assert_eq!((batches.ends(), batches.positions()), (&[3, 4, 6][..], 6));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batches {
+    /// Ascending, none twice, the first above 0: each batch has a row.
+    ends: Arc<[u64]>,
+}
+
+impl Batches {
+    /// Batches of so many rows, one after another from an epoch's first position on.
+    ///
+    /// # Errors
+    /// `Config` for a batch without rows, which is named by its place in the list, and for more positions than there are
+    /// numbers.
+    pub fn new(sizes: impl IntoIterator<Item = usize>) -> Result<Self> {
+        let mut positions = 0u64;
+        let end = |(batch, size): (usize, usize)| {
+            if size == 0 {
+                return Err(Error::config(format!("batch {batch} of the list has no rows")).hint("leave it out"));
+            }
+            let end = positions.checked_add(size as u64);
+            positions =
+                end.ok_or_else(|| Error::config("the batches of the list are more rows than there are numbers"))?;
+            Ok(positions)
+        };
+        let ends = sizes.into_iter().enumerate().map(end).collect::<Result<_>>()?;
+        Ok(Self { ends })
+    }
+
+    /// The position behind each batch.
+    #[must_use]
+    pub fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    /// Positions of all batches together.
+    #[must_use]
+    pub fn positions(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Rows of each batch.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_and_sizes_are_those_that_were_given() {
+        let batches = Batches::new([4, 1, 7]).unwrap();
+        assert_eq!(batches.sizes().collect::<Vec<_>>(), [4, 1, 7]);
+        assert_eq!((batches.ends(), batches.positions()), (&[4, 5, 12][..], 12));
+        let none = Batches::new([]).unwrap();
+        assert_eq!((none.sizes().count(), none.positions()), (0, 0));
+    }
+
+    #[test]
+    fn batches_that_can_not_be_are_refused_by_their_place() {
+        for (sizes, want) in [(&[2, 0, 1][..], "batch 1 of the list has no rows"), (&[usize::MAX; 2], "more rows than")]
+        {
+            let error = Batches::new(sizes.iter().copied()).unwrap_err();
+            assert!(error.to_string().contains(want), "{error}");
+        }
+    }
+}
