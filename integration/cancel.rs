@@ -48,6 +48,24 @@ fn requests_in_flight_end_with_the_stream() {
     assert!(tracker.wait_until_idle(PATIENCE), "{} requests hang", tracker.in_flight());
 }
 
+/// What a forked child needs, in which the threads are not: here they are, and go on.
+#[test]
+fn what_is_abandoned_is_neither_ended_nor_freed() {
+    let (dataset, tracker) = Records::remote(100);
+    tracker.close_gate();
+    let loader = builder(Arc::clone(&dataset)).batch_size(10).io_concurrency(4).build_blocking().unwrap();
+    let batches = loader.epoch(0);
+    assert!(tracker.wait_for_requests(1, PATIENCE));
+    // Nobody answers: whoever waited for the work's end would wait for good.
+    batches.abandon();
+    loader.abandon();
+    let before = tracker.requests();
+    assert!(tracker.in_flight() > 0);
+    tracker.open_gate();
+    assert!(tracker.wait_for_requests(before + 1, PATIENCE), "the work went on");
+    assert!(Arc::strong_count(&dataset) > 1, "what was forgotten is still there");
+}
+
 #[test]
 fn a_dropped_stream_leaves_the_loader_usable() {
     let (dataset, _) = Records::remote(100);

@@ -1,7 +1,7 @@
 //! The loader: a handle that makes streams.
 
 use std::{
-    fmt,
+    fmt, mem,
     ops::{Range, RangeTo},
     sync::Arc,
 };
@@ -202,6 +202,30 @@ impl Loader {
     #[must_use]
     pub fn state_before(&self, epoch: u64) -> LoaderState {
         self.order.state.at(epoch, 0)
+    }
+
+    /// Forgets this handle: nothing is waited for, ended or freed. For a child that a process forked: it has the parent's
+    /// memory, but none of its threads, so a drop, which ends them, could wait for ever for a lock that one of them held at
+    /// the fork. In the parent, where the threads are, drop is right.
+    ///
+    /// The child can't use the loader either: it builds one of its own. What else came over is left alone, too: streams by
+    /// [`BatchStream::abandon`], batches and tensors by [`std::mem::forget`], as a drop gives their memory back to the loader.
+    /// The pages are shared with the parent until one of them writes, so what is kept costs next to nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+    /// let built_by = std::process::id();
+    /// // … and after a fork, wherever the loader is given up:
+    /// match std::process::id() == built_by {
+    ///     true => drop(loader),
+    ///     false => loader.abandon(),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn abandon(self) {
+        mem::forget(self);
     }
 
     /// The settings in force, nothing left on `auto`.

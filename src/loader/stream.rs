@@ -3,6 +3,7 @@
 use std::{
     fmt,
     iter::FusedIterator,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -114,6 +115,12 @@ impl BatchStream {
     /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits.
     pub fn blocking(self) -> Blocking {
         Blocking(self)
+    }
+
+    /// Forgets the stream: its work is not ended, nothing is waited for or freed. For a child that a process forked, in which
+    /// the threads that would end it do not exist; see [`Loader::abandon`](crate::Loader::abandon).
+    pub fn abandon(self) {
+        mem::forget(self);
     }
 
     /// Counts a batch's bad samples, in plan order, so that the limit does not depend on which worker was first.
