@@ -79,6 +79,10 @@ async fn place(
     while first < count {
         let rows = chunk.min(count - first);
         let part = fields.iter_mut().map(|field| field.split_to(rows)).collect();
+        if first + rows == count {
+            // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
+            fields.clear();
+        }
         workers.submit(Task::new(&assembly, first, part));
         first += rows;
     }

@@ -361,6 +361,8 @@ async fn place(
     // Chunks come in any order: cut the batch into single rows, join those of a chunk when it is there.
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
+    // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
+    drop(fields);
     while let Some(Fetched { first, bytes, times, permit }) = next {
         // What was read together is decoded by as many threads as there are.
         let mut first = first;

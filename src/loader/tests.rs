@@ -129,6 +129,17 @@ fn the_least_memory_is_enough_for_any_change() {
 }
 
 #[test]
+fn the_memory_of_a_batch_is_its_owners_alone() {
+    for kind in ["resident", "inline", "remote"] {
+        let loader = builder(kind).build_blocking().unwrap();
+        for batch in loader.epochs(0..20).blocking() {
+            let numbers = batch.unwrap().take("number").expect("the only field");
+            assert!(numbers.try_into_mut().is_ok(), "{kind}: the engine still has rows of it");
+        }
+    }
+}
+
+#[test]
 fn a_stream_dropped_in_the_middle_of_changes_leaves_a_loader_that_works() {
     let loader = builder("inline").build_blocking().unwrap();
     loader.shared.tuning.go_wild(5);
