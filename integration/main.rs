@@ -13,6 +13,7 @@ mod cancel;
 mod cli;
 mod codecs;
 mod damaged;
+mod dataset_reads;
 mod datasets;
 mod detection;
 mod detection_formats;

@@ -202,7 +202,7 @@ impl Error {
     /// Says that it is one object that can't be read, while its store or disk answers: it is gone, access to it is refused,
     /// its blocks are damaged. Not for a store that is out of reach.
     #[must_use]
-    pub(crate) fn unreadable(mut self) -> Self {
+    pub fn unreadable(mut self) -> Self {
         Arc::make_mut(&mut self.0).fault = Fault::Object;
         self
     }

@@ -1,11 +1,11 @@
 //! Several datasets as one.
 
-use std::{fmt::Write, sync::Arc};
+use std::{fmt::Write, num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, read_renamed},
     schema::{FieldKind, Schema},
     table::Starts,
     volume::Narrow,
@@ -121,6 +121,31 @@ impl Dataset for Concat {
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let (_, part, child) = self.child(record)?;
         part.parse(child, plan, bytes).map_err(|e| e.rename_record(record))
+    }
+
+    /// Records of one part that follow one another are read together.
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        let found = match records.iter().map(|record| self.starts.find(*record)).collect::<Result<Vec<_>>>() {
+            Ok(found) => found,
+            Err(error) => return records.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut read = Vec::with_capacity(records.len());
+        for run in found.chunk_by(|a, b| a.0 == b.0) {
+            let children: Vec<u64> = run.iter().map(|(_, child)| *child).collect();
+            let records = &records[read.len()..][..run.len()];
+            let more = read_renamed(&*self.parts[run[0].0], &children, records);
+            let short = more.len() < run.len();
+            read.extend(more);
+            if short {
+                // What the others read would be taken for these.
+                break;
+            }
+        }
+        read
+    }
+
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.parts.iter().filter_map(|part| part.concurrent_reads()).max()
     }
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {

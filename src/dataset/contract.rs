@@ -26,10 +26,12 @@ const SAMPLED: u64 = 32;
 /// - Fields have names of their own, sizes above 0; length, schema and fingerprint stay the same.
 /// - Groups begin with 0 and ascend below the length.
 /// - Plans come out the same again, lie within their objects, and stay below `largest_read`.
+/// - Records that the dataset reads itself have no extents, and `read` gives a result for each.
 /// - What `parse` gives fits the schema: kinds, lengths, labels below the number of classes.
 /// - A record beyond the end is an error. Nothing panics, not for such records and not for bytes cut short.
 ///
-/// Reads the records with [`Extent::read`]: over a network it needs a tokio runtime.
+/// Reads the records with [`Extent::read`]: over a network it needs a tokio runtime. [`Dataset::read`] is called here and
+/// now, and may block.
 ///
 /// # Errors
 /// `Internal` for the first broken promise; or what `plan`, reading or `parse` failed with.
@@ -105,6 +107,13 @@ async fn check_record(dataset: &dyn Dataset, record: u64) -> Result<()> {
     for extent in &plan.extents {
         bytes.push(extent.read().await?);
     }
+    if plan.by_dataset.is_some() {
+        let alone = plan.extents.is_empty() && dataset.concurrent_reads().is_some();
+        ensure(alone, || "a record that the dataset reads has extents, or concurrent_reads denies it".to_owned())?;
+        let mut read = calm("read", || dataset.read(&[record, record]))?;
+        ensure(read.len() == 2, || format!("read gives {} results for 2 records", read.len()))?;
+        bytes.extend(read.swap_remove(0)?);
+    }
     for shared in &plan.shared {
         let mut encoded = Vec::with_capacity(shared.extents.len());
         for extent in &shared.extents {
@@ -138,6 +147,7 @@ fn same_plan(a: &ReadPlan, b: &ReadPlan) -> bool {
         && a.extents.iter().zip(&b.extents).all(|(a, b)| same(a, b))
         && parts(a) == parts(b)
         && a.window == b.window
+        && a.by_dataset == b.by_dataset
 }
 
 fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
@@ -202,14 +212,19 @@ fn check_beyond(dataset: &dyn Dataset, record: u64) -> Result<()> {
     let plan = calm("plan beyond the end", || dataset.plan(record, SampleRng::new(0, 0, record)))?;
     let sample = calm("parse beyond the end", || dataset.parse(record, &ReadPlan::default(), &[]))?;
     calm("object beyond the end", || dataset.object(record))?;
-    ensure(plan.is_err() && sample.is_err(), || "a record beyond the end is no error".to_owned())
+    let read = calm("read beyond the end", || dataset.read(&[record]))?;
+    let refused = read.iter().all(Result::is_err);
+    ensure(plan.is_err() && sample.is_err() && refused, || "a record beyond the end is no error".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+    use std::{
+        num::NonZeroUsize,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
     };
 
     use futures::executor::block_on;
@@ -258,6 +273,9 @@ mod tests {
                     plan.extents.push(extent);
                 }
                 "the plan reads 3 bytes, largest_read says 0" => plan.extents.push(Extent::whole(&source, "a", 3)),
+                "concurrent_reads denies it" | "read gives 1 results for 2 records" | "read panics" => {
+                    plan.by_dataset = Some(0);
+                }
                 _ => {}
             }
             Ok(plan)
@@ -276,6 +294,17 @@ mod tests {
                 }
                 _ => sound,
             }
+        }
+        fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+            assert!(self.promise != "read panics" || records.len() == 1, "on purpose");
+            let beyond = |_: &u64| Err(Error::new(ErrorKind::Internal, "beyond the end"));
+            match self.promise {
+                "read gives 1 results for 2 records" if records.len() == 2 => vec![Ok(Vec::new())],
+                _ => records.iter().map(beyond).collect(),
+            }
+        }
+        fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+            (self.promise != "concurrent_reads denies it").then_some(NonZeroUsize::MIN)
         }
         fn object(&self, record: u64) -> String {
             if self.promise == "the object has no name" { String::new() } else { self.sound.object(record) }
@@ -311,6 +340,9 @@ mod tests {
             "the object has no name",
             "parse gives 1 values for 2 fields",
             "parse gives label 9",
+            "concurrent_reads denies it",
+            "read gives 1 results for 2 records",
+            "read panics",
             "a record beyond the end is no error",
             "plan beyond the end panics",
         ] {

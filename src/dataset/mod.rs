@@ -10,7 +10,8 @@
 //!
 //! - **Formats are recognised by names alone**: a million objects are listed, none is opened. What kind of image a file
 //!   is, its first bytes tell when it is read.
-//! - **All I/O happens in opening.** `plan` and `parse` are pure and must not panic, whatever the bytes are.
+//! - **All I/O happens in opening.** `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that lie in
+//!   no file and no store are read by [`Dataset::read`], which may block.
 //! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
 //!
 //! To add a format: a file with a [`Format`] and a [`Dataset`], its word in `formats.rs`, and a test that calls

@@ -1,6 +1,6 @@
 //! What a record is: which bytes hold it, and the values that are cut out of them.
 
-use std::{fmt::Debug, ops::Range, sync::Arc};
+use std::{fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -20,7 +20,8 @@ use crate::{
 
 /// Records that can be read in any order.
 ///
-/// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread.
+/// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread. One may block:
+/// [`read`](Self::read), for records that lie in no file and no store.
 pub trait Dataset: Debug + Send + Sync + 'static {
     /// Number of records.
     fn len(&self) -> u64;
@@ -34,9 +35,29 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn format(&self) -> &str;
     /// Which bytes hold `record`. Empty for records that the dataset holds in memory.
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan>;
-    /// Cuts the bytes of the plan's extents (same order), and behind them those of its shared parts, decoded, into
-    /// fields, in the schema's order. Slices, no copies.
+    /// Cuts the bytes of the plan's extents (same order), or what [`read`](Self::read) brought, and behind them those of
+    /// its shared parts, decoded, into fields, in the schema's order. Slices, no copies.
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
+    /// Reads records whose plans say that [the dataset reads them itself](ReadPlan::by_dataset): for each its bytes, in
+    /// any number of pieces, as [`parse`](Self::parse) wants them; or why there are none. An error about one record costs
+    /// that one alone, and follows `on_bad_sample` as those of other reads do: for what is damaged (`Corrupt`), not
+    /// supported, or [unreadable](Error::unreadable). Any other ends the stream.
+    ///
+    /// It may block, compute, and call another language. The engine calls it ahead of the decode threads, on threads that
+    /// do nothing else, for as many records at a time as take about a millisecond together: in the order of the plan,
+    /// [so many calls](Self::concurrent_reads) at a time, as long as there is memory for what they are expected to bring.
+    /// Nothing is retried and nothing has a deadline; a cache does not keep what it brings. A stream that is dropped does
+    /// not wait for a call, whose thread may outlive it.
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        let none = |_: &u64| Err(Error::new(ErrorKind::Internal, "the dataset reads no record itself"));
+        records.iter().map(none).collect()
+    }
+    /// How many calls of [`read`](Self::read) it is worth making at a time, unless
+    /// [`io_concurrency`](crate::LoaderBuilder::io_concurrency) says it. `None`, the default: the dataset reads no record
+    /// itself.
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        None
+    }
     /// Decodes a shared part out of the bytes of its extents: done once for all records that use it, as long as the
     /// loader's memory holds it. At most [`SharedRead::bytes`] long.
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
@@ -61,7 +82,7 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     }
     /// Name of the object that holds `record`, for messages.
     fn object(&self, record: u64) -> String;
-    /// The most bytes that one record's plan reads.
+    /// The most bytes that one record's plan reads, or expects.
     fn largest_read(&self) -> u64;
     /// The most bytes that the plan of a usual record reads: without those that are far larger than the others, such as a
     /// film among photographs. Memory is divided for these; a larger record is read where there is memory for it anyway,
@@ -70,8 +91,8 @@ pub trait Dataset: Debug + Send + Sync + 'static {
         self.largest_read()
     }
     /// Whether some records are read over a network, by tasks ahead of the decoding threads
-    /// ([`Source::reads_inline`](crate::source::Source::reads_inline) says no), rather than by these threads themselves
-    /// or not at all.
+    /// ([`Source::reads_inline`](crate::source::Source::reads_inline) says no), rather than by these threads themselves,
+    /// by [`read`](Self::read), or not at all.
     fn needs_fetch(&self) -> bool {
         true
     }
@@ -97,6 +118,10 @@ pub struct ReadPlan {
     pub shared: Vec<SharedRead>,
     /// The box of the volume that is read, when it is not all of it.
     pub window: Option<[Range<usize>; 3]>,
+    /// The dataset reads the record itself, by [`Dataset::read`], in the place of extents. It is expected to bring so many
+    /// bytes: memory is set aside for these before it is called. More may come; then no further read begins until there
+    /// is memory for all that came.
+    pub by_dataset: Option<u64>,
 }
 
 /// A part that is read and decoded once for several records, such as a compressed volume.
@@ -147,10 +172,16 @@ impl ReadPlan {
         Self { extents: SmallVec::from_buf([extent]), ..Self::default() }
     }
 
-    /// Bytes to read.
+    /// A plan that the dataset carries out itself, by [`Dataset::read`], which is expected to bring so many bytes.
+    #[must_use]
+    pub fn by_dataset(bytes: u64) -> Self {
+        Self { by_dataset: Some(bytes), ..Self::default() }
+    }
+
+    /// Bytes to read, as far as they are known.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        self.extents.iter().map(Extent::len).sum()
+        self.extents.iter().map(Extent::len).sum::<u64>() + self.by_dataset.unwrap_or(0)
     }
 }
 
@@ -194,6 +225,12 @@ pub enum Value {
     Bytes(Bytes),
     /// What is marked in the record's image.
     Instances(Box<Instances>),
+}
+
+/// What a part of a dataset reads for the whole: `records` are what the whole calls the part's `children`.
+pub(super) fn read_renamed(part: &dyn Dataset, children: &[u64], records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+    let read = part.read(children).into_iter().zip(records);
+    read.map(|(read, record)| read.map_err(|e| e.rename_record(*record))).collect()
 }
 
 /// What every dataset says to a record that it does not have.

@@ -1,11 +1,11 @@
 //! Some records of a dataset, and a random split in two.
 
-use std::{ops::Range, sync::Arc};
+use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, no_such_record},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, no_such_record, read_renamed},
     schema::Schema,
     volume::Narrow,
 };
@@ -162,6 +162,17 @@ impl Dataset for Subset {
 
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         self.inner.parse(self.child(record)?, plan, bytes).map_err(|e| e.rename_record(record))
+    }
+
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        match records.iter().map(|record| self.child(*record)).collect::<Result<Vec<u64>>>() {
+            Ok(children) => read_renamed(&*self.inner, &children, records),
+            Err(error) => records.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.inner.concurrent_reads()
     }
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {

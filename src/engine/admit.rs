@@ -25,7 +25,7 @@ pub(super) async fn admit(
     planner: Planner,
     announce: mpsc::Sender<Seat>,
 ) {
-    let mut fetcher = stream.loader.dataset.needs_fetch().then(|| Fetcher::new(&stream, &workers));
+    let mut fetcher = stream.loader.reads_ahead().then(|| Fetcher::new(&stream, &workers));
     for mut plan in planner {
         // Seats are more than batches that may own rows: here that is what holds it back.
         let permit = match &fetcher {

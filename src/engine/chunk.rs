@@ -41,6 +41,11 @@ impl ChunkSize {
         Self { cost: guess.max(1).into(), most }
     }
 
+    /// For calls that read several records: one, until it is known how long that takes.
+    pub(super) fn of_calls() -> Self {
+        Self { cost: Self::TARGET_NANOS.into(), most: usize::MAX }
+    }
+
     /// What a record costs from now on, whatever was learned.
     #[cfg(test)]
     pub(super) fn set_cost(&self, each: Duration) {

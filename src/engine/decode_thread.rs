@@ -8,12 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 
 use super::{
     cached::{self, Piece},
     chunk::ChunkSize,
+    encoded::Encoded,
     queue::{Hunger, Queue},
     read_here::{Buffers, collect, read_own},
     read_parts::read_parts,
@@ -67,7 +67,7 @@ struct InWork {
     placed: Duration,
     /// Processor time that no stage has yet.
     cpu: Duration,
-    encoded: Option<Arc<OwnedSemaphorePermit>>,
+    encoded: Option<Encoded>,
     moments: Moments,
     /// `infeed.decode`
     span: Span,
@@ -101,7 +101,7 @@ struct Prepared {
     job: Job,
     ticket: Ticket,
     again: bool,
-    encoded: Option<Arc<OwnedSemaphorePermit>>,
+    encoded: Option<Encoded>,
     placed: Duration,
     /// Processor time that no stage has yet.
     cpu: Duration,

@@ -1,4 +1,4 @@
-//! Reading ahead from a remote store: bytes first, rows later.
+//! Reading ahead, from a remote store or by a dataset that reads itself: bytes first, rows later.
 //!
 //! Encoded bytes are small and slow to come, rows are large and quick to fill. So bytes are admitted far ahead, chunk
 //! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
@@ -15,18 +15,20 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::JoinSet,
 };
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::{
     assembly::Assembly,
     batch_rows::{row_permit, take_rows},
     cached::{self, Piece},
+    dataset_reads::{self, Read},
+    encoded::Encoded,
     fields::BatchRows,
     permits::{UNIT, units},
     plan::BatchPlan,
     stream::{Sealed, StreamShared},
     task::Task,
-    timeline::FetchTimes,
+    timeline::{FetchTimes, LastRead},
     workers::Workers,
 };
 use crate::{
@@ -51,7 +53,7 @@ pub(super) fn first_batches(batch_size: NonZeroUsize) -> usize {
 /// counts.
 const TOGETHER: u64 = 8 << 20;
 
-/// The remote reads of one stream.
+/// The reads ahead of one stream.
 pub(super) struct Fetcher {
     stream: Arc<StreamShared>,
     workers: Arc<Workers>,
@@ -72,7 +74,7 @@ struct Fetched {
     first: usize,
     bytes: Vec<Result<Vec<Piece>>>,
     times: FetchTimes,
-    permit: Arc<OwnedSemaphorePermit>,
+    encoded: Encoded,
 }
 
 impl Fetcher {
@@ -137,33 +139,36 @@ impl Fetcher {
         let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
         let mut first = 0;
         let mut plans = plans.into_iter().peekable();
-        while plans.peek().is_some() {
+        while let Some(next) = plans.peek() {
+            let by_dataset = is_by_dataset(next);
+            let in_call = if by_dataset { chunk.min(self.stream.loader.read_slots.in_call(count)) } else { chunk };
             let mut chunk_plans = Vec::new();
             let mut bytes = 0;
             while let Some(next) = plans.peek() {
                 let more = next.as_ref().map_or(0, ReadPlan::len_bytes);
-                let full =
-                    chunk_plans.len() >= chunk && (bytes + more > TOGETHER || !follows(chunk_plans.last(), next));
-                if full || (!chunk_plans.is_empty() && bytes + more > most) {
+                let full = chunk_plans.len() >= in_call
+                    && (by_dataset || bytes + more > TOGETHER || !follows(chunk_plans.last(), next));
+                if full || (!chunk_plans.is_empty() && (bytes + more > most || is_by_dataset(next) != by_dataset)) {
                     break;
                 }
                 bytes += more;
                 chunk_plans.extend(plans.next());
             }
             let rows = chunk_plans.len();
+            if by_dataset {
+                let records = records[first..first + rows].to_vec();
+                let Some(()) = self.call(first, records, bytes, &arrived, &span).await else { return };
+                first += rows;
+                continue;
+            }
             let reads = ChunkReads::new(&self.stream, &reader, epoch, &records[first..], chunk_plans);
-            // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
-            // the window at least as large as the largest record, so the cut never bites but for merged gaps.
-            let want = units(reads.bytes()).min(self.encoded_units);
-            let began = Instant::now();
-            let Ok(permit) = Arc::clone(&self.encoded).acquire_many_owned(want).await else { return };
+            let Some(permit) = self.permits(reads.bytes()).await else { return };
             let permit = Arc::new(permit);
-            self.stream.recorder.blocked(Stage::Fetch, began.elapsed());
             let (stream, reader, arrived) = (Arc::clone(&self.stream), reader.clone(), arrived.clone());
             let chunk = async move {
                 let Some((bytes, times, writers)) = reads.fetch(&stream, &reader, &permit).await else { return };
                 // The placing task is gone only with the stream.
-                let _ = arrived.send(Fetched { first, bytes, times, permit });
+                let _ = arrived.send(Fetched { first, bytes, times, encoded: Encoded::new(permit) });
                 cached::write(&stream, writers).await;
             };
             self.tasks.spawn(chunk.instrument(span.clone()));
@@ -171,10 +176,53 @@ impl Fetcher {
         }
     }
 
+    /// Permits for so many bytes, or all there are. `None`: the stream is gone.
+    async fn permits(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
+        // the window at least as large as the largest record, so the cut never bites but for merged gaps.
+        let want = units(bytes).min(self.encoded_units);
+        let began = Instant::now();
+        let permit = Arc::clone(&self.encoded).acquire_many_owned(want).await.ok()?;
+        self.stream.recorder.blocked(Stage::Fetch, began.elapsed());
+        Some(permit)
+    }
+
+    /// Lets the dataset read these records, the first of which is row `first`. Returns when it may begin. `None`: the
+    /// stream is gone.
+    async fn call(
+        &mut self,
+        first: usize,
+        records: Vec<u64>,
+        expected: u64,
+        arrived: &mpsc::UnboundedSender<Fetched>,
+        span: &Span,
+    ) -> Option<()> {
+        let permit = (self.permits(expected).await?, self.encoded_units);
+        // Not before the permits: other streams may be waiting for it, and these may be long in coming.
+        let asked = Instant::now();
+        let slot = self.stream.loader.read_slots.slot().await?;
+        let (stream, batch, arrived) = (Arc::clone(&self.stream), self.batches, arrived.clone());
+        let call = async move {
+            let read = dataset_reads::read(&stream, (batch, records), expected, permit, (slot, asked)).await;
+            let Some(Read { bytes, times, encoded, rest }) = read else { return };
+            let _ = arrived.send(Fetched { first, bytes, times, encoded });
+            // It may take long, and the batch is not to wait for it.
+            drop(arrived);
+            rest.done().await;
+        };
+        self.tasks.spawn(call.instrument(span.clone()));
+        Some(())
+    }
+
     /// Waits until every read and placement is done.
     pub(super) async fn finish(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
+}
+
+/// Whether the dataset reads a record itself.
+fn is_by_dataset(plan: &Result<ReadPlan>) -> bool {
+    plan.as_ref().is_ok_and(|plan| plan.by_dataset.is_some())
 }
 
 /// Whether a record lies right behind another.
@@ -283,7 +331,7 @@ impl ChunkReads {
                     continue;
                 }
                 Came::Read(bytes, object) => {
-                    last = Some(object);
+                    last = Some(LastRead::Extent(object));
                     bytes
                 }
             };
@@ -363,7 +411,7 @@ async fn place(
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
     // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
     drop(fields);
-    while let Some(Fetched { first, bytes, times, permit }) = next {
+    while let Some(Fetched { first, bytes, times, encoded }) = next {
         // What was read together is decoded by as many threads as there are.
         let mut first = first;
         let mut bytes = bytes.into_iter();
@@ -375,11 +423,11 @@ async fn place(
                 rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
             };
             let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-            workers.submit(Task::new(&assembly, first, part).fetched(bytes, times.clone(), Arc::clone(&permit)));
+            workers.submit(Task::new(&assembly, first, part).fetched(bytes, times.clone(), encoded.clone()));
             first = range.end;
         }
         // Before the wait: the next chunk may be waiting for this one's permits.
-        drop(permit);
+        drop(encoded);
         next = arrivals.recv().await;
     }
 }

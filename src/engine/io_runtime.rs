@@ -63,14 +63,12 @@ impl IoRuntime {
                 // blocks; later ones it does without.
                 can_start_threads(n + 3).map_err(failed)?;
                 let mut builder = Builder::new_multi_thread();
-                builder
-                    .worker_threads(n)
-                    .thread_name("infeed-io")
-                    .on_thread_start(crate::sys::threads::yield_to_others);
+                builder.worker_threads(n).on_thread_start(crate::sys::threads::yield_to_others);
                 builder
             }
         };
-        builder.enable_all();
+        // Those that block are called so, too.
+        builder.thread_name("infeed-io").enable_all();
         if blocks {
             // One that is there is never asked for again.
             builder.thread_keep_alive(Duration::from_secs(24 * 3600));
@@ -100,11 +98,11 @@ impl IoRuntime {
         Self { inner: Arc::new(Inner { handle: Handle::current(), _stop: None }) }
     }
 
-    /// As many threads as remote data want on this machine, or one.
-    pub(crate) fn for_loader(remote: bool) -> Result<Self> {
+    /// As many threads as remote data want on this machine, or one; and one for what `blocks`, as they do.
+    pub(crate) fn for_loader(remote: bool, blocks: bool) -> Result<Self> {
         let cores = crate::sys::machine::cores().get();
         let threads = if remote { (cores / 4).clamp(1, 8) } else { 1 };
-        Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote)
+        Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote || blocks)
     }
 
     /// Watchers such as tokio-console show a task by the place that asked for it.

@@ -4,8 +4,8 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use super::{
-    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix, shared_parts::SharedParts,
-    tune::Tuning,
+    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix, read_slots::ReadSlots,
+    shared_parts::SharedParts, tune::Tuning,
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
@@ -50,6 +50,8 @@ pub(crate) struct LoaderShared {
     pub(crate) cache: Option<Arc<Cache>>,
     /// Parts that records share, for all streams.
     pub(crate) shared_parts: SharedParts,
+    /// The bound on calls in which the dataset reads itself.
+    pub(crate) read_slots: Arc<ReadSlots>,
     /// The bound on requests that streams of loaders built together share; `None`: each stream has one of its own.
     pub(crate) reader: Option<Reader>,
 }
@@ -72,14 +74,24 @@ pub(crate) struct Limits {
 impl Limits {
     /// A plan, if it is to be read: memory was divided for records of at most so many bytes.
     pub(super) fn admit(&self, plan: ReadPlan) -> Result<ReadPlan> {
-        let (asked, most) = (plan.len_bytes(), self.record);
+        self.check(plan.len_bytes()).map(|()| plan)
+    }
+
+    /// An error for a record of more bytes than memory was divided for.
+    pub(super) fn check(&self, asked: u64) -> Result<()> {
+        let most = self.record;
         if asked <= most {
-            return Ok(plan);
+            return Ok(());
         }
         let what = format!("the record has {asked} encoded bytes, more than the {most} that are read");
         let hint = format!("set max_record_bytes to {asked} or more, or raise memory_budget; or leave it out");
         Err(Error::new(ErrorKind::OutOfMemory, what).at_stage(Stage::Fetch).hint(hint))
     }
+}
+
+/// See [`LoaderShared::reads_ahead`].
+pub(crate) fn reads_ahead(dataset: &dyn Dataset) -> bool {
+    dataset.needs_fetch() || dataset.concurrent_reads().is_some()
 }
 
 /// What happens to rows whose sample is bad. The count that ends a run is kept by the stream, in batch order.
@@ -94,6 +106,11 @@ pub(crate) enum BadRows {
 }
 
 impl LoaderShared {
+    /// Whether bytes come ahead of the decode threads: from a store, or from a dataset that reads itself.
+    pub(super) fn reads_ahead(&self) -> bool {
+        reads_ahead(&*self.dataset)
+    }
+
     /// What is left of each of `sampler`'s epochs from `position` on.
     pub(crate) fn steps(&self, sampler: &dyn Sampler, position: u64) -> Steps {
         Steps::of(sampler, position, self.batch_size, self.shard, self.last_batch)

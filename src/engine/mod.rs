@@ -7,6 +7,7 @@
 //!                                 seat in the channel           ◀─ freed when polled
 //!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
 //!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
+//!                                 by the dataset: the same, each read a blocking thread's
 //!                                 cached: look up at fetch, read with the job; fresh bytes ─▶ a blocking thread writes
 //!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch mixes and seals it
 //! ```
@@ -19,9 +20,10 @@
 //! - *rows*: batches that may own memory for their rows, until the poll that hands them over (`permits.rs`); in host memory they
 //!   take it when the first of their jobs writes;
 //! - *threads*: decode threads at work, the others park (`queue.rs`);
-//! - *encoded*: bytes read from a remote store and not yet decoded, in units of 64 KiB;
+//! - *encoded*: bytes read ahead and not yet decoded, in units of 64 KiB;
 //! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`shared_parts.rs`);
-//! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store.
+//! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store;
+//! - *slots*: calls in which the dataset reads records itself, of all streams of the loader (`read_slots.rs`).
 //!
 //! Threads and rows that are on `auto` follow the run (`tune`); requests and the bytes read ahead do so by themselves.
 //!
@@ -46,8 +48,9 @@
 //!
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
-//!   └── tune/follow ──┘                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
-//!                                                       └ read_parts ┘         └ shared_parts ──┘ queue, io_runtime, mix
+//!   └── tune/follow ──┤                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
+//!                     └ dataset_reads ──────────────────┤            │         └ shared_parts ──┘ queue, io_runtime, mix,
+//!                                                       └ read_parts ┘                            encoded, read_slots
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -63,7 +66,9 @@ mod batch_rows;
 mod by_hand;
 mod cached;
 mod chunk;
+mod dataset_reads;
 mod decode_thread;
+mod encoded;
 mod fetch;
 mod fields;
 mod gate;
@@ -77,6 +82,7 @@ mod plan;
 mod queue;
 mod read_here;
 mod read_parts;
+mod read_slots;
 mod riding;
 mod run;
 mod shared_parts;
@@ -96,13 +102,14 @@ pub(crate) use fields::{FieldInstances, FieldRows, LoweredField, SoftLabels, fil
 pub use instances::{BatchInstances, RowInstances};
 pub(crate) use io_runtime::off_thread;
 pub use io_runtime::{IoRuntime, can_start_threads};
-pub(crate) use loader_shared::{BadRows, Limits, LoaderShared};
+pub(crate) use loader_shared::{BadRows, Limits, LoaderShared, reads_ahead};
 pub(crate) use map::Maps;
 pub use map::{BatchMut, FieldMut, SampleMut};
 pub(crate) use mix::BatchMix;
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;
 pub(crate) use queue::READY_BYTES;
+pub(crate) use read_slots::ReadSlots;
 pub(crate) use run::{Levels, Run};
 pub(crate) use shared_parts::SharedParts;
 pub(crate) use stream::{Facts, Watch};

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
-    error::Result,
+    error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
     source::InlineRead,
@@ -31,6 +31,10 @@ pub(super) fn read_own(
         Ok(plan) => plan,
         Err(error) => return Some(Err(error)),
     };
+    if plan.by_dataset.is_some() {
+        let what = "the dataset plans to read a record itself, and concurrent_reads says that it reads none";
+        return Some(Err(Error::new(ErrorKind::Internal, what)));
+    }
     let mut bytes = SmallVec::new();
     let mut file: Option<InlineRead> = None;
     for extent in &plan.extents {

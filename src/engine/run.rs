@@ -158,7 +158,7 @@ impl Run {
             return None;
         }
         let ahead = self.seats.len() as u64 + u64::from(self.head.is_some());
-        let fetches = stream.loader.dataset.needs_fetch();
+        let fetches = stream.loader.reads_ahead();
         let encoded = fetches.then(|| {
             let all = u64::from(units(limits.encoded));
             let free = stream.encoded.available_permits() as u64;

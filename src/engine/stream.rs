@@ -49,7 +49,7 @@ pub(super) struct StreamShared {
     pub(super) gave_up: AtomicBool,
     /// Batches whose bytes may be asked for; see `RAMP` in `fetch.rs`.
     pub(super) ramp: Semaphore,
-    /// Permits for encoded bytes of remote reads, filled by the fetcher.
+    /// Permits for encoded bytes that are read ahead, filled by the fetcher.
     pub(super) encoded: Arc<Semaphore>,
     /// Batches that are whole and not taken.
     pub(super) finished: AtomicUsize,
@@ -104,7 +104,7 @@ impl StreamShared {
         Facts {
             elapsed: now.saturating_duration_since(self.started),
             stages: self.recorder.stages(),
-            requests: loader.dataset.needs_fetch().then(|| self.requests.report(now)),
+            requests: loader.reads_ahead().then(|| self.requests.report(now)),
             cache: loader.cache.as_ref().map(|cache| cache.report(&self.cache_recorder)),
             autotune: loader.tuning.report(&self.turn, self.row_permits.size(), &self.tuned()),
         }

@@ -5,9 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::OwnedSemaphorePermit;
-
-use super::{assembly::Assembly, cached::Piece, queue::Queued, timeline::FetchTimes};
+use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, timeline::FetchTimes};
 use crate::{
     codec::{ClassSet, Item},
     dataset::Value,
@@ -35,7 +33,7 @@ pub(super) struct Task {
     /// Classes that have not given its rows back.
     pub(super) untried: ClassSet,
     /// Permits for the fetched bytes, given back when all samples that were cut out of them are decoded.
-    pub(super) encoded: Option<Arc<OwnedSemaphorePermit>>,
+    pub(super) encoded: Option<Encoded>,
     /// Processor time spent on its samples that no stage has yet.
     pub(super) cpu: Duration,
     /// When it was made, and how its bytes came.
@@ -73,12 +71,7 @@ impl Task {
     }
 
     /// With bytes that were fetched.
-    pub(super) fn fetched(
-        mut self,
-        fetched: Vec<Result<Vec<Piece>>>,
-        times: FetchTimes,
-        encoded: Arc<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Piece>>>, times: FetchTimes, encoded: Encoded) -> Self {
         self.fetched = fetched;
         self.encoded = Some(encoded);
         self.reading.fetched = Some(times);

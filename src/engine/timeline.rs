@@ -42,8 +42,16 @@ impl Waits {
 pub(super) struct FetchTimes {
     pub(super) began: Instant,
     pub(super) came: Instant,
-    /// `None`: nothing had to be asked for.
-    pub(super) last: Option<Extent>,
+    /// `None`: nothing had to be asked for, or of several nobody knows which it was.
+    pub(super) last: Option<LastRead>,
+}
+
+/// What a chunk waited for last.
+#[derive(Clone, Debug)]
+pub(super) enum LastRead {
+    Extent(Extent),
+    /// By its dataset.
+    Record(u64),
 }
 
 /// One job of a batch.
@@ -175,10 +183,10 @@ impl Timeline {
             (time * 2 >= self.sealing.saturating_duration_since(begun)).then(|| dataset.object(record))
         };
         match cause {
-            Cause::Request => {
-                let extent = job.fetched.as_ref()?.last.as_ref()?;
-                Some(extent.source.display_name(&extent.name))
-            }
+            Cause::Request => Some(match job.fetched.as_ref()?.last.as_ref()? {
+                LastRead::Extent(extent) => extent.source.display_name(&extent.name),
+                LastRead::Record(record) => dataset.object(*record),
+            }),
             Cause::Read => self.jobs.slowest_read.and_then(half),
             Cause::Decode | Cause::Augmentation => self.jobs.slowest_job.and_then(half),
             _ => None,

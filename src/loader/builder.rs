@@ -350,6 +350,9 @@ impl LoaderBuilder {
     /// Default: found while reading, for all streams of this process that read from one store: 16 at first, more while
     /// the rate rises (up to 1,024), half as many when the store throttles. With a number, this stream stays below it
     /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
+    ///
+    /// Of a dataset that reads its records itself ([`Dataset::read`]): so many calls at a time, of all streams of the
+    /// loader. Default: as many as the dataset says ([`Dataset::concurrent_reads`]).
     pub fn io_concurrency(mut self, requests: usize) -> Self {
         self.config.io_concurrency = Some(requests);
         self

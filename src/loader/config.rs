@@ -113,7 +113,7 @@ pub struct LoaderConfig {
     /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept. Default 256 MiB. See
     /// [`LoaderBuilder::decode_index_bytes`](crate::LoaderBuilder::decode_index_bytes).
     pub decode_index_bytes: u64,
-    /// Requests in flight to a remote store, at most; `None`: found while reading, see
+    /// Requests in flight to a remote store, or calls of a dataset that reads itself, at most; `None` chooses, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
     /// Whether what comes from a remote store is compared with what the store tells of it, see

@@ -41,8 +41,8 @@ const READ_AHEAD: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) records: u64,
-    /// Bytes are fetched from a store; else the decode threads read.
-    pub(super) needs_fetch: bool,
+    /// Bytes come from a store, or from a dataset that reads itself; else the decode threads read.
+    pub(super) reads_ahead: bool,
     /// Of one record; 0 when nothing is read.
     pub(super) largest_read: u64,
     /// The same without outliers.
@@ -267,11 +267,11 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
     let workers = facts.decoder.reading.max(1);
     let ranks = facts.ranks.max(1) as u64;
     // One thread reads a record, or a few small ones, at a time.
-    let reads_inline = !facts.needs_fetch && facts.largest_read > 0;
+    let reads_inline = !facts.reads_ahead && facts.largest_read > 0;
     let max_record = max_record(config, facts, if reads_inline { workers as u64 } else { ranks });
     let largest_read = facts.largest_read.min(max_record);
     let reads = if reads_inline { largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
-    let window = if facts.needs_fetch { largest_read.next_multiple_of(64 << 10) } else { 0 };
+    let window = if facts.reads_ahead { largest_read.next_multiple_of(64 << 10) } else { 0 };
     let needs = Needs {
         machine: facts.machine.memory,
         batch: facts.batch.on_host,
@@ -314,7 +314,7 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
         reading: facts.decoder.reading,
         growth,
         ranks: facts.ranks.max(1),
-        read_ahead: facts.needs_fetch.then(|| fetched_ahead(config, facts.records)),
+        read_ahead: facts.reads_ahead.then(|| fetched_ahead(config, facts.records)),
         requests: config.io_concurrency,
         verify: config.verify,
     })
@@ -472,7 +472,7 @@ mod tests {
     fn facts<'a>() -> Facts<'a> {
         Facts {
             records: 1000,
-            needs_fetch: false,
+            reads_ahead: false,
             largest_read: 0,
             usual_read: 0,
             shared: SharedBytes { one: 0, all: 0 },
@@ -487,7 +487,7 @@ mod tests {
     }
 
     fn remote(facts: &mut Facts<'_>) {
-        (facts.needs_fetch, facts.largest_read, facts.usual_read) = (true, 2 * MIB, 2 * MIB);
+        (facts.reads_ahead, facts.largest_read, facts.usual_read) = (true, 2 * MIB, 2 * MIB);
     }
 
     fn gpu(facts: &mut Facts<'_>) {
@@ -735,7 +735,7 @@ mod tests {
             |usual, largest| move |facts: &mut Facts<'_>| (facts.usual_read, facts.largest_read) = (usual, largest);
         let of = |budget: Option<u64>, remote: bool, change: &dyn Fn(&mut Facts<'_>)| {
             let (config, mut facts) = (LoaderConfig { memory_budget: budget, ..LoaderConfig::default() }, facts());
-            facts.needs_fetch = remote;
+            facts.reads_ahead = remote;
             change(&mut facts);
             let resolved = resolved(&config, &facts).unwrap();
             (resolved.max_record / MIB, resolved.max_image.unwrap() / MIB, resolved.prefetch)

@@ -1,7 +1,7 @@
 //! From a builder to a running loader, or to one for each of several devices: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
 //! then takes memory and starts threads.
 
-use std::{ops::Range, sync::Arc};
+use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
 use tokio::sync::Semaphore;
 
@@ -17,7 +17,9 @@ use super::{
 use crate::{
     codec::codecs as built_in_codecs,
     dataset::{Dataset, FieldKind, Narrow},
-    engine::{self, BatchMix, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, SharedParts, Tuning, Workers},
+    engine::{
+        self, BatchMix, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts, Tuning, Workers,
+    },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::RequestRecorder,
@@ -180,7 +182,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     };
     let facts = Facts {
         records: dataset.len(),
-        needs_fetch: dataset.needs_fetch(),
+        reads_ahead: engine::reads_ahead(&*dataset),
         largest_read: dataset.largest_read(),
         usual_read: dataset.usual_read(),
         shared: dataset.shared_bytes(),
@@ -222,12 +224,15 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let growth = (&more, resolved.thread_bytes);
     let near = if config.numa { Near::find(&lanes) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
-    let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch()), Ok)?;
+    let calls = dataset.concurrent_reads();
+    let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some()), Ok)?;
     let limits = resolved.limits();
     tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), ranks = lanes.len(), "loader built");
 
     let cache = open_cache(&config, &process, &*dataset, facts.machine.memory)?;
     let shared_parts = SharedParts::new(resolved.shares.shared);
+    let most_calls = config.io_concurrency.and_then(NonZeroUsize::new).or(calls).unwrap_or(NonZeroUsize::MIN);
+    let read_slots = Arc::new(ReadSlots::new(most_calls));
     let reader = (lanes.len() > 1).then(|| Reader::new(limits.requests, RequestRecorder::default()));
     let budget_of = |device| {
         let index = facts.devices.iter().position(|facts| Device::Cuda(facts.index) == device)?;
@@ -254,6 +259,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             io: io.clone(),
             cache: cache.clone(),
             shared_parts: shared_parts.clone(),
+            read_slots: Arc::clone(&read_slots),
             reader: reader.clone(),
             dataset: Arc::clone(&dataset),
         };
@@ -348,6 +354,9 @@ fn open_cache(
     if !dataset.needs_fetch() {
         tracing::warn!("the dataset is not read from a remote store: the cache is not used");
         return Ok(None);
+    }
+    if dataset.concurrent_reads().is_some() {
+        tracing::warn!("the cache does not keep the records that the dataset reads itself");
     }
     memory::check_ram_cache(spec, memory)?;
     Cache::open(spec, process.local_rank(), process.local_world()).map(Some)

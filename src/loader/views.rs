@@ -7,7 +7,7 @@
 //! Views of an image hold the same bytes, so nothing is read or kept twice. Its decoding is shared by the decoder, which
 //! is told by [`Lowered::view`](crate::transform::Lowered::view) what belongs together.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
 
@@ -115,6 +115,14 @@ impl Dataset for Viewed {
             value.ok_or_else(|| Error::new(ErrorKind::Internal, "a sample has other fields than its schema"))
         };
         Ok(Sample { values: self.sources.iter().map(value).collect::<Result<_>>()? })
+    }
+
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        self.inner.read(records)
+    }
+
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.inner.concurrent_reads()
     }
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {

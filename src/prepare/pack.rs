@@ -68,6 +68,15 @@ impl Dataset for Packing {
         let name = Bytes::from(format!("{record:09}"));
         Ok(Sample::new(std::iter::once(Value::Bytes(name)).chain(sample.values)))
     }
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        match records.iter().map(|record| self.record(*record)).collect::<Result<Vec<u64>>>() {
+            Ok(records) => self.inner.read(&records),
+            Err(error) => records.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.inner.concurrent_reads()
+    }
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
         self.inner.decode_shared(key, bytes)
     }

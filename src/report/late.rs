@@ -24,7 +24,7 @@ pub enum Cause {
     Plan,
     /// It had no room while a decode thread had nothing to do: `prefetch` or the memory budget is small.
     Room,
-    /// Bytes of a remote store were on their way.
+    /// Bytes of a remote store were on their way, or the dataset was reading records itself.
     Request,
     /// A decode thread read a local file, or the cache.
     Read,

@@ -14,7 +14,8 @@ use super::times::{Clock, Times, seconds};
 /// Slow reads that are listed.
 const SLOWEST: usize = 10;
 
-/// What the requests of one stream to a remote store did so far.
+/// What the requests of one stream to a remote store did so far. Calls of [`Dataset::read`](crate::Dataset::read) count as
+/// requests; they fail when all of their records did.
 ///
 /// `requests = answered + failed + dropped`, and those still in flight.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -80,7 +80,7 @@ pub struct Report {
     pub queues: Vec<QueueReport>,
     /// Settings on `auto`, and what was changed of them while the stream ran.
     pub autotune: TuneReport,
-    /// Requests to a remote store; `None` where none are made.
+    /// Requests to a remote store, and calls in which the dataset reads records itself; `None` where none are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestReport>,
     /// The cache; `None` where there is none.

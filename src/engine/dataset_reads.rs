@@ -1,0 +1,125 @@
+//! Records that their dataset reads itself: blocking calls, ahead of the decode threads.
+//!
+//! They begin in plan order, each when it has permits for the bytes that it is expected to bring and one of the loader's
+//! slots. What comes goes to the decode threads at once; then it takes permits for bytes beyond those expected, before a
+//! further call gets any. So the bytes in memory exceed the window by no more than what the calls in flight underestimate,
+//! and the one behind them, which has its permits.
+//!
+//! A call holds the dataset and its slot, nothing of the stream: one that never returns holds up no drop, and the next
+//! stream has a slot less.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use tokio::{sync::OwnedSemaphorePermit, task};
+
+use super::{
+    cached::Piece,
+    encoded::{Debt, Encoded},
+    permits::units,
+    stream::StreamShared,
+    timeline::{FetchTimes, LastRead},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    report::{Sent, Stage},
+};
+
+/// What a call brought.
+pub(super) struct Read {
+    pub(super) bytes: Vec<Result<Vec<Piece>>>,
+    pub(super) times: FetchTimes,
+    pub(super) encoded: Encoded,
+    pub(super) rest: Rest,
+}
+
+/// What is left to do when the bytes are on their way to the decode threads.
+pub(super) struct Rest {
+    debt: Option<Debt>,
+    slot: OwnedSemaphorePermit,
+}
+
+impl Rest {
+    /// Takes the permits that are missing, and lets another call begin.
+    pub(super) async fn done(self) {
+        let Self { debt, slot } = self;
+        let Some(debt) = debt else { return };
+        let mut paying = Box::pin(debt.pay());
+        // Waits for them before the next call does.
+        if paying.as_mut().now_or_never().is_none() {
+            drop(slot);
+            paying.await;
+        }
+    }
+}
+
+/// Reads these records of batch number `batch`, which asked for a slot at `asked`; `permit` is for `expected` bytes, of at
+/// most `all` units. `None`: the stream is gone.
+pub(super) async fn read(
+    stream: &Arc<StreamShared>,
+    (batch, records): (u64, Vec<u64>),
+    expected: u64,
+    (permit, all): (OwnedSemaphorePermit, u32),
+    (slot, asked): (OwnedSemaphorePermit, Instant),
+) -> Option<Read> {
+    let (count, first) = (records.len(), *records.first()?);
+    let began = Instant::now();
+    let slots = &stream.loader.read_slots;
+    let object = stream.loader.dataset.object(first);
+    let sent = stream.requests.sent(Sent::First, slots.most(), began);
+    let waits = stream.requests.reading(batch, object, 0..expected, began);
+    let (read, slot) = call(stream, records, slot).await?;
+    let came = Instant::now();
+    drop(waits);
+    let bytes_of = |read: &Result<Vec<Bytes>>| read.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>();
+    let total = read.iter().map(bytes_of).sum();
+    if read.iter().any(Result::is_ok) {
+        sent.answered(came, came - began, total);
+    } else {
+        sent.failed(false);
+    }
+    slots.calls.learn(came - began, count);
+    stream.recorder.busy(Stage::Fetch, came - began, count as u64, total);
+    let limits = &stream.loader.limits;
+    let checked = read.into_iter().map(|read| {
+        limits.check(bytes_of(&read))?;
+        let pieces = read.map_err(|error| error.at_stage(Stage::Fetch))?;
+        Ok(pieces.into_iter().map(Piece::Bytes).collect())
+    });
+    let bytes = checked.collect();
+    let (encoded, debt) = Encoded::settled(permit, &stream.encoded, units(total).min(all));
+    // Which of several took long nobody knows.
+    let last = (count == 1).then_some(LastRead::Record(first));
+    Some(Read { bytes, times: FetchTimes { began: asked, came, last }, encoded, rest: Rest { debt, slot } })
+}
+
+/// Calls the dataset on a thread that may block; the slot comes back with the result, if there is anybody to take it.
+/// `None`: the stream is gone.
+async fn call(
+    stream: &Arc<StreamShared>,
+    records: Vec<u64>,
+    slot: OwnedSemaphorePermit,
+) -> Option<(Vec<Result<Vec<Bytes>>>, OwnedSemaphorePermit)> {
+    let count = records.len();
+    let (dataset, of) = (Arc::clone(&stream.loader.dataset), Arc::downgrade(stream));
+    let call = move || {
+        // A thread may come late to it.
+        let lives = of.upgrade().is_some_and(|stream| !stream.gate.is_closed());
+        let read = || catch_unwind(AssertUnwindSafe(|| dataset.read(&records)));
+        lives.then(|| (read(), slot))
+    };
+    // No answer: the runtime is going, or the stream.
+    let (read, slot) = task::spawn_blocking(call).await.ok()??;
+    let broken = match read {
+        Ok(read) if read.len() == count => return Some((read, slot)),
+        Ok(read) => format!("the dataset read {} records where {count} were asked for", read.len()),
+        Err(_) => "the dataset panicked while it read a record".to_owned(),
+    };
+    let error = Error::new(ErrorKind::Internal, broken).at_stage(Stage::Fetch);
+    Some(((0..count).map(|_| Err(error.clone())).collect(), slot))
+}

@@ -1,0 +1,115 @@
+//! Permits for encoded bytes, as they travel with a chunk.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Permits for the bytes of a chunk, given back with the last handle to them.
+#[derive(Clone, Debug)]
+pub(super) struct Encoded {
+    _permit: Arc<OwnedSemaphorePermit>,
+    _more: Option<Arc<OnceLock<OwnedSemaphorePermit>>>,
+}
+
+/// Permits that are missing for bytes which came nevertheless.
+#[derive(Debug)]
+pub(super) struct Debt {
+    encoded: Arc<Semaphore>,
+    units: u32,
+    of: Weak<OnceLock<OwnedSemaphorePermit>>,
+}
+
+impl Encoded {
+    /// For bytes that were known before.
+    pub(super) fn new(permit: Arc<OwnedSemaphorePermit>) -> Self {
+        Self { _permit: permit, _more: None }
+    }
+
+    /// For bytes that were estimated, when `came` units came: what is too much is given back, what is missing taken if
+    /// it is there. What is not is a debt.
+    pub(super) fn settled(
+        mut permit: OwnedSemaphorePermit,
+        encoded: &Arc<Semaphore>,
+        came: u32,
+    ) -> (Self, Option<Debt>) {
+        let had = permit.num_permits() as u32;
+        if came <= had {
+            drop(permit.split((had - came) as usize));
+            return (Self::new(Arc::new(permit)), None);
+        }
+        if let Ok(more) = Arc::clone(encoded).try_acquire_many_owned(came - had) {
+            permit.merge(more);
+            return (Self::new(Arc::new(permit)), None);
+        }
+        let more = Arc::default();
+        let debt = Debt { encoded: Arc::clone(encoded), units: came - had, of: Arc::downgrade(&more) };
+        (Self { _permit: Arc::new(permit), _more: Some(more) }, Some(debt))
+    }
+}
+
+impl Debt {
+    /// Takes what is missing. Permits are given in the order in which they were asked for: until this ends no other read
+    /// gets any. The bytes must be on their way to the decode threads, which need nothing else to be rid of them: then
+    /// it ends, at the latest when these and all bytes of before are decoded.
+    pub(super) async fn pay(self) {
+        let Ok(permit) = self.encoded.acquire_many_owned(self.units).await else { return };
+        if let Some(more) = self.of.upgrade() {
+            let _ = more.set(permit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, executor::block_on};
+
+    use super::*;
+
+    fn taken(encoded: &Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit {
+        Arc::clone(encoded).try_acquire_many_owned(units).unwrap()
+    }
+
+    #[test]
+    fn permits_are_those_of_what_came() {
+        let encoded = Arc::new(Semaphore::new(10));
+        let (fewer, debt) = Encoded::settled(taken(&encoded, 4), &encoded, 1);
+        assert!(debt.is_none());
+        assert_eq!(encoded.available_permits(), 9);
+        let (more, debt) = Encoded::settled(taken(&encoded, 2), &encoded, 7);
+        assert!(debt.is_none());
+        assert_eq!(encoded.available_permits(), 2);
+        let again = more.clone();
+        drop((fewer, more));
+        assert_eq!(encoded.available_permits(), 3, "another handle");
+        drop(again);
+        assert_eq!(encoded.available_permits(), 10);
+    }
+
+    #[test]
+    fn a_debt_is_paid_before_anybody_else_gets_permits() {
+        let encoded = Arc::new(Semaphore::new(10));
+        let other = taken(&encoded, 7);
+        let (held, debt) = Encoded::settled(taken(&encoded, 2), &encoded, 6);
+        let mut paying = Box::pin(debt.unwrap().pay());
+        assert!(paying.as_mut().now_or_never().is_none());
+        let mut behind = Box::pin(Arc::clone(&encoded).acquire_many_owned(1));
+        assert!(behind.as_mut().now_or_never().is_none());
+        drop(other);
+        block_on(paying);
+        assert_eq!(block_on(behind).unwrap().num_permits(), 1);
+        assert_eq!(encoded.available_permits(), 4);
+        drop(held);
+        assert_eq!(encoded.available_permits(), 10);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_bytes_that_are_gone() {
+        let encoded = Arc::new(Semaphore::new(4));
+        let (held, debt) = Encoded::settled(taken(&encoded, 1), &encoded, 9);
+        drop(held);
+        // Never more than there are: `settled` is told so.
+        encoded.add_permits(8);
+        block_on(debt.unwrap().pay());
+        assert_eq!(encoded.available_permits(), 12);
+    }
+}
