@@ -58,7 +58,7 @@ pub(crate) fn loader(
 }
 
 /// A batch's values, wherever it lies.
-fn plain(batch: &Batch) -> Plain {
+pub(crate) fn plain(batch: &Batch) -> Plain {
     let mut bytes = Vec::new();
     for (_, tensor) in batch.fields() {
         bytes.extend_from_slice(tensor.to_host().unwrap().bytes().unwrap());
@@ -69,7 +69,7 @@ fn plain(batch: &Batch) -> Plain {
     (batch.epoch(), batch.records().to_vec(), batch.positions().to_vec(), batch.valid(), bytes)
 }
 
-fn all(loader: &Loader, epochs: Range<u64>) -> Vec<Plain> {
+pub(crate) fn all(loader: &Loader, epochs: Range<u64>) -> Vec<Plain> {
     loader.epochs(epochs).blocking().map(|batch| plain(&batch.unwrap())).collect()
 }
 

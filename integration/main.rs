@@ -46,6 +46,8 @@ mod otel;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pictures;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod pinned;
 mod prepare;
 mod pressure;
 mod requests;

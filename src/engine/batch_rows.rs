@@ -51,7 +51,7 @@ pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result
                 let most = stream.row_permits.size();
                 if most > 1 && !stream.gave_up.swap(true, Ordering::Relaxed) {
                     let fewer = most - most / 2;
-                    tracing::warn!(prefetch = fewer, %error, "out of device memory: fewer batches ahead");
+                    tracing::warn!(prefetch = fewer, %error, "out of memory for rows: fewer batches ahead");
                     stream.row_permits.shrink_to(fewer).await;
                     continue;
                 }

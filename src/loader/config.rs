@@ -86,6 +86,9 @@ pub struct LoaderConfig {
     pub layout: Layout,
     /// Where batches lie; `None`: on a GPU when there is one, see [`LoaderBuilder::device`](crate::LoaderBuilder::device).
     pub device: Option<Device>,
+    /// Whether rows in host memory are page-locked, see [`LoaderBuilder::pin_memory`](crate::LoaderBuilder::pin_memory).
+    /// Default false.
+    pub pin_memory: bool,
     /// Decoding threads; `None`: one for each core at first, then what the run needs, see
     /// [`LoaderBuilder::workers`](crate::LoaderBuilder::workers).
     pub workers: Option<usize>,
@@ -146,6 +149,7 @@ impl Default for LoaderConfig {
             dtype: DType::F32,
             layout: Layout::Nchw,
             device: None,
+            pin_memory: false,
             workers: None,
             prefetch: None,
             autotune: true,

@@ -165,19 +165,22 @@ impl Fields {
         let pool = |field: &Field| -> Result<FieldRows> {
             let LoweredField { shape, dtype, image, volume, instances } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
-            let on_host = || Pool::new(batch_size, bytes, prefetch + 1);
-            let soft = |classes| -> Result<SoftLabels> {
-                let pool = Pool::new(batch_size, SoftLabels::row_bytes(classes), prefetch + 1)?;
-                Ok(SoftLabels { classes, pool })
-            };
-            let context = place.context().filter(|_| field.most.is_none());
+            let on_host = |bytes| Pool::new(batch_size, bytes, prefetch + 1);
+            let there = |bytes| place.pool(batch_size, bytes, prefetch + 1);
             // Labels arrive as weights of classes, where they are mixed.
-            let there = field.classes.map_or(bytes, SoftLabels::row_bytes);
-            let on_device =
-                context.map(|context| Pool::on_device(context, batch_size, there, prefetch + 1)).transpose()?;
-            let (pool, upload) = match on_device {
-                Some(pool) if field.is_image() => (pool, None),
-                upload => (on_host()?, upload),
+            let soft_bytes = field.classes.map(SoftLabels::row_bytes);
+            let copied_at_the_end = match place {
+                Place::Host => false,
+                Place::Pinned(_) => soft_bytes.is_some(),
+                Place::Gpu(_) | Place::Foreign(_) => !field.is_image(),
+            };
+            let (pool, upload) = match copied_at_the_end {
+                _ if field.most.is_some() => (on_host(bytes)?, None),
+                true => (on_host(bytes)?, Some(there(soft_bytes.unwrap_or(bytes))?)),
+                false => (there(bytes)?, None),
+            };
+            let soft = |classes| -> Result<SoftLabels> {
+                Ok(SoftLabels { classes, pool: on_host(SoftLabels::row_bytes(classes))? })
             };
             Ok(FieldRows {
                 name: field.name.clone(),

@@ -10,6 +10,7 @@ use crate::{
     sys::{
         cuda::{self, Context, Kernels, Mixer},
         kernels::RowRoom,
+        rows::Pool,
     },
     types::Device,
 };
@@ -18,6 +19,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Host,
+    /// Host memory whose rows are page-locked, for copies to this GPU.
+    Pinned(Context),
     /// For the built-in decoders.
     Gpu(Arc<Kernels>),
     /// For a decoder of the user's.
@@ -58,15 +61,34 @@ pub(super) enum Recipe {
 impl Place {
     /// The device of the config, or the best there is.
     pub(super) fn find(config: &LoaderConfig, decoder: Option<&Arc<dyn Decoder>>) -> Result<Self> {
-        match (config.device, decoder) {
-            (device, Some(decoder)) => Self::of_decoder(device, &**decoder),
-            (Some(device), None) => Self::of_device(device),
-            (None, None) => Ok(Self::best(config)),
+        let place = match (config.device, decoder) {
+            (device, Some(decoder)) => Self::of_decoder(device, &**decoder)?,
+            (Some(device), None) => Self::of_device(device)?,
+            (None, None) => Self::best(config),
+        };
+        place.pinned(config)
+    }
+
+    /// Host memory as the config wants it; on a GPU there is nothing to page-lock.
+    fn pinned(self, config: &LoaderConfig) -> Result<Self> {
+        if !config.pin_memory || self.is_device() {
+            return Ok(self);
         }
+        let gpus = cuda::gpus().map_err(|why| {
+            Error::new(ErrorKind::Device, format!("pin_memory needs a GPU that copies from the memory: {why}"))
+                .hint("leave pin_memory out")
+        })?;
+        let context = Context::open(local_gpu(config, gpus.len()))?;
+        context.check_marks().map_err(|error| error.at_object("pin_memory"))?;
+        Ok(Self::Pinned(context))
     }
 
     /// These devices, in this order. One that is named twice is opened once.
-    pub(super) fn each(devices: &[Device], decoder: Option<&Arc<dyn Decoder>>) -> Result<Vec<Self>> {
+    pub(super) fn each(
+        devices: &[Device],
+        config: &LoaderConfig,
+        decoder: Option<&Arc<dyn Decoder>>,
+    ) -> Result<Vec<Self>> {
         let mut places: Vec<Self> = Vec::new();
         for device in devices {
             let known = places.iter().find(|place| place.device() == *device).cloned();
@@ -75,7 +97,8 @@ impl Place {
                 Some(decoder) => Self::of_decoder(Some(*device), &**decoder),
                 None => Self::of_device(*device),
             };
-            places.push(known.map_or_else(found, Ok)?);
+            let known = known.map_or_else(found, Ok)?;
+            places.push(known.pinned(config)?);
         }
         Ok(places)
     }
@@ -93,14 +116,13 @@ impl Place {
 
     fn best(config: &LoaderConfig) -> Self {
         let gpus = match cuda::gpus() {
-            Ok(gpus) => gpus.len() as u32,
+            Ok(gpus) => gpus.len(),
             Err(why) => {
                 tracing::debug!(why, "batches stay in host memory");
                 return Self::Host;
             }
         };
-        let index = config.shard.local_rank() % gpus.max(1);
-        Self::gpu(index).unwrap_or_else(|error| {
+        Self::gpu(local_gpu(config, gpus)).unwrap_or_else(|error| {
             tracing::warn!(error = %format!("{error:#}"), "the GPU can't be used; batches stay in host memory");
             Self::Host
         })
@@ -126,16 +148,26 @@ impl Place {
 
     pub(super) fn context(&self) -> Option<&Context> {
         match self {
-            Self::Host => None,
+            Self::Host | Self::Pinned(_) => None,
             Self::Gpu(kernels) => Some(kernels.context()),
             Self::Foreign(context) => Some(context),
+        }
+    }
+
+    /// Memory for `rows` rows that whoever is given a batch gets, with `most` buffers kept.
+    pub(super) fn pool(&self, rows: usize, row_bytes: usize, most: usize) -> Result<Pool> {
+        match self {
+            Self::Host => Pool::new(rows, row_bytes, most),
+            Self::Pinned(context) => Pool::pinned(context, rows, row_bytes, most),
+            Self::Gpu(kernels) => Pool::on_device(kernels.context(), rows, row_bytes, most),
+            Self::Foreign(context) => Pool::on_device(context, rows, row_bytes, most),
         }
     }
 
     /// What mixes the rows of batches here, where that is no work of the CPU.
     pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<Mixer>>> {
         match self {
-            Self::Host => Ok(None),
+            Self::Host | Self::Pinned(_) => Ok(None),
             Self::Gpu(kernels) => Mixer::new(kernels, batch_size).map(Some),
             Self::Foreign(context) => Mixer::new(&Kernels::load(context)?, batch_size).map(Some),
         }
@@ -158,13 +190,20 @@ impl Place {
     ) -> Result<(Device, Make)> {
         let make: Make = match self {
             Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workload)?,
-            Self::Host => Box::new(move |most, threads| Arc::new(Cpu::new(threads, codecs.iter().cloned(), most))),
+            Self::Host | Self::Pinned(_) => {
+                Box::new(move |most, threads| Arc::new(Cpu::new(threads, codecs.iter().cloned(), most)))
+            }
             Self::Foreign(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a device was found for a decoder that is not there"));
             }
         };
         Ok((self.device(), make))
     }
+}
+
+/// The GPU of the local rank, as launchers number them.
+fn local_gpu(config: &LoaderConfig, gpus: usize) -> u32 {
+    config.shard.local_rank() % (gpus as u32).max(1)
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]

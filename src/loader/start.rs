@@ -144,7 +144,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let check_device = |device| mix::check_device(&maps, device);
     asked.copied().try_for_each(check_device)?;
     let places = match &devices {
-        Some(devices) => Place::each(devices, decoder.as_ref())?,
+        Some(devices) => Place::each(devices, &config, decoder.as_ref())?,
         None => vec![Place::find(&config, decoder.as_ref())?],
     };
     let lanes: Vec<Device> = places.iter().map(Place::device).collect();

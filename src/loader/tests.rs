@@ -10,12 +10,13 @@ use futures::FutureExt;
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::{
-    Loader, LoaderBuilder,
+    Loader, LoaderBuilder, LoaderConfig,
     numbers::{Numbers, content, name},
 };
 use crate::{
     Result,
     dataset::{Dataset, Field, FieldKind, Schema},
+    error::ErrorKind,
     report::TuneReport,
     sampler::LastBatch,
     source::Source,
@@ -125,6 +126,25 @@ fn the_least_memory_is_enough_for_any_change() {
             let started = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
             assert!(tuned.workers.now <= started, "{kind}: {tuned:?}");
         }
+    }
+}
+
+#[test]
+fn without_a_gpu_page_locked_memory_is_an_error_that_says_so() {
+    if !crate::device::devices().gpus.is_empty() {
+        return;
+    }
+    let one = builder("resident").pin_memory(true).build_blocking();
+    let each = builder("resident").pin_memory(true).build_each_blocking([Device::Cpu; 2]);
+    let config = serde_json::from_str::<LoaderConfig>(r#"{ "pin_memory": true }"#).unwrap();
+    assert!(!LoaderConfig::default().pin_memory);
+    let automatic = Loader::builder(numbers("resident", 300)).config(config).build_blocking();
+    for error in [one.unwrap_err(), each.unwrap_err(), automatic.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Device);
+        let said = error.to_string();
+        assert!(said.contains("pin_memory needs a GPU that copies from the memory: "), "{said}");
+        assert!(said.contains("leave pin_memory out"), "{said}");
+        assert!(cfg!(feature = "cuda") || said.contains("built without the feature `cuda`"), "{said}");
     }
 }
 

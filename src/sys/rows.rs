@@ -1,4 +1,4 @@
-//! Owned, disjoint, rejoinable rows of one buffer, in host memory or on a GPU.
+//! Owned, disjoint, rejoinable rows of one buffer, in host memory (page-locked or not) or on a GPU.
 //!
 //! ```text
 //! Pool::take ─▶ Rows (the whole batch) ─split_to─▶ Rows │ Rows │ Rows    one for each job, sent to any thread
@@ -26,7 +26,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock};
+use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock, PinnedBlock};
 use crate::{
     error::{Error, ErrorKind, Result},
     types::Device,
@@ -162,15 +162,26 @@ impl fmt::Debug for Foreign {
 #[derive(Debug)]
 enum Memory {
     Host(Block),
+    Pinned(PinnedBlock),
     Device(DeviceBlock),
     Foreign(Foreign),
 }
 
+/// Where the buffers of a pool lie.
+#[derive(Clone, Debug)]
+enum Place {
+    Host,
+    /// In host memory that a GPU copies from while the host goes on.
+    Pinned(Context),
+    Device(Context),
+}
+
 impl Memory {
-    fn new(context: Option<&Context>, len: usize) -> Result<Self> {
-        Ok(match context {
-            Some(context) => Self::Device(DeviceBlock::new(context, len)?),
-            None => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
+    fn new(place: &Place, len: usize) -> Result<Self> {
+        Ok(match place {
+            Place::Device(context) => Self::Device(DeviceBlock::new(context, len)?),
+            Place::Pinned(context) => Self::Pinned(PinnedBlock::new(context, len)?),
+            Place::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
                     .hint("lower batch_size or prefetch, or free memory of the machine")
             })?),
@@ -180,7 +191,35 @@ impl Memory {
     fn is_free(&self) -> bool {
         match self {
             Self::Host(_) | Self::Foreign(_) => true,
+            Self::Pinned(block) => block.is_free(),
             Self::Device(block) => block.is_free(),
+        }
+    }
+
+    /// Waits until it is free.
+    fn wait_until_free(&self) {
+        match self {
+            Self::Host(_) | Self::Foreign(_) => {}
+            Self::Pinned(block) => block.wait_until_free(),
+            Self::Device(block) => block.wait_until_free(),
+        }
+    }
+
+    /// Whether nobody will ever know that it is free.
+    fn is_lost(&self) -> bool {
+        match self {
+            Self::Host(_) | Self::Foreign(_) => false,
+            Self::Pinned(block) => block.is_lost(),
+            Self::Device(block) => block.is_lost(),
+        }
+    }
+
+    /// No owner is left.
+    fn retire(&self) {
+        match self {
+            Self::Host(_) | Self::Foreign(_) => {}
+            Self::Pinned(block) => block.retire(),
+            Self::Device(block) => block.retire(),
         }
     }
 }
@@ -198,8 +237,7 @@ pub struct Pool {
 struct PoolShared {
     len: usize,
     most: AtomicUsize,
-    /// `None`: host memory.
-    context: Option<Context>,
+    place: Place,
     state: Mutex<PoolState>,
     /// Told when a buffer came back, or a GPU has read one that had.
     returned: Notify,
@@ -210,7 +248,18 @@ impl PoolState {
     fn buffers(&self) -> usize {
         self.idle.len() + self.still_read + self.made
     }
+
+    /// Counts a take. Buffers that were idle behind each of the latest ones, told once in [`TAKES`].
+    fn spare(&mut self) -> usize {
+        let idle = self.idle.len();
+        self.least_idle = if self.takes == 0 { idle } else { self.least_idle.min(idle) };
+        self.takes = (self.takes + 1) % TAKES;
+        if self.takes == 0 { self.least_idle } else { 0 }
+    }
 }
+
+/// A buffer that so many takes did not need is too many.
+const TAKES: u32 = 64;
 
 #[derive(Debug, Default)]
 struct PoolState {
@@ -221,6 +270,9 @@ struct PoolState {
     lent: usize,
     /// Of these, with one.
     made: usize,
+    /// Takes since the surplus was looked at, and the fewest buffers that were idle behind one of them.
+    takes: u32,
+    least_idle: usize,
 }
 
 impl fmt::Debug for Block {
@@ -236,7 +288,17 @@ impl Pool {
     /// # Errors
     /// `Config` when no buffer can be as long as that.
     pub fn new(rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
-        Self::with(None, rows, row_bytes, most)
+        Self::with(Place::Host, rows, row_bytes, most)
+    }
+
+    /// The same in page-locked host memory, which a GPU copies from while the host goes on. What was frozen and came back is
+    /// written again only when all is done that the GPU of `context` was given before.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Device` for a driver that can't tell when copies are done.
+    pub fn pinned(context: &Context, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+        context.check_marks()?;
+        Self::with(Place::Pinned(context.clone()), rows, row_bytes, most.max(1))
     }
 
     /// The same in device memory, where it keeps one at least.
@@ -244,26 +306,50 @@ impl Pool {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on_device(context: &Context, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
-        Self::with(Some(context.clone()), rows, row_bytes, most.max(1))
+        Self::with(Place::Device(context.clone()), rows, row_bytes, most.max(1))
     }
 
-    fn with(context: Option<Context>, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+    fn with(place: Place, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
         let (len, most) = (bytes_of(rows, row_bytes)?, AtomicUsize::new(most));
         let (state, returned) = (Mutex::default(), Notify::new());
-        Ok(Self { shared: Arc::new(PoolShared { len, most, context, state, returned }) })
+        Ok(Self { shared: Arc::new(PoolShared { len, most, place, state, returned }) })
     }
 
     /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
     pub fn set_most(&self, most: usize) {
         self.shared.most.store(most, Ordering::Relaxed);
-        let surplus: Vec<Memory> = {
-            let mut state = self.lock();
-            let fits = most.saturating_sub(state.made + state.still_read).min(state.idle.len());
-            // The coldest ones lie in front.
-            let gone = state.idle.len() - fits;
-            state.idle.drain(..gone).collect()
-        };
+        let surplus = self.surplus(&mut self.lock(), usize::MAX);
         drop(surplus);
+    }
+
+    /// Takes out idle buffers that are too many, `spare` at most, to be dropped when the lock is open again.
+    fn surplus(&self, state: &mut PoolState, spare: usize) -> Vec<Memory> {
+        let too_many = state.buffers().saturating_sub(self.most()).min(state.idle.len()).min(spare);
+        if too_many == 0 {
+            return Vec::new();
+        }
+        match self.shared.place {
+            // The coldest ones lie in front.
+            Place::Host | Place::Device(_) => state.idle.drain(..too_many).collect(),
+            // Freeing one that is copied from would wait.
+            Place::Pinned(_) => {
+                let mut left = too_many;
+                let surplus = state.idle.extract_if(.., |memory| {
+                    let goes = left > 0 && memory.is_free();
+                    left -= usize::from(goes);
+                    goes
+                });
+                surplus.collect()
+            }
+        }
+    }
+
+    /// Whether a buffer that came back stays. Page-locked ones do, and go when many were taken and none needed them: locking
+    /// and unlocking takes long, and may wait for the GPU. A trainer that holds several batches neither pays for it again
+    /// and again nor does it on its own thread.
+    fn keeps(&self, state: &PoolState, memory: &Memory) -> bool {
+        let few = state.buffers() < self.most() || matches!(memory, Memory::Pinned(_));
+        few && !memory.is_lost()
     }
 
     fn most(&self) -> usize {
@@ -298,7 +384,7 @@ impl Pool {
             if self.lock().buffers() >= buffers {
                 return Ok(());
             }
-            let memory = Memory::new(self.shared.context.as_ref(), self.shared.len)?;
+            let memory = Memory::new(&self.shared.place, self.shared.len)?;
             self.lock().idle.push(memory);
         }
     }
@@ -317,12 +403,12 @@ impl Pool {
     pub fn try_take(&self, rows: usize, row_bytes: usize) -> Result<Option<Rows>> {
         let fits = rows.checked_mul(row_bytes).is_some_and(|bytes| bytes <= self.shared.len);
         assert!(fits, "the pool's buffers are shorter");
-        let memory = match &self.shared.context {
-            None => {
+        let memory = match self.shared.place {
+            Place::Host => {
                 self.lock().lent += 1;
                 OnceLock::new()
             }
-            Some(context) => match self.on_gpu(context)? {
+            Place::Pinned(_) | Place::Device(_) => match self.for_gpu()? {
                 Some(memory) => OnceLock::from(Ok(memory)),
                 None => return Ok(None),
             },
@@ -332,8 +418,8 @@ impl Pool {
     }
 
     /// A buffer for rows that were just lent. It is there before they are: whether there is memory has to be known.
-    fn on_gpu(&self, context: &Context) -> Result<Option<Memory>> {
-        let idle = {
+    fn for_gpu(&self) -> Result<Option<Memory>> {
+        let (idle, surplus) = {
             let mut state = self.lock();
             let free = state.idle.iter().rposition(Memory::is_free);
             let comes_back = state.idle.len() + state.still_read > 0;
@@ -343,12 +429,15 @@ impl Pool {
             // Counted before the allocation below, which may take a while.
             state.lent += 1;
             state.made += 1;
-            free.map(|at| state.idle.swap_remove(at))
+            let idle = free.map(|at| state.idle.swap_remove(at));
+            let spare = state.spare();
+            (idle, self.surplus(&mut state, spare))
         };
+        drop(surplus);
         if idle.is_some() {
             return Ok(idle);
         }
-        Memory::new(Some(context), self.shared.len).map(Some).or_else(|error| {
+        Memory::new(&self.shared.place, self.shared.len).map(Some).or_else(|error| {
             let mut state = self.lock();
             state.lent -= 1;
             state.made -= 1;
@@ -363,17 +452,17 @@ impl Pool {
             state.made += 1;
             state.idle.pop()
         };
-        let memory = idle.map_or_else(|| Memory::new(None, self.shared.len), Ok);
+        let memory = idle.map_or_else(|| Memory::new(&Place::Host, self.shared.len), Ok);
         memory.inspect_err(|_| self.lock().made -= 1)
     }
 
     /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
     ///
     /// # Panics
-    /// When `rows * row_bytes` is not the pool's buffer length, or the pool is on a GPU.
+    /// When `rows * row_bytes` is not the pool's buffer length, or the pool is on a GPU or page-locked.
     #[must_use]
     pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
-        assert!(self.shared.context.is_none(), "a pool on a GPU may have to wait");
+        assert!(matches!(self.shared.place, Place::Host), "a pool for a GPU may have to wait");
         let taken = self.try_take(rows, row_bytes);
         taken.ok().flatten().expect("host memory is always free when it is idle")
     }
@@ -391,9 +480,7 @@ impl Pool {
             let Some(memory) = memory else { return };
             state.made -= 1;
             // Lent ones count: they come back too, and the pool as a whole stays within its number.
-            let keep = state.buffers() < self.most();
-            let lost = matches!(&memory, Memory::Device(block) if block.is_lost());
-            if keep && !lost {
+            if self.keeps(&state, &memory) {
                 state.idle.push(memory);
                 None
             } else {
@@ -439,9 +526,7 @@ pub struct StillRead {
 impl StillRead {
     /// Waits, with this thread asleep, until the GPU has read the buffer, and gives it back to the pool.
     pub fn wait(self) {
-        if let Some(Memory::Device(block)) = &self.memory {
-            block.wait_until_free();
-        }
+        self.memory.iter().for_each(Memory::wait_until_free);
     }
 }
 
@@ -450,8 +535,7 @@ impl Drop for StillRead {
         let surplus = {
             let mut state = self.pool.lock();
             state.still_read -= 1;
-            let lost = matches!(&self.memory, Some(Memory::Device(block)) if block.is_lost());
-            if state.buffers() < self.pool.most() && !lost {
+            if self.memory.as_ref().is_some_and(|memory| self.pool.keeps(&state, memory)) {
                 // In front, where the coldest ones lie.
                 state.idle.splice(..0, self.memory.take());
             }
@@ -519,13 +603,14 @@ impl Home {
 
     /// Whether it is memory of ours on the host, or will be when it is touched.
     fn is_host(&self) -> bool {
-        matches!(self.memory.get(), None | Some(Ok(Memory::Host(_))))
+        matches!(self.memory.get(), None | Some(Ok(Memory::Host(_) | Memory::Pinned(_))))
     }
 
     /// First byte of host memory.
     fn start(&self) -> *mut u8 {
         match self.claim() {
             Ok(Memory::Host(block)) => block.start(),
+            Ok(Memory::Pinned(block)) => block.start(),
             Ok(Memory::Foreign(foreign)) => foreign.start.as_ptr(),
             Ok(Memory::Device(block)) => {
                 panic!("rows on cuda:{} have no bytes in host memory", block.context().index())
@@ -536,7 +621,7 @@ impl Home {
 
     fn device(&self) -> Option<&DeviceBlock> {
         match self.memory.get() {
-            None | Some(Ok(Memory::Host(_) | Memory::Foreign(_)) | Err(_)) => None,
+            None | Some(Ok(Memory::Host(_) | Memory::Pinned(_) | Memory::Foreign(_)) | Err(_)) => None,
             Some(Ok(Memory::Device(block))) => Some(block),
         }
     }
@@ -546,9 +631,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         // What was never there is not given back.
         let memory = self.memory.take().and_then(Result::ok);
-        if let Some(Memory::Device(block)) = &memory {
-            block.retire();
-        }
+        memory.iter().for_each(Memory::retire);
         if let Some(pool) = &self.pool {
             pool.put_back(memory);
         }
@@ -572,7 +655,7 @@ impl Rows {
     /// # Errors
     /// `Config` when no buffer can be as long as that, `OutOfMemory` when there is no memory for it.
     pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Self> {
-        let memory = Memory::new(None, bytes_of(rows, row_bytes)?)?;
+        let memory = Memory::new(&Place::Host, bytes_of(rows, row_bytes)?)?;
         Ok(Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes })
     }
 
@@ -734,18 +817,21 @@ impl Rows {
         Ok(())
     }
 
-    /// Fills rows on a GPU from as many rows in host memory, and waits for the copy.
+    /// Fills rows that a pool for a GPU gave from as many rows in host memory. On a GPU, waits for the copy.
     ///
     /// # Errors
     /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
     ///
     /// # Panics
-    /// When the lengths differ, or `self` lies in host memory.
+    /// When the lengths differ.
     pub fn upload(&mut self, rows: &Self) -> Result<()> {
         self.idle()?;
         assert_eq!(self.len_bytes(), rows.len_bytes(), "as many rows of the same length");
-        let block = self.home.device().expect("rows on a GPU");
-        block.upload(self.offset, rows.bytes())
+        match self.home.device() {
+            Some(block) => block.upload(self.offset, rows.bytes())?,
+            None => self.bytes_mut().copy_from_slice(rows.bytes()),
+        }
+        Ok(())
     }
 
     /// Makes the rows read-only and shareable. Free.
@@ -755,6 +841,9 @@ impl Rows {
     #[must_use]
     pub fn freeze(self) -> Frozen {
         assert!(!self.home.is_written(), "rows are handed on while a GPU still writes them");
+        if let Some(Ok(Memory::Pinned(block))) = self.home.memory.get() {
+            block.lend();
+        }
         Frozen { len: self.rows * self.row_bytes, offset: self.offset, home: self.home }
     }
 }

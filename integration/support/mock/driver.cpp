@@ -370,6 +370,37 @@ int cuEventRecord(void *handle, void *stream_handle) {
     return OK;
 }
 
+// Behind all that the streams of a context were given so far: on a stream of its own, which waits for each of them.
+int cuCtxRecordEvent(void *context, void *handle) {
+    Call call("cuCtxRecordEvent");
+    if (call.refused) return call.refused;
+    Event *event = event_of(call, handle);
+    if (!event || event->context != context) return INVALID_HANDLE;
+    bool spoils = false;
+    for (Stream *stream : world().streams)
+        if (stream->context == context && stream->capture >= 0) stream->invalidated = spoils = true;
+    if (spoils) return CAPTURE_UNSUPPORTED;
+    static auto *behind_all = new std::map<void *, Stream *>;
+    Stream *&last = (*behind_all)[context];
+    if (!last) {
+        last = new Stream;
+        last->context = event->context;
+        last->standard = true;
+        world().streams.push_back(last);
+    }
+    for (const Stream *stream : world().streams) {
+        if (stream == last || stream->context != context || stream->pending.empty()) continue;
+        OpRef wait = mark(last, call.function);
+        wait->after = stream->pending.back();
+        enqueue(call.lock, last, wait);
+    }
+    OpRef op = mark(last, call.function);
+    event->last = op;
+    event->captured = false;
+    enqueue(call.lock, last, op);
+    return OK;
+}
+
 int cuEventQuery(void *handle) {
     Call call("cuEventQuery");
     if (call.refused) return call.refused;

@@ -39,6 +39,14 @@ impl Context {
         match self.0 {}
     }
 
+    /// Whether the driver can mark what all streams were given.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn check_marks(&self) -> Result<()> {
+        match self.0 {}
+    }
+
     /// Bytes of device memory: free, and in all.
     ///
     /// # Errors
@@ -148,6 +156,33 @@ impl DeviceBlock {
         match self.0 {}
     }
     pub(in crate::sys) fn download(&self, _at: usize, _bytes: &mut [u8]) -> Result<()> {
+        match self.0 {}
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::sys) struct PinnedBlock(Infallible);
+
+impl PinnedBlock {
+    pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
+        match context.0 {}
+    }
+    pub(in crate::sys) fn start(&self) -> *mut u8 {
+        match self.0 {}
+    }
+    pub(in crate::sys) fn lend(&self) {
+        match self.0 {}
+    }
+    pub(in crate::sys) fn retire(&self) {
+        match self.0 {}
+    }
+    pub(in crate::sys) fn is_free(&self) -> bool {
+        match self.0 {}
+    }
+    pub(in crate::sys) fn wait_until_free(&self) {
+        match self.0 {}
+    }
+    pub(in crate::sys) fn is_lost(&self) -> bool {
         match self.0 {}
     }
 }

@@ -115,6 +115,18 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
+    /// Whether the driver can mark what all streams were given: the end of copies that are not ours.
+    ///
+    /// # Errors
+    /// `Device` for a driver that can't.
+    pub fn check_marks(&self) -> Result<()> {
+        match self.driver().calls.cuCtxRecordEvent {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
+                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
+        }
+    }
+
     pub(in crate::sys) fn driver(&self) -> &'static Driver {
         self.inner.driver
     }
@@ -347,6 +359,20 @@ impl Event {
         self.context.check("cuEventRecord", code)
     }
 
+    /// Marks what was given to any stream of the GPU until now; not while one of them is captured for a graph, which would
+    /// spoil the capture.
+    ///
+    /// # Errors
+    /// `Device` as [`Context::check_marks`], for a capture, and when the GPU failed.
+    pub(in crate::sys) fn record_all(&self) -> Result<()> {
+        self.context.check_marks()?;
+        let Some(record) = self.context.driver().calls.cuCtxRecordEvent else { return Ok(()) };
+        let _bound = self.context.bind()?;
+        // SAFETY: the context is retained until the process ends; the event lives, and is one of it.
+        let code = unsafe { record(self.context.inner.raw, self.raw) };
+        self.context.check("cuCtxRecordEvent", code)
+    }
+
     /// Later work of `stream` waits for what this marks.
     ///
     /// # Safety
@@ -447,7 +473,7 @@ impl Pinned {
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
             ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes"))
-                .hint("raise the limit of locked memory (ulimit -l), or lower workers"),
+                .hint("raise the limit of locked memory (ulimit -l), or lower batch_size, prefetch or workers"),
             _ => e,
         })?;
         let start = ptr::NonNull::new(start.cast::<u8>())

@@ -23,12 +23,14 @@ use crate::{
 
 macro_rules! calls {
     ($($name:ident($($argument:ty),*);)*) => {
-        /// Every function of the driver that infeed calls. All exist since CUDA 11.2.
+        /// Every function of the driver that infeed calls. All exist since CUDA 11.2, but for what says otherwise.
         #[allow(non_snake_case)]
         pub(in crate::sys) struct Calls {
             $(pub(in crate::sys) $name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
             /// Drivers of CUDA 13 still have it; cudarc's bindings name its twin, which older drivers lack.
             pub(in crate::sys) cuEventElapsedTime: unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> c_uint,
+            /// Since CUDA 12.5; `None`: an older driver.
+            pub(in crate::sys) cuCtxRecordEvent: Option<unsafe extern "C" fn(CUcontext, CUevent) -> c_uint>,
         }
 
         // The compiler compares our signatures with cudarc's; a result is read as a number, whatever the driver says.
@@ -45,7 +47,10 @@ macro_rules! calls {
                 // SAFETY: `CUresult cuEventElapsedTime(float *, CUevent, CUevent)`, unchanged since CUDA 2.
                 let elapsed = unsafe { library.get(c"cuEventElapsedTime".to_bytes_with_nul()) }
                     .map_err(|_| "the CUDA driver lacks cuEventElapsedTime; update it".to_owned())?;
-                Ok(Self { $($name: *$name,)* cuEventElapsedTime: *elapsed })
+                // SAFETY: `CUresult cuCtxRecordEvent(CUcontext, CUevent)`, of CUDA 12.5 as of CUDA 13.
+                let record = unsafe { library.get(c"cuCtxRecordEvent".to_bytes_with_nul()) };
+                let cuCtxRecordEvent = record.ok().map(|record| *record);
+                Ok(Self { $($name: *$name,)* cuEventElapsedTime: *elapsed, cuCtxRecordEvent })
             }
         }
     };

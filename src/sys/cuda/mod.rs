@@ -7,6 +7,7 @@
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
 //! exit.rs     no call when the process ends
 //! block.rs    the memory of a batch, and who still reads it
+//! pinned.rs   the same in page-locked host memory
 //! kernels.rs  infeed's kernels, loaded on a GPU
 //! upload.rs   UploadStream: what one thread gives to a GPU: pixels up, resample, rows out
 //! measure.rs  what memory and link can do, for benchmarks
@@ -40,14 +41,16 @@ mod measure;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mixer;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod pinned;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod upload;
 
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) use absent::DeviceBlock;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(crate) use absent::probe as gpus;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub use absent::{Context, Kernels, Mixer};
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(super) use absent::{DeviceBlock, PinnedBlock};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -68,6 +71,8 @@ pub use kernels::Kernels;
 pub use measure::{Copies, Meter};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use mixer::Mixer;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(super) use pinned::PinnedBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use upload::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
