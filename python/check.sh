@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a fresh environment, and runs its tests and type checks there.
-# `--torch`: with torch, which is a large download; without it the tests that need it are left out where it is not installed.
+# `--torch`: with torch and torchvision, a large download; `--frameworks`: with all that the examples are for, too. Tests are
+# left out, with a word, where what they need is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,10 @@ if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 
     exit 2
 fi
 extras=test
-if [ "${1:-}" = --torch ]; then extras=test,torch; fi
+case "${1:-}" in
+    --torch) extras=test,torch ;;
+    --frameworks) extras=test,torch,frameworks ;;
+esac
 
 here=target/python
 rm -rf "$here"
@@ -24,7 +28,7 @@ wheel=$(ls "$here"/infeed-*.whl)
 "$bin/pip" install --quiet --disable-pip-version-check "$wheel[$extras]"
 
 "$bin/pytest" -q -p no:cacheprovider python/tests
-"$bin/mypy" --cache-dir "$here/mypy" --strict python/infeed python/tests
+"$bin/mypy" --cache-dir "$here/mypy" --strict python/infeed python/tests python/benches
 "$bin/pyright" --project python/pyproject.toml --pythonpath "$bin/python"
 # Elsewhere: here `infeed` is the folder.
 (cd "$here" && "$bin/stubtest" infeed)

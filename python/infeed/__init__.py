@@ -12,9 +12,22 @@ Files are read and decoded by threads of the engine, which never wait for the GI
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 from . import errors
 from ._native import Batch, Dataset, Tensor, __version__
 from .errors import Error
-from .loader import Batches, Loader, open
+from .loader import Batches, Loader, Report, open
 
-__all__ = ["Batch", "Batches", "Dataset", "Error", "Loader", "Tensor", "__version__", "errors", "open"]
+__all__ = ["Batch", "Batches", "Dataset", "Error", "Loader", "Report", "Tensor", "__version__", "errors", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    # What costs as much to import as all the rest, or needs another package, is there when somebody asks.
+    if name in ("torch", "transforms"):
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

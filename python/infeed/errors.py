@@ -14,6 +14,7 @@ __all__ = [
     "CorruptError",
     "DeniedError",
     "DeviceError",
+    "EmptyError",
     "Error",
     "InternalError",
     "IoError",
@@ -34,6 +35,10 @@ class Error(Exception):
 
 class ConfigError(Error, ValueError):
     """A setting that cannot be, or two that do not go together."""
+
+
+class EmptyError(Error, ValueError):
+    """Nothing to train on: no records, or fewer than a batch needs."""
 
 
 class NotFoundError(Error, FileNotFoundError):

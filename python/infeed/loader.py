@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+from array import array
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from . import _native
-from .errors import ConfigError
+from .errors import ConfigError, DeviceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Any, Literal, Self, SupportsIndex
 
+    from .transforms import Like
+
+    # In truth it gives whatever it likes, and so does the loop then.
+    _Then = Callable[[_native.Batch], _native.Batch]
     _Dtype = Literal["float32", "float16", "bfloat16", "uint8", "int16"]
     _Url = str | os.PathLike[str]
 
@@ -37,7 +43,7 @@ _RENAMED = {
 
 
 def open(  # noqa: A001 (the module's name stands before it)
-    url: _Url,
+    url: _Url | Any,
     *,
     format: str | None = None,  # noqa: A002
     split: str | None = None,
@@ -46,10 +52,19 @@ def open(  # noqa: A001 (the module's name stands before it)
     columns: Sequence[str] | None = None,
     **options: Any,
 ) -> _native.Dataset:
-    """Opens a dataset: a folder, a file or a store's prefix, in any format that infeed reads.
+    """Opens a dataset: a folder, a file or a store's prefix, in any format that infeed reads; or an object of Python's.
 
     ``url`` is a path or ``s3://…``, ``gs://…``, ``az://…``, ``https://…``, or ``synthetic://?count=1000`` for made-up
     images. Nothing is started, and what is read are names, indices and headers.
+
+    Or it is any object with ``__len__`` and ``__getitem__``: torch's ``Dataset``, Hugging Face's, a list. torchvision's
+    ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are called
+    by a few threads (``io_concurrency``, 4) ahead of those that decode: their items are tuples, dicts or single values
+    of encoded images (``bytes``), pictures of Pillow, arrays and tensors (u8 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``
+    are images), integers (labels), texts. ``fields`` says what else they are:
+    ``{"depth": "mask", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``label``, ``array``, ``bytes``). A
+    transform that such a dataset has is its own affair and runs in Python: better give it to the loader. What tells
+    the dataset from others of its class and length is its attribute ``fingerprint``, where it has one.
 
     - ``format``: its name where it is not recognised: ``folder``, ``cifar10``, ``tar``, ``mds``, ``tfrecord``,
       ``parquet``, ``coco``, …
@@ -59,6 +74,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``columns``: the columns of tables that are needed.
     - ``options``: ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
       ``fields`` (a dict from names to lists of files), ``manifests`` (a folder), ``patience`` (seconds a store may take).
+      Of an object of Python's: ``fields`` and ``columns``.
 
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
     option that nobody knows. Ctrl-C ends the wait.
@@ -72,6 +88,13 @@ def open(  # noqa: A001 (the module's name stands before it)
         **options,
     }
     given = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(url, (str, os.PathLike)):
+        from .objects import wrap
+
+        more = given.keys() - {"fields", "columns"}
+        if more:
+            raise TypeError(f"open(): {', '.join(sorted(more))} is for files, not for an object of Python's")
+        return wrap(url, options.get("fields"), columns)[0]
     return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
 
 
@@ -81,10 +104,11 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
     Leaving the loop early ends reading; so does ``close``, which may be called from another thread, and ``with``.
     """
 
-    __slots__ = ("_epoch", "_loader", "_next", "_stream", "__weakref__")
+    __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "__weakref__")
 
-    def __init__(self, loader: Loader, stream: _native.Stream, epoch: int) -> None:
+    def __init__(self, loader: Loader, stream: _native.Stream, epoch: int, then: _Then | None) -> None:
         self._loader = loader
+        self._then = then
         self._stream: _native.Stream | None = stream
         self._next = stream.next
         self._epoch = epoch
@@ -98,7 +122,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         if batch is None:
             self._end()
             raise StopIteration
-        return batch
+        return batch if self._then is None else self._then(batch)
 
     def __aiter__(self) -> Self:
         return self
@@ -129,7 +153,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         if batch is None:
             self._end()
             raise StopAsyncIteration
-        return batch
+        return batch if self._then is None else self._then(batch)
 
     def _end(self) -> None:
         """Gives the stream back: the loader has read ahead for its next epoch."""
@@ -168,11 +192,18 @@ class Loader:
 
     **Data**
 
-    - ``dataset``: a path, a URL, or what ``infeed.open`` gave.
+    - ``dataset``: a path, a URL, what ``infeed.open`` gave, or what it takes: any object with ``__len__`` and
+      ``__getitem__``.
     - ``transform``: from decoded image to row. The name of a preset (``imagenet-train``, ``imagenet-val``,
-      ``cifar10-train``, ``torchvision-v2-train``, ``simclr``, ``dino``, …), steps in a line
-      (``"random_resized_crop:224;horizontal_flip;normalize"``), or a list of dicts
-      (``[{"op": "random_resized_crop", "size": 224}, …]``). None: pixels as they are.
+      ``cifar-train``, ``torchvision-v2-train``, ``simclr``, ``dino``, …), steps in a line
+      (``"random_resized_crop:224;horizontal_flip;normalize"``), steps of ``infeed.transforms``, a list of dicts
+      (``[{"op": "random_resized_crop", "size": [224, 224]}, …]``), or a ``Compose`` of torchvision's as it is. None:
+      pixels as they are.
+    - ``map``: a function that threads of the engine call for each sample, ``map(sample)``: a dict of numpy arrays, copies
+      of the sample's rows, labels as arrays of no axes. It changes them in place, or gives back a dict of others of the
+      same types and shapes. With a second parameter, ``map(sample, seed)``: a number of the sample's own, the same
+      whenever seed, epoch and record are. An exception makes it a bad sample.
+    - ``batch_transform``: a function that makes of each batch what the loop gets, on the loop's own thread.
     - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``.
     - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes a GPU where there is one.
 
@@ -182,6 +213,11 @@ class Loader:
     - ``shuffle``: another order in each epoch; a number is its seed. True takes ``seed``, or 0.
     - ``order``: ``"sequential"``, ``"random"``, ``"blocks"`` (shuffled so that near records stay near, for shards and
       tables), or a dict of the engine's: ``{"repeated": {"seed": 1, "times": 3}}``. In place of ``shuffle``.
+    - ``sampler``: an iterable of records of this rank, as torch's samplers are: nobody deals them to ranks once more. It
+      is asked at each ``iter``, after its ``set_epoch`` where it has one; so the next epoch is not read ahead. To go on
+      in the middle of an epoch it must give the same again.
+    - ``batch_sampler``: an iterable of lists of records, of any lengths; ``batch_size`` is the most that they may have
+      (as if not said, its own ``batch_size``).
     - ``seed``: of the order where it has none, and of augmentation.
     - ``drop_last``: leaves out what does not fill a batch on every rank. Otherwise the last batch is shorter in one
       process; in several it is filled up, and ``batch.valid`` says how many rows are samples.
@@ -193,6 +229,8 @@ class Loader:
     - ``num_workers``: decoding threads.
     - ``prefetch``: batches that are ready or in work ahead of the loop.
     - ``memory_budget``: bytes of host memory.
+    - ``pin_memory``: batches lie in page-locked memory, so that a copy to a GPU runs beside the trainer
+      (``.torch().to("cuda", non_blocking=True)``). Without a GPU: a warning, and memory as ever.
     - ``cache``: keeps what was read from a store near: ``"/mnt/nvme/cache:100GB"``, ``"ram:8GB"``.
 
     **Bad samples**: ``on_bad_sample="raise"`` ends the epoch with an error; ``"substitute"`` puts the nearest good row of
@@ -210,12 +248,14 @@ class Loader:
 
     def __init__(
         self,
-        dataset: _Url | _native.Dataset,
+        dataset: _Url | _native.Dataset | Any,
         *,
         batch_size: int = 1,
-        transform: str | Sequence[Mapping[str, Any]] | None = None,
+        transform: Like = None,
         shuffle: bool | int = False,
         order: str | Mapping[str, Any] | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         drop_last: bool = False,
         seed: int | None = None,
         rank: int | None = None,
@@ -224,20 +264,37 @@ class Loader:
         prefetch: int | None = None,
         memory_budget: int | None = None,
         device: str | None = "cpu",
+        pin_memory: bool = False,
         dtype: _Dtype = "float32",
         channels_last: bool = False,
         on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any] = "raise",
         cache: str | None = None,
+        map: Callable[..., Any] | None = None,  # noqa: A002
+        batch_transform: Callable[[_native.Batch], Any] | None = None,
         **more: Any,
     ) -> None:
         for name in more:
             if name in _RENAMED:
                 raise TypeError(f"Loader(): {name} is said by {_RENAMED[name]} here")
         if isinstance(dataset, (str, os.PathLike)):
-            dataset = open(dataset)
-        if not isinstance(dataset, _native.Dataset):
-            kind = type(dataset).__name__
-            raise TypeError(f"dataset is a path, a URL or what infeed.open() gives, not {kind}")
+            dataset = open(dataset)  # pyright: ignore[reportUnknownArgumentType]
+        elif not isinstance(dataset, _native.Dataset):
+            from .objects import wrap
+
+            dataset, its_own = wrap(dataset)
+            if its_own is not None:
+                if transform is not None:
+                    raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
+                transform = its_own
+        picked = _picked(sampler, batch_sampler, batch_size)
+        if picked is not None:
+            if shuffle is not False or order is not None:
+                raise ConfigError("a sampler is the order: leave shuffle and order out")
+            if rank is not None or world_size is not None:
+                raise ConfigError("a sampler has the records of its rank: leave rank and world_size out")
+            rank, world_size, batch_size = 0, 1, picked.batch_size
+            if picked.lists and drop_last:
+                raise ConfigError("batch_sampler says which batches there are: leave drop_last out")
         if dtype not in _DTYPES:
             raise ConfigError(f"dtype {dtype!r}: images come as {', '.join(_DTYPES)}")
         config: dict[str, Any] = {
@@ -254,12 +311,20 @@ class Loader:
             "on_bad_sample": _bad(on_bad_sample),
             **more,
         }
+        if pin_memory:
+            config["pin_memory"] = True
         line: str | None = None
-        if isinstance(transform, str):
-            line = transform
-        elif transform is not None:
-            config["transform"] = [dict(step) for step in transform]
+        lowered = _steps(transform)
+        if isinstance(lowered, str):
+            line = lowered
+        elif lowered is not None:
+            config["transform"] = lowered
+        if map is not None and dtype == "bfloat16":
+            raise ConfigError("map: numpy has no bfloat16: take float32, or batch_transform")
         self._args = (dataset, config, line, drop_last, rank, world_size)
+        self._picked = picked
+        self._map = None if map is None else _mapped(map)
+        self._then: _Then | None = batch_transform
         self._reset()
         self._engine()
 
@@ -286,18 +351,43 @@ class Loader:
                 text = json.dumps(config)
             except TypeError as error:
                 raise TypeError(f"Loader(): {error}: settings are numbers, texts, lists and dicts") from None
-            self._native = _native.Loader(dataset, text, line)
+            self._native = self._built(dataset, config, text, line)
             if self._state is not None:
                 state, self._state = self._state, None
                 self._resume(self._native, state)
         return self._native
 
+    def _built(
+        self, dataset: _native.Dataset, config: Mapping[str, Any], text: str, line: str | None
+    ) -> _native.Loader:
+        if self._map is not None or dataset.is_python:
+            from .objects import guard_exit
+
+            guard_exit()
+        try:
+            return _native.Loader(dataset, text, line, self._map)
+        except DeviceError as error:
+            if "pin_memory" not in config or config["device"] != "cpu":
+                raise
+            import warnings
+
+            # As torch does: the same script runs on machines without a GPU.
+            warnings.warn(f"pin_memory: {error}; batches lie in ordinary memory", RuntimeWarning, stacklevel=4)
+            return _native.Loader(dataset, json.dumps({**config, "pin_memory": False}), line, self._map)
+
+    def _ordered(self, epoch: int) -> _native.Loader:
+        """The engine, in the order of an epoch."""
+        native = self._engine()
+        return native if self._picked is None else self._picked.listed(native, epoch)
+
     def _park(self, epoch: int, stream: _native.Stream) -> None:
-        if epoch == self._epoch and not self._closed:
+        if epoch == self._epoch and not self._closed and self._picked is None:
             self._parked = stream
 
     def _resume(self, native: _native.Loader, state: str) -> None:
-        stream = native.stream_behind(state)
+        if self._picked is not None:
+            native = self._picked.listed(native, _epoch_of(state))
+        stream = native.stream_behind(state, self._picked is not None)
         self._drop_parked()
         self._parked, self._place, self._epoch = stream, stream.place, stream.place.epoch()
 
@@ -308,20 +398,29 @@ class Loader:
 
     def __iter__(self) -> Batches:
         """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
-        native = self._engine()
+        self._engine()
         epoch, stream = self._epoch, self._parked
         if stream is None:
-            stream = native.stream_of(epoch)
+            stream = self._ordered(epoch).stream_of(epoch, self._picked is not None)
         self._epoch, self._parked, self._place = epoch + 1, None, stream.place
-        return Batches(self, stream, epoch)
+        return Batches(self, stream, epoch, self._then)
 
     def __aiter__(self) -> Batches:
         """As ``iter``, for ``async for``."""
         return self.__iter__()
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank, also after a resume."""
-        return len(self._engine())
+        """Batches of a whole epoch, the same on every rank, also after a resume.
+
+        Of a sampler, as many as its own length makes; TypeError where it has none.
+        """
+        native = self._engine()
+        if self._picked is None:
+            return len(native)
+        records, drop_last = len(self._picked), self._args[3]
+        if self._picked.lists:
+            return records
+        return records // self._picked.batch_size if drop_last else -(-records // self._picked.batch_size)
 
     def set_epoch(self, epoch: SupportsIndex, /) -> None:
         """The epoch of the next ``iter``, where the count of ``iter`` is not what is meant.
@@ -356,16 +455,16 @@ class Loader:
         """
         self._resume(self._engine(), json.dumps(dict(state)))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Report:
         """What the loader did since its stream began: rates, waits, stages, memory, bad samples; times in seconds.
 
-        The keys are those of ``infeed run --json``. Empty before the first ``iter``.
+        A dict whose keys are those of ``infeed run --json``, and a page in notebooks. Empty before the first ``iter``.
         """
-        self._engine()
+        native = self._engine()
         if self._place is None:
-            return {}
-        report: dict[str, Any] = json.loads(self._place.report())
-        return report
+            return Report()
+        place, dataset = self._place, self._args[0]
+        return Report(json.loads(place.report()), lambda: place.page(dataset, dataset.name, native.config()))
 
     @property
     def dataset(self) -> _native.Dataset:
@@ -394,16 +493,126 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         untouched = self._place is None and self._epoch == 0
-        return {"args": self._args, "state": None if self._native is None or untouched else self._state_json()}
+        state = None if self._native is None or untouched else self._state_json()
+        return {"args": self._args, "more": (self._picked, self._map, self._then), "state": state}
 
     def __setstate__(self, saved: Mapping[str, Any]) -> None:
         self._args = saved["args"]
+        self._picked, self._map, self._then = saved["more"]
         self._reset()
         self._state = saved["state"]
 
     def __repr__(self) -> str:
         dataset, config = self._args[0], self._args[1]
         return f"<infeed.Loader of {dataset!r}: batches of {config['batch_size']}, next epoch {self._epoch}>"
+
+
+def _steps(transform: Like) -> str | list[dict[str, Any]] | None:
+    if transform is None or isinstance(transform, str):
+        return transform
+    # Its classes cost as much to import as all the rest.
+    from .transforms import steps
+
+    return steps(transform)
+
+
+class Report(dict[str, "Any"]):
+    """What a loader did, see ``Loader.report``: a dict."""
+
+    def __init__(self, figures: Mapping[str, Any] | None = None, page: Callable[[], str] | None = None) -> None:
+        super().__init__(figures or {})
+        self._page = page
+
+    @property
+    def page(self) -> str:
+        """The same as a page of HTML with charts, which notebooks show; of the time when it is asked for."""
+        return "" if self._page is None else self._page()
+
+    def __reduce__(self) -> tuple[type[Report], tuple[dict[str, Any]]]:
+        return Report, (dict(self),)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f'<iframe style="width:100%;height:40em;border:0" srcdoc="{html.escape(self.page)}"></iframe>'
+
+
+class _Picked:
+    """Records as a sampler picks them, epoch by epoch."""
+
+    def __init__(self, sampler: Any, lists: bool, batch_size: int) -> None:
+        self._sampler = sampler
+        self.lists = lists
+        self.batch_size = batch_size
+
+    def listed(self, native: _native.Loader, epoch: int) -> _native.Loader:
+        """The engine's loader in the order of an epoch."""
+        set_epoch = getattr(self._sampler, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        if not self.lists:
+            return native.listed(_numbers("sampler", self._sampler), None)
+        records, sizes = array("q"), array("q")
+        for batch in self._sampler:
+            few = _numbers("batch_sampler", batch)
+            records += few
+            sizes.append(len(few))
+        return native.listed(records, sizes)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def _numbers(name: str, records: Iterable[int]) -> array[int]:
+    try:
+        return array("q", records)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}: it gives indices of records") from None
+
+
+def _picked(sampler: Any, batch_sampler: Any, batch_size: int) -> _Picked | None:
+    if sampler is None and batch_sampler is None:
+        return None
+    if sampler is not None and batch_sampler is not None:
+        raise ConfigError("sampler and batch_sampler say the same: give one of them")
+    for name, given in {"sampler": sampler, "batch_sampler": batch_sampler}.items():
+        if given is not None and not hasattr(given, "__iter__"):
+            raise TypeError(f"{name} is an iterable of records, not {type(given).__name__}")
+    if sampler is not None:
+        return _Picked(sampler, False, batch_size)
+    if batch_size == 1:
+        its_own: int | None = getattr(batch_sampler, "batch_size", None)
+        if its_own is None:
+            raise ConfigError("batch_sampler: give batch_size, the most records that a batch may have")
+        batch_size = its_own
+    return _Picked(batch_sampler, True, batch_size)
+
+
+def _mapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """The function, and whether it takes a seed."""
+    import inspect
+    from importlib import import_module
+
+    # Its arrays are numpy's: told now, not by a thread.
+    import_module("numpy")
+
+    if not callable(function):
+        raise TypeError(f"map is a function of a sample, not {type(function).__name__}")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        # A builtin that does not say what it takes.
+        return function, False
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [it for it in parameters if it.kind in by_place and it.default is inspect.Parameter.empty]
+    if len(needed) > 2:
+        raise TypeError(f"map: the function takes a sample, or a sample and a seed, not {len(needed)} arguments")
+    return function, len(needed) == 2
+
+
+def _epoch_of(state: str) -> int:
+    epoch = json.loads(state).get("epoch", 0)
+    return epoch if isinstance(epoch, int) and epoch >= 0 else 0
 
 
 def _order(shuffle: bool | int, order: str | Mapping[str, Any] | None, seed: int | None) -> Any:

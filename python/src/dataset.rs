@@ -3,19 +3,38 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use infeed as engine;
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
 use serde::Deserialize;
 
-use crate::wait;
+use crate::{log, objects::PythonDataset, wait};
 
 /// What is opened; nothing runs. Values of it may go to other processes and threads.
 #[pyclass(frozen, module = "infeed")]
 #[derive(Debug)]
 pub(crate) struct Dataset {
     pub(crate) opened: Arc<dyn engine::Dataset>,
-    /// What it was opened by, to open it anew from a pickle.
-    url: String,
-    options: String,
+    /// What users call it.
+    name: String,
+    /// A function and its arguments that make it anew, for pickles.
+    made: (Py<PyAny>, Py<PyTuple>),
+}
+
+impl Dataset {
+    pub(crate) fn called(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn new(
+        opened: Arc<dyn engine::Dataset>,
+        name: String,
+        made: (&Bound<'_, PyAny>, &Bound<'_, PyTuple>),
+    ) -> Self {
+        Self { opened, name, made: (made.0.clone().unbind(), made.1.clone().unbind()) }
+    }
 }
 
 /// The settings of [`engine::dataset::Open`] by their names.
@@ -92,9 +111,29 @@ impl Options {
 pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dataset> {
     let parsed: Options = serde_json::from_str(&options)
         .map_err(|error| PyTypeError::new_err(format!("open(): {}", crate::loader::without_place(&error))))?;
+    log::listen(py)?;
     let opening = parsed.apply(engine::open(url.as_str()))?;
-    let opened = wait::elsewhere(py, move || opening.blocking())?;
-    Ok(Dataset { opened, url, options })
+    let opened = wait::elsewhere(py, move || opening.blocking());
+    log::deliver(py)?;
+    let opened = opened?;
+    let function = py.import("infeed._native")?.getattr("open")?;
+    let args = (url.as_str(), options).into_pyobject(py)?;
+    Ok(Dataset::new(opened, url, (&function, &args)))
+}
+
+/// A dataset of Python's: see [`PythonDataset::new`]. `made`: a function and its arguments that make it anew.
+#[pyfunction]
+#[pyo3(signature = (dataset, kinds, classes, identity, name, made))]
+pub(crate) fn objects(
+    dataset: &Bound<'_, PyAny>,
+    kinds: &Bound<'_, PyDict>,
+    classes: Option<Vec<String>>,
+    identity: &str,
+    name: String,
+    made: (Bound<'_, PyAny>, Bound<'_, PyTuple>),
+) -> PyResult<Dataset> {
+    let opened = Arc::new(PythonDataset::new(dataset, kinds, classes, identity)?);
+    Ok(Dataset::new(opened, name, (&made.0, &made.1)))
 }
 
 #[pymethods]
@@ -119,6 +158,12 @@ impl Dataset {
         Ok(fields)
     }
 
+    /// The URL it was opened by, or the class of the object of Python's.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The format that was recognised or named.
     #[getter]
     fn format(&self) -> &str {
@@ -136,13 +181,48 @@ impl Dataset {
         Ok(self.opened.object(record))
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (&str, &str))> {
-        Ok((py.import("infeed._native")?.getattr("open")?, (&self.url, &self.options)))
+    fn __reduce__(&self, py: Python<'_>) -> (Py<PyAny>, Py<PyTuple>) {
+        (self.made.0.clone_ref(py), self.made.1.clone_ref(py))
+    }
+
+    /// Whether records come from Python's own code, called by threads of the engine.
+    #[getter]
+    fn is_python(&self) -> bool {
+        self.opened.format() == PythonDataset::FORMAT
+    }
+
+    /// A table, for notebooks.
+    fn _repr_html_(&self) -> String {
+        let mut rows = vec![
+            ("dataset", self.name.clone()),
+            ("format", self.opened.format().to_owned()),
+            ("records", self.opened.len().to_string()),
+        ];
+        let fields: Vec<String> = (self.opened.schema().fields.iter())
+            .map(|field| format!("{}: {}", field.name, field.kind.name()))
+            .collect();
+        rows.push(("fields", fields.join(", ")));
+        if let Some(classes) = &self.opened.schema().classes {
+            let first: Vec<&str> = classes.iter().take(8).map(String::as_str).collect();
+            let more = if classes.len() > first.len() { ", …" } else { "" };
+            rows.push(("classes", format!("{}: {}{more}", classes.len(), first.join(", "))));
+        }
+        let rows: Vec<String> = (rows.iter())
+            .map(|(name, value)| {
+                format!("<tr><th style=\"text-align:left\">{name}</th><td>{}</td></tr>", escaped(value))
+            })
+            .collect();
+        format!("<table>{}</table>", rows.concat())
     }
 
     fn __repr__(&self) -> String {
         let (len, format) = (self.opened.len(), self.opened.format());
         let names: Vec<&str> = self.opened.schema().fields.iter().map(|field| field.name.as_str()).collect();
-        format!("<infeed.Dataset {:?}: {len} records of {format}, {}>", self.url, names.join(", "))
+        format!("<infeed.Dataset {:?}: {len} records of {format}, {}>", self.name, names.join(", "))
     }
+}
+
+/// Text as HTML shows it.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -6,14 +6,22 @@
 //!
 //! Python decides what arguments mean, and when epochs begin and end; here is what needs the engine. Three rules:
 //!
-//! - **No thread of the engine attaches to the interpreter**, so none waits for the GIL.
+//! - **No thread of the engine attaches to the interpreter**, so none waits for the GIL; but for those that call a dataset
+//!   or function of the user's (`callbacks`).
 //! - **A wait polls once while attached, and detaches only when nothing is ready** (`wait`): getting the GIL back beside
 //!   a computing thread costs up to a switch interval. Slices of a wait end often enough for Ctrl-C.
 //! - **Whatever has threads knows its process** (`process::Owned`): in a forked child they are not there.
 
+mod callbacks;
+mod columns;
+mod command;
 mod dataset;
 mod errors;
+mod held;
 mod loader;
+mod log;
+mod notebook;
+mod objects;
 mod process;
 mod stream;
 mod tensor;
@@ -25,7 +33,10 @@ use pyo3::pymodule;
 mod _native {
     #[pymodule_export]
     use super::{
-        dataset::{Dataset, open},
+        callbacks::end_calls,
+        columns::{columns, subset},
+        command::command,
+        dataset::{Dataset, objects, open},
         loader::{Loader, launcher},
         stream::{Batch, Place, Stream},
         tensor::Tensor,

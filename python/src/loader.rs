@@ -1,10 +1,20 @@
 //! A loader: threads and buffers, and the streams that use them.
 
-use engine::{LoaderState, Transform, sampler::Shard, transform::View};
-use infeed as engine;
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use std::sync::Arc;
 
-use crate::{dataset::Dataset, errors, process::Owned, stream::Stream, wait};
+use engine::{
+    LoaderState, Transform,
+    sampler::{ListSampler, Shard},
+    transform::View,
+};
+use infeed as engine;
+use pyo3::{
+    buffer::PyBuffer,
+    exceptions::{PyIndexError, PyTypeError},
+    prelude::*,
+};
+
+use crate::{callbacks, dataset::Dataset, errors, log, process::Owned, stream::Stream, wait};
 
 /// The engine's loader. Python's `infeed.Loader` has the words for it.
 #[pyclass(frozen, module = "infeed._native")]
@@ -17,11 +27,34 @@ pub(crate) fn without_place(error: &serde_json::Error) -> String {
     words.split(" at line ").next().unwrap_or(&words).to_owned()
 }
 
+/// What a Python `array("q")` holds, of numbers that are places.
+fn numbers(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
+    let numbers = PyBuffer::<i64>::get(array)?.to_vec(array.py())?;
+    let number = |(at, number): (usize, i64)| {
+        let negative = |_| PyIndexError::new_err(format!("{name}: record {number} at place {at} is negative"));
+        u64::try_from(number).map_err(negative)
+    };
+    numbers.into_iter().enumerate().map(number).collect()
+}
+
+/// The epoch before which a stream ends.
+fn end(epoch: u64, alone: bool) -> u64 {
+    if alone { epoch.saturating_add(1) } else { u64::MAX }
+}
+
 #[pymethods]
 impl Loader {
     /// `config`: a `LoaderConfig` as JSON. `transform`: one as a line, or the name of one or of several views.
+    /// `map`: a function for samples, and whether it takes a number of its own for each.
     #[new]
-    fn new(py: Python<'_>, dataset: &Dataset, config: &str, transform: Option<&str>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        dataset: &Dataset,
+        config: &str,
+        transform: Option<&str>,
+        map: Option<(Py<PyAny>, bool)>,
+    ) -> PyResult<Self> {
+        log::listen(py)?;
         let mut config: engine::LoaderConfig = serde_json::from_str(config)
             .map_err(|error| PyTypeError::new_err(format!("Loader(): {}", without_place(&error))))?;
         if let Some(line) = transform {
@@ -30,23 +63,46 @@ impl Loader {
                 Err(_) => config.transform = line.parse::<Transform>().map_err(|error| errors::raise(py, &error))?,
             }
         }
-        let builder = engine::Loader::builder(std::sync::Arc::clone(&dataset.opened)).config(config);
-        let loader = wait::elsewhere(py, move || builder.build_blocking())?;
-        Ok(Self(Owned::new(loader)))
+        let mut builder = engine::Loader::builder(Arc::clone(&dataset.opened)).config(config);
+        if let Some((function, seeded)) = map {
+            builder = builder.map(callbacks::map(function, seeded));
+        }
+        let loader = wait::elsewhere(py, move || builder.build_blocking());
+        log::deliver(py)?;
+        Ok(Self(Owned::new(loader?)))
     }
 
-    /// Batches from the first of an epoch on, without an end.
-    fn stream_of(&self, py: Python<'_>, epoch: u64) -> PyResult<Stream> {
+    /// The same threads and memory in the order of a sampler: records of an epoch (`array("q")`), and how many of them are
+    /// in each batch, where that is said.
+    fn listed(&self, py: Python<'_>, records: &Bound<'_, PyAny>, sizes: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let loader = self.0.get()?;
-        Stream::new(py, loader.epochs(epoch..u64::MAX), loader.state_before(epoch))
+        let records = numbers(records, "sampler")?;
+        let sizes = sizes.map(|sizes| numbers(sizes, "batch_sampler")).transpose()?;
+        let listed = || {
+            let list = ListSampler::new(loader.dataset().len(), records)?;
+            let list = match sizes {
+                Some(sizes) => list.with_batches(sizes.into_iter().map(|size| size as usize))?,
+                None => list,
+            };
+            loader.with_sampler(Arc::new(list))
+        };
+        Ok(Self(Owned::new(listed().map_err(|error: engine::Error| errors::raise(py, &error))?)))
     }
 
-    /// Batches behind a state, without an end.
-    fn stream_behind(&self, py: Python<'_>, state: &str) -> PyResult<Stream> {
+    /// Batches from the first of an epoch on, without an end, or those of this epoch alone.
+    fn stream_of(&self, py: Python<'_>, epoch: u64, alone: bool) -> PyResult<Stream> {
+        let loader = self.0.get()?;
+        Stream::new(py, loader.epochs(epoch..end(epoch, alone)), loader.state_before(epoch))
+    }
+
+    /// Batches behind a state, without an end, or those of its epoch alone.
+    fn stream_behind(&self, py: Python<'_>, state: &str, alone: bool) -> PyResult<Stream> {
         let loader = self.0.get()?;
         let resume = || {
             let state = LoaderState::from_json(state)?;
-            Ok((loader.resume_epochs(&state, ..u64::MAX)?, state))
+            // Behind an epoch's last batch it has the order that ended.
+            let state = if alone { state.for_order(&loader.state_before(state.epoch))? } else { state };
+            Ok((loader.resume_epochs(&state, ..end(state.epoch, alone))?, state))
         };
         let (stream, state) = resume().map_err(|error: engine::Error| errors::raise(py, &error))?;
         Stream::new(py, stream, state)

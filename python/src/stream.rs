@@ -21,7 +21,13 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-use crate::{errors, process::Owned, tensor::Tensor, wait};
+use crate::{
+    dataset::{Dataset, escaped},
+    errors, log, notebook,
+    process::Owned,
+    tensor::Tensor,
+    wait,
+};
 
 type Item = Option<engine::Result<engine::Batch>>;
 
@@ -88,6 +94,12 @@ impl Place {
         lock(&self.state).epoch
     }
 
+    /// What the stream did so far, as a page of HTML.
+    fn page(&self, dataset: &Dataset, title: &str, config: &str) -> PyResult<String> {
+        let config = serde_json::from_str(config).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        Ok(infeed_cli::notebook::report_page(title, &*dataset.opened, &config, self.monitor.get()?.report()))
+    }
+
     /// What the stream did so far, as JSON.
     fn report(&self) -> PyResult<String> {
         let report = self.monitor.get()?.report();
@@ -150,6 +162,7 @@ impl Stream {
     }
 
     fn hand_out(&self, py: Python<'_>, item: Item) -> PyResult<Option<Batch>> {
+        log::deliver(py)?;
         match item {
             None => Ok(None),
             Some(Ok(batch)) => {
@@ -396,6 +409,34 @@ impl Batch {
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = lock(&self.batch).state().to_json();
         py.import("json")?.call_method1("loads", (json,))
+    }
+
+    /// Its pictures and their labels, for notebooks. Of floats, black and white are the least and the most there are, 0 and
+    /// 1 at least, so normalised images are shown paler than they are.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let mut html = format!("<p>{}</p>", escaped(&self.__repr__(py)?));
+        let (valid, records) = (self.valid(), self.records());
+        let dict = self.dict(py)?;
+        let labels: Option<Vec<i64>> = dict
+            .get_item("label")?
+            .and_then(|label| label.cast::<Tensor>().ok()?.get().values().to_host().ok()?.to_vec());
+        let words = |row: usize| {
+            let label = labels.as_ref().and_then(|labels| labels.get(row)).map(|label| format!("label {label}"));
+            label.into_iter().chain(records.get(row).map(|record| format!("record {record}"))).collect()
+        };
+        for (name, value) in dict.iter() {
+            let Ok(tensor) = value.cast::<Tensor>() else { continue };
+            if let Some(png) = notebook::sheet(tensor.get().values(), valid, words) {
+                let encoded: String = py
+                    .import("base64")?
+                    .call_method1("b64encode", (PyBytes::new(py, &png),))?
+                    .call_method0("decode")?
+                    .extract()?;
+                let name = escaped(&name.to_string());
+                html += &format!("<p>{name}</p><img alt=\"{name}\" src=\"data:image/png;base64,{encoded}\">");
+            }
+        }
+        Ok(html)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -44,6 +44,10 @@ impl Tensor {
         }
     }
 
+    pub(crate) fn values(&self) -> &engine::Tensor {
+        &self.values
+    }
+
     fn address(&self) -> (i32, i32) {
         match self.values.device() {
             Device::Cuda(index) => (CUDA, i32::try_from(index).unwrap_or(i32::MAX)),
@@ -103,8 +107,16 @@ fn imported<'py>(
     Ok(cell.get_or_try_init(py, import)?.bind(py).clone())
 }
 
+/// A function of numpy's.
+pub(crate) fn numpy_function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static NUMPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    // The module is asked for as its function is: so its absence has the same words.
+    imported(py, &NUMPY, ("numpy", "ndarray"), "numpy")?;
+    py.import("numpy")?.getattr(name)
+}
+
 /// torch's name of a type, which is numpy's and JAX's as well.
-fn name(dtype: DType) -> &'static str {
+pub(crate) fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::U8 => "uint8",
         DType::U16 => "uint16",
@@ -121,6 +133,12 @@ fn name(dtype: DType) -> &'static str {
         DType::Bool => "bool",
         _ => "unknown",
     }
+}
+
+/// The type of a name; `None` for one that the engine does not have.
+pub(crate) fn dtype(named: &str) -> Option<DType> {
+    use DType::{Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    [U8, U16, I16, F16, F32, F64, I8, U32, I32, U64, I64, Bool].into_iter().find(|dtype| name(*dtype) == named)
 }
 
 #[pymethods]

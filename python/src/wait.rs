@@ -13,7 +13,7 @@ use std::{
 
 use pyo3::{PyResult, Python};
 
-use crate::errors;
+use crate::{errors, log};
 
 /// How long a signal may wait for its handler.
 const SLICE: Duration = Duration::from_millis(50);
@@ -59,7 +59,10 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, mut poll: impl FnMut(&mut Context<'_
         });
         match slice {
             Poll::Ready(item) => return Ok(item),
-            Poll::Pending => py.check_signals()?,
+            Poll::Pending => {
+                log::deliver(py)?;
+                py.check_signals()?;
+            }
         }
     }
 }

@@ -252,6 +252,8 @@ def test_a_batch_is_a_mapping(folder: str) -> None:
     ("arguments", "error", "words"),
     [
         ({"batch_size": 0}, ValueError, "batch"),
+        ({"num_workers": 0}, ValueError, "num_workers is 0"),
+        ({"batch_size": 1000, "drop_last": True}, infeed.errors.EmptyError, "drop_last=False"),
         ({"batch_size": "many"}, TypeError, "expected usize"),
         ({"dtype": "float99"}, ValueError, "float32"),
         ({"device": "tpu"}, TypeError, "cpu"),
@@ -283,8 +285,8 @@ def test_what_is_not_there_is_told_as_python_does(folder: str) -> None:
     assert isinstance(told.value, infeed.errors.NotFoundError)
     with pytest.raises(TypeError, match="no_such_option"):
         infeed.open(folder, no_such_option=1)
-    with pytest.raises(TypeError, match="not list"):
-        Loader([1, 2, 3])
+    with pytest.raises(TypeError, match="not int"):
+        Loader(5)
 
 
 def test_a_closed_loader_says_so(folder: str) -> None:

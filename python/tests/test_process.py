@@ -111,7 +111,7 @@ def test_a_wait_that_was_interrupted_loses_nothing(script: Script) -> None:
             def ring(*_): raise Alarm
             signal.signal(signal.SIGALRM, ring)
             # Batches that take longer than a slice of the wait.
-            loader = infeed.Loader("synthetic://?count=1536&height=512&width=512", batch_size=256, num_workers=1,
+            loader = infeed.Loader("synthetic://?count=1024&height=1024&width=1024", batch_size=256, num_workers=1,
                                    prefetch=1, transform="imagenet-train")
             want = [batch.records for batch in loader]
             batches, got, interrupted = iter(loader), [], 0
@@ -215,12 +215,31 @@ def test_loaders_that_are_gone_leave_nothing(folder: str) -> None:
 
     use()
     before = held()
-    for _ in range(200):
+    for _ in range(1000):
         use()
     end = time.monotonic() + 60
     while (after := held()) > before and time.monotonic() < end:
         time.sleep(0.05)
     assert after[0] <= before[0] and after[1] <= before[1], (before, after)
+
+
+def test_all_goes_in_any_order(folder: str) -> None:
+    import gc
+    import random
+
+    draws = random.Random(1)
+    for _ in range(60):
+        loader = infeed.Loader(folder, batch_size=10, transform="center_crop:24", map=None)
+        batches = iter(loader)
+        batch = next(batches)
+        image = batch["image"]
+        kept: list[object] = [loader, batches, batch, image, image.__dlpack__(), loader.dataset, loader.report()]
+        del loader, batches, batch, image
+        draws.shuffle(kept)
+        while kept:
+            kept.pop()
+            if draws.random() < 0.3:
+                gc.collect()
 
 
 def test_importing_starts_nothing(script: Script) -> None:

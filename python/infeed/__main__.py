@@ -1,0 +1,19 @@
+"""The command line: ``python -m infeed …`` and the script ``infeed`` are one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from . import _native
+
+
+def main() -> int:
+    """Runs the command that ``sys.argv`` names; gives the exit code."""
+    # A command ends at Ctrl-C, or has its own way of ending.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _native.command([sys.executable, "-m", "infeed"], sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

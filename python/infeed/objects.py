@@ -1,0 +1,198 @@
+"""Datasets that are Python's own objects: any with ``__len__`` and ``__getitem__``, torch's, Hugging Face's."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Mapping
+from importlib import import_module
+
+from . import _native
+from .errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_logger = logging.getLogger("infeed.objects")
+_guarded = False
+
+
+def guard_exit() -> None:
+    """Threads of the engine that call Python's code must be out of it when the interpreter ends."""
+    global _guarded
+    if not _guarded:
+        atexit.register(_native.end_calls)
+        _guarded = True
+
+
+def wrap(
+    dataset: Any, fields: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
+) -> tuple[_native.Dataset, Any]:
+    """The engine's dataset of an object, and the transform that the object has, where the engine does it instead.
+
+    What is understood is read without Python: torchvision's ``ImageFolder``, torch's ``Subset`` of such, Hugging Face's
+    ``Dataset`` in Arrow memory. All others are asked for each record, by threads of the engine.
+    """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        kind = type(dataset).__name__
+        raise TypeError(
+            f"dataset is a path, a URL, what infeed.open() gives, or an object with __len__ and __getitem__, not {kind}: "
+            "what can only be iterated has no records that an order could name"
+        )
+    of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
+    kind, module = of.__name__, of.__module__
+    if fields is None and columns is None:
+        if kind == "ImageFolder" and module.startswith("torchvision."):
+            folder = _image_folder(dataset)
+            if folder is not None:
+                return folder
+        if kind == "Subset" and module.startswith("torch.utils.data"):
+            inner, transform = wrap(dataset.dataset)
+            if not inner.is_python:
+                return _native.subset(inner, [int(index) for index in dataset.indices]), transform
+    if module.startswith("datasets.") and hasattr(dataset, "features"):
+        return _hugging_face(dataset, fields, columns), None
+    if columns is not None:
+        raise ConfigError("columns: those of tables; a Python dataset gives what its __getitem__ gives")
+    return _plain(dataset, fields), None
+
+
+def _plain(dataset: Any, fields: Mapping[str, str] | None) -> _native.Dataset:
+    guard_exit()
+    kind: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
+    classes = _classes(getattr(dataset, "classes", None))
+    return _native.objects(
+        dataset,
+        dict(fields or {}),
+        classes,
+        _identity(dataset),
+        f"{kind.__module__}.{kind.__qualname__}",
+        (_unwrapped, (dataset, fields)),
+    )
+
+
+def _classes(given: Any) -> list[str] | None:
+    """Names of classes, where a dataset has some as torchvision's have."""
+    if not isinstance(given, (list, tuple)):
+        return None
+    names: list[Any] = list(given)  # pyright: ignore[reportUnknownArgumentType]
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def _unwrapped(dataset: Any, fields: Mapping[str, str] | None, columns: Sequence[str] | None = None) -> _native.Dataset:
+    return wrap(dataset, fields, columns)[0]
+
+
+def _identity(dataset: Any) -> str:
+    """What tells a dataset from others of its kind and length, as far as it says so itself."""
+    for name in ("fingerprint", "_fingerprint"):
+        found: Any = getattr(dataset, name, None)
+        if isinstance(found, (str, int)):
+            return str(found)
+    kind: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _image_folder(dataset: Any) -> tuple[_native.Dataset, Any] | None:
+    """The same folder, read by the engine; None where that would be something else."""
+    if getattr(dataset.loader, "__name__", "") != "default_loader" or dataset.target_transform is not None:
+        return None
+    if dataset.transform is not None:
+        from .transforms import steps
+
+        try:
+            steps(dataset.transform)
+        except TypeError as error:
+            _logger.warning("ImageFolder: records are made by Python's own transform: %s", error)
+            return None
+    root = str(dataset.root)
+    opened = _native.open(root, '{"format": "folder"}')
+    # Which files are images is told by their endings, and it may be said otherwise there.
+    same = len(opened) == len(dataset.samples) and opened.classes == list(dataset.classes)
+    places = (0, len(dataset.samples) // 2, len(dataset.samples) - 1)
+    if not same or any(not _same_file(opened.object(at), dataset.samples[at][0]) for at in places):
+        return None
+    return opened, dataset.transform
+
+
+def _same_file(name: str, path: str) -> bool:
+    return os.path.normpath(path).endswith(os.path.normpath(name).lstrip("/"))
+
+
+def _hugging_face(
+    dataset: Any, fields: Mapping[str, str] | None, columns: Sequence[str] | None
+) -> _native.Dataset:
+    """Columns of Arrow as they lie in memory; where that cannot be, rows by Python, images not decoded."""
+    made = (_unwrapped, (dataset, fields, columns))
+    features: dict[str, Any] = dict(dataset.features)
+    names = list(features) if columns is None else list(columns)
+    for name in names:
+        if name not in features:
+            raise ConfigError(f"columns: there is no {name!r}, but {', '.join(features)}")
+    if len(names) < len(features):
+        dataset = dataset.select_columns(names)
+    table = dataset.data.table if hasattr(dataset.data, "table") else dataset.data
+    found: list[tuple[str, str, Any]] = []
+    for name in names:
+        # What the user says of a field is looked at value by value.
+        said = fields is not None and name in fields
+        column = None if said else _column(name, features[name], table.column(name))
+        if column is None:
+            return _rows(dataset, {name: features[name] for name in names}, fields)
+        found.append(column)
+    opened = _native.columns(found, f"huggingface {getattr(dataset, '_fingerprint', '')}", "huggingface", made)
+    indices = getattr(dataset, "_indices", None)
+    if indices is None:
+        return opened
+    return _native.subset(opened, indices.column(0).to_pylist(), made)
+
+
+def _rows(dataset: Any, features: Mapping[str, Any], fields: Mapping[str, str] | None) -> _native.Dataset:
+    for name, feature in features.items():
+        if type(feature).__name__ == "Image":
+            dataset = dataset.cast_column(name, type(feature)(decode=False))
+    return _plain(dataset.with_format(None), fields)
+
+
+def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None:
+    """A column as the engine takes it: chunks of bytes with their offsets, or numbers. None: it must be asked row by row."""
+    arrow: Any = import_module("pyarrow")
+    types = arrow.types
+    if type(feature).__name__ == "Image":
+        chunks = [chunk.field("bytes") for chunk in _plain_chunks(column)]
+        if any(chunk.null_count for chunk in chunks):
+            return None
+        return name, "image", [_binary(chunk, types) for chunk in chunks]
+    if column.null_count:
+        words = f"column {name!r}: {column.null_count} of its values are null"
+        raise ConfigError(f"{words}; fill them, or leave the column out by columns=[…]")
+    if any(is_kind(column.type) for is_kind in (types.is_string, types.is_binary, types.is_large_string)):
+        return name, "bytes", [_binary(chunk, types) for chunk in _plain_chunks(column)]
+    if types.is_integer(column.type) or types.is_boolean(column.type):
+        values = column.cast(arrow.int64()).to_numpy()
+        return name, "label", (memoryview(values).cast("B"), getattr(feature, "names", None))
+    if types.is_floating(column.type):
+        values = column.to_numpy()
+        return name, "array", (str(values.dtype), [], memoryview(values.view("uint8")).cast("B"))
+    return None
+
+
+def _plain_chunks(column: Any) -> list[Any]:
+    return [chunk.storage if hasattr(chunk, "storage") else chunk for chunk in column.chunks]
+
+
+def _binary(chunk: Any, types: Any) -> tuple[Any, int, Any, int, int]:
+    """Offsets, bytes of one of them, values, first and number of an array of binaries or strings."""
+    _, offsets, values = chunk.buffers()
+    wide = types.is_large_binary(chunk.type) or types.is_large_string(chunk.type)
+    empty = memoryview(b"")
+    return (
+        empty if offsets is None else memoryview(offsets).cast("B"),
+        8 if wide else 4,
+        empty if values is None else memoryview(values).cast("B"),
+        chunk.offset,
+        len(chunk),
+    )

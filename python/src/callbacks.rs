@@ -1,0 +1,155 @@
+//! Functions and datasets of Python's, called by threads of the engine.
+//!
+//! These threads attach to the interpreter, which nobody may do while it ends: at exit nobody begins a call any more, and
+//! the exit waits a little for those that are inside.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use engine::{DType, Error, ErrorKind, Result, loader::SampleMut, transform::Draws};
+use infeed as engine;
+use pyo3::{
+    exceptions::{PyException, PyMemoryError},
+    prelude::*,
+    types::{PyByteArray, PyDict, PyMapping},
+};
+
+use crate::{objects::Array, tensor};
+
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// How long the exit waits for calls that are inside: one that hangs must not keep a process.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Calls with the interpreter, if it is still there.
+pub(crate) fn call<T>(run: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    INSIDE.fetch_add(1, Ordering::SeqCst);
+    let _counted = Counted;
+    let gone = || Err(Error::new(ErrorKind::Internal, "the interpreter ends"));
+    if ENDED.load(Ordering::SeqCst) {
+        return gone();
+    }
+    Python::try_attach(run).unwrap_or_else(gone)
+}
+
+/// Ends all calls, for the exit of the interpreter.
+#[pyfunction]
+pub(crate) fn end_calls(py: Python<'_>) {
+    ENDED.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let end = Instant::now() + PATIENCE;
+        while INSIDE.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// What Python raised, as an error of the engine: an `Exception` makes a sample a bad one, anything else ends the run.
+pub(crate) fn failed(py: Python<'_>, error: &PyErr, who: &str) -> Error {
+    let kind = if error.is_instance_of::<PyMemoryError>(py) {
+        ErrorKind::OutOfMemory
+    } else if error.is_instance_of::<PyException>(py) {
+        ErrorKind::Corrupt
+    } else {
+        ErrorKind::Internal
+    };
+    Error::new(kind, format!("the {who} raised")).with_source(error.clone_ref(py))
+}
+
+/// A function for samples, for `LoaderBuilder::map`: it gets a dict of arrays, which are copies, and what it leaves in
+/// them or gives back is copied to the batch. With `seeded`, also a number that is the sample's in this epoch.
+pub(crate) fn map(
+    function: Py<PyAny>,
+    seeded: bool,
+) -> impl Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync + 'static {
+    move |sample, mut draws| {
+        let record = sample.record();
+        call(|py| {
+            let seed = seeded.then(|| draws.bits());
+            let raised = |error: PyErr| failed(py, &error, "function given to map");
+            let arrays = Arrays::of(py, sample).map_err(raised)?;
+            let function = function.bind(py);
+            let answer = match seed {
+                Some(seed) => function.call1((&arrays.dict, seed)),
+                None => function.call1((&arrays.dict,)),
+            };
+            arrays.keep(&answer.map_err(raised)?, sample)
+        })
+        .map_err(|error| error.at_record(record))
+    }
+}
+
+/// Copies of a sample's values.
+struct Arrays<'py> {
+    dict: Bound<'py, PyDict>,
+    given: Vec<Given<'py>>,
+}
+
+struct Given<'py> {
+    name: String,
+    memory: Bound<'py, PyByteArray>,
+    array: Bound<'py, PyAny>,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+impl<'py> Arrays<'py> {
+    fn of(py: Python<'py>, sample: &mut SampleMut<'_>) -> PyResult<Self> {
+        let from = tensor::numpy_function(py, "frombuffer")?;
+        let (dict, mut given) = (PyDict::new(py), Vec::new());
+        for mut field in sample.fields_mut() {
+            let (name, dtype, shape) = (field.name().to_owned(), field.dtype(), field.shape());
+            let memory = PyByteArray::new(py, field.bytes_mut());
+            let array = from.call1((&memory, tensor::name(dtype)))?.call_method1("reshape", (shape.clone(),))?;
+            dict.set_item(&name, &array)?;
+            given.push(Given { name, memory, array, dtype, shape });
+        }
+        Ok(Self { dict, given })
+    }
+
+    /// Writes what came back into the batch.
+    fn keep(self, answer: &Bound<'py, PyAny>, sample: &mut SampleMut<'_>) -> Result<()> {
+        let wrong = |what: String| Error::config(format!("the function given to map {what}"));
+        let answer = if answer.is_none() { self.dict.as_any() } else { answer };
+        let Ok(answer) = answer.cast::<PyMapping>() else {
+            return Err(wrong(format!("gave back {answer}")).hint("give back a dict of arrays, or nothing"));
+        };
+        let py = answer.py();
+        let raised = |error: PyErr| failed(py, &error, "function given to map");
+        for name in answer.keys().map_err(raised)?.iter() {
+            if !self.given.iter().any(|given| name.eq(&given.name).unwrap_or(false)) {
+                let names: Vec<&str> = self.given.iter().map(|given| given.name.as_str()).collect();
+                return Err(wrong(format!("gave back {name}"))
+                    .hint(format!("the fields with values are {}; a batch has no others", names.join(", "))));
+            }
+        }
+        for (mut field, Given { name, memory, array, dtype, shape }) in sample.fields_mut().zip(self.given) {
+            let value = match answer.contains(&name).map_err(raised)? {
+                true => answer.get_item(&name).map_err(raised)?,
+                false => array.clone(),
+            };
+            let bytes = if value.is(&array) {
+                memory.to_vec()
+            } else {
+                let now = Array::of(&value).map_err(raised)?;
+                if (now.dtype, &now.shape) != (dtype, &shape) {
+                    let what = format!("made {name:?} {} {:?} of {dtype} {shape:?}", now.dtype, now.shape);
+                    return Err(wrong(what).hint("types and shapes stay: the rows of the batch are there already"));
+                }
+                now.bytes().map_err(raised)?.to_vec()
+            };
+            field.bytes_mut().copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Columns that Python holds in memory, such as those of Arrow: read without Python.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use engine::{
+    DType,
+    dataset::{MemoryDataset, subset as subset_of},
+    sampler::Fingerprint,
+};
+use infeed as engine;
+use pyo3::{
+    exceptions::{PyIndexError, PyValueError},
+    prelude::*,
+    types::PyTuple,
+};
+
+use crate::{dataset::Dataset, errors, held::Held, tensor};
+
+/// Offsets, bytes of one of them, values, the first one that counts, and how many do: an array of Arrow's binaries.
+type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
+
+/// A dataset of columns, each with its name, its kind and its memory: `image` and `bytes` have chunks of binaries,
+/// `label` has a view of i64 and names of classes, `array` a type, the shape of a record and a view. `made` makes it anew.
+#[pyfunction]
+pub(crate) fn columns(
+    columns: Vec<(String, String, Bound<'_, PyAny>)>,
+    identity: &str,
+    name: String,
+    made: (Bound<'_, PyAny>, Bound<'_, PyTuple>),
+) -> PyResult<Dataset> {
+    let py = made.0.py();
+    let mut builder = MemoryDataset::builder();
+    for (column, kind, memory) in columns {
+        builder = match &*kind {
+            "image" => builder.encoded_images(binaries(&memory)?).named(column),
+            "bytes" => builder.bytes(column, binaries(&memory)?),
+            "label" => {
+                let (view, names): (Bound<'_, PyAny>, Option<Vec<String>>) = memory.extract()?;
+                let bytes = Held::view(&view)?;
+                let labels = bytes.chunks_exact(8).map(|label| i64::from_ne_bytes(label.try_into().expect("eight")));
+                let builder = builder.labels(labels.collect()).named(&column);
+                match names {
+                    Some(names) if column == "label" => builder.classes(names),
+                    Some(names) => builder.names(column, names),
+                    None => builder,
+                }
+            }
+            _ => {
+                let (dtype, shape, view): (String, Vec<usize>, Bound<'_, PyAny>) = memory.extract()?;
+                let unknown = || PyValueError::new_err(format!("column {column:?} of {dtype}"));
+                let dtype: DType = tensor::dtype(&dtype).ok_or_else(unknown)?;
+                builder.array(column, dtype, shape, Held::view(&view)?)
+            }
+        };
+    }
+    let print = Fingerprint::of("columns").text(identity).finish();
+    let opened = builder.fingerprint(print).mapped().build().map_err(|error| errors::raise(py, &error))?;
+    Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1)))
+}
+
+/// The values of Arrow's chunks, as slices of its memory.
+fn binaries(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+    let chunks: Vec<Chunk<'_>> = chunks.extract()?;
+    let mut values = Vec::with_capacity(chunks.iter().map(|chunk| chunk.4).sum());
+    for (offsets, width, data, first, len) in chunks {
+        let (offsets, data) = (Held::view(&offsets)?, Held::view(&data)?);
+        let offset = |at: usize| -> Option<usize> {
+            let bytes = offsets.get(at * width..(at + 1) * width)?;
+            match width {
+                4 => usize::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok(),
+                _ => usize::try_from(i64::from_ne_bytes(bytes.try_into().ok()?)).ok(),
+            }
+        };
+        for at in first..first + len {
+            let range = offset(at).zip(offset(at + 1)).filter(|(from, to)| from <= to && *to <= data.len());
+            let (from, to) =
+                range.ok_or_else(|| PyValueError::new_err(format!("the offsets of value {at} are damaged")))?;
+            values.push(data.slice(from..to));
+        }
+    }
+    Ok(values)
+}
+
+/// Some records of a dataset, in this order. `made` makes them anew, as if not said from the dataset and the records.
+#[pyfunction]
+#[pyo3(signature = (dataset, records, made=None))]
+pub(crate) fn subset(
+    py: Python<'_>,
+    dataset: &Bound<'_, Dataset>,
+    records: Vec<u64>,
+    made: Option<(Bound<'_, PyAny>, Bound<'_, PyTuple>)>,
+) -> PyResult<Dataset> {
+    let inner = dataset.get();
+    let len = inner.opened.len();
+    if let Some(record) = records.iter().find(|record| **record >= len) {
+        return Err(PyIndexError::new_err(format!("record {record} of {len}")));
+    }
+    let (function, made) = match made {
+        Some(made) => made,
+        None => (
+            py.import("infeed._native")?.getattr("subset")?,
+            PyTuple::new(py, [dataset.as_any().clone(), records.clone().into_pyobject(py)?.into_any()])?,
+        ),
+    };
+    let name = format!("{} records of {}", records.len(), inner.called());
+    let opened = subset_of(Arc::clone(&inner.opened), records).map_err(|error| errors::raise(py, &error))?;
+    Ok(Dataset::new(opened, name, (&function, &made)))
+}

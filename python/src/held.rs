@@ -1,0 +1,45 @@
+//! Memory of Python's objects, lent to the engine.
+
+use bytes::Bytes;
+use pyo3::{buffer::PyBuffer, prelude::*, types::PyBytes};
+
+/// Keeps an object as long as its memory is used. The last use may end in any thread: a thread that is not attached leaves
+/// the object to one that is.
+pub(crate) struct Held {
+    _object: Py<PyAny>,
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: the memory is only read, and a `Py` may be dropped in any thread.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the memory is as long as that, and there as long as the object.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl Held {
+    /// Those of a `bytes` object, which never change.
+    pub(crate) fn bytes(object: &Bound<'_, PyBytes>) -> Bytes {
+        let bytes = object.as_bytes();
+        let (start, len) = (bytes.as_ptr(), bytes.len());
+        Bytes::from_owner(Self { _object: object.clone().into_any().unbind(), start, len })
+    }
+
+    /// Those of a `memoryview` of bytes, whose owner promises not to write to them (Arrow never does).
+    pub(crate) fn view(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+        let view = object.cast::<pyo3::types::PyMemoryView>()?;
+        let buffer = PyBuffer::<u8>::get(view)?;
+        let (start, len) = (buffer.buf_ptr().cast::<u8>().cast_const(), buffer.len_bytes());
+        // The view itself holds the memory from here on.
+        Ok(Bytes::from_owner(Self { _object: object.clone().unbind(), start, len }))
+    }
+}

@@ -1,0 +1,148 @@
+//! What the engine tells, for Python's `logging`.
+//!
+//! Threads of the engine put it into a queue, as none of them may wait for the GIL; whoever is inside from Python hands
+//! it on.
+
+use std::{
+    collections::VecDeque,
+    fmt::{self, Write as _},
+    sync::{
+        Mutex, Once, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use pyo3::{prelude::*, sync::PyOnceLock};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+
+/// More than this many wait for nobody who never comes.
+const MOST: usize = 1000;
+
+/// What is said, until somebody takes it.
+static WAITING: Mutex<VecDeque<(Level, &'static str, String)>> = Mutex::new(VecDeque::new());
+static SOME: AtomicBool = AtomicBool::new(false);
+static LOST: AtomicU64 = AtomicU64::new(0);
+/// Python's number of the lowest level that is wanted.
+static WANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Python's number of a level. What the engine traces of each request has none: it stands below `DEBUG`.
+fn number(level: Level) -> usize {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        Level::DEBUG => 10,
+        Level::TRACE => 5,
+    }
+}
+
+struct Queue;
+
+impl Subscriber for Queue {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        about.is_event()
+            && about.target().starts_with("infeed")
+            && number(*about.level()) >= WANTED.load(Ordering::Relaxed)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(match WANTED.load(Ordering::Relaxed) {
+            0..=5 => LevelFilter::TRACE,
+            6..=10 => LevelFilter::DEBUG,
+            11..=20 => LevelFilter::INFO,
+            21..=30 => LevelFilter::WARN,
+            31..=40 => LevelFilter::ERROR,
+            _ => LevelFilter::OFF,
+        })
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut words = Words::default();
+        event.record(&mut words);
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= MOST {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let about = event.metadata();
+        waiting.push_back((*about.level(), about.target(), words.message + &words.fields));
+        SOME.store(true, Ordering::Release);
+    }
+
+    // Spans are never enabled.
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// An event as a line: `cache was left out: object=train/1.jpg attempt=2`.
+#[derive(Default)]
+struct Words {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+fn logger<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let get = GET.get_or_try_init(py, || py.import("logging")?.getattr("getLogger").map(Bound::unbind))?;
+    get.bind(py).call1((name,))
+}
+
+/// Listens from now on, for what the logger `infeed` lets through now.
+pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
+    static STARTED: Once = Once::new();
+    let wanted: usize = logger(py, "infeed")?.call_method0("getEffectiveLevel")?.extract()?;
+    let before = WANTED.swap(wanted, Ordering::Relaxed);
+    // Another program in this process, such as the command line, may listen already: then it has the words.
+    STARTED.call_once(|| drop(tracing::subscriber::set_global_default(Queue)));
+    if before != wanted {
+        tracing::callsite::rebuild_interest_cache();
+    }
+    Ok(())
+}
+
+/// Hands on what waits. A handler that raises does so to whoever logs.
+pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
+    if !SOME.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    SOME.store(false, Ordering::Relaxed);
+    let told: Vec<_> = WAITING.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+    for (level, target, words) in told {
+        logger(py, &target.replace("::", "."))?.call_method1("log", (number(level), "%s", words))?;
+    }
+    match LOST.swap(0, Ordering::Relaxed) {
+        0 => Ok(()),
+        lost => {
+            let words = format!("{lost} more messages came while nobody took them");
+            logger(py, "infeed")?.call_method1("log", (number(Level::WARN), "%s", words)).map(drop)
+        }
+    }
+}

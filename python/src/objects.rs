@@ -1,0 +1,485 @@
+//! Datasets that are Python's own objects, with `__len__` and `__getitem__`.
+//!
+//! ```text
+//! reading thread: attach ─ dataset[record] ─▶ item ─ as its fields say ─▶ bytes ─▶ decode thread, without the GIL
+//! ```
+//!
+//! What a record holds is learned from the first one, or said by the user; later records that hold something else are bad
+//! samples. Memory of `bytes` is lent, that of arrays copied, since their owner may write to it.
+
+use std::{fmt, num::NonZeroUsize, path::PathBuf};
+
+use bytes::Bytes;
+use engine::{
+    DType, Error, ErrorKind,
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    sampler::Fingerprint,
+};
+use infeed as engine;
+use pyo3::{
+    buffer::PyBuffer,
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{IntoPyDict, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple},
+};
+
+use crate::{callbacks, errors, held::Held, tensor};
+
+/// The most that texts and other bytes of a record may hold: the loader's budget counts so much for each row.
+const MOST_BYTES: usize = 64 << 10;
+
+/// Records are asked for by so many threads, unless `io_concurrency` says it. More wait for one another: Python's code runs
+/// in one of them at a time, and it is what they wait for outside (disks, networks) that runs side by side.
+const CALLS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+
+/// A dataset of Python's. See `infeed.open`.
+pub(crate) struct PythonDataset {
+    object: Py<PyAny>,
+    len: u64,
+    schema: Schema,
+    /// Where the fields of an item are found, when it is a mapping.
+    keys: Option<Vec<Py<PyAny>>>,
+    fingerprint: Fingerprint,
+    /// Bytes of a record, as the first one has them.
+    expected: u64,
+}
+
+impl fmt::Debug for PythonDataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PythonDataset").field("len", &self.len).field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl PythonDataset {
+    /// Looks at the first record. `kinds` has those of the fields that the user names, `identity` what tells datasets apart
+    /// that have as many records and the same fields.
+    pub(crate) fn new(
+        object: &Bound<'_, PyAny>,
+        kinds: &Bound<'_, PyDict>,
+        classes: Option<Vec<String>>,
+        identity: &str,
+    ) -> PyResult<Self> {
+        let len = object.len()? as u64;
+        if len == 0 {
+            let empty = Error::new(ErrorKind::Empty, "the dataset has no records").hint("look at its __len__");
+            return Err(errors::raise(object.py(), &empty));
+        }
+        let Parts { names, values, keys } = Parts::of(&object.get_item(0)?)?;
+        let mut fields = Vec::new();
+        for (name, value) in names.iter().zip(&values) {
+            let said = kinds.get_item(name)?.map(|kind| kind.extract::<String>()).transpose()?;
+            let field = field(name, value, said.as_deref());
+            fields.push(field.map_err(|error| in_words(object.py(), error, &format!("dataset[0], field {name:?}")))?);
+        }
+        for name in kinds.keys() {
+            let name: String = name.extract()?;
+            if !names.contains(&name) {
+                let words = format!("fields: there is no {name:?} in dataset[0], which has {}", names.join(", "));
+                return Err(PyValueError::new_err(words));
+            }
+        }
+        let print = Fingerprint::of("python").text(identity).number(len);
+        let print = names.iter().fold(print, |print, name| print.text(name));
+        let schema = Schema::new(fields).with_classes(classes.map(Into::into));
+        let fingerprint = print.finish();
+        let mut dataset = Self { object: object.clone().unbind(), len, schema, keys, fingerprint, expected: 0 };
+        dataset.expected = dataset.cut(&values)?.iter().map(|piece| piece.len() as u64).sum();
+        Ok(dataset)
+    }
+
+    fn pieces(&self, py: Python<'_>, record: u64) -> PyResult<Vec<Bytes>> {
+        let item = self.object.bind(py).get_item(record)?;
+        let values: Vec<Bound<'_, PyAny>> = match &self.keys {
+            Some(keys) => keys.iter().map(|key| item.get_item(key)).collect::<PyResult<_>>()?,
+            None => Parts::of(&item)?.values,
+        };
+        self.cut(&values)
+    }
+
+    fn cut(&self, values: &[Bound<'_, PyAny>]) -> PyResult<Vec<Bytes>> {
+        let fields = &self.schema.fields;
+        if values.len() != fields.len() {
+            let words = format!("it has {} values, and record 0 has {}", values.len(), fields.len());
+            return Err(PyTypeError::new_err(words));
+        }
+        let mut pieces = Vec::with_capacity(2 * fields.len());
+        for (field, value) in fields.iter().zip(values) {
+            let cut = piece(field, value, &mut pieces);
+            cut.map_err(|error| in_words(value.py(), error, &format!("field {:?}", field.name)))?;
+        }
+        Ok(pieces)
+    }
+
+    /// The bytes of a record, for [`Dataset::parse`].
+    fn read_record(&self, record: u64) -> engine::Result<Vec<Bytes>> {
+        let called = |py: Python<'_>| self.pieces(py, record).map_err(|error| callbacks::failed(py, &error, "dataset"));
+        let read = callbacks::call(called);
+        read.map_err(|error| error.at_object(self.object(record)).at_record(record))
+    }
+}
+
+/// The same error with its place in front.
+fn in_words(py: Python<'_>, error: PyErr, place: &str) -> PyErr {
+    let words = format!("{place}: {}", error.value(py));
+    if error.is_instance_of::<PyTypeError>(py) {
+        return PyTypeError::new_err(words);
+    }
+    if error.is_instance_of::<PyValueError>(py) {
+        return PyValueError::new_err(words);
+    }
+    error
+}
+
+/// An item in its parts, by the names that they have in a batch.
+struct Parts<'py> {
+    names: Vec<String>,
+    values: Vec<Bound<'py, PyAny>>,
+    keys: Option<Vec<Py<PyAny>>>,
+}
+
+impl<'py> Parts<'py> {
+    fn of(item: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let (Ok(mapping), false) = (item.cast::<PyMapping>(), is_lazy_file(item)) {
+            let keys: Vec<Bound<'py, PyAny>> = mapping.keys()?.iter().collect();
+            let names = keys.iter().map(|key| Ok(key.str()?.to_string())).collect::<PyResult<_>>()?;
+            let values = keys.iter().map(|key| mapping.get_item(key)).collect::<PyResult<_>>()?;
+            return Ok(Self { names, values, keys: Some(keys.into_iter().map(Bound::unbind).collect()) });
+        }
+        let is_list = item.is_instance_of::<PyTuple>() || item.is_instance_of::<pyo3::types::PyList>();
+        let values: Vec<Bound<'py, PyAny>> =
+            if is_list { item.try_iter()?.collect::<PyResult<_>>()? } else { vec![item.clone()] };
+        // Those of a named tuple.
+        let names = match item.getattr_opt("_fields")? {
+            Some(names) => names.extract()?,
+            None => named(&values),
+        };
+        Ok(Self { names, values, keys: None })
+    }
+}
+
+/// Names for values that have none: the first image is `image`, the first class `label`, a second one has its place behind.
+fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        let name = match field("", value, None).map(|field| field.kind) {
+            Ok(FieldKind::Image { .. }) => "image",
+            // What torchvision's transforms make of one.
+            Ok(FieldKind::Array { shape, .. }) if shape.len() == 3 => "image",
+            Ok(FieldKind::Label) => "label",
+            Ok(FieldKind::Bytes { .. }) => "text",
+            _ => "array",
+        };
+        let taken = names.iter().any(|other| other == name);
+        names.push(if taken { format!("{name}{at}") } else { name.to_owned() });
+    }
+    names
+}
+
+/// What a value makes of its field, or `kind` as the user says it.
+fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<Field> {
+    let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
+    let bytes = FieldKind::Bytes { most: MOST_BYTES };
+    Ok(match kind {
+        None => Field::new(name, learned(value)?),
+        Some("label") => Field::new(name, FieldKind::Label),
+        Some("bytes") => Field::new(name, bytes),
+        Some("array") => {
+            let Array { dtype, shape, .. } = Array::of(value)?;
+            Field::new(name, FieldKind::Array { dtype, shape })
+        }
+        Some(kind @ ("image" | "mask")) => {
+            let (channels, dtype) = match Values::of(value)? {
+                Values::Encoded(_) => (if kind == "mask" { 1 } else { 3 }, None),
+                Values::Picture => (if kind == "mask" { 1 } else { 3 }, Some(DType::U8)),
+                Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
+                _ => return Err(PyTypeError::new_err(format!("{} is no image", type_of(value)))),
+            };
+            if kind == "mask" {
+                Field::mask(name, image(channels, dtype))
+            } else {
+                Field::new(name, image(channels, dtype))
+            }
+        }
+        Some(other) => {
+            let words = format!("{other:?} is no kind of field: it is image, mask, label, array or bytes");
+            return Err(PyValueError::new_err(words));
+        }
+    })
+}
+
+fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
+    let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
+    Ok(match Values::of(value)? {
+        Values::Encoded(bytes) if is_image(&bytes) => image(3, None),
+        Values::Encoded(_) | Values::Text(_) => FieldKind::Bytes { most: MOST_BYTES },
+        Values::Picture => image(3, Some(DType::U8)),
+        Values::Integer(_) => FieldKind::Label,
+        Values::Float => FieldKind::Array { dtype: DType::F64, shape: Vec::new() },
+        Values::Array(array) => match (array.dtype, array.pixels()) {
+            (DType::U8 | DType::U16, Ok(pixels)) => image(pixels.channels, Some(array.dtype)),
+            _ => FieldKind::Array { dtype: array.dtype, shape: array.shape },
+        },
+    })
+}
+
+/// A value of an item, as far as it is to be known.
+enum Values<'py> {
+    Encoded(Bytes),
+    Text(String),
+    /// One of Pillow's images.
+    Picture,
+    Integer(i64),
+    Float,
+    Array(Array<'py>),
+}
+
+impl<'py> Values<'py> {
+    fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Self::Encoded(Held::bytes(bytes)));
+        }
+        if let Ok(bytes) = value.cast::<PyByteArray>() {
+            return Ok(Self::Encoded(Bytes::from(bytes.to_vec())));
+        }
+        if is_lazy_file(value) {
+            return Ok(Self::Encoded(lazy_file(value)?));
+        }
+        if let Ok(text) = value.cast::<PyString>() {
+            return Ok(Self::Text(text.to_cow()?.into_owned()));
+        }
+        if value.hasattr("getbands")? && value.hasattr("tobytes")? {
+            return Ok(Self::Picture);
+        }
+        if value.is_instance_of::<PyInt>() {
+            return Ok(Self::Integer(value.extract()?));
+        }
+        if value.is_instance_of::<PyFloat>() {
+            return Ok(Self::Float);
+        }
+        let array = Array::of(value)?;
+        if array.shape.is_empty() && !matches!(array.dtype, DType::F16 | DType::F32 | DType::F64) {
+            return Ok(Self::Integer(array.values.call_method0("item")?.extract()?));
+        }
+        Ok(Self::Array(array))
+    }
+}
+
+/// Hugging Face's form of an image that is not decoded: `{"bytes": …, "path": …}`.
+fn is_lazy_file(value: &Bound<'_, PyAny>) -> bool {
+    value.cast::<PyDict>().is_ok_and(|dict| {
+        let has = |key| dict.contains(key).unwrap_or(false);
+        dict.len() == 2 && has("bytes") && has("path")
+    })
+}
+
+fn lazy_file(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let bytes = value.get_item("bytes")?;
+    if let Ok(bytes) = bytes.cast::<PyBytes>() {
+        return Ok(Held::bytes(bytes));
+    }
+    let path: PathBuf = value.get_item("path")?.extract()?;
+    let read = value.py().detach(|| std::fs::read(&path));
+    Ok(Bytes::from(
+        read.map_err(|error| PyErr::from(std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))))?,
+    ))
+}
+
+/// Whether an image file begins so.
+fn is_image(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"RIFF"];
+    BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
+}
+
+fn type_of(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().fully_qualified_name().map_or_else(|_| "a value".to_owned(), |name| name.to_string())
+}
+
+/// An array of numpy's, or what numpy makes one of.
+pub(crate) struct Array<'py> {
+    values: Bound<'py, PyAny>,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl<'py> Array<'py> {
+    pub(crate) fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let py = value.py();
+        let refused = || {
+            let words = format!(
+                "{} is nothing that a batch holds: give bytes, a picture, an array or tensor, a number or a text",
+                type_of(value)
+            );
+            PyTypeError::new_err(words)
+        };
+        // A tensor of torch's, wherever it lies and whoever wants its gradient.
+        let value = match value.getattr_opt("detach")? {
+            Some(detach) => detach.call0()?.call_method0("cpu")?.call_method0("numpy")?,
+            None => value.clone(),
+        };
+        let in_rows = [("order", "C")].into_py_dict(py)?;
+        let made = tensor::numpy_function(py, "asarray")?.call((&value,), Some(&in_rows));
+        let values = made.map_err(|_| refused())?;
+        let shape: Vec<usize> = values.getattr("shape")?.extract()?;
+        let name: String = values.getattr("dtype")?.getattr("name")?.extract()?;
+        let dtype = tensor::dtype(&name).ok_or_else(refused)?;
+        Ok(Self { values, dtype, shape })
+    }
+
+    /// Its values, copied: whoever made them may write to them again.
+    pub(crate) fn bytes(&self) -> PyResult<Bytes> {
+        let flat = self.values.call_method1("reshape", (-1,))?.call_method1("view", ("uint8",))?;
+        Ok(Bytes::from(PyBuffer::<u8>::get(&flat)?.to_vec(flat.py())?))
+    }
+
+    fn pixels(&self) -> PyResult<engine::codec::ImageInfo> {
+        let few = |channels: usize| (1..=4).contains(&channels);
+        let (height, width, channels, planar) = match self.shape[..] {
+            [height, width] => (height, width, 1, false),
+            [height, width, channels] if few(channels) => (height, width, channels, false),
+            [channels, height, width] if few(channels) => (height, width, channels, true),
+            _ => {
+                let words = format!("an array {:?} is no image: those are [H, W], [H, W, C] or [C, H, W]", self.shape);
+                return Err(PyTypeError::new_err(words));
+            }
+        };
+        let mut info =
+            engine::codec::ImageInfo::interleaved_u8(u32::try_from(height)?, u32::try_from(width)?, channels as u8);
+        (info.dtype, info.planar) = (self.dtype, planar);
+        Ok(info)
+    }
+}
+
+/// Cuts a value into what [`Dataset::parse`] takes: for images a header, empty for encoded ones, and bytes; else bytes.
+fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> PyResult<()> {
+    let values = Values::of(value)?;
+    match (&field.kind, values) {
+        (FieldKind::Image { .. }, Values::Encoded(bytes)) => pieces.extend([Bytes::new(), bytes]),
+        (FieldKind::Image { .. }, Values::Picture) => {
+            let (info, bytes) = picture(value, field.mask)?;
+            pieces.extend([header(&info), bytes]);
+        }
+        (FieldKind::Image { .. }, Values::Array(array)) => pieces.extend([header(&array.pixels()?), array.bytes()?]),
+        (FieldKind::Label, Values::Integer(label)) => pieces.push(Bytes::copy_from_slice(&label.to_ne_bytes())),
+        (FieldKind::Label, _) => {
+            let words = format!("a label is an integer, the index of a class, not {}", value.repr()?);
+            return Err(PyTypeError::new_err(words));
+        }
+        (FieldKind::Array { dtype, shape }, values) => {
+            let array = match values {
+                Values::Array(array) => array,
+                _ => Array::of(value)?,
+            };
+            if (array.dtype, &array.shape) != (*dtype, shape) {
+                let words = format!("it is {} {:?}, in record 0 {dtype} {shape:?}", array.dtype, array.shape);
+                return Err(PyValueError::new_err(words));
+            }
+            pieces.push(array.bytes()?);
+        }
+        (FieldKind::Bytes { .. }, Values::Encoded(bytes)) => pieces.push(bytes),
+        (FieldKind::Bytes { .. }, Values::Text(text)) => pieces.push(Bytes::from(text)),
+        (kind, _) => {
+            return Err(PyTypeError::new_err(format!("{} is no {}, as in record 0", type_of(value), kind.name())));
+        }
+    }
+    Ok(())
+}
+
+/// The pixels of one of Pillow's images; of masks as they are, palettes included.
+fn picture(image: &Bound<'_, PyAny>, mask: bool) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
+    let mode: String = image.getattr("mode")?.extract()?;
+    let channels = if mask { 1 } else { 3 };
+    let image = match (mask, &*mode) {
+        (false, "RGB") | (true, "L" | "P") => image.clone(),
+        (false, _) => image.call_method1("convert", ("RGB",))?,
+        (true, _) => return Err(PyTypeError::new_err(format!("a mask of mode {mode}: those are L or P"))),
+    };
+    let (width, height): (u32, u32) = image.getattr("size")?.extract()?;
+    let bytes = image.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+    Ok((engine::codec::ImageInfo::interleaved_u8(height, width, channels), Held::bytes(&bytes)))
+}
+
+/// What [`info_of`] reads.
+fn header(info: &engine::codec::ImageInfo) -> Bytes {
+    let dtype = match info.dtype {
+        DType::U8 => 0,
+        DType::U16 => 1,
+        _ => 2,
+    };
+    let mut header = [0; 11];
+    header[..4].copy_from_slice(&info.height.to_ne_bytes());
+    header[4..8].copy_from_slice(&info.width.to_ne_bytes());
+    header[8..].copy_from_slice(&[info.channels, dtype, u8::from(info.planar)]);
+    Bytes::copy_from_slice(&header)
+}
+
+fn info_of(header: &[u8]) -> Option<engine::codec::ImageInfo> {
+    let number = |at: usize| Some(u32::from_ne_bytes(header.get(at..at + 4)?.try_into().ok()?));
+    let mut info = engine::codec::ImageInfo::interleaved_u8(number(0)?, number(4)?, *header.get(8)?);
+    info.dtype = [DType::U8, DType::U16, DType::F32][usize::from(*header.get(9)?).min(2)];
+    info.planar = header.get(10) == Some(&1);
+    Some(info)
+}
+
+impl PythonDataset {
+    pub(crate) const FORMAT: &'static str = "python";
+}
+
+impl Dataset for PythonDataset {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        Self::FORMAT
+    }
+
+    fn plan(&self, _record: u64, _rng: engine::transform::SampleRng) -> engine::Result<ReadPlan> {
+        Ok(ReadPlan::by_dataset(self.expected))
+    }
+
+    fn read(&self, records: &[u64]) -> Vec<engine::Result<Vec<Bytes>>> {
+        records.iter().map(|record| self.read_record(*record)).collect()
+    }
+
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        Some(CALLS)
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, pieces: &[Bytes]) -> engine::Result<Sample> {
+        let broken =
+            || Error::new(ErrorKind::Internal, "the pieces of a record do not fit its fields").at_record(record);
+        let mut pieces = pieces.iter();
+        let mut next = || pieces.next().cloned().ok_or_else(broken);
+        let values = self.schema.fields.iter().map(|field| {
+            Ok(match field.kind {
+                FieldKind::Image { .. } => match (next()?, next()?) {
+                    (header, encoded) if header.is_empty() => Value::Encoded(encoded),
+                    (header, data) => Value::Pixels { info: info_of(&header).ok_or_else(broken)?, data },
+                },
+                FieldKind::Label => {
+                    let label = next()?;
+                    Value::Label(i64::from_ne_bytes(label[..].try_into().map_err(|_| broken())?))
+                }
+                FieldKind::Array { .. } => Value::Array(next()?),
+                _ => Value::Bytes(next()?),
+            })
+        });
+        Ok(Sample::new(values.collect::<engine::Result<Vec<_>>>()?))
+    }
+
+    fn object(&self, record: u64) -> String {
+        format!("dataset[{record}]")
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.expected
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}

@@ -1,0 +1,364 @@
+"""Datasets of Python's own: any object with a length and items, torch's, Hugging Face's."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import infeed
+import pytest
+from conftest import png
+from infeed import Loader
+
+numpy = pytest.importorskip("numpy")
+
+
+class Pictures:
+    """Encoded pictures of one colour and their classes."""
+
+    def __init__(self, n: int = 100) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return png(i, 255 - i, i // 50), i // 50
+
+
+def rows(data: Any, **more: Any) -> dict[int, Any]:
+    """The image of each record, u8 [H, W, C]."""
+    settings = {"batch_size": 16, "shuffle": 3, "dtype": "uint8", "channels_last": True, "transform": "center_crop:24"}
+    found = {}
+    for batch in Loader(data, **{**settings, **more}):
+        for row, record in enumerate(batch.records):
+            found[record] = batch["image"].numpy()[row].copy()
+    return found
+
+
+def test_items_of_bytes_are_those_of_files(folder: str) -> None:
+    want, got = rows(folder), rows(Pictures())
+    assert want.keys() == got.keys()
+    assert all((want[record] == got[record]).all() for record in want)
+
+
+def test_labels_and_order_are_those_of_the_engine() -> None:
+    loader = Loader(Pictures(), batch_size=32, shuffle=7, transform="center_crop:24")
+    assert len(loader) == 4 and loader.dataset.is_python
+    epochs = [[(b.records, b["label"].numpy().tolist()) for b in loader] for _ in range(2)]
+    for epoch in epochs:
+        assert sorted(r for records, _ in epoch for r in records) == list(range(100))
+        assert all(label == record // 50 for records, labels in epoch for record, label in zip(records, labels))
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("kind", ["hwc", "chw", "gray", "pillow", "torch", "dict", "named", "single"])
+def test_pictures_come_in_many_forms(kind: str) -> None:
+    rng = numpy.random.default_rng(1)
+    pixels = rng.integers(0, 256, (10, 24, 24, 3), dtype=numpy.uint8)
+    Named = namedtuple("Named", ["image", "kind"])
+
+    class Data:
+        def __len__(self) -> int:
+            return len(pixels)
+
+        def __getitem__(self, i: int) -> Any:
+            image: Any = pixels[i]
+            if kind == "chw":
+                image = numpy.ascontiguousarray(image.transpose(2, 0, 1))
+            elif kind == "gray":
+                image = image[:, :, 0]
+            elif kind == "pillow":
+                image = pytest.importorskip("PIL.Image").fromarray(image)
+            elif kind == "torch":
+                image = pytest.importorskip("torch").from_numpy(image.copy())
+            if kind == "dict":
+                return {"image": image, "kind": i}
+            if kind == "named":
+                return Named(image, i)
+            return image if kind == "single" else (image, i)
+
+    found = rows(Data())
+    assert len(found) == 10
+    for record, image in found.items():
+        want = pixels[record]
+        assert (image == (want[:, :, :1] if kind == "gray" else want)).all()
+    name = "kind" if kind in ("dict", "named") else "label"
+    if kind != "single":
+        assert infeed.open(Data()).fields == {"image": "image", name: "label"}
+
+
+def test_other_values_are_arrays_and_texts() -> None:
+    class Data:
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"x": numpy.full((2, 3), i, dtype="float32"), "y": i * 0.5, "text": "ä" * i, "ok": True, "raw": b"a" * i}
+
+    batch = next(iter(Loader(Data(), batch_size=6)))
+    assert batch["x"].shape == (6, 2, 3) and batch["x"].dtype == "float32"
+    assert batch["x"].numpy()[4].tolist() == [[4.0] * 3] * 2
+    assert batch["y"].numpy().tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
+    assert batch["text"] == [("ä" * i).encode() for i in range(6)]
+    assert batch["ok"].numpy().tolist() == [1] * 6
+    assert batch["raw"] == [b"a" * i for i in range(6)]
+
+
+def test_fields_say_what_values_are() -> None:
+    pixels = numpy.arange(4 * 8 * 8, dtype="uint8").reshape(4, 8, 8)
+
+    class Data:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, i: int) -> tuple[Any, Any]:
+            return pixels[i], pixels[i]
+
+    dataset = infeed.open(Data(), fields={"image1": "array"})
+    assert dataset.fields == {"image": "image", "image1": "array"}
+    batch = next(iter(Loader(dataset, batch_size=4, dtype="uint8", transform="horizontal_flip:1;center_crop:8")))
+    assert (batch["image1"].numpy() == pixels).all()
+    assert (batch["image"].numpy()[:, 0] == pixels[:, :, ::-1]).all()
+    # A mask moves with its image.
+    masked = infeed.open(Data(), fields={"image1": "mask"})
+    batch = next(iter(Loader(masked, batch_size=4, dtype="uint8", transform="horizontal_flip:1;center_crop:8")))
+    assert (batch["image1"].numpy().reshape(pixels.shape) == pixels[:, :, ::-1]).all()
+    with pytest.raises(ValueError, match="nothing"):
+        infeed.open(Data(), fields={"nothing": "array"})
+    with pytest.raises(ValueError, match="image, mask, label, array or bytes"):
+        infeed.open(Data(), fields={"image": "picture"})
+
+
+class Bad(Pictures):
+    def __getitem__(self, i: int) -> Any:
+        if i == 7:
+            raise KeyError("no such row")
+        return super().__getitem__(i)
+
+
+def test_an_exception_in_a_dataset_is_told_with_record_and_cause() -> None:
+    with pytest.raises(infeed.errors.CorruptError) as told:
+        list(Loader(Bad(), batch_size=5, transform="center_crop:24"))
+    assert told.value.record == 7 and told.value.object == "dataset[7]"
+    assert isinstance(told.value.__cause__, KeyError) and "no such row" in str(told.value)
+    batches = list(Loader(Bad(), batch_size=5, transform="center_crop:24", on_bad_sample="substitute"))
+    assert sum(batch.size for batch in batches) == 100
+    assert [bad["record"] for batch in batches for bad in batch.bad_samples] == [7]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ((b"\xff\xd8\xff", "cat"), "integer"),
+        ((b"\xff\xd8\xff", 1.5), "integer"),
+        ((b"\xff\xd8\xff",), "1 values"),
+        ((None, 3), "NoneType"),
+        ((object(), 3), "object"),
+    ],
+)
+def test_records_that_hold_something_else_are_bad_samples(value: Any, words: str) -> None:
+    class Data(Pictures):
+        def __getitem__(self, i: int) -> Any:
+            return value if i == 3 else super().__getitem__(i)
+
+    with pytest.raises(infeed.Error, match=words) as told:
+        list(Loader(Data(), batch_size=5, transform="center_crop:24"))
+    assert told.value.record == 3
+
+
+def test_what_is_no_dataset_is_refused() -> None:
+    class Endless:
+        def __iter__(self) -> Any:
+            return iter([1])
+
+    for data in (Endless(), 5, None):
+        with pytest.raises(TypeError, match="__len__ and __getitem__"):
+            Loader(data)
+    with pytest.raises(ValueError, match="no records"):
+        Loader([])
+    with pytest.raises(TypeError, match="NoneType"):
+        Loader([(None, 1)])
+
+
+def test_slow_items_are_read_ahead_and_beside_one_another() -> None:
+    together, most = 0, 0
+    lock = threading.Lock()
+
+    class Slow(Pictures):
+        def __getitem__(self, i: int) -> Any:
+            nonlocal together, most
+            with lock:
+                together += 1
+                most = max(most, together)
+            time.sleep(0.01)
+            with lock:
+                together -= 1
+            return super().__getitem__(i)
+
+    got = rows(Slow(40), num_workers=1, io_concurrency=6)
+    assert len(got) == 40
+    assert 2 <= most <= 6
+
+
+def test_states_of_python_datasets_resume() -> None:
+    want = [batch.records for batch in Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")]
+    loader = Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    other = Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")
+    other.load_state_dict(state)
+    assert [batch.records for batch in other] == want[1:]
+
+    class Other(Pictures):
+        fingerprint = "of its own"
+
+    with pytest.raises(infeed.errors.StateError):
+        Loader(Other(), batch_size=10, shuffle=7, transform="center_crop:24").load_state_dict(state)
+
+
+def test_a_loader_of_a_python_dataset_is_pickled() -> None:
+    loader = Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")
+    copy = pickle.loads(pickle.dumps(loader))
+    assert [batch.records for batch in copy] == [batch.records for batch in loader]
+
+
+def test_processes_exit_while_a_dataset_is_asked(script: Callable[..., Any]) -> None:
+    for sleep in ("0", "0.05", "600"):
+        process = script(
+            f"""
+            class Slow:
+                def __len__(self): return 1000
+                def __getitem__(self, i):
+                    if i > 10: time.sleep({sleep})
+                    return i
+            it = iter(infeed.Loader(Slow(), batch_size=5))
+            next(it)
+            print("bye", flush=True)
+            """
+        )
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (0, "bye\n", "")
+
+
+def test_ctrl_c_ends_the_wait_for_a_dataset_that_hangs(script: Callable[..., Any]) -> None:
+    import signal
+
+    process = script(
+        """
+        class Hangs:
+            def __len__(self): return 1000
+            def __getitem__(self, i):
+                if i: time.sleep(600)
+                return i
+        print("go", flush=True)
+        try:
+            next(iter(infeed.Loader(Hangs(), batch_size=5)))
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert process.stdout.readline() == "go\n"
+    time.sleep(0.7)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "interrupted\n", "")
+    assert time.monotonic() - begin < 30
+
+
+def test_folders_of_torchvision_are_read_by_the_engine(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    torch = pytest.importorskip("torch")
+    plain = torchvision.datasets.ImageFolder(folder)
+    loader = Loader(plain, batch_size=10, transform="center_crop:24")
+    assert not loader.dataset.is_python and loader.dataset.classes == ["cat", "dog"]
+    # Its transform becomes the loader's.
+    steps = v2.Compose([v2.ToImage(), v2.CenterCrop(16), v2.ToDtype(torch.float32, scale=True)])
+    loader = Loader(torchvision.datasets.ImageFolder(folder, steps), batch_size=10)
+    assert not loader.dataset.is_python and next(iter(loader))["image"].shape == (10, 3, 16, 16)
+    few = torch.utils.data.Subset(plain, [3, 60, 5])
+    loader = Loader(few, batch_size=3, transform="center_crop:24", dtype="uint8")
+    batch = next(iter(loader))
+    assert batch["image"].numpy()[:, 0, 0, 0].tolist() == [3, 60, 5]
+    assert len(pickle.loads(pickle.dumps(loader.dataset))) == 3
+    # A step that the engine does not have runs in Python.
+    floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Lambda(lambda x: x)]
+    loader = Loader(torchvision.datasets.ImageFolder(folder, v2.Compose(floats)), batch_size=10)
+    assert loader.dataset.is_python
+    batch = next(iter(loader))
+    assert batch["image"].shape == (10, 3, 24, 24) and batch["image"].dtype == "float32"
+    assert batch["label"].numpy().tolist() == [0] * 10
+    with pytest.raises(ValueError, match="give one of them"):
+        Loader(torchvision.datasets.ImageFolder(folder, steps), transform="center_crop:24")
+
+
+@pytest.fixture
+def hugging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["cat", "dog"]),
+            "text": datasets.Value("string"),
+            "weight": datasets.Value("float32"),
+        }
+    )
+    data = {
+        "image": [{"bytes": png(i, 255 - i, i // 50), "path": None} for i in range(100)],
+        "label": [i // 50 for i in range(100)],
+        "text": ["x" * i for i in range(100)],
+        "weight": [i / 2 for i in range(100)],
+    }
+    return datasets.Dataset.from_dict(data, features=features)
+
+
+def test_columns_of_hugging_face_are_read_without_python(hugging: Any, folder: str) -> None:
+    dataset = infeed.open(hugging)
+    assert not dataset.is_python and dataset.classes == ["cat", "dog"]
+    assert dataset.fields == {"image": "image", "label": "label", "text": "bytes", "weight": "array"}
+    want, got = rows(folder), rows(hugging)
+    assert all((want[record] == got[record]).all() for record in want)
+    batch = next(iter(Loader(hugging, batch_size=100, transform="center_crop:24")))
+    assert batch["text"] == [b"x" * i for i in range(100)]
+    assert batch["weight"].numpy().tolist() == [i / 2 for i in range(100)]
+    # Chosen, shuffled, several chunks.
+    datasets = pytest.importorskip("datasets")
+    chosen = datasets.concatenate_datasets([hugging, hugging]).select([150, 3, 99])
+    batch = next(iter(Loader(chosen, batch_size=3, transform="center_crop:24", dtype="uint8")))
+    assert batch["image"].numpy()[:, 0, 0, 0].tolist() == [50, 3, 99]
+    assert len(pickle.loads(pickle.dumps(infeed.open(chosen)))) == 3
+    assert infeed.open(hugging, columns=["label", "image"]).fields == {"label": "label", "image": "image"}
+    with pytest.raises(ValueError, match="there is no 'picture'"):
+        infeed.open(hugging, columns=["picture"])
+
+
+def test_rows_of_hugging_face_that_are_no_columns_are_asked_for(hugging: Any, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    paths = []
+    for i in range(10):
+        paths.append(str(tmp_path / f"{i}.png"))
+        Path(paths[-1]).write_bytes(png(i, i, i))
+    data = datasets.Dataset.from_dict({"image": paths, "label": list(range(10))}).cast_column("image", datasets.Image())
+    dataset = infeed.open(data)
+    assert dataset.fields == {"image": "image", "label": "label"}
+    found = rows(data)
+    assert {record: image[0, 0, 0] for record, image in found.items()} == {i: i for i in range(10)}
+
+
+def test_pictures_of_pillow_are_made_to_colours() -> None:
+    image = pytest.importorskip("PIL.Image")
+    encoded = io.BytesIO()
+    image.new("L", (24, 24), 77).save(encoded, "PNG")
+    found = rows([(image.new("P", (24, 24)), 0), (image.new("L", (24, 24), 77), 1), (encoded.getvalue(), 2)])
+    assert found[1].tolist() == found[2].tolist() == [[[77] * 3] * 24] * 24
