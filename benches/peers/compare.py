@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 
 import photographs
 import venvs
-from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
+from entries import HERE, IN_PYTHON, Contestant, Workload, in_python, infeed_command, peer_command, read_infeed, read_peer
 
 PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *(row[0] for row in photographs.RECIPES + photographs.DETECTION))
 CIFAR_RECORD = 1 + 3 * 32 * 32
@@ -45,6 +45,7 @@ def contestants(args, workload, peers):
     found = [Contestant("infeed", infeed_command(args, workload), read_infeed)]
     if workload.name in ("volumes", "patches"):
         return found + volume_peers(args, workload, peers)
+    found += in_python(args, workload, peers)
     if "dali" in peers:
         found.append(Contestant("DALI", peer_command(args, workload, peers["dali"], "peer_dali.py"), read_peer))
     if "torch" in peers:
@@ -55,6 +56,19 @@ def contestants(args, workload, peers):
         }[workload.name]
         found.append(Contestant(name, peer_command(args, workload, peers["torch"], "peer_torch.py"), read_peer))
     return found
+
+
+def wanted(args, workload, found):
+    """Those of --rows; who is compared with the others stays."""
+    if not args.rows:
+        return found
+    names = {one.name: one.family or one.name for one in found}
+    for name in args.rows:
+        if name not in names.values():
+            print(f"{workload.name} has no row {name!r}; it has: {', '.join(dict.fromkeys(names.values()))}", file=sys.stderr)
+    kept = [one for one in found if names[one.name] in args.rows]
+    rivals = {one.rival for one in kept} or {"infeed"}
+    return [one for one in found if one in kept or one.name in rivals]
 
 
 def volume_peers(args, workload, peers):
@@ -159,7 +173,7 @@ def measure(contestant, workload, cores):
     contestant.before()
     cores = cores[: contestant.cores]
     busy, used, start = busy_seconds(cores), children_seconds(), time.perf_counter()
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **contestant.env}
     try:
         done = subprocess.run(
             contestant.command,
@@ -249,6 +263,11 @@ def rate(result):
     return result["images"] / result["seconds"]
 
 
+def rate_from_start(result):
+    """With the first batch, and all of the first epoch."""
+    return rate(result["from_start"])
+
+
 def spread(values):
     values = list(values)
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
@@ -274,6 +293,10 @@ def summarise(rounds):
         if first in rounds[0]["results"] and not name.startswith("infeed"):
             times = (rate(one["results"][first]) / rate(one["results"][name]) for one in rounds)
             summary[name]["first_epoch_is_times"] = spread(times)
+        if IN_PYTHON in rounds[0]["results"]:
+            summary[name]["images_per_second_from_start"] = spread(map(rate_from_start, results))
+            for key, of in (("python_is_times", rate), ("python_is_times_from_start", rate_from_start)):
+                summary[name][key] = spread(of(one["results"][IN_PYTHON]) / of(one["results"][name]) for one in rounds)
         alone = family and f"{family}, 1 core"
         if alone and n > 1 and alone in summary:
             # Of n times the rate on one core.
@@ -289,7 +312,9 @@ def table(summary):
     header = ["", "images/s: median (range)", "infeed is: median (range)"]
     first = any("first_epoch_is_times" in figures for figures in summary.values())
     scaled = any("per_core" in figures for figures in summary.values())
-    header += ["its first epoch is"] * first + ["CPU ms/image", "first batch ms", "peak MB"]
+    python = any("python_is_times" in figures for figures in summary.values())
+    header += ["its first epoch is"] * first + [f"{IN_PYTHON} is", "with the first batch"] * python
+    header += ["CPU ms/image", "first batch ms", "peak MB"]
     rows = [header + ["each core, of one alone"] * scaled]
     for name, figures in summary.items():
         memory = f"{figures['peak_rss_bytes']['median'] / 1e6:,.0f}"
@@ -298,8 +323,15 @@ def table(summary):
         row = [name, ranged(figures["images_per_second"], ",.0f")]
         row += ["" if name == figures["rival"] else ranged(figures["infeed_is_times"], ".2f", "×")]
         row += [ranged(figures.get("first_epoch_is_times"), ".2f", "×")] * first
+        for key in ("python_is_times", "python_is_times_from_start") * python:
+            row.append("" if name == IN_PYTHON else ranged(figures.get(key), ".2f", "×"))
         row += [f"{figures['cpu_ms_per_image']['median']:.4g}", f"{1e3 * figures['first_batch_seconds']['median']:,.0f}", memory]
         rows.append(row + [ranged(figures.get("per_core"), ".0%")] * scaled)
+    return aligned(rows)
+
+
+def aligned(rows):
+    """A table in Markdown; the first row is its head."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     rule = ["|-" + "-|-".join("-" * width for width in widths) + "-|"]
@@ -360,6 +392,8 @@ def parse():
     parser.add_argument("--infeed", required=True, help="the release binary")
     parser.add_argument("--setup", metavar="DIR", help="install the other loaders in DIR, unless they are there, and use them")
     parser.add_argument("--peers", nargs="+", choices=[group.name for group in venvs.GROUPS], help="only these (default: all)")
+    parser.add_argument("--wheel", help="infeed's: adds a Python loop over infeed, with torch's tensors; takes the group torch")
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="only these of the tables, with those they are compared with")
     parser.add_argument("--photos", help="class folders of JPEGs")
     parser.add_argument(
         *("--work",),
@@ -391,6 +425,10 @@ def parse():
     if first.quick:
         parser.set_defaults(**QUICK)
     args = parser.parse_args()
+    # Where the wheel is installed.
+    args.package = None
+    if args.wheel and not Path(args.wheel).is_file():
+        parser.error(f"--wheel {args.wheel}: no such file")
     if "all" in args.work:
         args.work = list(photographs.WORKS)
     if not (args.photos or args.cifar or args.cells or args.volumes):
@@ -404,6 +442,16 @@ def parse():
         if given and not shutil.which(given):
             parser.error(f"--{name.replace('_', '-')} {given}: no such program")
     return args
+
+
+def unpack(wheel, python, folder):
+    """Installs the wheel beside the others' environments: what is measured is always the one that was named."""
+    # The file and nothing else: without an index, and as a path, which is never the name of a package.
+    command = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder), os.path.abspath(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"--wheel {wheel} does not install: {venvs.last_line(done.stderr)}")
+    return folder
 
 
 def main():
@@ -425,10 +473,15 @@ def main():
         "machine": describe_machine(cores),
         "rounds": args.rounds,
         "quick": args.quick,
+        "wheel": args.wheel and Path(args.wheel).name,
         "left_out": absent,
         "workloads": {},
     }
     with tempfile.TemporaryDirectory(prefix="infeed-peers-", dir=args.ram_disk) as root:
+        if args.wheel and "torch" in peers:
+            args.package = unpack(args.wheel, peers["torch"], Path(root) / "wheel")
+        elif args.wheel:
+            print(f"{IN_PYTHON} is left out: it hands its batches to torch, of the group torch", file=sys.stderr)
         stages = [
             (args.cifar, stage_cifar),
             (args.volumes, stage_volumes),
@@ -451,7 +504,8 @@ def main():
                 # After every round, so that a run cut short leaves what it has.
                 Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
 
-            rounds = compete(workload, contestants(args, workload, peers), args, cores, save)
+            entered = wanted(args, workload, contestants(args, workload, peers))
+            rounds = compete(workload, entered, args, cores, save)
             show(workload, rounds, summarise(rounds), cores)
     print(f"\nAll figures: {args.out}")
 

@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+IN_PYTHON = "infeed (Python)"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Contestant:
     prepared: bool = False
     # Called before each run; not measured.
     before: Callable[[], object] = lambda: None
+    # Of its environment.
+    env: dict = field(default_factory=dict)
 
 
 def infeed_command(args, workload, cores=None):
@@ -77,6 +80,18 @@ def peer_command(args, workload, python, script, variant=None, cores=None):
     ]
 
 
+def in_python(args, workload, peers):
+    """infeed's loop in Python, where there are a wheel and torch."""
+    if not args.package:
+        return []
+    command = [
+        *peer_command(args, workload, peers["torch"], "peer_infeed.py"),
+        *("--transform", workload.transform, "--dtype", workload.dtype, "--layout", workload.layout),
+        *("--shuffle", workload.shuffle, *workload.options),
+    ]
+    return [Contestant(IN_PYTHON, command, read_peer, env={"PYTHONPATH": str(args.package)})]
+
+
 def read_infeed(report, workload):
     """`infeed run` counts from the call of `epoch`. The steady rate begins when the first batch is there.
 
@@ -91,6 +106,7 @@ def read_infeed(report, workload):
         "seconds": report["seconds"] - first,
         "cpu_seconds": per_image * images,
         "first_batch_seconds": first,
+        "from_start": {"images": report["samples"], "seconds": report["seconds"]},
         "peak_rss_bytes": report["peak_rss_bytes"],
         "processes": 1,
         "report": report,

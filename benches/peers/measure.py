@@ -39,8 +39,8 @@ def dino_shapes(batch_size):
     return [(batch_size, 3, view.side, view.side) for view in DINO]
 
 
-def arguments(description, variants=()):
-    """The arguments compare.py gives to every contestant."""
+def parser(description, variants=()):
+    """Of the arguments compare.py gives to every contestant."""
     parser = argparse.ArgumentParser(description=description)
     recipes = ("trivial", "randaugment", "jitter", "blur", "bicubic", "plain-176", "dino", "ssd", "lsj")
     known = ("photos", "val", "decode", "cifar", "cells", "cells-read", "volumes", "patches", *recipes)
@@ -51,7 +51,11 @@ def arguments(description, variants=()):
     parser.add_argument("--threads", type=int, required=True)
     if variants:
         parser.add_argument("--variant", choices=variants, default=variants[0])
-    return parser.parse_args()
+    return parser
+
+
+def arguments(description, variants=()):
+    return parser(description, variants).parse_args()
 
 
 def photos(folder):
@@ -101,11 +105,14 @@ def run(version, epoch, epochs, shape, dtype=numpy.float32):
     """
     batch_size = shape[0][0] if isinstance(shape, list) else shape[0]
     called = time.perf_counter()
-    first = None
+    first, warm, looked = None, 0, 0
     for images, _ in epoch():
+        warm += 1
         if first is None:
             first = time.perf_counter() - called
             mean, std = check(images, shape, dtype)
+            looked = time.perf_counter() - called - first
+    warmed = time.perf_counter() - called - looked
 
     processes = tree()
     cpu, start = cpu_seconds(processes), time.perf_counter()
@@ -121,6 +128,7 @@ def run(version, epoch, epochs, shape, dtype=numpy.float32):
         "seconds": seconds,
         "cpu_seconds": cpu,
         "first_batch_seconds": first,
+        "from_start": {"images": (warm + batches) * batch_size, "seconds": warmed + seconds},
         # The sum over processes counts pages they share once for each; the proportional size splits them.
         "peak_rss_bytes": sum(kib(pid, "status", "VmHWM:") for pid in processes) * 1024,
         "end_pss_bytes": sum(kib(pid, "smaps_rollup", "Pss:") for pid in processes) * 1024,

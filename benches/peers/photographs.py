@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from entries import HERE, Contestant, Workload, infeed_command, peer_command, read_infeed, read_peer
+from entries import HERE, Contestant, Workload, in_python, infeed_command, peer_command, read_infeed, read_peer
 
 JPEG_MAGIC = b"\xff\xd8"
 TRAIN = "RandomResizedCrop(224), flip, normalise"
@@ -214,7 +214,7 @@ def contestants(args, workload, peers):
         return decoders(args, workload, peers)
     if workload.name == "scaling":
         return scaling(args, workload, peers)
-    return infeed(args, workload) + list(others(args, workload, peers))
+    return infeed(args, workload) + in_python(args, workload, peers) + list(others(args, workload, peers))
 
 
 def infeed(args, workload, cores=None):

@@ -1,0 +1,102 @@
+"""One run of a loop over infeed, as a process of its own that imports nothing else. `overhead.py` starts it.
+
+Its argument is JSON: `dataset` and `loader`, the arguments of `infeed.Loader`; `batches`, where the loop ends; `take`,
+what the loop does with a batch: `nothing`, `tensors` (looks two fields up) or `torch` (has both as torch's); `let_go`,
+where it lets a batch go before it asks for the next; and `burst`, the batches that are taken between pauses in which
+the loader reads ahead. Figures are printed as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import infeed
+
+# Long enough that a burst of tiny batches is ready again.
+PAUSE_SECONDS = 0.01
+
+
+def nothing(batch: infeed.Batch) -> object:
+    return None
+
+
+def tensors(batch: infeed.Batch) -> object:
+    return batch["image"], batch["label"]
+
+
+def in_torch(batch: infeed.Batch) -> object:
+    return batch["image"].torch(), batch["label"].torch()
+
+
+def main() -> None:
+    asked: dict[str, Any] = json.loads(sys.argv[1])
+    take = {"nothing": nothing, "tensors": tensors, "torch": in_torch}[asked["take"]]
+    if asked["take"] == "torch":
+        import torch  # noqa: F401
+    loader = infeed.Loader(asked["dataset"], **asked["loader"])
+    wanted, burst = asked["batches"], asked.get("burst")
+    figures = bursts(loader, take, wanted, burst) if burst else run(loader, take, wanted, asked.get("let_go", False))
+    figures["peak_rss_bytes"] = resident("VmHWM:")
+    print(json.dumps(figures))
+
+
+def run(loader: infeed.Loader, take: Any, wanted: int, let_go: bool) -> dict[str, Any]:
+    """The loop of a trainer that computes nothing, over as many epochs as it takes."""
+    before = resident("VmRSS:")
+    batches, first = 0, 0.0
+    start = ended = clocks()
+    while batches < wanted:
+        for batch in loader:
+            held = take(batch)
+            batches += 1
+            if batches == 1:
+                first = time.perf_counter() - start[0]
+            if batches == wanted:
+                # Before the stream is closed.
+                ended = clocks()
+                break
+            if let_go:
+                # Otherwise names hold it until the next one is there, as in most loops.
+                del batch, held
+    seconds, cpu, own = (after - before for before, after in zip(start, ended))
+    return {
+        "batches": batches,
+        "samples": batches * loader.config["batch_size"],
+        "seconds": seconds,
+        "first_batch_seconds": first,
+        "cpu_seconds": cpu,
+        "loop_cpu_seconds": own,
+        "resident_before_bytes": before,
+    }
+
+
+def clocks() -> tuple[float, float, float]:
+    """Seconds of the wall, of the process' CPU time, and of this thread's."""
+    return time.perf_counter(), time.process_time(), time.thread_time()
+
+
+def bursts(loader: infeed.Loader, take: Any, wanted: int, burst: int) -> dict[str, Any]:
+    """Takes batches that are ready, so many in a row. Only they are timed."""
+    batches, seconds, own, stream = 0, 0.0, 0.0, iter(loader)
+    next(stream)
+    while batches < wanted:
+        time.sleep(PAUSE_SECONDS)
+        cpu, start = time.thread_time(), time.perf_counter()
+        for _ in range(burst):
+            take(next(stream))
+        seconds, own = seconds + time.perf_counter() - start, own + time.thread_time() - cpu
+        batches += burst
+    return {"batches": batches, "samples": batches, "seconds": seconds, "loop_cpu_seconds": own}
+
+
+def resident(key: str) -> int:
+    """Bytes of physical memory, of now (VmRSS) or the most (VmHWM)."""
+    with open("/proc/self/status") as lines:
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+
+if __name__ == "__main__":
+    main()
