@@ -74,7 +74,7 @@ struct Live {
 struct Piece(Vec<u8>, Arc<Live>);
 
 impl Piece {
-    fn new(bytes: Vec<u8>, live: &Arc<Live>) -> Bytes {
+    fn brought(bytes: Vec<u8>, live: &Arc<Live>) -> Bytes {
         let now = live.now.fetch_add(bytes.len() as u64, Ordering::SeqCst) + bytes.len() as u64;
         live.most.fetch_max(now, Ordering::SeqCst);
         Bytes::from_owner(Self(bytes, Arc::clone(live)))
@@ -196,7 +196,7 @@ impl Dataset for Brings {
             None => {
                 let bytes = content(*record);
                 let rest = [&bytes[8..], &vec![0; self.more]].concat();
-                Some(Ok(vec![Piece::new(bytes[..8].to_vec(), &self.live), Piece::new(rest, &self.live)]))
+                Some(Ok(vec![Piece::brought(bytes[..8].to_vec(), &self.live), Piece::brought(rest, &self.live)]))
             }
             // Of this record alone: another one may be found.
             Some(Told::Fail(ErrorKind::NotFound)) => {
@@ -289,7 +289,8 @@ fn first_calls_are_those_of_the_first_records() {
     let mut begun = brings.calls().begun.clone();
     brings.open();
     let mut first = drain(batches).unwrap()[0].records()[..4].to_vec();
-    (begun.sort_unstable(), first.sort_unstable());
+    begun.sort_unstable();
+    first.sort_unstable();
     assert_eq!(begun, first);
 }
 

@@ -131,7 +131,7 @@ fn the_least_memory_is_enough_for_any_change() {
 
 #[test]
 fn without_a_gpu_page_locked_memory_is_an_error_that_says_so() {
-    if !crate::device::devices().gpus.is_empty() {
+    if !crate::sys::devices::devices().gpus.is_empty() {
         return;
     }
     let one = builder("resident").pin_memory(true).build_blocking();
