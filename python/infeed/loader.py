@@ -9,7 +9,7 @@ from array import array
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from . import _native
-from .errors import ConfigError, DeviceError
+from .errors import ConfigError, DeviceError, EmptyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ def open(  # noqa: A001 (the module's name stands before it)
     return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
 
 
+def _nothing(_epoch: int) -> None:
+    """The batches of an epoch that has none."""
+
+
 class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
     """The batches of one epoch, for ``for`` and for ``async for``. Made by ``iter(loader)``.
 
@@ -106,11 +110,11 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
 
     __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "__weakref__")
 
-    def __init__(self, loader: Loader, stream: _native.Stream, epoch: int, then: _Then | None) -> None:
+    def __init__(self, loader: Loader, stream: _native.Stream | None, epoch: int, then: _Then | None) -> None:
         self._loader = loader
         self._then = then
-        self._stream: _native.Stream | None = stream
-        self._next = stream.next
+        self._stream = stream
+        self._next = _nothing if stream is None else stream.next
         self._epoch = epoch
 
     def __iter__(self) -> Self:
@@ -401,7 +405,12 @@ class Loader:
         self._engine()
         epoch, stream = self._epoch, self._parked
         if stream is None:
-            stream = self._ordered(epoch).stream_of(epoch, self._picked is not None)
+            try:
+                stream = self._ordered(epoch).stream_of(epoch, self._picked is not None)
+            except EmptyError:
+                # A sampler may have nothing for an epoch, or less than a batch.
+                self._epoch, self._place = epoch + 1, None
+                return Batches(self, None, epoch, self._then)
         self._epoch, self._parked, self._place = epoch + 1, None, stream.place
         return Batches(self, stream, epoch, self._then)
 

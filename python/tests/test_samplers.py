@@ -94,6 +94,25 @@ def test_batch_samplers_say_which_batches_there_are(folder: str) -> None:
         Loader(folder, batch_sampler=batches)
 
 
+def test_an_epoch_may_be_empty(folder: str) -> None:
+    class Every:
+        def __init__(self) -> None:
+            self.epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Iterator[int]:
+            return iter([] if self.epoch == 1 else [3, 4])
+
+    loader = Loader(folder, batch_size=2, sampler=Every())
+    assert [records(loader) for _ in range(3)] == [[[3, 4]], [], [[3, 4]]]
+    loader.set_epoch(1)
+    assert records(loader) == [] and loader.state_dict()["epoch"] == 2
+    # Less than a batch.
+    assert records(Loader(folder, batch_size=3, sampler=Every(), drop_last=True)) == []
+
+
 def test_samplers_of_torch_are_taken(folder: str) -> None:
     data = pytest.importorskip("torch.utils.data")
     sampler = data.SequentialSampler(range(100))
