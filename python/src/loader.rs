@@ -29,6 +29,10 @@ pub(crate) fn without_place(error: &serde_json::Error) -> String {
 
 /// What a Python `array("q")` holds, of numbers that are places.
 fn numbers(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
+    // The memory of an empty array may lie anywhere, which no slice of numbers may.
+    if array.len()? == 0 {
+        return Ok(Vec::new());
+    }
     let numbers = PyBuffer::<i64>::get(array)?.to_vec(array.py())?;
     let number = |(at, number): (usize, i64)| {
         let negative = |_| PyIndexError::new_err(format!("{name}: record {number} at place {at} is negative"));
