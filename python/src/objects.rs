@@ -479,6 +479,11 @@ impl Dataset for PythonDataset {
         self.expected
     }
 
+    // From a store, that is.
+    fn needs_fetch(&self) -> bool {
+        false
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
