@@ -15,7 +15,10 @@ fn main() {
         return;
     }
     let dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
-    // The eight bytes of an `ar` archive with no members.
-    fs::write(dir.join("libnvjpeg.a"), b"!<arch>\n").expect("OUT_DIR is writable");
+    // The eight bytes of an `ar` archive with no members. Linkers tell by them what a file is; where a shared library is asked for,
+    // zig looks for no other name.
+    for name in ["libnvjpeg.a", "libnvjpeg.so"] {
+        fs::write(dir.join(name), b"!<arch>\n").expect("OUT_DIR is writable");
+    }
     println!("cargo:rustc-link-search=native={}", dir.display());
 }

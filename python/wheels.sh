@@ -97,7 +97,7 @@ step "check"
 wheels=("$work"/wheels/infeed-*.whl)
 [[ ${#wheels[@]} -eq 2 ]] || { echo "two wheels were expected: ${wheels[*]##*/}" >&2; exit 1; }
 twine check --strict "${wheels[@]}"
-abi3audit --strict --assume-minimum-abi3 3.11 "$work"/wheels/infeed-*-abi3-*.whl
+abi3audit --strict --summary --assume-minimum-abi3 3.11 "$work"/wheels/infeed-*-abi3-*.whl
 for wheel in "${wheels[@]}"; do
     bytes=$(wc -c < "$wheel")
     printf '%s: %d bytes\n' "${wheel##*/}" "$bytes"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
 import infeed
@@ -35,7 +36,7 @@ def main() -> None:
     asked: dict[str, Any] = json.loads(sys.argv[1])
     take = {"nothing": nothing, "tensors": tensors, "torch": in_torch}[asked["take"]]
     if asked["take"] == "torch":
-        import torch  # noqa: F401
+        import_module("torch")
     loader = infeed.Loader(asked["dataset"], **asked["loader"])
     wanted, burst = asked["batches"], asked.get("burst")
     figures = bursts(loader, take, wanted, burst) if burst else run(loader, take, wanted, asked.get("let_go", False))

@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def torch_epochs(folder: str, batch_size: int, workers: int) -> Loading:
 def grain_epochs(folder: str, batch_size: int, workers: int) -> Loading:
     import grain  # type: ignore[import-not-found]
     import peer_grain  # type: ignore[import-not-found]
-    import torch
+    torch: Any = import_module("torch")
 
     data = grain.MapDataset.source(peer_grain.Files(folder)).shuffle(seed=0).random_map(peer_grain.crop, seed=1)
     data = data.to_iter_dataset(grain.ReadOptions(num_threads=workers, prefetch_buffer_size=2 * batch_size))
@@ -126,7 +127,7 @@ def spin(over: threading.Event) -> None:
 
 
 def multiply(over: threading.Event) -> None:
-    import torch
+    torch: Any = import_module("torch")
 
     torch.set_num_threads(2)
     matrix, product = torch.rand(512, 512), torch.empty(512, 512)
