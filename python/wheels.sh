@@ -90,7 +90,7 @@ case $target in
 esac
 # Nothing is repaired: a wheel that needs libraries which the platform does not promise is refused. (`${a[@]+…}`: for the
 # bash of macOS an empty array is an error.)
-maturin build --locked --profile "$profile" --target "$target" ${platform[@]+"${platform[@]}"} --auditwheel check \
+maturin build --locked --compression-level 9 --profile "$profile" --target "$target" ${platform[@]+"${platform[@]}"} --auditwheel check \
     --interpreter python3.11 python3.14t --manifest-path python/Cargo.toml --out "$work/wheels" ${link[@]+"${link[@]}"}
 
 step "check"
