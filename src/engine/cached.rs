@@ -20,7 +20,7 @@ use crate::{
     error::{self, Error},
     random::SampleRng,
     report::Stage,
-    source::{Cache, Doubted, Extent, Flight, Keep, Looked, NextUse, Reader, Use, Verify, Writer},
+    source::{Cache, Doubted, Extent, Flight, Keep, Looked, Member, NextUse, Reader, Use, Verify, Writer},
 };
 
 /// Bytes of one extent.
@@ -143,14 +143,17 @@ pub(super) async fn join_flight(
     }
 }
 
-/// When this machine reads a record again after `epoch`.
+/// When those who share the cache read a record again after `epoch`.
 fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
     // Beyond it, one epoch is as far as another: with 64 machines it is the rule. Each step is one inverse.
     const FAR: u64 = 8;
     let shard = stream.loader.shard;
-    let here = shard.local_world().max(1);
-    // Ranks of one machine follow one another, as launchers number them.
-    let first = shard.rank() - shard.local_rank().min(shard.rank());
+    // Not by this rank's number: launchers deal ranks out over machines in many ways.
+    let here = stream.loader.cache_member.as_ref().map(Member::ranks);
+    let is_here = |rank: u64| match &here {
+        Some(ranks) => u32::try_from(rank).is_ok_and(|rank| ranks.binary_search(&rank).is_ok()),
+        None => rank == u64::from(shard.rank()),
+    };
     let mut comes = false;
     for next in 1..=FAR {
         let next = epoch.saturating_add(next);
@@ -158,7 +161,7 @@ fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
         let Some(position) = stream.sampler.position(next, record) else { continue };
         comes = true;
         let rank = position % u64::from(shard.world());
-        if (u64::from(first)..u64::from(first) + u64::from(here)).contains(&rank) {
+        if is_here(rank) {
             return NextUse { epoch: next, position };
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     random::SampleRng,
     report::Stage,
     sampler::{LastBatch, Sampler, Shard, Steps},
-    source::{Cache, Reader, Verify},
+    source::{Cache, Member, Reader, Verify},
     transform::BatchSize,
     types::Device,
 };
@@ -48,6 +48,8 @@ pub(crate) struct LoaderShared {
     pub(crate) io: IoRuntime,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,
+    /// Its place among the ranks that share the cache.
+    pub(crate) cache_member: Option<Member>,
     /// Parts that records share, for all streams.
     pub(crate) shared_parts: SharedParts,
     /// The bound on calls in which the dataset reads itself.

@@ -257,6 +257,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             tuning: Arc::clone(&tuning),
             accounting: config.accounting,
             io: io.clone(),
+            cache_member: cache.as_ref().map(|cache| cache.join(shard.rank(), shard.world())),
             cache: cache.clone(),
             shared_parts: shared_parts.clone(),
             read_slots: Arc::clone(&read_slots),

@@ -43,6 +43,7 @@ mod object;
 mod parse;
 mod read;
 mod requests;
+mod shared_list;
 #[cfg(feature = "tls")]
 mod sums;
 #[cfg(feature = "tls")]
@@ -55,7 +56,7 @@ mod write;
 
 pub use answer::Refusal;
 pub use cache::CacheSpec;
-pub(crate) use cache::{Cache, Doubted, Flight, Keep, Looked, NextUse, Use, Writer};
+pub(crate) use cache::{Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;
@@ -69,6 +70,7 @@ pub(crate) use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
 pub(crate) use requests::Reader;
 use requests::Requests;
+pub(crate) use shared_list::SharedList;
 pub use verify::Verify;
 #[cfg(feature = "prepare")]
 pub(crate) use write::Writer as ObjectWriter;

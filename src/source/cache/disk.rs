@@ -5,6 +5,7 @@
 //!   in-use       under a shared lock by every process that uses the folder; whoever gets it alone sweeps and recounts
 //!   ledger       8 bytes: how many the entries have; changed under a lock that is held for microseconds
 //!   writing/     half-written entries
+//!   ranks/       who uses it, see `ranks.rs`
 //!   3f/9a..-0-107042   an entry: <hash of store, name, version>-<range>, its first two digits as folder
 //! ```
 //!
@@ -106,6 +107,9 @@ impl Disk {
                     // Nobody else is here: whoever wrote these is gone.
                     fs::remove_file(entry?.path())?;
                 }
+                for rank in fs::read_dir(root.join("ranks")).into_iter().flatten() {
+                    fs::remove_file(rank?.path())?;
+                }
                 let used: u64 = entries(root).map(|key| key.disk_bytes()).sum();
                 set_used(&ledger, used)?;
             }
@@ -135,6 +139,10 @@ impl Disk {
         let name = format!("{:032x}-{}-{}", key.object, key.start, key.end);
         let (folder, name) = name.split_at(2);
         self.root.join(folder).join(name)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The entries that are there.

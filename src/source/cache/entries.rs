@@ -17,6 +17,7 @@ use super::{
     disk::{Disk, Lost},
     key::Key,
     policy::{Ranking, Renew, Use},
+    ranks::{Member, Ranks},
 };
 use crate::{
     error::{Error, Result},
@@ -65,6 +66,7 @@ pub(crate) struct Cache {
     /// Entries that were dropped because they could not be decoded.
     doubted: Mutex<HashSet<Key>>,
     warned_of_tags: AtomicBool,
+    ranks: Arc<Ranks>,
 }
 
 #[derive(Debug)]
@@ -216,7 +218,12 @@ impl Cache {
     }
 
     fn new(tier: Tier, ranking: Ranking) -> Self {
+        let ranks = Ranks::new(match &tier {
+            Tier::Ram { .. } => None,
+            Tier::Disk(disk) => Some(disk.root()),
+        });
         Self {
+            ranks,
             tier,
             ranking: Mutex::new(ranking),
             queue: Mutex::default(),
@@ -224,6 +231,11 @@ impl Cache {
             doubted: Mutex::default(),
             warned_of_tags: AtomicBool::new(false),
         }
+    }
+
+    /// Takes a rank in: what it reads, it reads for all that share the cache.
+    pub(crate) fn join(&self, rank: u32, world: u32) -> Member {
+        self.ranks.join(rank, world)
     }
 
     /// The size that a folder was opened with.
@@ -263,13 +275,21 @@ impl Cache {
             return Looked::Miss(None);
         };
         let keep = Keep { key, coming, record };
-        let mut ranking = lock(&self.ranking);
-        ranking.at(coming.now);
-        if ranking.contains(&key) {
-            ranking.put(key, coming, record);
+        lock(&self.ranking).at(coming.now);
+        let looked = self.look_for(keep);
+        if matches!(looked, Looked::Memory(_)) {
+            self.used_by(&keep);
         }
-        drop(ranking);
-        self.look_for(keep)
+        looked
+    }
+
+    /// Notes when an entry is needed again, now that its bytes were read. Not before: whoever needs room would take it
+    /// for one that is not needed for long.
+    fn used_by(&self, Keep { key, coming, record }: &Keep) {
+        let mut ranking = lock(&self.ranking);
+        if ranking.contains(key) {
+            ranking.put(*key, *coming, *record);
+        }
     }
 
     /// The same for a read that was asked for before.
@@ -320,7 +340,10 @@ impl Cache {
             return false;
         }
         match disk.read(key, buffer) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.used_by(found);
+                true
+            }
             Err(lost) => {
                 lock(&self.ranking).remove(key);
                 if lost == Lost::Damaged {

@@ -26,8 +26,10 @@ mod disk;
 mod entries;
 mod key;
 mod policy;
+mod ranks;
 mod spec;
 
 pub(crate) use entries::{Cache, Doubted, Flight, Keep, Looked, Writer};
 pub(crate) use policy::{NextUse, Use};
+pub(crate) use ranks::Member;
 pub use spec::CacheSpec;
