@@ -264,6 +264,35 @@ fn the_launchers_environment_names_the_rank() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["config"]["rank"], &report["config"]["world_size"]), (&1.into(), &4.into()));
     assert_eq!(report["samples"], 50);
+    let config = &report["config"];
+    assert_eq!((&config["launcher"], &config["local_world_size"]), (&"torchrun".into(), &1.into()));
+    assert_eq!(config["launcher_variables"], serde_json::json!(["RANK", "WORLD_SIZE"]));
+    let by_hand = infeed().args(args).args(["--rank", "1", "--world-size", "4"]).env("RANK", "3").output().unwrap();
+    let report: Value = serde_json::from_slice(&by_hand.stdout).unwrap();
+    assert_eq!(report["config"]["launcher"], Value::Null);
+    assert_eq!(report["config"]["launcher_variables"], serde_json::json!(["--rank", "--world-size"]));
+}
+
+#[test]
+fn a_process_that_would_take_itself_for_the_only_one_is_refused() {
+    let output = infeed().args(["run", &data().cifar10]).env("JOB_COMPLETION_INDEX", "2").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("- {name: WORLD_SIZE"), "{error}");
+    // To look at data, nobody needs a rank.
+    let inspect = |vars: &[(&str, &str)]| {
+        let args = ["inspect", "synthetic://?count=10", "--json", "-"];
+        let output = infeed().args(args).envs(vars.iter().copied()).output().unwrap();
+        assert!(output.status.success());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let report = inspect(&[("JOB_COMPLETION_INDEX", "2")]);
+    assert!(report["launcher_error"].as_str().unwrap().contains("WORLD_SIZE"), "{report}");
+    assert_eq!(report["rank"], Value::Null);
+    let report = inspect(&[("JOB_COMPLETION_INDEX", "2"), ("WORLD_SIZE", "4")]);
+    assert_eq!(
+        (&report["rank"], &report["world_size"], &report["launcher"]),
+        (&2.into(), &4.into(), &"Kubernetes".into())
+    );
 }
 
 #[test]

@@ -142,6 +142,68 @@ fn a_killed_run_goes_on_and_gives_the_same_bytes() {
 }
 
 #[test]
+fn what_a_rank_has_not_finished_is_an_error_that_names_the_shards() {
+    let out = TempDir::new().unwrap();
+    let url = out.path().to_str().unwrap();
+    let part = |rank: u32| prepared(out.path(), |p| p.shard(Shard::new(rank, 3).unwrap())).unwrap();
+    let shards = part(0).shards;
+    let before = files(out.path());
+    let refused = wait(open(url).into_future()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    let text = refused.to_string();
+    let missing = shards - shards.div_ceil(3);
+    for says in [&format!("{missing} of {shards} shards"), "shard-000001.tar, shard-000002.tar", "allow_incomplete"] {
+        assert!(text.contains(says), "{text}");
+    }
+    assert!(!text.contains("shard-000000"), "{text}");
+    same(&before, &files(out.path()));
+    let ran = command(&["run", url]).output().unwrap();
+    assert!(!ran.status.success() && String::from_utf8_lossy(&ran.stderr).contains("--allow-incomplete"));
+    // Who wants what is there says so, or names it.
+    let some = wait(open(url).allow_incomplete(true).into_future()).unwrap();
+    assert!((1..40).contains(&some.len()));
+    assert!(command(&["run", url, "--allow-incomplete", "--batch-size", "2"]).output().unwrap().status.success());
+    assert!(opened(&format!("{url}/shard-000000.tar")).len() < some.len());
+    assert_eq!(
+        opened(&format!("{url}/shard-{{000000..000000}}.tar")).len(),
+        opened(&format!("{url}/shard-000000.tar")).len()
+    );
+    // The others finish: what was opened meanwhile does not stand in the way.
+    part(1);
+    assert!(wait(open(url).into_future()).is_err());
+    assert!(part(2).complete);
+    assert_eq!(opened(url).len(), 40);
+    // A copy that was broken off has the manifest and not all shards.
+    let last = format!("shard-{:06}.tar", shards - 1);
+    fs::remove_file(out.path().join(&last)).unwrap();
+    let text = wait(open(url).into_future()).unwrap_err().to_string();
+    assert!(text.contains(&format!("1 of {shards} shards")) && text.contains(&last), "{text}");
+}
+
+#[test]
+fn tasks_of_an_array_share_the_work() {
+    let (whole, tasks) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let words = |out: &TempDir| -> Vec<String> {
+        ["prepare", photos(), out.path().to_str().unwrap(), "--parts", "5"].map(str::to_owned).to_vec()
+    };
+    let start = |out: &TempDir, vars: &[(&str, &str)]| {
+        let mut command = command(&words(out).iter().map(String::as_str).collect::<Vec<_>>());
+        command.envs(vars.iter().copied()).output().unwrap()
+    };
+    assert!(start(&whole, &[]).status.success());
+    for task in ["1", "2", "3"] {
+        let min_max = [("SLURM_ARRAY_TASK_MIN", "1"), ("SLURM_ARRAY_TASK_MAX", "3"), ("SLURM_ARRAY_TASK_COUNT", "3")];
+        let done = start(&tasks, &[&min_max[..], &[("SLURM_ARRAY_TASK_ID", task)]].concat());
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && text.contains("of 3 by SLURM_ARRAY_TASK_ID"), "{text}");
+    }
+    same(&files(whole.path()), &files(tasks.path()));
+    let refused = start(&tasks, &[("PBS_ARRAY_INDEX", "2")]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("PBS_ARRAY_INDEX is 2"));
+}
+
+#[test]
 fn shards_kept_as_they_are_hold_the_files_of_the_folder() {
     let out = TempDir::new().unwrap();
     let prepare = Prepare::new(opened(photos()), out.path().display().to_string()).parts(NonZeroU64::new(3).unwrap());

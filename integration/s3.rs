@@ -304,6 +304,118 @@ async fn a_large_bucket_is_listed_once_and_compared_later() {
     assert_eq!(kept(), None);
 }
 
+#[tokio::test]
+async fn a_job_lists_once_and_all_its_ranks_see_the_same() {
+    let server = S3Server::start();
+    for i in 0..5_000 {
+        server.put(&format!("set/{:03}/{i:05}.jpg", i % 10), "x");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("lists/one");
+    let manifests = dir.path().join("manifests");
+    let open = |file: &std::path::Path, rank: u32| {
+        let open = open_source(server.source("set")).manifests(&manifests).listing(file.display().to_string(), rank);
+        open.into_future()
+    };
+    // The others come first, and wait.
+    let others: Vec<_> = (1..4).map(|rank| tokio::spawn(open(&file, rank))).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(server.log().len(), 0, "nobody lists but rank 0");
+    let first = open(&file, 0).await.unwrap();
+    let listed = server.log().iter().filter(|seen| seen.key.is_none()).count();
+    assert!((5..=16).contains(&listed), "{listed} pages of 1000");
+    server.forget();
+    for other in others {
+        let other = other.await.unwrap().unwrap();
+        assert_eq!((other.len(), other.fingerprint()), (5_000, first.fingerprint()));
+    }
+    let asked = server.log();
+    assert!(asked.iter().all(|seen| seen.method == "HEAD"), "the others list nothing");
+    assert_eq!(asked.len(), 3 * 2);
+    // It stays as it is, whatever comes: a restart with another world sees the same.
+    server.put("set/000/zzz.jpg", "new");
+    let again = [open(&file, 0).await.unwrap(), open(&file, 5).await.unwrap()];
+    assert!(again.iter().all(|again| again.fingerprint() == first.fingerprint()));
+    let new = open(&dir.path().join("lists/two"), 0).await.unwrap();
+    assert_eq!(new.len(), 5_001);
+    // What it tells and is not so is an error.
+    for i in 0..5_000 {
+        server.put(&format!("set/{:03}/{i:05}.jpg", i % 10), "y");
+    }
+    let error = open(&file, 1).await.unwrap_err().to_string();
+    assert!(error.contains("has changed") && error.contains("lists/one"), "{error}");
+    for i in 0..5_000 {
+        server.delete(&format!("set/{:03}/{i:05}.jpg", i % 10));
+    }
+    let error = open(&file, 0).await.unwrap_err().to_string();
+    assert!(error.contains("is gone"), "{error}");
+    // One of another place, a damaged one, a folder.
+    let elsewhere = open_source(server.source("other")).listing(file.display().to_string(), 1).await.unwrap_err();
+    assert!(elsewhere.to_string().contains("another place"), "{elsewhere}");
+    fs::write(&file, "something else").unwrap();
+    let error = open(&file, 0).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(open(dir.path(), 0).await.unwrap_err().to_string().contains("folder"));
+}
+
+#[test]
+fn a_listing_in_the_bucket_serves_processes_that_start_together() {
+    let server = S3Server::start();
+    server.put_folder(&photos(), "photos");
+    let run = |rank: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_infeed"));
+        command
+            .env_clear()
+            .envs(server.env())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.args(["run", &server.url("photos"), "--listing", &server.url("jobs/7.listing"), "--json", "-"]);
+        command.args(["--device", "cpu", "--batch-size", "1", "--checksum", "--rank", rank, "--world-size", "2"]);
+        command.spawn().unwrap()
+    };
+    let ranks = [run("1"), run("0")];
+    for rank in ranks {
+        let done = rank.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    assert_eq!(server.writes(), ["jobs/7.listing"]);
+    let listed = server.log().iter().filter(|seen| seen.key.is_none() && seen.method == "GET").count();
+    let alone = {
+        server.forget();
+        assert!(run("0").wait_with_output().unwrap().status.success());
+        server.log().iter().filter(|seen| seen.key.is_none() && seen.method == "GET").count()
+    };
+    assert!(listed > 0 && alone == 0, "{listed} requests listed, then {alone}");
+}
+
+#[test]
+fn a_local_folder_has_a_listing_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, file] = ["data", "listing"].map(|name| dir.path().join(name));
+    fs::create_dir_all(data.join("a")).unwrap();
+    for i in 0..20 {
+        fs::copy(first_photo(), data.join(format!("a/{i:02}.jpg"))).unwrap();
+    }
+    let open = |rank| infeed::open(data.display().to_string()).listing(file.display().to_string(), rank).blocking();
+    let first = open(0).unwrap();
+    fs::copy(first_photo(), data.join("a/99.jpg")).unwrap();
+    assert_eq!((open(0).unwrap().len(), open(1).unwrap().fingerprint()), (20, first.fingerprint()));
+    // Mounted elsewhere.
+    let moved = dir.path().join("moved");
+    fs::rename(&data, &moved).unwrap();
+    let there = infeed::open(moved.display().to_string()).listing(file.display().to_string(), 3).blocking().unwrap();
+    assert_eq!(there.len(), 20);
+    for i in 0..20 {
+        fs::write(moved.join(format!("a/{i:02}.jpg")), "short").unwrap();
+    }
+    let error =
+        infeed::open(moved.display().to_string()).listing(file.display().to_string(), 0).blocking().unwrap_err();
+    assert!(error.to_string().contains("has another size"), "{error}");
+    let pattern = format!("{0}/a/{{00..03}}.jpg::{0}/a/{{04..07}}.jpg", moved.display());
+    let many = infeed::open(pattern).listing(file.display().to_string(), 0).blocking();
+    assert!(many.unwrap_err().to_string().contains("one folder"));
+}
+
 fn first_photo() -> PathBuf {
     let mut folder = photos();
     while folder.is_dir() {

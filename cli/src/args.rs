@@ -11,7 +11,7 @@ use infeed::{
     transform::{View, augment::Mix},
 };
 
-use crate::{out::JsonTarget, units};
+use crate::{failure::Failure, out::JsonTarget, units};
 
 /// Loads training data: batches as fast as the machine can make them, in an exact order, within a memory bound.
 ///
@@ -239,21 +239,34 @@ pub(crate) struct DatasetArgs {
     /// Volumes: records of each patient [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
+    /// Keep one listing for a whole job in this file, which all ranks reach: rank 0 lists and writes it, the others read it
+    #[arg(long, value_name = "FILE|URL")]
+    pub listing: Option<String>,
+    /// Read shards of `prepare` although others of it are missing [default: an error that names them]
+    #[arg(long)]
+    pub allow_incomplete: bool,
     /// How long a store may give nothing before the run ends with an error [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub patience: Option<Duration>,
 }
 
 impl DatasetArgs {
-    /// The same for the library.
-    pub(crate) fn apply(&self, mut open: infeed::dataset::Open) -> infeed::dataset::Open {
+    /// The same for the library. `rank` is asked for when it matters who lists.
+    pub(crate) fn apply(
+        &self,
+        mut open: infeed::dataset::Open,
+        rank: impl FnOnce() -> Result<u32, Failure>,
+    ) -> Result<infeed::dataset::Open, Failure> {
+        if let Some(listing) = &self.listing {
+            open = open.listing(listing, rank()?);
+        }
         if let Some(format) = &self.format {
             open = open.format(format);
         }
         if let Some(annotations) = &self.annotations {
             open = open.annotations(annotations);
         }
-        open = open.masks(self.masks);
+        open = open.masks(self.masks).allow_incomplete(self.allow_incomplete);
         if let Some(channels) = &self.channels {
             open = open.channels(channels);
         }
@@ -269,7 +282,7 @@ impl DatasetArgs {
         if let Some(patience) = self.patience {
             open = open.patience(patience);
         }
-        self.fields.iter().fold(open, |open, (name, files)| open.field(name, files))
+        Ok(self.fields.iter().fold(open, |open, (name, files)| open.field(name, files)))
     }
 }
 

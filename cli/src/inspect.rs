@@ -8,6 +8,7 @@ use infeed::{
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, ImageInfo, Instances, SampleRng, Value},
     device::Devices,
+    sampler::Launch,
     source::{Connection, Source},
 };
 use serde::Serialize;
@@ -32,6 +33,11 @@ const CLASSES: usize = 8;
 #[derive(Debug, Serialize)]
 struct Findings {
     version: u32,
+    #[serde(flatten)]
+    ranks: Option<Ranks>,
+    /// Why there are none: `run` would be refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launcher_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     /// Of each GPU, where NVML tells it.
@@ -39,6 +45,30 @@ struct Findings {
     free_memory: Vec<FreeMemory>,
     #[serde(flatten)]
     dataset: Option<DatasetFindings>,
+}
+
+/// What `run` would take itself for, started in the same way.
+#[derive(Debug, Serialize)]
+struct Ranks {
+    rank: u32,
+    world_size: u32,
+    local_rank: u32,
+    local_world_size: u32,
+    launcher: Option<&'static str>,
+    launcher_variables: Vec<String>,
+}
+
+impl From<Launch> for Ranks {
+    fn from(Launch { shard, launcher, variables: launcher_variables, .. }: Launch) -> Self {
+        Self {
+            rank: shard.rank(),
+            world_size: shard.world(),
+            local_rank: shard.local_rank(),
+            local_world_size: shard.local_world(),
+            launcher,
+            launcher_variables,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -131,7 +161,23 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
             out.line(format_args!("cuda:{index}: {} free", units::size(*free_bytes)))?;
         }
     }
-    let mut findings = Findings { version: 1, devices, free_memory, dataset: None };
+    let (ranks, launcher_error) = match Launch::from_env() {
+        Ok(launch) => (Some(Ranks::from(launch)), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    if let Some(error) = &launcher_error {
+        out.warn(error);
+    }
+    if let Some(ranks) = &ranks
+        && let Some(launcher) = ranks.launcher
+    {
+        let Ranks { rank, world_size, local_rank, local_world_size, launcher_variables, .. } = ranks;
+        let by = launcher_variables.join(", ");
+        out.line(format_args!(
+            "rank {rank} of {world_size}, {local_rank} of {local_world_size} on this machine, by {launcher}: {by}"
+        ))?;
+    }
+    let mut findings = Findings { version: 1, ranks, launcher_error, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
         let (dataset, connection) = open(url, &args.dataset).await?;
         let mut found = look(url, &dataset, args.records).await;
@@ -152,12 +198,14 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 }
 
 /// Keeps the source in sight, which a dataset does not show.
-async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Error> {
+async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
+    // Who only looks is no rank that others wait for, and makes what is missing.
+    let rank = || Ok(0);
     if url.starts_with("synthetic:") || infeed::dataset::names_many(url) {
-        return Ok((args.apply(infeed::open(url)).await?, None));
+        return Ok((args.apply(infeed::open(url), rank)?.await?, None));
     }
     let source = Source::parse(url)?;
-    let dataset = args.apply(infeed::dataset::open_source(source.clone())).await?;
+    let dataset = args.apply(infeed::dataset::open_source(source.clone()), rank)?.await?;
     Ok((dataset, source.connection()))
 }
 

@@ -5,24 +5,25 @@ use std::{fs, path::Path};
 use infeed::{
     Dataset, LoaderConfig, OnBadSample,
     dataset::FieldKind,
-    sampler::{Order, Shard},
+    sampler::{Launch, Order, Shard},
     transform::{Transform, VIEW_PRESETS, View},
 };
 
 use crate::{
-    args::{Auto, LoaderArgs, OnBadSampleArg, Shuffle},
+    args::{Auto, FixedArgs, LoaderArgs, OnBadSampleArg, Shuffle},
     failure::Failure,
 };
 
-/// Settings for a loader of `dataset`, with the transform's name for the report. `epochs` bounds what may be skipped.
+/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `epochs` bounds
+/// what may be skipped.
 pub(crate) fn loader_config(
     args: &LoaderArgs,
     dataset: &dyn Dataset,
     epochs: u64,
-) -> Result<(LoaderConfig, String), Failure> {
+) -> Result<(LoaderConfig, String, Launch), Failure> {
     let LoaderArgs { swept, fixed: args } = args;
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-    let ConfigFile { mut config, has_shard, has_transform } = file;
+    let ConfigFile { mut config, has_transform, .. } = file;
     let transform_name = if has_transform && args.transform.is_none() && args.views.is_empty() {
         "config".into()
     } else {
@@ -73,11 +74,8 @@ pub(crate) fn loader_config(
     if args.seed.is_some() {
         config.seed = args.seed;
     }
-    match (args.rank, args.world_size) {
-        (Some(rank), Some(world)) => config.shard = Shard::new(rank, world)?,
-        _ if !has_shard => config.shard = Shard::from_env()?,
-        _ => {}
-    }
+    let launch = launch(args)?;
+    config.shard = launch.shard;
     match args.on_bad_sample {
         Some(OnBadSampleArg::Stop) => config.on_bad_sample = OnBadSample::Stop,
         // Every record may be skipped every time: a bound of one's own takes a config file.
@@ -93,7 +91,39 @@ pub(crate) fn loader_config(
     if args.max_unreadable.is_some() {
         config.max_unreadable = args.max_unreadable;
     }
-    Ok((config, transform_name))
+    Ok((config, transform_name, launch))
+}
+
+/// Who this process is, before there is a dataset.
+pub(crate) fn launch(args: &FixedArgs) -> Result<Launch, Failure> {
+    if let Some(launch) = given(args.rank, args.world_size)? {
+        return Ok(launch);
+    }
+    if let Some(file) = &args.config {
+        let ConfigFile { config, has_shard, .. } = ConfigFile::read(file)?;
+        if has_shard {
+            return Ok(by_hand(config.shard, &[&file.display().to_string()]));
+        }
+    }
+    Ok(Launch::from_env()?)
+}
+
+/// This process's number.
+pub(crate) fn rank(args: &FixedArgs) -> Result<u32, Failure> {
+    launch(args).map(|launch| launch.shard.rank())
+}
+
+/// `--rank` and `--world-size`, when they are given.
+pub(crate) fn given(rank: Option<u32>, world_size: Option<u32>) -> Result<Option<Launch>, Failure> {
+    let (Some(rank), Some(world)) = (rank, world_size) else { return Ok(None) };
+    Ok(Some(by_hand(Shard::new(rank, world)?, &["--rank", "--world-size"])))
+}
+
+/// No launcher told it, but the user.
+fn by_hand(shard: Shard, from: &[&str]) -> Launch {
+    let mut launch = Launch::default();
+    (launch.shard, launch.variables) = (shard, from.iter().map(|&name| name.to_owned()).collect());
+    launch
 }
 
 fn set<A: Into<T>, T>(setting: &mut T, arg: Option<A>) {

@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use infeed::{
-    OnBadSample, Shard,
+    OnBadSample,
     prepare::{Prepare, Size, Store},
+    sampler::Launch,
 };
 use serde::Serialize;
 
 use crate::{
     args::{Auto, PrepareArgs},
     failure::Failure,
+    options,
     out::{JsonTarget, Out},
     units,
 };
@@ -23,6 +25,8 @@ struct Report<'a> {
     out: &'a str,
     rank: u32,
     world_size: u32,
+    launcher: Option<&'static str>,
+    launcher_variables: &'a [String],
     shards: u64,
     own_shards: u64,
     found: u64,
@@ -44,11 +48,16 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         let what = "--restart-markers is for JPEGs that are encoded; add --quality, --shorter or --resize";
         return Err(Failure::Usage(what.into()));
     }
-    let shard = match (args.rank, args.world_size) {
-        (Some(rank), Some(world)) => Shard::new(rank, world)?,
-        _ => Shard::from_env()?,
+    let launch = match options::given(args.rank, args.world_size)? {
+        Some(launch) => launch,
+        None => Launch::of_array_task()?,
     };
-    let dataset = args.dataset.apply(infeed::open(args.url.as_str())).await?;
+    let shard = launch.shard;
+    if shard.world() > 1 {
+        let by = launch.variables.join(", ");
+        out.line(format_args!("rank {} of {} by {by}", shard.rank(), shard.world()))?;
+    }
+    let dataset = args.dataset.apply(infeed::open(args.url.as_str()), || Ok(shard.rank()))?.await?;
     let size = match (args.shorter, args.resize) {
         (Some(side), _) => Size::Shorter(side),
         (None, Some(pair)) => Size::Exact(pair.0, pair.1),
@@ -120,6 +129,8 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         out: &args.out,
         rank: shard.rank(),
         world_size: shard.world(),
+        launcher: launch.launcher,
+        launcher_variables: &launch.variables,
         shards: done.shards,
         own_shards: done.own_shards,
         found: done.found,

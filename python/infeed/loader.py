@@ -73,7 +73,9 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
     - ``columns``: the columns of tables that are needed.
     - ``options``: ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
-      ``fields`` (a dict from names to lists of files), ``manifests`` (a folder), ``patience`` (seconds a store may take).
+      ``fields`` (a dict from names to lists of files), ``manifests`` (a folder), ``patience`` (seconds a store may take),
+      ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither
+      torch nor the launcher says which this is), ``allow_incomplete`` (shards of ``prepare`` of which others are missing).
       Of an object of Python's: ``fields`` and ``columns``.
 
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
@@ -95,6 +97,8 @@ def open(  # noqa: A001 (the module's name stands before it)
         if more:
             raise TypeError(f"open(): {', '.join(sorted(more))} is for files, not for an object of Python's")
         return wrap(url, options.get("fields"), columns)[0]
+    if "listing" in given:
+        given.setdefault("rank", _shard(None, None)["rank"])
     return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
 
 
@@ -334,6 +338,7 @@ class Loader:
 
     def _reset(self) -> None:
         self._native: _native.Loader | None = None
+        self._shard: Mapping[str, int] = {}
         self._closed = False
         # The epoch of the next `iter`, and the stream that has read ahead for it.
         self._epoch = 0
@@ -348,7 +353,7 @@ class Loader:
             raise RuntimeError("this loader is closed: make another one")
         if self._native is None:
             dataset, config, line, drop_last, rank, world_size = self._args
-            shard = _shard(rank, world_size)
+            shard = self._shard = _shard(rank, world_size)
             last = "drop" if drop_last else "partial" if shard["world"] == 1 else "pad"
             config = {**config, "shard": shard, "last_batch": last}
             try:
@@ -403,6 +408,7 @@ class Loader:
     def __iter__(self) -> Batches:
         """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
         self._engine()
+        self._check_rank()
         epoch, stream = self._epoch, self._parked
         if stream is None:
             try:
@@ -413,6 +419,18 @@ class Loader:
                 return Batches(self, None, epoch, self._then)
         self._epoch, self._parked, self._place = epoch + 1, None, stream.place
         return Batches(self, stream, epoch, self._then)
+
+    def _check_rank(self) -> None:
+        """A loader that was made before the processes knew each other would give each of them everything."""
+        now = _distributed()
+        if now is None or self._args[4] is not None or self._picked is not None:
+            return
+        made = (self._shard["rank"], self._shard["world"])
+        if now != made:
+            raise ConfigError(
+                f"this loader was made as rank {made[0]} of {made[1]}, and torch.distributed says rank {now[0]} of "
+                f"{now[1]}: make it when that is initialised (with Lightning, in train_dataloader), or give rank and world_size"
+            )
 
     def __aiter__(self) -> Batches:
         """As ``iter``, for ``async for``."""
@@ -653,6 +671,14 @@ def _bad(policy: str | Mapping[str, Any]) -> Any:
     return _BAD[policy]
 
 
+def _distributed() -> tuple[int, int] | None:
+    """Rank and world size of torch's processes, where they know each other."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
 def _shard(rank: int | None, world_size: int | None) -> dict[str, int]:
     if (rank is None) != (world_size is None):
         raise ConfigError("rank and world_size go together: give both, or neither")
@@ -660,11 +686,15 @@ def _shard(rank: int | None, world_size: int | None) -> dict[str, int]:
         if world_size < 1 or not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} of {world_size}: ranks are counted from 0, below the world size")
         return {"rank": rank, "world": world_size}
-    distributed = sys.modules.get("torch.distributed")
-    here, world, local_rank, local_world = _native.launcher()
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        it: tuple[int, int] = (distributed.get_rank(), distributed.get_world_size())
-        # The launcher knows the places on a machine; of processes that were started otherwise nobody does.
-        if it != (here, world):
-            return {"rank": it[0], "world": it[1]}
+    it = _distributed()
+    try:
+        here, world, local_rank, local_world = _native.launcher()
+    except ConfigError:
+        # torch knows better than half of a launcher's variables.
+        if it is None:
+            raise
+        return {"rank": it[0], "world": it[1]}
+    # The launcher knows the places on a machine; of processes that were started otherwise nobody does.
+    if it is not None and it != (here, world):
+        return {"rank": it[0], "world": it[1]}
     return {"rank": here, "world": world, "local_rank": local_rank, "local_world": local_world}

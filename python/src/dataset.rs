@@ -55,12 +55,27 @@ struct Options {
     fields: BTreeMap<String, Vec<String>>,
     manifests: Option<PathBuf>,
     patience: Option<f64>,
+    listing: Option<String>,
+    /// Of this process; 0 makes the listing.
+    rank: u32,
+    allow_incomplete: bool,
 }
 
 impl Options {
     fn apply(self, mut open: engine::dataset::Open) -> PyResult<engine::dataset::Open> {
         let Self { format, split, labels, classes, columns, annotations, masks, .. } = self;
-        let Self { channels, pattern, samples_per_patient, fields, manifests, patience, .. } = self;
+        let Self {
+            channels,
+            pattern,
+            samples_per_patient,
+            fields,
+            manifests,
+            patience,
+            listing,
+            rank,
+            allow_incomplete,
+            ..
+        } = self;
         if let Some(format) = format {
             open = open.format(format);
         }
@@ -94,6 +109,10 @@ impl Options {
         for (name, files) in fields {
             open = open.field(name, files);
         }
+        if let Some(file) = listing {
+            open = open.listing(file, rank);
+        }
+        open = open.allow_incomplete(allow_incomplete);
         if let Some(dir) = manifests {
             open = open.manifests(dir);
         }

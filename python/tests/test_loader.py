@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
 import infeed
 import pytest
 from conftest import png
+from infeed.errors import ConfigError
 
 
 def Loader(data: Any, **more: Any) -> infeed.Loader:  # noqa: N802 (it stands for the class)
@@ -152,6 +155,55 @@ def test_the_launcher_says_the_rank(folder: str, monkeypatch: pytest.MonkeyPatch
     from_launcher = records(Loader(folder, batch_size=10, shuffle=1))
     assert from_launcher == records(Loader(folder, batch_size=10, shuffle=1, rank=1, world_size=2))
     assert records(Loader(folder, batch_size=10, shuffle=1, rank=0, world_size=2)) != from_launcher
+
+
+class Distributed(types.ModuleType):
+    """As much of ``torch.distributed`` as is asked for."""
+
+    ready = True
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self.ready
+
+    def get_rank(self) -> int:
+        return 1
+
+    def get_world_size(self) -> int:
+        return 2
+
+
+def test_a_loader_that_was_made_before_there_were_ranks_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = Distributed("torch.distributed")
+    torch.ready = False
+    monkeypatch.setitem(sys.modules, "torch.distributed", torch)
+    early = Loader(folder, batch_size=10, shuffle=1)
+    assert len(flat(records(early))) == 100
+    of_a_rank = Loader(folder, batch_size=10, shuffle=1, rank=0, world_size=4)
+    torch.ready = True
+    with pytest.raises(ConfigError, match="rank 0 of 1, and torch.distributed says rank 1 of 2"):
+        iter(early)
+    assert len(flat(records(of_a_rank))) < 50, "what was said by hand stands"
+    # What torch knows counts, whatever the variables lack.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert records(Loader(folder, batch_size=10, shuffle=1)) == records(
+        Loader(folder, batch_size=10, shuffle=1, rank=1, world_size=2)
+    )
+    torch.ready = False
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 2"):
+        Loader(folder, batch_size=10)
+
+
+def test_a_job_has_one_listing(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "listing"
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    first = infeed.open(folder, listing=file)
+    assert file.exists()
+    monkeypatch.setenv("RANK", "1")
+    assert len(infeed.open(folder, listing=file)) == len(first) == len(infeed.open(folder, listing=file, rank=0))
 
 
 def test_a_copy_by_pickle_has_the_arguments_and_the_place(folder: str) -> None:

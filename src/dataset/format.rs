@@ -58,9 +58,12 @@ pub struct OpenOptions {
     pub fields: Vec<(String, Vec<String>)>,
     /// The fields to read, of records that have others too.
     pub columns: Option<Vec<String>>,
+    /// Whether shards of a `prepare` are read when others of it are missing.
+    pub allow_incomplete: bool,
 }
 
-/// One thing that a format may be told, or not take. `format` and `manifests` are none of them: they are for
+/// One thing that a format may be told, or not take. `format`, `manifests` and
+/// `allow_incomplete` are none of them: they are for
 /// [`open()`](super::open()) itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -147,6 +150,7 @@ impl OpenOptions {
         let Self {
             format: _,
             manifests: _,
+            allow_incomplete: _,
             labels,
             annotations,
             masks,

@@ -8,12 +8,16 @@ use super::names;
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    source::{Object, Source},
+    source::{Object, SharedList, Source},
 };
 
 /// Everything below `source` in the order of names, or the one object that it names.
-pub(super) async fn list(source: Source, manifests: Option<&Path>) -> Result<(Source, Vec<Object>)> {
-    let objects = source.objects(manifests).await?;
+pub(super) async fn list(
+    source: Source,
+    manifests: Option<&Path>,
+    shared: Option<&SharedList>,
+) -> Result<(Source, Vec<Object>)> {
+    let objects = all(&source, manifests, shared).await?;
     if objects.is_empty()
         && let Some(source) = source.as_object().await?
     {
@@ -23,9 +27,22 @@ pub(super) async fn list(source: Source, manifests: Option<&Path>) -> Result<(So
     Ok((source, objects))
 }
 
+/// By the job's listing, if it has one.
+async fn all(source: &Source, manifests: Option<&Path>, shared: Option<&SharedList>) -> Result<Vec<Object>> {
+    match shared {
+        Some(shared) => shared.objects(source, manifests).await,
+        None => source.objects(manifests).await,
+    }
+}
+
 /// The objects with these names, and what tells of them.
-pub(super) async fn named(source: &Source, names: Vec<String>, manifests: Option<&Path>) -> Result<Vec<Object>> {
-    let mut objects = source.objects(manifests).await?;
+pub(super) async fn named(
+    source: &Source,
+    names: Vec<String>,
+    manifests: Option<&Path>,
+    shared: Option<&SharedList>,
+) -> Result<Vec<Object>> {
+    let mut objects = all(source, manifests, shared).await?;
     let count = names.len();
     let mut missing: BTreeMap<String, ()> = names.into_iter().map(|name| (name, ())).collect();
     if missing.len() < count {
@@ -79,7 +96,7 @@ pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str)
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
         return Ok((source.display_name(name), objects[at].extent(source).read().await?));
     }
-    let (source, objects) = list(Source::parse(name)?, None).await?;
+    let (source, objects) = list(Source::parse(name)?, None, None).await?;
     match (source.only(), &objects[..]) {
         (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),

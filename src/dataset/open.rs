@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     report::Stage,
-    source::{Object, Source},
+    source::{Object, SharedList, Source},
 };
 
 /// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
@@ -111,6 +111,7 @@ pub struct Open {
     options: OpenOptions,
     extra: Vec<Arc<dyn Format>>,
     patience: Option<Duration>,
+    shared: Option<SharedList>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +122,7 @@ enum From {
 
 impl Open {
     fn new(from: From) -> Self {
-        Self { from, options: OpenOptions::default(), extra: Vec::new(), patience: None }
+        Self { from, options: OpenOptions::default(), extra: Vec::new(), patience: None, shared: None }
     }
 
     /// Names the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising
@@ -228,11 +229,39 @@ impl Open {
         self
     }
 
+    /// Keeps one listing for a whole job in `file`, a path or url that all its processes reach: rank 0 lists the folder or
+    /// bucket and writes it, the others wait for it and read it. So a bucket of 1.28 million objects is listed once, not by
+    /// each of 64 ranks, and all of them see the same objects.
+    ///
+    /// A file that is there is taken by rank 0, too, and never written again: it pins the dataset. Each opening asks the
+    /// store for a few of the objects, rank 0 for 16 and the others for 2; one that has changed or is gone is an error.
+    /// What has come since is not in it. Others wait up to half an hour, which takes a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn f() -> infeed::Result<()> {
+    /// use infeed::Shard;
+    /// let shard = Shard::from_env()?;
+    /// let listing = "s3://photos/listings/2026-11.infeed";
+    /// let dataset = infeed::open("s3://photos/train").listing(listing, shard.rank()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn listing(mut self, file: impl Into<String>, rank: u32) -> Self {
+        self.shared = Some(SharedList { file: file.into(), makes: rank == 0 });
+        self
+    }
+
     /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), which may hold more than is needed:
     /// `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
     /// here. A name that is not there is an error that lists those that are.
     pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.options.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Reads shards of a `prepare` although others of it are missing, because a rank has not finished or a copy was broken
+    /// off. Default: an error that names them. Shards that the url names one by one are never refused.
+    pub fn allow_incomplete(mut self, allow: bool) -> Self {
+        self.options.allow_incomplete = allow;
         self
     }
 
@@ -250,7 +279,7 @@ impl Open {
     }
 
     async fn run(self) -> Result<Arc<dyn Dataset>> {
-        let Self { from, options, extra, patience } = self;
+        let Self { from, options, extra, patience, shared } = self;
         let patient = |source: Source| match patience {
             Some(patience) => source.with_patience(patience),
             None => source,
@@ -260,6 +289,9 @@ impl Open {
                 let at = |e: Error| e.at_object(url.clone());
                 options.only("synthetic data", &[]).map_err(at)?;
                 let no = |name: &str| format!("synthetic data take no {name}, and no other options");
+                if shared.is_some() {
+                    return Err(at(Error::config(no("listing")).hint("leave it out: nothing is listed")));
+                }
                 return match (&options.format, &options.manifests) {
                     (Some(_), _) => Err(at(Error::config(no("format")).hint("leave it out: the url says it"))),
                     (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
@@ -268,10 +300,15 @@ impl Open {
             }
             From::Url(url) if pattern::names_many(&url) => {
                 let mut parts = Vec::new();
-                for (folder, names) in pattern::parse(&url)? {
+                let options = OpenOptions { allow_incomplete: true, ..options };
+                let folders = pattern::parse(&url)?;
+                if folders.len() > 1 && shared.is_some() {
+                    return Err(Error::config("a listing is of one folder, and the url names several").at_object(url));
+                }
+                for (folder, names) in folders {
                     let source = patient(Source::parse(&folder)?);
                     source.connect().await?;
-                    let objects = named(&source, names, options.manifests.as_deref()).await?;
+                    let objects = named(&source, names, options.manifests.as_deref(), shared.as_ref()).await?;
                     parts.push(open_objects(&source, objects, &options, &extra).await?);
                 }
                 return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
@@ -280,7 +317,7 @@ impl Open {
             From::Source(source) => patient(source),
         };
         source.connect().await?;
-        let (source, objects) = list(source, options.manifests.as_deref()).await?;
+        let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
         open_objects(&source, objects, &options, &extra).await
     }
 }

@@ -329,7 +329,11 @@ impl<'a> Prepare<'a> {
         let records: Vec<u64> = todo.iter().flat_map(|shard| range(*shard)).map(&order).collect();
         if !records.is_empty() {
             let sizes: Vec<(usize, u64)> = todo.iter().map(|s| (*s, range(*s).end - range(*s).start)).collect();
-            self.pack(&out, job, records, &sizes, &mut done).await?;
+            let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
+            let count = u32::try_from(starts.len())
+                .map_err(|_| Error::config("more than 2^32 shards").hint("make larger ones"))?;
+            let told = Told { job, shards: count, classes };
+            self.pack(&out, &told, records, &sizes, &mut done).await?;
         }
         done.complete = self.complete(&out, starts.len(), job).await?;
         Ok(done)
@@ -382,7 +386,7 @@ impl<'a> Prepare<'a> {
     async fn pack(
         &mut self,
         out: &Source,
-        job: u128,
+        told: &Told,
         records: Vec<u64>,
         sizes: &[(usize, u64)],
         done: &mut Prepared,
@@ -417,7 +421,6 @@ impl<'a> Prepare<'a> {
         });
         let names: Vec<String> = sizes.iter().map(|(shard, _)| self.file(*shard)).collect();
         let mut shards = names.into_iter();
-        let classes = self.dataset.schema().classes.clone();
         let mut open: Option<(u64, Tar)> = None;
         loop {
             // Parts are uploaded while the next records are made.
@@ -440,7 +443,7 @@ impl<'a> Prepare<'a> {
                 let position = batch.positions()[row];
                 while open.as_ref().is_none_or(|(end, _)| position >= *end) {
                     if let Some((_, tar)) = open.take() {
-                        done.bytes_written += tar.finish(out, job, classes.as_deref()).await?;
+                        done.bytes_written += tar.finish(out, told).await?;
                     }
                     let (Some(end), Some(name)) = (ends.next(), shards.next()) else { return Err(lost()) };
                     open = Some((end, Tar::begin(out, &name)?));
@@ -458,7 +461,7 @@ impl<'a> Prepare<'a> {
         // Shards whose last records were all skipped are there too, if empty.
         loop {
             if let Some((_, tar)) = open.take() {
-                done.bytes_written += tar.finish(out, job, classes.as_deref()).await?;
+                done.bytes_written += tar.finish(out, told).await?;
             }
             let Some(name) = shards.next() else { break };
             open = Some((0, Tar::begin(out, &name)?));
@@ -513,6 +516,13 @@ async fn is_whole(out: &Source, shard: &tar::Shard) -> Result<bool> {
     Ok(true)
 }
 
+/// What each shard tells of its job.
+struct Told {
+    job: u128,
+    shards: u32,
+    classes: Vec<String>,
+}
+
 /// A shard that is being written.
 struct Tar {
     writer: ObjectWriter,
@@ -543,15 +553,16 @@ impl Tar {
     }
 
     /// Says what it holds, then makes it visible. Gives its size.
-    async fn finish(mut self, out: &Source, job: u128, classes: Option<&[String]>) -> Result<u64> {
+    async fn finish(mut self, out: &Source, told: &Told) -> Result<u64> {
         let end = [0; 2 * BLOCK as usize];
         self.writer.write(end).await?;
         let mut shard = self.shard;
-        (shard.size, shard.job) = (self.size + end.len() as u64, job);
+        shard.size = self.size + end.len() as u64;
+        (shard.job, shard.job_shards) = (told.job, told.shards);
         shard.tighten();
         let size = shard.size;
         let sidecar = format!("{}.infeed", shard.name.trim_end_matches(".tar"));
-        let classes = classes.unwrap_or_default().to_vec();
+        let classes = told.classes.clone();
         // One hidden name for each, so that what a kill leaves is written over.
         let mut writer = out.writer(&sidecar)?;
         writer.write(Index { classes, shards: vec![shard] }.encode()).await?;

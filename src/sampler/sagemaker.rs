@@ -3,15 +3,14 @@
 //! The layout is that of the SageMaker training toolkit: `/opt/ml` with `input/config/*.json` and `input/data/CHANNEL`,
 //! and the `SM_*` variables that repeat parts of it.
 
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, env, path::PathBuf};
 
 use serde::Deserialize;
 
-use super::shard::Shard;
+use super::{
+    launch::{Hosts, json},
+    shard::Shard,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where SageMaker puts everything.
@@ -83,12 +82,6 @@ pub enum Distribution {
     ShardedByS3Key,
 }
 
-#[derive(Deserialize)]
-struct Resources {
-    current_host: String,
-    hosts: Vec<String>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Input {
@@ -113,25 +106,9 @@ impl SageMaker {
     pub fn read(root: impl Into<PathBuf>, vars: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let root = root.into();
         let config = root.join("input/config");
-        let resources: Option<Resources> = json(&config.join("resourceconfig.json"))?;
-        let from_vars = || -> Result<Option<Resources>> {
-            let (Some(hosts), Some(current_host)) = (vars("SM_HOSTS"), vars("SM_CURRENT_HOST")) else {
-                return Ok(None);
-            };
-            let hosts = serde_json::from_str(&hosts).map_err(|e| {
-                Error::config("SM_HOSTS is no list of names")
-                    .hint("SageMaker sets it; unset it elsewhere")
-                    .with_source(e)
-            })?;
-            Ok(Some(Resources { current_host, hosts }))
-        };
-        let Some(Resources { current_host, hosts }) = resources.map_or_else(from_vars, |found| Ok(Some(found)))? else {
-            return Ok(None);
-        };
-        if !hosts.contains(&current_host) {
-            let what = format!("the current host {current_host:?} is not among the job's hosts {hosts:?}");
-            return Err(Error::config(what).at_object(config.join("resourceconfig.json").display().to_string()));
-        }
+        let told =
+            |name: &str| if name == "SAGEMAKER_BASE_DIR" { root.to_str().map(str::to_owned) } else { vars(name) };
+        let Some(hosts) = Hosts::find(&told)? else { return Ok(None) };
         let hyperparameters: Option<BTreeMap<String, serde_json::Value>> = json(&config.join("hyperparameters.json"))?;
         // Values are texts, but for jobs that were made by hand.
         let text = |value: serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -142,9 +119,9 @@ impl SageMaker {
             let path = told.map_or_else(|| root.join("input/data").join(&name), PathBuf::from);
             Channel { name, path, mode: input.training_input_mode, distribution: input.distribution }
         });
-        let launched = Shard::from_vars(&vars)?;
+        let launched = Shard::from_vars(told)?;
         let channels = channels.collect();
-        Ok(Some(Self { root, hosts, current: current_host, hyperparameters, channels, launched }))
+        Ok(Some(Self { root, hosts: hosts.all, current: hosts.current, hyperparameters, channels, launched }))
     }
 
     /// An input by name.
@@ -220,23 +197,10 @@ impl Channel {
     }
 }
 
-/// A file of the job; `None` when it is not there.
-fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
-    let refuse = |what: &'static str| Error::config(what).at_object(path.display().to_string());
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(refuse("a file of the SageMaker job can't be read").with_source(error)),
-    };
-    serde_json::from_str(&text)
-        .map(Some)
-        .map_err(|e| refuse("a file of the SageMaker job is not as expected").with_source(e))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn root(name: &str, files: &[(&str, &str)]) -> PathBuf {

@@ -46,12 +46,12 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--state and --resume are for infeed run".into()));
     }
     let start = Instant::now();
-    let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
+    let dataset = args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let wanted = *args.max_batches.get_or_insert(BATCHES);
     // Bad samples are a finding, not an end, also where a whole batch is bad.
     args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::SkipPadded);
-    let (config, _) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
+    let (config, ..) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
     // What an earlier run left there would make the cold one warm.
     if config.cache.is_some() {
         let what =

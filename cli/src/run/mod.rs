@@ -9,6 +9,7 @@ use infeed::{
     Dataset, Device, Loader, LoaderBuilder, LoaderState,
     codec::{DecodeIndex, Jpeg, Split},
     metrics::Metrics,
+    sampler::Launch,
 };
 use serde_json::{Map, Value, json};
 use trainer::{Meters, Trainer};
@@ -88,7 +89,7 @@ pub(crate) async fn run(
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let dataset = args.dataset.apply(infeed::open(&args.url)).await?;
+    let dataset = args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.await?;
     on(args, &dataset, start.elapsed().as_secs_f64(), from, out, observers).await
 }
 
@@ -102,7 +103,7 @@ pub(crate) async fn on(
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let (config, transform_name) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
+    let (config, transform_name, launch) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
     let most = config.decode_index_bytes;
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
@@ -118,7 +119,7 @@ pub(crate) async fn on(
     let build_seconds = start.elapsed().as_secs_f64();
 
     let rank = loader.config().shard.rank();
-    let mut config = describe(&loader, args, &transform_name)?;
+    let mut config = describe(&loader, args, &transform_name, &launch)?;
     let of = match (loader.config().device, loader.config().split) {
         (Some(Device::Cuda(_)), Split::Adaptive) => ChecksumOf::Records,
         _ => ChecksumOf::Rows,
@@ -238,7 +239,12 @@ pub(crate) async fn on(
 }
 
 /// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
-fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map<String, Value>, Failure> {
+fn describe(
+    loader: &Loader,
+    args: &RunArgs,
+    transform_name: &str,
+    launch: &Launch,
+) -> Result<Map<String, Value>, Failure> {
     let config = serde_json::to_value(loader.config());
     let config = config.map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
     let Value::Object(mut config) = config else {
@@ -250,6 +256,9 @@ fn describe(loader: &Loader, args: &RunArgs, transform_name: &str) -> Result<Map
         ("rank".into(), json!(shard.rank())),
         ("world_size".into(), json!(shard.world())),
         ("local_rank".into(), json!(shard.local_rank())),
+        ("local_world_size".into(), json!(shard.local_world())),
+        ("launcher".into(), json!(launch.launcher)),
+        ("launcher_variables".into(), json!(launch.variables)),
         ("transform_name".into(), json!(transform_name)),
         ("jpeg_exact".into(), json!(args.jpeg_exact)),
         ("jpeg_strict".into(), json!(args.jpeg_strict)),

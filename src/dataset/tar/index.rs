@@ -1,11 +1,12 @@
 //! The file that keeps what is known of shards.
 //!
 //! ```text
-//! "infeed shards 1\n"
+//! "infeed shards 2\n"
 //! u64 bytes of the body, u128 xxh3 of the body                                  little-endian
 //! body: classes: varint count, texts (varint length, UTF-8), 0 for none
 //!       varint shards, each:
-//!         text name (relative to this file), varint size, text etag (empty: none), u128 job (0: none)
+//!         text name (relative to this file), varint size, text etag (empty: none), u128 job (0: none),
+//!         varint shards of the job (when there is one)
 //!         u8 1 when members have a crc32c, else 0
 //!         varint extensions, texts
 //!         varint samples, each:
@@ -28,7 +29,7 @@ pub(crate) const INDEX: &str = "shards.infeed";
 /// What ends the names of indexes, of a folder or of one shard.
 pub(super) const ENDING: &str = ".infeed";
 
-const MAGIC: &[u8] = b"infeed shards 1\n";
+const MAGIC: &[u8] = b"infeed shards 2\n";
 
 /// What an index tells: of all shards of a folder, or of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,9 @@ impl Shard {
         number(out, self.size);
         text(out, self.etag.as_deref().unwrap_or_default());
         out.extend_from_slice(&self.job.to_le_bytes());
+        if self.job != 0 {
+            number(out, self.job_shards.into());
+        }
         out.push(self.has_crc.into());
         number(out, self.extensions.len() as u64);
         self.extensions.iter().for_each(|extension| text(out, extension));
@@ -98,6 +102,9 @@ impl Shard {
         let mut shard = Self { name: rest.text()?.into(), size: rest.number()?, ..Self::default() };
         shard.etag = Some(rest.text()?).filter(|etag| !etag.is_empty()).map(Into::into);
         shard.job = u128::from_le_bytes(rest.take(16)?.try_into().ok()?);
+        if shard.job != 0 {
+            shard.job_shards = u32::try_from(rest.number()?).ok()?;
+        }
         shard.has_crc = match rest.take(1)? {
             [0] => false,
             [1] => true,
@@ -200,8 +207,12 @@ mod tests {
     const HEAD: usize = MAGIC.len() + 8 + 16;
 
     fn shard(samples: usize, crc: bool) -> Shard {
-        let mut shard =
-            Shard { etag: crc.then(|| "\"e\"".into()), job: 7, ..Shard::of(&Object::new("a/x.tar", 1 << 30)) };
+        let mut shard = Shard {
+            etag: crc.then(|| "\"e\"".into()),
+            job: 7,
+            job_shards: 300,
+            ..Shard::of(&Object::new("a/x.tar", 1 << 30))
+        };
         let mut at = 512;
         for i in 0..samples {
             for (n, extension) in ["jpg", "cls", "seg.png"].iter().take(1 + i % 3).enumerate() {

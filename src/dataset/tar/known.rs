@@ -1,7 +1,7 @@
 //! Where the samples of shards lie: as it is known from before, or else found out and kept.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -17,7 +17,7 @@ use crate::{
         format::OpenOptions,
         names::{base, parent},
     },
-    error::Result,
+    error::{Error, ErrorKind, Result},
     source::{Manifest, Object, Source},
 };
 
@@ -87,6 +87,37 @@ impl Known {
             // What lies beside the shards was read first, and is right.
             self.shards.entry(Arc::clone(&shard.name)).or_insert(shard);
         }
+    }
+
+    /// Refuses shards of a `prepare` of which others are missing: a rank has not finished, or a copy was broken off.
+    /// Whoever names shards one by one has said which.
+    pub(super) fn check_complete(&self, source: &Source, objects: &[Object], tars: &[&Object]) -> Result<()> {
+        if source.only().is_some() {
+            return Ok(());
+        }
+        let mut jobs = BTreeMap::new();
+        for tar in tars {
+            // What is told of other tars may be of times long gone.
+            if let Some(shard) = self.shards.get(tar.name.as_str()).filter(|shard| shard.job != 0 && shard.is_of(tar))
+                && let Some((name, _)) = shard.name.rsplit_once('-')
+            {
+                jobs.insert((name, shard.job), shard.job_shards);
+            }
+        }
+        let here: HashSet<&str> = objects.iter().map(|object| object.name.as_str()).collect();
+        for ((name, _), of) in jobs {
+            let missing: Vec<String> =
+                (0..of).map(|i| format!("{name}-{i:06}.tar")).filter(|tar| !here.contains(tar.as_str())).collect();
+            let [first, ..] = &missing[..] else { continue };
+            let some = missing.iter().take(8).map(|tar| base(tar)).collect::<Vec<_>>().join(", ");
+            let others = if missing.len() > 8 { ", …" } else { "" };
+            let what = format!("{} of {of} shards of a `prepare` are not there: {some}{others}", missing.len());
+            return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(
+                "let the other ranks finish, or run `infeed prepare` again with the same settings, which makes what is \
+                 missing; `allow_incomplete` (--allow-incomplete) takes what is there",
+            ));
+        }
+        Ok(())
     }
 
     /// All samples of `tars`: as they are known, or else found out and kept.

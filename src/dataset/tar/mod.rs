@@ -75,6 +75,9 @@ impl Format for Tar {
         async move {
             let tars = choose(source, &objects, options)?;
             let known = Known::load(source, &objects, options).await?;
+            if !options.allow_incomplete {
+                known.check_complete(source, &objects, &tars)?;
+            }
             let (shards, classes) = known.shards(source, &tars).await?;
             let dataset = TarDataset::new(source, shards, classes, options).await?;
             Ok(Arc::new(dataset) as Arc<dyn Dataset>)

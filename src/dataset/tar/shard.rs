@@ -39,6 +39,8 @@ pub(crate) struct Shard {
     pub(crate) etag: Option<Arc<str>>,
     /// What it was prepared from and how; 0 when nobody knows.
     pub(crate) job: u128,
+    /// How many shards that made.
+    pub(crate) job_shards: u32,
     pub(crate) has_crc: bool,
     pub(crate) extensions: Vec<String>,
     pub(super) keys: String,
