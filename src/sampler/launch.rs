@@ -27,7 +27,7 @@ use super::shard::Shard;
 use crate::error::{Error, Result};
 
 /// Names the folder in which SageMaker puts everything, `/opt/ml` when nobody sets it.
-const SAGEMAKER: &str = "SAGEMAKER_BASE_DIR";
+pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
 
 /// Rank, world size and place on the machine as a launcher told them.
 ///
@@ -175,9 +175,9 @@ impl Shard {
 }
 
 /// A value that is not Unicode must be told, not overlooked.
-fn environment(name: &str) -> Option<String> {
+pub(super) fn environment(name: &str) -> Option<String> {
     let value = env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    value.or_else(|| (name == SAGEMAKER).then(|| "/opt/ml".to_owned()))
+    value.or_else(|| (name == BASE).then(|| "/opt/ml".to_owned()))
 }
 
 type Vars<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -556,7 +556,7 @@ impl Hosts {
                 Self { current, all, from: "SM_HOSTS".into() }
             }
             _ => {
-                let Some(root) = vars(SAGEMAKER).map(PathBuf::from) else { return Ok(None) };
+                let Some(root) = vars(BASE).map(PathBuf::from) else { return Ok(None) };
                 // Training jobs, processing jobs.
                 let mut files =
                     ["input/config", "config"].map(|dir| root.join(dir).join("resourceconfig.json")).into_iter();

@@ -3,18 +3,15 @@
 //! The layout is that of the SageMaker training toolkit: `/opt/ml` with `input/config/*.json` and `input/data/CHANNEL`,
 //! and the `SM_*` variables that repeat parts of it.
 
-use std::{collections::BTreeMap, env, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 
 use super::{
-    launch::{Hosts, json},
+    launch::{self, BASE, Hosts, json},
     shard::Shard,
 };
 use crate::error::{Error, ErrorKind, Result};
-
-/// Where SageMaker puts everything.
-const ROOT: &str = "/opt/ml";
 
 /// A SageMaker training job, seen from one of its containers.
 ///
@@ -91,12 +88,12 @@ struct Input {
 }
 
 impl SageMaker {
-    /// The job that this process belongs to; `None` outside of one.
+    /// The job that this process belongs to, below `/opt/ml` or what `SAGEMAKER_BASE_DIR` names; `None` outside of one.
     ///
     /// # Errors
     /// `Config` for a file or variable of the job that can't be understood; it is named.
     pub fn from_env() -> Result<Option<Self>> {
-        Self::read(ROOT, |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Self::read(launch::environment(BASE).unwrap_or_default(), launch::environment)
     }
 
     /// As [`from_env`](Self::from_env), with another folder than `/opt/ml` and any source of variables.
@@ -106,8 +103,7 @@ impl SageMaker {
     pub fn read(root: impl Into<PathBuf>, vars: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let root = root.into();
         let config = root.join("input/config");
-        let told =
-            |name: &str| if name == "SAGEMAKER_BASE_DIR" { root.to_str().map(str::to_owned) } else { vars(name) };
+        let told = |name: &str| if name == BASE { root.to_str().map(str::to_owned) } else { vars(name) };
         let Some(hosts) = Hosts::find(&told)? else { return Ok(None) };
         let hyperparameters: Option<BTreeMap<String, serde_json::Value>> = json(&config.join("hyperparameters.json"))?;
         // Values are texts, but for jobs that were made by hand.
@@ -199,7 +195,7 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{env, fs};
 
     use super::*;
 
@@ -251,6 +247,16 @@ mod tests {
         assert_eq!(job.channel("old").unwrap_err().kind(), ErrorKind::Unsupported);
         let missing = job.channel("test").unwrap_err();
         assert!(missing.to_string().contains("train"), "{missing}");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    /// The image that `examples/sagemaker` builds has none: nobody sets `SM_*` in it.
+    #[test]
+    fn without_the_toolkit_hosts_have_their_parts_too() {
+        let root = root("bare", &[RESOURCES, INPUTS]);
+        let job = SageMaker::read(&root, vars(&[])).unwrap().unwrap();
+        assert_eq!(job.shard(job.channel("my-val").unwrap()).unwrap(), Shard::new(1, 2).unwrap());
+        assert_eq!(job.shard(job.channel("train").unwrap()).unwrap(), Shard::default(), "sharded by key");
         fs::remove_dir_all(root).unwrap();
     }
 
