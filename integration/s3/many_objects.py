@@ -91,7 +91,11 @@ class Bucket:
 
 
 async def serve(bucket, delay, ready, counts):
+    # Of the one object that is large enough: the listing.
+    parts = {}
+
     async def answer(reader, writer):
+        nonlocal parts
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
@@ -101,11 +105,20 @@ async def serve(bucket, delay, ready, counts):
                 url = urllib.parse.urlsplit(target)
                 key = urllib.parse.unquote(url.path)[len(BUCKET) + 2:]
                 status, more, content = "200 OK", {}, b""
-                if method == "PUT":
+                query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+                if method == "PUT" and "partNumber" in query:
+                    parts[int(query["partNumber"])] = body
+                    more["ETag"] = '"part"'
+                elif method == "PUT":
                     bucket.own[key] = body
                     more["ETag"] = '"own"'
+                elif method == "POST" and "uploads" in query:
+                    parts = {}
+                    content = b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
+                elif method == "POST":
+                    bucket.own[key] = b"".join(parts[number] for number in sorted(parts))
+                    content = b"<CompleteMultipartUploadResult><ETag>own</ETag></CompleteMultipartUploadResult>"
                 elif not key:
-                    query = dict(urllib.parse.parse_qsl(url.query))
                     after = urllib.parse.unquote(query.get("continuation-token", "")) or query.get("start-after", "")
                     with counts.get_lock():
                         counts.value += 1
