@@ -23,6 +23,7 @@ mod doctor;
 mod errors;
 mod exact;
 mod fields;
+mod filters;
 #[cfg(feature = "s3")]
 mod integrity;
 mod jpegs;

@@ -5,7 +5,7 @@ use std::{fmt::Write, num::NonZeroUsize, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, read_renamed},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, Value, read_renamed},
     schema::{FieldKind, Schema},
     table::Starts,
     volume::Narrow,
@@ -172,6 +172,11 @@ impl Dataset for Concat {
         part.image_size(child)
     }
 
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let (_, part, child) = self.child(record).ok()?;
+        part.known(child, field)
+    }
+
     fn object(&self, record: u64) -> String {
         self.child(record).map_or_else(|_| "concat".to_owned(), |(_, part, child)| part.object(child))
     }
@@ -206,6 +211,10 @@ impl Dataset for Concat {
         Some(starts.into())
     }
 
+    fn parts(&self) -> Option<Arc<[u64]>> {
+        Some((0..self.parts.len()).map(|at| self.starts.start_of(at)).collect())
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         let print = Fingerprint::of("concat").number(self.parts.len() as u64);
         self.parts.iter().fold(print, |print, part| print.part(part.fingerprint())).finish()
@@ -217,7 +226,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::dataset::{MemoryDataset, SyntheticDataset, Value, dataset_contract, subset};
+    use crate::dataset::{MemoryDataset, SyntheticDataset, dataset_contract, subset};
 
     fn labels(labels: &[i64], classes: &[&str]) -> Arc<dyn Dataset> {
         let builder = MemoryDataset::builder().labels(labels.to_vec());
@@ -234,6 +243,7 @@ mod tests {
         };
         assert_eq!((0..all.len()).map(label).collect::<Vec<_>>(), [1, 2, 3]);
         block_on(dataset_contract(&*all)).unwrap();
+        assert_eq!(&all.parts().unwrap()[..], [0, 2, 2]);
         assert!(concat([]).is_err());
     }
 

@@ -93,6 +93,16 @@ impl Dataset for DetectionDataset {
         self.sizes.get(usize::try_from(record).ok()?).copied()
     }
 
+    /// Broken ones are found when their record is read.
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let i = index(record, self.files.len()).ok()?;
+        match field {
+            "instances" => Some(Value::Instances(Box::new(self.marked.instances(i, self.sizes[i]).ok()?))),
+            "image_id" => Some(Value::Label(self.ids[i])),
+            _ => None,
+        }
+    }
+
     fn object(&self, record: u64) -> String {
         index(record, self.files.len())
             .map_or_else(|_| self.files.source.url().to_owned(), |record| self.files.display(record))

@@ -22,7 +22,12 @@
 //!
 //! ```text
 //! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc … ◀─ formats ◀─ open
+//!                                        ▲
+//!                                        └─ subset concat, look ◀─ filter ◀─ open
 //! ```
+//!
+//! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
+//! ([`Mixture`](crate::sampler::Mixture)). Records are chosen when a dataset is opened ([`Filter`]), and numbered anew.
 #![forbid(unsafe_code)]
 
 pub(crate) mod arrays;
@@ -33,11 +38,13 @@ mod concat;
 mod contract;
 mod detection;
 mod files;
+mod filter;
 mod folder;
 mod format;
 mod formats;
 mod instances;
 mod labels;
+mod look;
 mod marked;
 mod mask;
 mod mds;
@@ -77,12 +84,14 @@ pub use crate::{
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
 pub use contract::dataset_contract;
+pub use filter::{Filter, filter, filter_with};
 pub use format::{Format, OpenOption, OpenOptions};
 pub use formats::formats;
 pub use instances::Instances;
+pub use look::labels;
 pub use mask::{Mask, Rle};
 pub use memory::{MemoryBuilder, MemoryDataset};
-pub use open::{Open, open, open_source};
+pub use open::{Open, open, open_source, open_together};
 pub use pattern::names_many;
 pub use record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value};
 pub use schema::{Field, FieldKind, Schema};

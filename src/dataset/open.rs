@@ -1,11 +1,18 @@
 //! From a url to a dataset.
 
-use std::{future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::IntoFuture,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     concat::concat,
+    filter::{self, Filter},
     format::{Format, OpenOption, OpenOptions},
     formats::formats,
     names::{base, ends_with, is_image},
@@ -15,7 +22,7 @@ use super::{
     synthetic::SyntheticDataset,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     report::Stage,
     source::{Object, SharedList, Source},
 };
@@ -112,6 +119,8 @@ pub struct Open {
     extra: Vec<Arc<dyn Format>>,
     patience: Option<Duration>,
     shared: Option<SharedList>,
+    filters: Vec<Filter>,
+    records: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -122,7 +131,15 @@ enum From {
 
 impl Open {
     fn new(from: From) -> Self {
-        Self { from, options: OpenOptions::default(), extra: Vec::new(), patience: None, shared: None }
+        Self {
+            from,
+            options: OpenOptions::default(),
+            extra: Vec::new(),
+            patience: None,
+            shared: None,
+            filters: Vec::new(),
+            records: None,
+        }
     }
 
     /// Names the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising
@@ -278,8 +295,43 @@ impl Open {
         self
     }
 
+    /// Leaves out the records that do not pass: `.filter("label=cat,dog".parse()?)`; several times, for records that pass
+    /// all. See [`Filter`] for what may be asked, and [`filter`](super::filter()) for what it costs; of shards (tar, MDS,
+    /// TFRecord, Parquet) the fields that are asked for are read alone, of all records, also when [`columns`](Self::columns) are
+    /// others. The dataset then is those records, numbered from 0.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    /// Takes the records that a file lists, one a line: numbers of records, or names of objects, relative to the dataset or
+    /// whole, that stand for all their records. The file is a path or url. Records keep the dataset's order, and come once;
+    /// lines that are empty or begin with `#` count for nothing. Not with [`filter`](Self::filter).
+    pub fn records(mut self, file: impl Into<String>) -> Self {
+        self.records = Some(file.into());
+        self
+    }
+
     async fn run(self) -> Result<Arc<dyn Dataset>> {
-        let Self { from, options, extra, patience, shared } = self;
+        let (filters, records) = (self.filters.clone(), self.records.clone());
+        if records.is_some() && !filters.is_empty() {
+            let what = "a list of records, and filters";
+            return Err(
+                Error::config(what).hint("use one of them: nobody knows whether its numbers count those that pass")
+            );
+        }
+        let dataset = self.unlisted().await?;
+        let dataset = match &records {
+            Some(file) => listed(dataset, file).await?,
+            None => dataset,
+        };
+        let words = filters.iter().map(|filter| format!("`{filter}`")).collect::<Vec<_>>().join(" and ");
+        if filters.is_empty() { Ok(dataset) } else { filter::some(dataset, &words) }
+    }
+
+    /// With filters, without the list.
+    async fn unlisted(self) -> Result<Arc<dyn Dataset>> {
+        let Self { from, options, extra, patience, shared, filters, records: _ } = self;
         let patient = |source: Source| match patience {
             Some(patience) => source.with_patience(patience),
             None => source,
@@ -295,7 +347,11 @@ impl Open {
                 return match (&options.format, &options.manifests) {
                     (Some(_), _) => Err(at(Error::config(no("format")).hint("leave it out: the url says it"))),
                     (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
-                    (None, None) => Ok(Arc::new(SyntheticDataset::parse(&url)?)),
+                    (None, None) => {
+                        let dataset: Arc<dyn Dataset> = Arc::new(SyntheticDataset::parse(&url)?);
+                        let passing = filter::passing(&*dataset, &filters).await?;
+                        filter::only(dataset, passing)
+                    }
                 };
             }
             From::Url(url) if pattern::names_many(&url) => {
@@ -309,7 +365,7 @@ impl Open {
                     let source = patient(Source::parse(&folder)?);
                     source.connect().await?;
                     let objects = named(&source, names, options.manifests.as_deref(), shared.as_ref()).await?;
-                    parts.push(open_objects(&source, objects, &options, &extra).await?);
+                    parts.push(open_objects(&source, objects, &options, &extra, &filters).await?);
                 }
                 return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
             }
@@ -318,7 +374,7 @@ impl Open {
         };
         source.connect().await?;
         let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
-        open_objects(&source, objects, &options, &extra).await
+        open_objects(&source, objects, &options, &extra, &filters).await
     }
 }
 
@@ -327,6 +383,7 @@ async fn open_objects(
     objects: Vec<Object>,
     options: &OpenOptions,
     extra: &[Arc<dyn Format>],
+    filters: &[Filter],
 ) -> Result<Arc<dyn Dataset>> {
     let candidates = || extra.iter().map(|f| &**f).chain(formats().iter().copied());
     let format = match &options.format {
@@ -355,7 +412,107 @@ async fn open_objects(
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
     let what = format!("datasets of the format {}", format.name());
     options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
-    format.open(source, objects, options).await
+    // A million names are not copied for nothing.
+    let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
+    let dataset = format.open(source, objects, options).await?;
+    if filters.is_empty() {
+        return Ok(dataset);
+    }
+    let columns = filter::columns(dataset.schema(), filters);
+    let passing = match again {
+        // Of shards what is asked for alone, though the records may have pictures.
+        Some(objects) if !columns.is_empty() => {
+            let options = OpenOptions { columns: Some(columns), ..options.clone() };
+            let narrow = format.open(source, objects, &options).await?;
+            filter::passing(&*narrow, filters).await?
+        }
+        _ => filter::passing(&*dataset, filters).await?,
+    };
+    filter::only(dataset, passing)
+}
+
+/// The records that a file lists.
+async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset>> {
+    let (source, objects) = list(Source::parse(file)?, None, None).await?;
+    let (Some(_), [object]) = (source.only(), &objects[..]) else {
+        return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
+    };
+    let bytes = object.extent(&source).read().await?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
+    let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
+    filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
+}
+
+/// Records by the lines of a list, ascending.
+fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
+    let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let mut chosen = BTreeSet::new();
+    let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
+    for (line, number) in lines() {
+        match line.parse::<u64>() {
+            Ok(record) if record < dataset.len() => {
+                chosen.insert(record);
+            }
+            Ok(record) => {
+                let what = format!("line {number} lists record {record}, the dataset has {}", dataset.len());
+                return Err(Error::config(what).hint("numbers count from 0"));
+            }
+            Err(_) => {
+                names.insert(line.trim_start_matches("./"), (number, false));
+            }
+        }
+    }
+    if !names.is_empty() {
+        for record in 0..dataset.len() {
+            let object = dataset.object(record);
+            // The whole name, and what stands behind each of its slashes: a list may be relative to any folder above.
+            let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
+            for name in [&object[..]].into_iter().chain(ends) {
+                if let Some((_, found)) = names.get_mut(name) {
+                    *found = true;
+                    chosen.insert(record);
+                }
+            }
+        }
+        if let Some((name, (number, _))) =
+            names.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (line, _))| *line)
+        {
+            let missing = names.values().filter(|(_, found)| !found).count();
+            let what =
+                format!("{missing} of {} names are of no object, the first is `{name}` in line {number}", names.len());
+            return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
+        }
+    }
+    Ok(chosen.into_iter().collect())
+}
+
+/// Opens several datasets and puts them together, as [`concat()`](super::concat()) does: the later ones with the class names of
+/// the first, where they have others. What a [`Mixture`](crate::sampler::Mixture) draws from.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{open, open_together};
+/// let both = open_together(["synthetic://?count=50", "synthetic://?count=7"].map(open)).await?;
+/// assert_eq!(both.parts().as_deref(), Some(&[0, 50][..]));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// As of opening each; `Config` when their fields differ, or a class of a later one is not among the first one's.
+pub async fn open_together(parts: impl IntoIterator<Item = Open>) -> Result<Arc<dyn Dataset>> {
+    let mut opened: Vec<Arc<dyn Dataset>> = Vec::new();
+    for part in parts.into_iter().collect::<Vec<_>>() {
+        let again = part.clone();
+        let mut dataset = part.await?;
+        let classes = |dataset: &Arc<dyn Dataset>| dataset.schema().classes.clone();
+        if let (Some(classes), Some(own)) = (opened.first().and_then(classes), classes(&dataset))
+            && classes != own
+        {
+            dataset = again.classes(classes).await?;
+        }
+        opened.push(dataset);
+    }
+    concat(opened)
 }
 
 /// What is known of a dataset by its names and not read: what it is, and what to do.

@@ -80,6 +80,12 @@ pub trait Dataset: Debug + Send + Sync + 'static {
         let _ = record;
         None
     }
+    /// What `record` has in this field, where that is known before the record is read: labels of folders, columns of tables
+    /// beside images. [Filters](super::filter()) and [weights](super::labels) read no record for it. Default: not known.
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let _ = (record, field);
+        None
+    }
     /// Name of the object that holds `record`, for messages.
     fn object(&self, record: u64) -> String;
     /// The most bytes that one record's plan reads, or expects.
@@ -102,6 +108,11 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     }
     /// First records of groups that should be read together (a shard, a patient), ascending, starting with 0.
     fn groups(&self) -> Option<Arc<[u64]>> {
+        None
+    }
+    /// First records of the datasets that it was put together from, in their order, starting with 0; empty ones begin where
+    /// the next does. A [`Mixture`](crate::sampler::Mixture) says which share of an epoch each is. Default: it is one.
+    fn parts(&self) -> Option<Arc<[u64]>> {
         None
     }
     /// Identity of format, relative names, sizes and record count.

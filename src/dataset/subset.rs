@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, no_such_record, read_renamed},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, Value, no_such_record, read_renamed},
     schema::Schema,
     volume::Narrow,
 };
@@ -193,6 +193,10 @@ impl Dataset for Subset {
         self.inner.image_size(self.records.get(record)?)
     }
 
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        self.inner.known(self.records.get(record)?, field)
+    }
+
     fn object(&self, record: u64) -> String {
         self.inner.object(self.records.get(record).unwrap_or(u64::MAX))
     }
@@ -228,7 +232,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::dataset::{MemoryDataset, Value, dataset_contract};
+    use crate::dataset::{MemoryDataset, dataset_contract};
 
     fn numbered(n: i64) -> Arc<dyn Dataset> {
         Arc::new(MemoryDataset::builder().labels((0..n).collect()).build().unwrap())

@@ -137,6 +137,10 @@ impl Dataset for Viewed {
         self.inner.image_size(record)
     }
 
+    fn parts(&self) -> Option<Arc<[u64]>> {
+        self.inner.parts()
+    }
+
     fn object(&self, record: u64) -> String {
         self.inner.object(record)
     }

@@ -1,6 +1,8 @@
 //! Draws with replacement: some records often, some never.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
+
 use super::{
     base::Sampler,
     permutation::{Purpose, key},
@@ -66,6 +68,28 @@ impl WeightedSampler {
         }
         let len = weights.len() as u64;
         Ok(Self { cells: cells(weights, largest), len, seed, weights: print.finish() })
+    }
+
+    /// Class-balanced: each class that has records as often as the others, and the records of a class equally often. `labels`
+    /// are those of all records, in the dataset's order ([`dataset::labels`](crate::dataset::labels)).
+    ///
+    /// ```
+    /// use infeed::sampler::{Sampler, WeightedSampler};
+    /// // Of 99 cats and a dog, every second draw is the dog.
+    /// let labels: Vec<i64> = (0..100).map(|record| i64::from(record == 7)).collect();
+    /// let sampler = WeightedSampler::balanced(&labels, 42)?.with_len(1000);
+    /// let dogs = (0..1000).filter(|position| sampler.record(0, *position) == 7).count();
+    /// assert!((400..600).contains(&dogs));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Config` without records.
+    pub fn balanced(labels: &[i64], seed: u64) -> Result<Self> {
+        let mut counts: HashMap<i64, u64> = HashMap::new();
+        labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+        let weights: Vec<f64> = labels.iter().map(|label| 1.0 / counts[label] as f64).collect();
+        Self::new(&weights, seed)
     }
 
     /// Sets the number of positions in an epoch.
@@ -187,6 +211,17 @@ mod tests {
                 assert!(*weight > 0.0 || *share == 0.0, "a weight of 0 is drawn");
             }
         }
+    }
+
+    #[test]
+    fn balanced_classes_have_equal_shares_and_so_have_their_records() {
+        let labels = [4, 4, 9, 4, 9, -1];
+        let sampler = WeightedSampler::balanced(&labels, 3).unwrap();
+        for (share, label) in shares(&sampler).iter().zip(labels) {
+            let want = 1.0 / 3.0 / labels.iter().filter(|other| **other == label).count() as f64;
+            assert!((share - want).abs() < 1e-12, "{share} for {want}");
+        }
+        assert!(WeightedSampler::balanced(&[], 3).is_err());
     }
 
     #[test]

@@ -376,6 +376,11 @@ impl Dataset for Files {
         Ok(Sample { values })
     }
 
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let label = self.labels.as_ref().filter(|_| field == "label")?.get(usize::try_from(record).ok()?)?;
+        Some(Value::Label(*label))
+    }
+
     fn object(&self, record: u64) -> String {
         let name = index(record, self.objects.len()).map_or("", |i| self.objects[i].name.as_str());
         self.source.display_name(name)

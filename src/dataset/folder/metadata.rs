@@ -231,6 +231,10 @@ impl Column {
         Field::new(self.name.clone(), kind)
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The value of a record, which is one of those that the columns were made for.
     pub(super) fn value(&self, record: usize) -> Value {
         match &self.values {

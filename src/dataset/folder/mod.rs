@@ -234,6 +234,14 @@ impl Dataset for FolderDataset {
         Ok(Sample { values })
     }
 
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let i = index(record, self.records()).ok()?;
+        match &self.labels {
+            Some(labels) if field == "label" => Some(Value::Label(labels[i])),
+            _ => self.metadata.iter().find(|column| column.name() == field).map(|column| column.value(i)),
+        }
+    }
+
     fn object(&self, record: u64) -> String {
         match index(record, self.records()).map(|record| self.files_of(record).next()) {
             Ok(Some(i)) => self.files.display(i),
