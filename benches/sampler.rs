@@ -6,7 +6,7 @@
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
-use infeed::sampler::{Order, Permutation, Sampler, WeightedSampler};
+use infeed::sampler::{Mixture, Order, Permutation, Sampler, Share, WeightedSampler};
 
 /// Lookups timed together, so that the clock costs nothing.
 const LOOKUPS: u64 = 4096;
@@ -55,9 +55,12 @@ fn orders(c: &mut Criterion) {
     let sampler = |order: Order, n, groups| order.sampler(n, groups, 8).expect("a possible order");
     lookups(&mut group, "sequential/1281167", &*sampler(Order::Sequential, n, None));
     lookups(&mut group, "random/1281167", &*sampler(Order::Random { seed: 42 }, n, None));
-    lookups(&mut group, "blocks-even/1281167", &*sampler(blocks, n, None));
-    lookups(&mut group, "blocks-uneven/1281167", &*sampler(blocks, n, Some(uneven)));
+    lookups(&mut group, "blocks-even/1281167", &*sampler(blocks.clone(), n, None));
+    lookups(&mut group, "blocks-uneven/1281167", &*sampler(blocks.clone(), n, Some(uneven)));
     lookups(&mut group, "blocks-5-files/50000", &*sampler(blocks, 50_000, Some(files)));
+    let mixture = (0..3).fold(Mixture::new(42), |all, part| all.part("", Share::Proportion(f64::from(part + 1))));
+    let mixture = mixture.with_records(&[n - 60_000, 50_000, 10_000]).expect("three parts");
+    lookups(&mut group, "mixture-3/1281167", &*sampler(mixture.into(), n, None));
     lookups(&mut group, "weighted/1281167", &WeightedSampler::new(&weights, 42).expect("possible weights"));
     group.finish();
 

@@ -35,6 +35,7 @@ mod late;
 mod machine;
 mod map;
 mod mix;
+mod mixtures;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod mock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -95,7 +95,7 @@ proptest! {
     ) {
         let dataset = pictures();
         let run = |(rank, world, batch)| loader(&dataset, |b| {
-            b.order(order).shard(Shard::new(rank, world).unwrap()).batch_size(batch).last_batch(LastBatch::Partial).workers(1)
+            b.order(order.clone()).shard(Shard::new(rank, world).unwrap()).batch_size(batch).last_batch(LastBatch::Partial).workers(1)
         });
         let mut seen = Vec::new();
         let mut states = BTreeSet::new();

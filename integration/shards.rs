@@ -418,7 +418,7 @@ proptest! {
         (0..first).for_each(|i| write(folder.path(), &format!("{i:05}.png"), &picture(i)));
         let order = if blocks { Order::Blocks { seed: 3, window: 8, lanes: None } } else { Order::Random { seed: 3 } };
         let pictures = |dir: &tempfile::TempDir| {
-            let loader = builder(opened(at(dir)).unwrap()).batch_size(5).workers(workers).order(order);
+            let loader = builder(opened(at(dir)).unwrap()).batch_size(5).workers(workers).order(order.clone());
             let loader = loader.last_batch(LastBatch::Partial).transform(Transform::new().resize_exact(3, 3));
             let batches = drain(loader.build_blocking().unwrap().epoch(0)).unwrap();
             let mut rows = Vec::new();

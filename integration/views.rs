@@ -364,7 +364,7 @@ fn rows(loader: &Loader, epoch: u64) -> Vec<(u64, Vec<u8>)> {
 fn a_repeated_record_is_augmented_anew_each_time() {
     let dataset = in_memory(24);
     let order = Order::Repeated { seed: 5, times: 3, all_records: false };
-    let set = |b: LoaderBuilder| b.order(order).transform(steps()[0].clone());
+    let set = |b: LoaderBuilder| b.order(order.clone()).transform(steps()[0].clone());
     let all = rows(&loader(&dataset, set), 1);
     assert_eq!(all.len(), 24);
     for three in all.chunks(3) {

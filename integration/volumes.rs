@@ -329,7 +329,7 @@ proptest! {
         let data = dataset(tracked(&patients(4, packed)).inline_source(), 3);
         let order = if blocks { Order::Blocks { seed: 9, window: 4, lanes: None } } else { Order::Random { seed: 9 } };
         let transform = Transform::new().patch([5, 6, 7], if foreground { 0.5 } else { 0.0 }).flip_axis(Axis::X, 0.5);
-        let base = |b: LoaderBuilder| b.order(order).transform(transform.clone());
+        let base = |b: LoaderBuilder| b.order(order.clone()).transform(transform.clone());
         let want = all(&loader(&data, |b| base(b).workers(1).prefetch(1)), 0..2);
         let got = loader(&data, |b| {
             let b = base(b).workers(workers).prefetch(prefetch);
@@ -355,7 +355,7 @@ fn least(data: &Arc<dyn Dataset>, transform: &Transform, workers: usize) -> u64 
 fn a_resume_in_the_middle_of_a_patient_goes_on_with_the_next_sample() {
     let data = dataset(tracked(&patients(3, true)).inline_source(), 7);
     for order in [Order::Sequential, Order::Blocks { seed: 4, window: 3, lanes: None }] {
-        let make = || loader(&data, |b| b.order(order).transform(moved()));
+        let make = || loader(&data, |b| b.order(order.clone()).transform(moved()));
         let whole = drain(make().epoch(0)).unwrap();
         let want: Vec<Plain> = whole.iter().map(plain).collect();
         for at in [0, 2, 4] {

@@ -67,9 +67,23 @@ impl LoaderBuilder {
         self.order(Order::Random { seed })
     }
 
-    /// The order of records.
-    pub fn order(mut self, order: Order) -> Self {
-        self.config.order = order;
+    /// The order of records; a [`Mixture`](crate::sampler::Mixture) of datasets is one, too.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Loader, dataset::concat, sampler::{Mixture, Share}};
+    ///
+    /// # let web = infeed::open("synthetic://?count=500&height=8&width=8&classes=10").await?;
+    /// # let drawings = infeed::open("synthetic://?count=20&height=8&width=8&classes=10").await?;
+    /// let dataset = concat([web, drawings])?;
+    /// let mixture = Mixture::new(42).part("web", Share::Repeat(1.0)).part("drawings", Share::Repeat(5.0));
+    /// let loader = Loader::builder(dataset).batch_size(20).order(mixture).build().await?;
+    /// assert_eq!(loader.batches_per_epoch(), (500 + 5 * 20) / 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn order(mut self, order: impl Into<Order>) -> Self {
+        self.config.order = order.into();
         self
     }
 

@@ -110,7 +110,7 @@ impl Loader {
     fn order_of(&self, state: &LoaderState) -> Result<RecordOrder> {
         match self.config.order {
             Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
-                ordering(self.config.order, &*self.shared.dataset, self.order.state.seed, state.lanes)
+                ordering(&self.config.order, &*self.shared.dataset, self.order.state.seed, state.lanes)
             }
             _ => Ok(self.order.clone()),
         }

@@ -9,8 +9,18 @@ use crate::{
     sampler::{Identity, LoaderState, Order, Sampler},
 };
 
+/// The order as `dataset` makes it whole: of a mixture, how many records its parts have.
+pub(super) fn for_dataset(order: Order, dataset: &dyn Dataset) -> Result<Order> {
+    let Order::Mixture(mixture) = order else { return Ok(order) };
+    let len = dataset.len();
+    let starts = dataset.parts().unwrap_or_else(|| Arc::new([0]));
+    let ends = starts.iter().skip(1).copied().chain([len]);
+    let records: Vec<u64> = starts.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start)).collect();
+    mixture.with_records(&records).map(Order::Mixture)
+}
+
 /// The order of `dataset`; `lanes` where the order leaves their number open.
-pub(super) fn ordering(order: Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<RecordOrder> {
+pub(super) fn ordering(order: &Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<RecordOrder> {
     let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
     Ok(identified(sampler, dataset, seed, order.lanes(lanes)))
 }

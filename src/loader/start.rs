@@ -9,7 +9,7 @@ use super::{
     Loader, LoaderBuilder, LoaderConfig,
     fields::Fields,
     memory, mix,
-    order::{order_of_sampler, ordering},
+    order::{for_dataset, order_of_sampler, ordering},
     place::{Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
     views,
@@ -128,11 +128,12 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let checked = resolve::check(&config, dataset.len())?;
     let process = config.shard;
     let shards = shards(process, devices.as_deref())?;
-    let config = LoaderConfig { shard: shards[0], ..config };
     let own_sampler = sampler.is_some();
+    let order = if own_sampler { config.order } else { for_dataset(config.order, &*dataset)? };
+    let config = LoaderConfig { shard: shards[0], order, ..config };
     let order = match sampler {
         Some(sampler) => order_of_sampler(sampler, &*dataset, checked.seed)?,
-        None => ordering(config.order, &*dataset, checked.seed, u64::from(config.shard.world()))?,
+        None => ordering(&config.order, &*dataset, checked.seed, u64::from(config.shard.world()))?,
     };
     resolve::check_steps(&*order.sampler, checked.batch_size, &config)?;
     let (dataset, views) = views::fit(dataset, &config.views, &config.transform)?;

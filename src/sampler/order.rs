@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     base::Sampler,
+    mixture::{Mixture, MixtureSampler},
     permutation::{Permutation, Purpose, key},
     repeated::{self, Repeated},
 };
@@ -31,8 +32,8 @@ pub const DEFAULT_GROUP: u64 = 256;
 
 /// In which order the records of an epoch come.
 ///
-/// Every order is exact: each record once an epoch (but for [`Repeated`](Self::Repeated), which says how often), whatever
-/// the number of records, groups, lanes, ranks.
+/// Every order is exact: each record once an epoch (but for [`Repeated`](Self::Repeated) and [`Mixture`](Self::Mixture), which
+/// say how often), whatever the number of records, groups, lanes, ranks.
 ///
 /// ```
 /// use infeed::sampler::Order;
@@ -41,7 +42,7 @@ pub const DEFAULT_GROUP: u64 = 256;
 /// assert_eq!(sampler.position(0, record), Some(7));
 /// # Ok::<(), infeed::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Order {
@@ -85,6 +86,8 @@ pub enum Order {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         all_records: bool,
     },
+    /// Several datasets, each with its share of an epoch, in random order: see [`Mixture`].
+    Mixture(Mixture),
 }
 
 impl Order {
@@ -104,6 +107,7 @@ impl Order {
         match self {
             Self::Sequential => None,
             Self::Random { seed } | Self::Blocks { seed, .. } | Self::Repeated { seed, .. } => Some(*seed),
+            Self::Mixture(mixture) => Some(mixture.seed),
         }
     }
 
@@ -117,14 +121,30 @@ impl Order {
     /// (at most 3 are kept), made at the first lookup of an epoch in under 0.1 µs a group.
     ///
     /// # Errors
-    /// `Config` for a window of 0, for 0 lanes, for groups that are not as said above, and for records that come 0 times.
+    /// `Config` for a window of 0, for 0 lanes, for groups that are not as said above, and for records that come 0 times; for a
+    /// mixture whose parts are not these records, or can't be mixed: no part, proportions beside other shares, numbers that
+    /// are not above 0, `samples` beside shares that add up to them, a part of less than a sample an epoch.
     pub fn sampler(&self, len: u64, groups: Option<Arc<[u64]>>, lanes: u64) -> Result<Arc<dyn Sampler>> {
-        Ok(match *self {
+        Ok(match self {
             Self::Sequential => Arc::new(Sequential { len }),
-            Self::Random { seed } => Arc::new(Random { len, seed }),
-            Self::Blocks { seed, window, .. } => Arc::new(Blocks::new(len, groups, seed, window, self.lanes(lanes))?),
-            Self::Repeated { seed, times, all_records } => Arc::new(Repeated::new(len, seed, times, all_records)?),
+            Self::Random { seed } => Arc::new(Random { len, seed: *seed }),
+            Self::Blocks { seed, window, .. } => Arc::new(Blocks::new(len, groups, *seed, *window, self.lanes(lanes))?),
+            Self::Repeated { seed, times, all_records } => Arc::new(Repeated::new(len, *seed, *times, *all_records)?),
+            Self::Mixture(mixture) => {
+                let sampler = MixtureSampler::new(mixture)?;
+                if sampler.records() != len {
+                    let what = format!("the mixture's parts have {} records, the dataset {len}", sampler.records());
+                    return Err(Error::config(what).hint("make the mixture of the datasets that were put together"));
+                }
+                Arc::new(sampler)
+            }
         })
+    }
+}
+
+impl From<Mixture> for Order {
+    fn from(mixture: Mixture) -> Self {
+        Self::Mixture(mixture)
     }
 }
 
@@ -140,6 +160,7 @@ impl fmt::Display for Order {
             Self::Repeated { seed, times, all_records } => {
                 f.write_str(&repeated::describe(*seed, *times, *all_records))
             }
+            Self::Mixture(mixture) => mixture.fmt(f),
         }
     }
 }

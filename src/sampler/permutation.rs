@@ -30,6 +30,8 @@ pub(super) enum Purpose {
     Weighted = 4,
     Repeated = 5,
     Buckets = 6,
+    Mixture = 7,
+    Part = 8,
 }
 
 /// Hashes the parts of a key one after another. They are never added: with `seed + epoch`, epoch 1 of seed 7 would be
