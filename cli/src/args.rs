@@ -1,17 +1,18 @@
 //! Arguments as typed. Values are parsed here; whether they fit together is for the commands to say.
 
-use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use infeed::{
-    DType, Device, Layout,
+    DType, Dataset, Device, Layout,
     codec::Split,
+    dataset::Filter,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
     transform::{View, augment::Mix},
 };
 
-use crate::{failure::Failure, out::JsonTarget, units};
+use crate::{failure::Failure, out::JsonTarget, parts::Part, units};
 
 /// Loads training data: batches as fast as the machine can make them, in an exact order, within a memory bound.
 ///
@@ -240,17 +241,55 @@ pub(crate) struct DatasetArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
     /// Keep one listing for a whole job in this file, which all ranks reach: rank 0 lists and writes it, the others read it
-    #[arg(long, value_name = "FILE|URL")]
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "parts")]
     pub listing: Option<String>,
     /// Read shards of `prepare` although others of it are missing [default: an error that names them]
     #[arg(long)]
     pub allow_incomplete: bool,
+    /// Another dataset to mix with URL, and its share of an epoch: URL,proportion=0.7 (a weight among the others),
+    /// URL,repeat=2 (each record so often) or URL,choose=10000 (so many samples), and ,name=NAME for the report; several
+    /// times. URL itself takes a share in the same way then [default: repeat=1]
+    #[arg(long = "part", value_name = "URL[,SHARE]")]
+    pub parts: Vec<Part>,
+    /// Leave out records that do not pass: label=cat,dog or label!=3, caption~=PATTERN, caption*=TEXT, width>=256; also of
+    /// object (its name) and of values in JSON (json.width>=256); several times, for all of them. Reads what is asked for,
+    /// of every record, where the dataset does not know it already
+    #[arg(long = "filter", value_name = "FIELD=VALUE", conflicts_with = "record_list")]
+    pub filters: Vec<Filter>,
+    /// Take the records that FILE lists, by number or by name of their object, one a line
+    #[arg(long, value_name = "FILE", conflicts_with = "parts")]
+    pub record_list: Option<String>,
     /// How long a store may give nothing before the run ends with an error [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub patience: Option<Duration>,
 }
 
 impl DatasetArgs {
+    /// All parts, the first of which is `url`; none without --part.
+    pub(crate) fn parts(&self, url: &str) -> Result<Vec<Part>, Failure> {
+        if self.parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let first = url.parse().map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        Ok([first].into_iter().chain(self.parts.iter().cloned()).collect())
+    }
+
+    /// The dataset at `url`, or those of all parts together. `rank` is asked for when it matters who lists.
+    pub(crate) async fn open(
+        &self,
+        url: &str,
+        rank: impl Fn() -> Result<u32, Failure>,
+    ) -> Result<Arc<dyn Dataset>, Failure> {
+        let parts = self.parts(url)?;
+        Ok(match &parts[..] {
+            [] => self.apply(infeed::open(url), rank)?.await?,
+            parts => {
+                let opens = parts.iter().map(|part| self.apply(infeed::open(part.url.as_str()), &rank));
+                infeed::dataset::open_together(opens.collect::<Result<Vec<_>, _>>()?).await?
+            }
+        })
+    }
+
     /// The same for the library. `rank` is asked for when it matters who lists.
     pub(crate) fn apply(
         &self,
@@ -282,6 +321,10 @@ impl DatasetArgs {
         if let Some(patience) = self.patience {
             open = open.patience(patience);
         }
+        if let Some(list) = &self.record_list {
+            open = open.records(list);
+        }
+        open = self.filters.iter().cloned().fold(open, infeed::dataset::Open::filter);
         Ok(self.fields.iter().fold(open, |open, (name, files)| open.field(name, files)))
     }
 }
@@ -388,6 +431,16 @@ pub(crate) struct FixedArgs {
     /// Random order with this seed; none reads in sequence [default: none]
     #[arg(long, value_name = "SEED|none")]
     pub shuffle: Option<Shuffle>,
+    /// Draw records by weight, with replacement: balanced gives each class as often as the others, FILE has a number a line,
+    /// one for each record. With --shuffle's seed [default: none]
+    #[arg(long, value_name = "balanced|FILE", conflicts_with_all = ["parts", "aug_repeats"])]
+    pub weights: Option<Weights>,
+    /// Samples of an epoch, of records drawn by weight or of parts with proportions [default: as many as there are records]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: Option<u64>,
+    /// Records of a measurement, which lie in memory: in sequence, whatever was asked for.
+    #[arg(skip)]
+    pub in_sequence: bool,
     /// Repeated augmentation: each record comes so often one after another, augmented anew, on as many ranks as there are;
     /// an epoch is as long as ever, and holds one record in N. Goes with --shuffle [default: 1]
     #[arg(long, value_name = "N", requires = "shuffle")]
@@ -743,6 +796,21 @@ impl FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         units::parse_size(text).map(Self)
+    }
+}
+
+/// `--weights`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Weights {
+    Balanced,
+    File(PathBuf),
+}
+
+impl FromStr for Weights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "balanced" { Self::Balanced } else { Self::File(text.into()) })
     }
 }
 

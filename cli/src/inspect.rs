@@ -8,7 +8,7 @@ use infeed::{
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, ImageInfo, Instances, SampleRng, Value},
     device::Devices,
-    sampler::Launch,
+    sampler::{Launch, Mixture, MixturePart},
     source::{Connection, Source},
 };
 use serde::Serialize;
@@ -19,6 +19,7 @@ use crate::{
     gpu::{self, FreeMemory},
     options::Steps,
     out::{self, JsonTarget, Out},
+    parts::Part,
     report, sheet,
     stats::{self, FieldStats},
     units,
@@ -81,6 +82,9 @@ struct DatasetFindings {
     records: u64,
     classes: Option<usize>,
     class_names: Vec<String>,
+    /// Of --part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<PartFindings>,
     fields: Vec<FieldFindings>,
     fingerprint: String,
     sizes: Option<Sizes>,
@@ -88,6 +92,16 @@ struct DatasetFindings {
     /// With --stats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stats: Vec<FieldStats>,
+}
+
+/// One of the datasets that are mixed.
+#[derive(Debug, Serialize)]
+struct PartFindings {
+    url: String,
+    #[serde(flatten)]
+    part: MixturePart,
+    /// In the first epoch; `None` where the shares can't be mixed.
+    samples_per_epoch: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -182,6 +196,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         let (dataset, connection) = open(url, &args.dataset).await?;
         let mut found = look(url, &dataset, args.records).await;
         found.connection = connection;
+        found.parts = PartFindings::of(&args.dataset.parts(url)?, &*dataset);
         found.print(&out, &dataset)?;
         if args.stats {
             found.stats = stats::of(&dataset, args.count).await?;
@@ -201,8 +216,8 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
     // Who only looks is no rank that others wait for, and makes what is missing.
     let rank = || Ok(0);
-    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) {
-        return Ok((args.apply(infeed::open(url), rank)?.await?, None));
+    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) || !args.parts.is_empty() {
+        return Ok((args.open(url, rank).await?, None));
     }
     let source = Source::parse(url)?;
     let dataset = args.apply(infeed::dataset::open_source(source.clone()), rank)?.await?;
@@ -232,6 +247,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
         records: dataset.len(),
         classes: classes.map(<[_]>::len),
         class_names: classes.unwrap_or_default().iter().take(CLASSES).cloned().collect(),
+        parts: Vec::new(),
         fields: schema.fields.iter().map(FieldFindings::new).collect(),
         fingerprint: dataset.fingerprint().to_string(),
         sizes: Sizes::of(&sampled),
@@ -337,6 +353,33 @@ fn beginning(bytes: &[u8]) -> String {
     shown
 }
 
+impl PartFindings {
+    fn of(parts: &[Part], dataset: &dyn Dataset) -> Vec<Self> {
+        let starts = dataset.parts().unwrap_or_default();
+        let ends = starts.iter().skip(1).copied().chain([dataset.len()]);
+        let records: Vec<u64> = starts.iter().zip(ends).map(|(start, end)| end - start).collect();
+        let named = |all: Mixture, part: &Part| all.part(&part.name, part.share.unwrap_or_default());
+        let Ok(mixture) = parts.iter().fold(Mixture::new(0), named).with_records(&records) else { return Vec::new() };
+        let counts = mixture.counts(0).ok();
+        let found = |(at, (part, typed)): (usize, (MixturePart, &Part))| Self {
+            url: typed.url.clone(),
+            part,
+            samples_per_epoch: counts.as_ref().map(|counts| counts[at]),
+        };
+        mixture.parts.into_iter().zip(parts).enumerate().map(found).collect()
+    }
+
+    fn words(&self) -> String {
+        let records = units::count(self.part.records.unwrap_or(0));
+        let samples = match self.samples_per_epoch {
+            Some(samples) => format!("{} samples an epoch", units::count(samples)),
+            None => "not to be mixed with the others".into(),
+        };
+        let name = infeed::internal::printable::name(&self.part.name);
+        format!("{name}, {}: {records} records, {samples}", self.part.share)
+    }
+}
+
 impl FieldFindings {
     fn new(field: &Field) -> Self {
         let (kind, describe) = match &field.kind {
@@ -424,6 +467,9 @@ impl DatasetFindings {
         }
         table.add_row(["format", &self.format]);
         table.add_row(["records", &units::count(self.records)]);
+        for part in &self.parts {
+            table.add_row(["part", &part.words()]);
+        }
         if let Some(classes) = self.classes {
             let more = if classes > self.class_names.len() { ", …" } else { "" };
             table.add_row([

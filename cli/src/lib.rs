@@ -21,6 +21,7 @@ mod options;
 #[cfg(feature = "otel")]
 mod otel;
 mod out;
+mod parts;
 mod prepare;
 mod process;
 mod profile;

@@ -39,6 +39,7 @@ pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mu
         gpu: None,
         sampled: None,
         workers: config.workers,
+        parts: Vec::new(),
         config: settings,
         stopped: None,
         line: TimeLine::default(),

@@ -1,23 +1,25 @@
 //! From arguments as typed to a loader's settings: the config file first, then the options that override it.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use infeed::{
     Dataset, LoaderConfig, OnBadSample,
     dataset::FieldKind,
-    sampler::{Launch, Order, Shard},
+    sampler::{Launch, Mixture, Order, Sampler, Shard, Share, WeightedSampler},
     transform::{Transform, VIEW_PRESETS, View},
 };
 
 use crate::{
-    args::{Auto, FixedArgs, LoaderArgs, OnBadSampleArg, Shuffle},
+    args::{Auto, FixedArgs, LoaderArgs, OnBadSampleArg, Shuffle, Weights},
     failure::Failure,
+    parts::Part,
 };
 
-/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `epochs` bounds
-/// what may be skipped.
+/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `parts` are those of
+/// a mixture, if any were named, and `epochs` bounds what may be skipped.
 pub(crate) fn loader_config(
     args: &LoaderArgs,
+    parts: &[Part],
     dataset: &dyn Dataset,
     epochs: u64,
 ) -> Result<(LoaderConfig, String, Launch), Failure> {
@@ -56,6 +58,10 @@ pub(crate) fn loader_config(
     if args.cache.is_some() {
         config.cache.clone_from(&args.cache);
     }
+    let given = match &config.order {
+        Order::Mixture(mixture) => Some(mixture.clone()),
+        _ => None,
+    };
     match args.shuffle {
         Some(Shuffle::Off) => config.order = Order::Sequential,
         Some(Shuffle::Seed(seed)) => config.order = Order::Random { seed },
@@ -71,19 +77,33 @@ pub(crate) fn loader_config(
             }
         };
     }
+    if args.in_sequence {
+        config.order = Order::Sequential;
+    } else if let Some(mixture) = mixture(parts, given, args)? {
+        config.order = mixture.into();
+    } else if let (Some(_), None) = (args.samples, &args.weights) {
+        let what =
+            "--samples counts those of --weights, or of a mixture whose parts have proportions: name parts with --part";
+        return Err(Failure::Usage(what.into()));
+    }
     if args.seed.is_some() {
         config.seed = args.seed;
     }
     let launch = launch(args)?;
     config.shard = launch.shard;
+    let all = match config.order {
+        // Records may come often.
+        Order::Mixture(_) => u64::MAX,
+        _ => args.samples.unwrap_or(dataset.len()).saturating_mul(epochs),
+    };
     match args.on_bad_sample {
         Some(OnBadSampleArg::Stop) => config.on_bad_sample = OnBadSample::Stop,
         // Every record may be skipped every time: a bound of one's own takes a config file.
         Some(OnBadSampleArg::Skip) => {
-            config.on_bad_sample = OnBadSample::Skip { at_most: dataset.len().saturating_mul(epochs) };
+            config.on_bad_sample = OnBadSample::Skip { at_most: all };
         }
         Some(OnBadSampleArg::SkipPadded) => {
-            config.on_bad_sample = OnBadSample::SkipPadded { at_most: dataset.len().saturating_mul(epochs) };
+            config.on_bad_sample = OnBadSample::SkipPadded { at_most: all };
         }
         Some(OnBadSampleArg::Substitute) => config.on_bad_sample = OnBadSample::Substitute,
         None => {}
@@ -124,6 +144,87 @@ fn by_hand(shard: Shard, from: &[&str]) -> Launch {
     let mut launch = Launch::default();
     (launch.shard, launch.variables) = (shard, from.iter().map(|&name| name.to_owned()).collect());
     launch
+}
+
+/// The mixture of the parts that were named, else the config file's, with what options say of it.
+fn mixture(parts: &[Part], given: Option<Mixture>, args: &FixedArgs) -> Result<Option<Mixture>, Failure> {
+    let typed = parts.iter().any(|part| part.share.is_some());
+    let mut mixture = match given {
+        None if parts.is_empty() => return Ok(None),
+        // Shares of the file for the datasets of the command.
+        Some(given) if !typed => given,
+        given => {
+            let mut mixture = Mixture::new(given.as_ref().map_or(0, |given| given.seed));
+            mixture.samples = given.and_then(|given| given.samples).filter(|_| is_proportion(parts));
+            parts.iter().fold(mixture, |mixture, part| mixture.part(&part.name, part.share.unwrap_or_default()))
+        }
+    };
+    for (part, named) in mixture.parts.iter_mut().zip(parts) {
+        if part.name.is_empty() {
+            part.name.clone_from(&named.name);
+        }
+    }
+    match args.shuffle {
+        Some(Shuffle::Seed(seed)) => mixture.seed = seed,
+        Some(Shuffle::Off) => {
+            return Err(Failure::Usage(
+                "a mixture is drawn in random order: give --shuffle a seed, or leave it out".into(),
+            ));
+        }
+        None => {}
+    }
+    if args.aug_repeats.is_some() {
+        return Err(Failure::Usage(
+            "--aug-repeats goes with --shuffle alone: of a mixture repeat parts, by URL,repeat=N".into(),
+        ));
+    }
+    if args.weights.is_some() {
+        return Err(Failure::Usage("--weights and the config file's mixture are two orders: leave one out".into()));
+    }
+    if args.samples.is_some() {
+        mixture.samples = args.samples;
+    }
+    Ok(Some(mixture))
+}
+
+fn is_proportion(parts: &[Part]) -> bool {
+    parts.iter().all(|part| matches!(part.share, Some(Share::Proportion(_))))
+}
+
+/// The order of `--weights`, for a dataset whose labels `labels` asks for.
+pub(crate) async fn weighted(
+    args: &FixedArgs,
+    order: &Order,
+    records: u64,
+    labels: impl Future<Output = Result<Vec<i64>, Failure>>,
+) -> Result<Option<Arc<dyn Sampler>>, Failure> {
+    let Some(weights) = args.weights.as_ref().filter(|_| !args.in_sequence) else { return Ok(None) };
+    if args.shuffle == Some(Shuffle::Off) {
+        return Err(Failure::Usage("--weights draws in random order: give --shuffle a seed, or leave it out".into()));
+    }
+    let seed = order.seed().unwrap_or(0);
+    let sampler = match weights {
+        Weights::Balanced => WeightedSampler::balanced(&labels.await?, seed)?,
+        Weights::File(path) => {
+            let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+            let lines =
+                text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+            let weight = |(line, number): (&str, u64)| {
+                let refuse =
+                    |_| Failure::Usage(format!("{}: line {number} is `{line}`, and no weight", path.display()));
+                line.parse::<f64>().map_err(refuse)
+            };
+            let weights = lines.map(weight).collect::<Result<Vec<_>, _>>()?;
+            if weights.len() as u64 != records {
+                let (path, lines) = (path.display(), weights.len());
+                return Err(Failure::Usage(format!(
+                    "{path} has {lines} weights for {records} records: write one for each"
+                )));
+            }
+            WeightedSampler::new(&weights, seed)?
+        }
+    };
+    Ok(Some(Arc::new(sampler.with_len(args.samples.unwrap_or(records)))))
 }
 
 fn set<A: Into<T>, T>(setting: &mut T, arg: Option<A>) {

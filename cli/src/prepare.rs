@@ -57,7 +57,10 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         let by = launch.variables.join(", ");
         out.line(format_args!("rank {} of {} by {by}", shard.rank(), shard.world()))?;
     }
-    let dataset = args.dataset.apply(infeed::open(args.url.as_str()), || Ok(shard.rank()))?.await?;
+    if args.dataset.parts(&args.url)?.iter().any(|part| part.share.is_some()) {
+        return Err(Failure::Usage("prepare packs each record once: leave out the shares of parts".into()));
+    }
+    let dataset = args.dataset.open(&args.url, || Ok(shard.rank())).await?;
     let size = match (args.shorter, args.resize) {
         (Some(side), _) => Size::Shorter(side),
         (None, Some(pair)) => Size::Exact(pair.0, pair.1),

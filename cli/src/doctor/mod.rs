@@ -15,7 +15,7 @@ use std::{
 };
 
 use infeed::{
-    Dataset,
+    Dataset, Order,
     internal::disk,
     report::{Cause, Measured, Stage, diagnose},
 };
@@ -46,12 +46,12 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--state and --resume are for infeed run".into()));
     }
     let start = Instant::now();
-    let dataset = args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.await?;
+    let dataset = args.dataset.open(&args.url, || options::rank(&args.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let wanted = *args.max_batches.get_or_insert(BATCHES);
     // Bad samples are a finding, not an end, also where a whole batch is bad.
     args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::SkipPadded);
-    let (config, ..) = options::loader_config(&args.loader, &*dataset, u64::MAX)?;
+    let (config, ..) = options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &*dataset, u64::MAX)?;
     // What an earlier run left there would make the cold one warm.
     if config.cache.is_some() {
         let what =
@@ -71,6 +71,9 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     };
     let of_rank = subject.len() / u64::from(config.shard.world());
     let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(of_rank).max(1);
+    // Held records are not those that parts and weights were told of.
+    let chosen = matches!(config.order, Order::Mixture(_)) || args.loader.fixed.weights.is_some();
+    args.loader.fixed.in_sequence = held.is_some() && chosen;
     args.loader.swept.batch_size = usize::try_from(batch).ok();
     args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);

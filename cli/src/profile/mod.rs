@@ -28,8 +28,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
         return Err(Failure::Usage("--state and --resume are for infeed run".into()));
     }
     let start = Instant::now();
-    let dataset =
-        args.run.dataset.apply(infeed::open(&args.run.url), || options::rank(&args.run.loader.fixed))?.await?;
+    let dataset = args.run.dataset.open(&args.run.url, || options::rank(&args.run.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let before = process::threads();
     let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &Observers::default()).await?;

@@ -4,7 +4,9 @@ use std::{fmt::Write as _, time::Duration};
 
 use infeed::{
     Report,
+    internal::printable,
     report::{CostEstimate, RequestReport, Stage},
+    sampler::MixturePart,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -55,6 +57,9 @@ pub(crate) struct RunReport {
     /// What the system said of the process meanwhile; `None` with `--accounting off`.
     pub sampled: Option<Sampled>,
     pub workers: Option<usize>,
+    /// Datasets of a mixture.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReport>,
     /// Everything that decided the run.
     pub config: Map<String, Value>,
     /// The signal that ended it early.
@@ -66,6 +71,25 @@ pub(crate) struct RunReport {
     /// What each thread had used when the last batch was done.
     #[serde(skip)]
     pub threads: Vec<ThreadTime>,
+}
+
+/// One dataset of a mixture: its name, records and share, and what came of it on this rank.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PartReport {
+    #[serde(flatten)]
+    pub part: MixturePart,
+    pub samples: u64,
+}
+
+impl PartReport {
+    fn words(&self) -> String {
+        let (share, records) = (self.part.share, units::count(self.part.records.unwrap_or(0)));
+        let samples = units::count(self.samples);
+        match self.part.name.as_str() {
+            "" => format!("{share}: {samples} samples of {records} records"),
+            name => format!("{}, {share}: {samples} samples of {records} records", printable::name(name)),
+        }
+    }
 }
 
 /// Wait and time of each batch, seconds; of many batches each n-th alone, so that an endless run fits.
@@ -167,6 +191,7 @@ impl RunReport {
             units::count(self.stream.batches)
         );
         rows.push(("delivered", delivered));
+        rows.extend(self.parts.iter().map(|part| ("part", part.words())));
         let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
         // Datasets that lie in memory read nothing.
         if self.stream.bytes_read > 0 {

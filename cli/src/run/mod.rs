@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Instant};
 
 use futures::Stream;
 use infeed::{
-    Dataset, Device, Loader, LoaderBuilder, LoaderState,
+    Dataset, Device, Loader, LoaderBuilder, LoaderState, Order,
     codec::{DecodeIndex, Jpeg, Split},
     metrics::Metrics,
     sampler::Launch,
 };
 use serde_json::{Map, Value, json};
-use trainer::{Meters, Trainer};
+use trainer::{Meters, Parts, Trainer};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
@@ -89,7 +89,7 @@ pub(crate) async fn run(
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let dataset = args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.await?;
+    let dataset = args.dataset.open(&args.url, || options::rank(&args.loader.fixed)).await?;
     on(args, &dataset, start.elapsed().as_secs_f64(), from, out, observers).await
 }
 
@@ -103,10 +103,13 @@ pub(crate) async fn on(
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let (config, transform_name, launch) = options::loader_config(&args.loader, &**dataset, args.epochs)?;
+    let (config, transform_name, launch) =
+        options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &**dataset, args.epochs)?;
+    let weighted = options::weighted(&args.loader.fixed, &config.order, dataset.len(), labels(args, dataset)).await?;
     let most = config.decode_index_bytes;
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
+    let builder = weighted.into_iter().fold(builder, LoaderBuilder::sampler);
     let builder = match args.jpeg_exact || args.jpeg_strict {
         true => {
             let index = index.clone().unwrap_or_else(|| DecodeIndex::new(most));
@@ -196,6 +199,7 @@ pub(crate) async fn on(
         first: None,
         warmed: None,
         settled: None,
+        parts: Parts::of(&loader),
     };
     let trained = trainer.train(stream).await;
     // From here on words go to the terminal as ever, those of a failure first of all.
@@ -204,11 +208,15 @@ pub(crate) async fn on(
     index.as_ref().zip(args.decode_index.as_deref()).map_or(Ok(()), |(index, path)| index.save(path))?;
     // It stays until the end: its threads are to be counted.
     let stream = trained?;
+    let epoch = match &loader.config().order {
+        Order::Mixture(mixture) => mixture.counts(0)?.iter().sum(),
+        _ => args.loader.fixed.samples.unwrap_or(dataset.len()),
+    };
     let mut report = stream.report();
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
     let gpu = gpu.and_then(GpuSampler::finish);
     let sampled = sampler.map(UsageSampler::finish);
-    let Trainer { checksum, settled, stopped, line, .. } = trainer;
+    let Trainer { checksum, settled, stopped, line, parts, .. } = trainer;
     Ok(RunReport {
         version: 1,
         url: args.url.clone(),
@@ -225,17 +233,31 @@ pub(crate) async fn on(
         checksum,
         checksum_of: checksum.map(|_| of),
         settled,
-        requests: Requests::take(&mut report, &args.url, dataset.len()),
+        requests: Requests::take(&mut report, &args.url, epoch),
         stream: report,
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
         sampled,
         workers: loader.config().workers,
+        parts: parts.reports(),
         config,
         stopped,
         line,
         threads: process::threads(),
     })
+}
+
+/// Class indices of all records. Of shards whose records have more the labels are read alone.
+async fn labels(args: &RunArgs, dataset: &Arc<dyn Dataset>) -> Result<Vec<i64>, Failure> {
+    if dataset.known(0, "label").is_none() && dataset.schema().fields.len() > 1 {
+        // Formats that take no columns say so, and others would have said so before.
+        let narrow =
+            args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.columns(["label"]).await;
+        if let Some(narrow) = narrow.ok().filter(|narrow| narrow.len() == dataset.len()) {
+            return Ok(infeed::dataset::labels(&*narrow).await?);
+        }
+    }
+    Ok(infeed::dataset::labels(&**dataset).await?)
 }
 
 /// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.

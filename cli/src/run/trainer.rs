@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures::StreamExt;
-use infeed::{Batch, BatchStream, sampler::LoaderState};
+use infeed::{
+    Batch, BatchStream, Loader, Order,
+    sampler::{LoaderState, Mixture},
+};
 use tracing::Instrument;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -15,7 +18,7 @@ use crate::{
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
     out::{JsonTarget, Out},
-    report::{Settled, TimeLine},
+    report::{PartReport, Settled, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
 };
@@ -43,6 +46,46 @@ pub(super) struct Trainer<'a> {
     pub(super) first: Option<Instant>,
     pub(super) warmed: Option<Warmed>,
     pub(super) settled: Option<Settled>,
+    pub(super) parts: Parts,
+}
+
+/// Samples of each dataset of a mixture.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    mixture: Option<Mixture>,
+    /// First record of each.
+    starts: Vec<u64>,
+    samples: Vec<u64>,
+}
+
+impl Parts {
+    pub(super) fn of(loader: &Loader) -> Self {
+        let Order::Mixture(mixture) = &loader.config().order else { return Self::default() };
+        let mut end = 0;
+        let records = mixture.parts.iter().map(|part| part.records.unwrap_or(0));
+        let starts: Vec<u64> = records
+            .map(|records| {
+                let start = end;
+                end += records;
+                start
+            })
+            .collect();
+        Self { mixture: Some(mixture.clone()), samples: vec![0; starts.len()], starts }
+    }
+
+    fn add(&mut self, records: &[u64]) {
+        if self.starts.is_empty() {
+            return;
+        }
+        for record in records {
+            self.samples[self.starts.partition_point(|start| start <= record) - 1] += 1;
+        }
+    }
+
+    pub(super) fn reports(self) -> Vec<PartReport> {
+        let parts = self.mixture.into_iter().flat_map(|mixture| mixture.parts);
+        parts.zip(self.samples).map(|(part, samples)| PartReport { part, samples }).collect()
+    }
 }
 
 /// The moment when the warm-up was over, and what had come until then.
@@ -142,6 +185,7 @@ impl Trainer<'_> {
     fn take(&mut self, batch: &Batch) -> Result<(), Failure> {
         self.batches += 1;
         self.samples += batch.valid() as u64;
+        self.parts.add(&batch.records()[..batch.valid()]);
         if let Some(sum) = &mut self.checksum {
             sum.add_batch(&mut self.hasher, batch, self.of)?;
         }
