@@ -8,6 +8,40 @@ use infeed::{
 };
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 
+/// Files of libjxl, and what it makes of them: `integration/golden/jxl.py`.
+#[cfg(feature = "jxl")]
+#[test]
+fn jpeg_xl_is_what_its_authors_make_of_it() {
+    use infeed::codec::Jxl;
+
+    let golden: serde_json::Value = serde_json::from_str(include_str!("golden/jxl.json")).unwrap();
+    let bytes = |text: &serde_json::Value| -> Vec<u8> {
+        let hex = text.as_str().unwrap().as_bytes();
+        hex.as_chunks::<2>().0.iter().map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
+    };
+    let (height, width) = (golden["height"].as_u64().unwrap() as u32, golden["width"].as_u64().unwrap() as u32);
+    let mut files = Vec::new();
+    for picture in golden["pictures"].as_array().unwrap() {
+        let name = picture["name"].as_str().unwrap();
+        let (file, want) = (bytes(&picture["file"]), bytes(&picture["pixels"]));
+        let (info, pixels) = decode(&Jxl, &file, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let channels = picture["channels"].as_u64().unwrap() as u8;
+        assert_eq!(
+            (info.height, info.width, info.channels, info.dtype),
+            (height, width, channels, DType::U8),
+            "{name}"
+        );
+        let (_, most) = difference(&pixels, &want);
+        // Lossy ones end in floats, which are rounded once.
+        let lossy = ["lossy", "jpeg"].contains(&name);
+        assert!(most <= u8::from(lossy), "{name}: {most}");
+        files.push((name.to_owned(), file));
+    }
+    assert_eq!(files.len(), 5);
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, file)| (&**name, &**file)).collect();
+    codec_contract(&Jxl, &files);
+}
+
 /// Smooth colours with a few edges: what lossy codecs keep within a few levels.
 fn colours(height: u32, width: u32, channels: usize) -> Vec<u8> {
     let pixel = |y: u32, x: u32| {

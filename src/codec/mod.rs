@@ -24,6 +24,8 @@ mod decoder;
 mod decoder_contract;
 mod errors;
 mod image_codec;
+#[cfg(feature = "jxl")]
+mod jxl;
 mod reader;
 #[cfg(feature = "prepare")]
 mod renderer;
@@ -37,7 +39,7 @@ mod jpeg;
 mod nvjpeg;
 #[cfg(feature = "png")]
 mod png;
-#[cfg(any(feature = "png", feature = "webp"))]
+#[cfg(any(feature = "jxl", feature = "png", feature = "webp"))]
 mod still;
 #[cfg(feature = "tiff")]
 mod tiff;
@@ -49,7 +51,7 @@ use std::sync::Arc;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
-#[cfg(any(feature = "jpeg", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(feature = "jpeg", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
@@ -101,4 +103,5 @@ codecs! {
     "webp" webp Webp
     "bmp" bmp Bmp
     "tiff" tiff Tiff
+    "jxl" jxl Jxl
 }

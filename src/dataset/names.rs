@@ -8,7 +8,17 @@ use crate::{
 };
 
 /// What makes a file an image here; in lower case.
-pub(super) const EXTENSIONS: [&str; 7] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"];
+pub(super) const EXTENSIONS: &[&str] = &[
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    #[cfg(feature = "jxl")]
+    ".jxl",
+];
 
 /// Folders that hold class folders rather than images of a class; and what the names of shards begin with.
 pub(super) const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];

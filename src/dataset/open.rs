@@ -36,7 +36,7 @@ use crate::{
 /// |---|---|
 /// | `data_batch_*.bin`, `test_batch.bin` | CIFAR-10, binary version |
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
-/// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`, in any case) | images in class folders; labels count the sorted folder names |
+/// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`; with the feature `jxl` `.jxl`; in any case) | images in class folders; labels count the sorted folder names |
 /// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
@@ -539,6 +539,7 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
         (&[".beton"], "files of FFCV", "open the images that they were written from"),
         (&[".gif", ".avif", ".heic"], "images of kinds that no codec reads", "convert them to PNG, JPEG or WebP"),
+        (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
         (
             &[".ppm", ".pgm", ".pbm"],
             "images of Netpbm, which only tars may hold",
