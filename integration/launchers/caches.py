@@ -13,7 +13,7 @@ LOADER = ("--shuffle", "7", "--checksum", "--batch-size", "4", "--last-batch", "
 
 
 def epoch(bench: Bench, store: Store, name: str, cache: str, states: Path, *more: str) -> tuple[list[dict[str, Any]], int]:
-    """Four ranks on two nodes; `cache` may name $SLURM_NODEID."""
+    """Four ranks on two nodes, and how often they read of the store; `cache` may name $SLURM_NODEID."""
     folder = bench.new(name)
     script = folder / "rank-of-step.sh"
     # Epochs are runs of their own, so that no rank is in the second while another is in the first.
@@ -26,7 +26,10 @@ def epoch(bench: Bench, store: Store, name: str, cache: str, states: Path, *more
     rank[rank.index(str(bench.data))] = store.url
     store.begin()
     bench.must("srun", "-N2", "-n4", "--ntasks-per-node=2", script, *rank, env=store.environment)
-    return bench.reports(folder), sum(store.reads.values())
+    reports = bench.reports(folder)
+    # A store that is slow for a moment, as on a busy machine, is asked a second time: that is told, and no loss of the cache.
+    again = sum(report["requests"][why] for report in reports for why in ("retries", "hedges"))
+    return reports, sum(store.reads.values()) - again
 
 
 def hits(reports: list[dict[str, Any]]) -> int:
@@ -44,7 +47,6 @@ def shared(name: str, cache: str, nodes: int) -> Row:
             command[command.index(str(bench.data))] = str(bench.photos)
             bench.must(*command)
             _, first_reads = epoch(bench, store, "first", f"{folder}/{cache}", states)
-            twice = [key for key, times in store.reads.items() if times > 1]
             second, second_reads = epoch(bench, store, "second", f"{folder}/{cache}", states, "--epochs", "2")
         told = {str(report["config"].get("launcher")) for report in second}
         outcome.told = ", ".join(sorted(told))
@@ -53,9 +55,9 @@ def shared(name: str, cache: str, nodes: int) -> Row:
         outcome.note = (
             f"{count} objects: {first_reads} reads in epoch 1, {second_reads} in epoch 2, where {found} came from the cache"
         )
-        if first_reads != count or twice:
+        if first_reads != count:
             outcome.wrong.append(f"{count} reads in epoch 1, each object once, not {first_reads}")
-        if found + second_reads < count:
+        if found + second_reads != count:
             outcome.wrong.append(f"in epoch 2 each object comes from the cache or the store: {found} + {second_reads}")
         if nodes == 1 and second_reads:
             outcome.wrong.append(f"no reads in epoch 2, not {second_reads}")

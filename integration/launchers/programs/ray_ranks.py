@@ -1,8 +1,8 @@
 """Ranks as Ray starts them.
 
-    ray_ranks.py tasks|ranked|train N FOLDER COMMAND...
+    ray_ranks.py ranked|train N FOLDER COMMAND...
 
-`tasks` leaves the rank to be found, which nothing tells; `ranked` gives it; `train` are the workers of Ray Train.
+`ranked` are plain tasks, which nothing tells a rank, so that each is given one; `train` are the workers of Ray Train.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main() -> None:
             run_config=RunConfig(storage_path=f"{FOLDER}/results"),
         ).fit()  # fmt: skip
         return
-    ranks = [["--rank", str(rank), "--world-size", str(count)] if KIND == "ranked" else [] for rank in range(count)]
-    sys.exit(any(ray.get([task.remote([*COMMAND, *rank]) for rank in ranks])))
+    tasks = [task.remote([*COMMAND, "--rank", str(rank), "--world-size", str(count)]) for rank in range(count)]
+    sys.exit(any(ray.get(tasks)))
 
 
 if __name__ == "__main__":
