@@ -241,7 +241,7 @@ pub(crate) struct DatasetArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
     /// Keep one listing for a whole job in this file, which all ranks reach: rank 0 lists and writes it, the others read it
-    #[arg(long, value_name = "FILE|URL", conflicts_with = "parts")]
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "part")]
     pub listing: Option<String>,
     /// Read shards of `prepare` although others of it are missing [default: an error that names them]
     #[arg(long)]
@@ -249,15 +249,15 @@ pub(crate) struct DatasetArgs {
     /// Another dataset to mix with URL, and its share of an epoch: URL,proportion=0.7 (a weight among the others),
     /// URL,repeat=2 (each record so often) or URL,choose=10000 (so many samples), and ,name=NAME for the report; several
     /// times. URL itself takes a share in the same way then [default: repeat=1]
-    #[arg(long = "part", value_name = "URL[,SHARE]")]
-    pub parts: Vec<Part>,
+    #[arg(long, value_name = "URL[,SHARE]")]
+    pub part: Vec<Part>,
     /// Leave out records that do not pass: label=cat,dog or label!=3, caption~=PATTERN, caption*=TEXT, width>=256; also of
     /// object (its name) and of values in JSON (json.width>=256); several times, for all of them. Reads what is asked for,
     /// of every record, where the dataset does not know it already
     #[arg(long = "filter", value_name = "FIELD=VALUE", conflicts_with = "record_list")]
     pub filters: Vec<Filter>,
     /// Take the records that FILE lists, by number or by name of their object, one a line
-    #[arg(long, value_name = "FILE", conflicts_with = "parts")]
+    #[arg(long, value_name = "FILE", conflicts_with = "part")]
     pub record_list: Option<String>,
     /// How long a store may give nothing before the run ends with an error [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
@@ -267,11 +267,11 @@ pub(crate) struct DatasetArgs {
 impl DatasetArgs {
     /// All parts, the first of which is `url`; none without --part.
     pub(crate) fn parts(&self, url: &str) -> Result<Vec<Part>, Failure> {
-        if self.parts.is_empty() {
+        if self.part.is_empty() {
             return Ok(Vec::new());
         }
         let first = url.parse().map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-        Ok([first].into_iter().chain(self.parts.iter().cloned()).collect())
+        Ok([first].into_iter().chain(self.part.iter().cloned()).collect())
     }
 
     /// The dataset at `url`, or those of all parts together. `rank` is asked for when it matters who lists.
@@ -433,7 +433,7 @@ pub(crate) struct FixedArgs {
     pub shuffle: Option<Shuffle>,
     /// Draw records by weight, with replacement: balanced gives each class as often as the others, FILE has a number a line,
     /// one for each record. With --shuffle's seed [default: none]
-    #[arg(long, value_name = "balanced|FILE", conflicts_with_all = ["parts", "aug_repeats"])]
+    #[arg(long, value_name = "balanced|FILE", conflicts_with_all = ["part", "aug_repeats"])]
     pub weights: Option<Weights>,
     /// Samples of an epoch, of records drawn by weight or of parts with proportions [default: as many as there are records]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -216,7 +216,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
     // Who only looks is no rank that others wait for, and makes what is missing.
     let rank = || Ok(0);
-    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) || !args.parts.is_empty() {
+    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) || !args.part.is_empty() {
         return Ok((args.open(url, rank).await?, None));
     }
     let source = Source::parse(url)?;

@@ -221,8 +221,9 @@ pub(super) fn some(dataset: Arc<dyn Dataset>, what: &str) -> Result<Arc<dyn Data
     }
 }
 
-/// Which columns of `schema`'s shards `filters` need; none: what they ask is known without reading.
-pub(super) fn columns(schema: &Schema, filters: &[Filter]) -> Vec<String> {
+/// Which columns of shards `filters` need, as far as `schema` tells, which may have others; none: what they ask is known without
+/// reading. Of a name with dots that is no field there, the `whole` is one, or what stands before the first dot is JSON.
+pub(super) fn columns(schema: &Schema, filters: &[Filter], whole: bool) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for filter in filters {
         let is_field = |name: &str| schema.fields.iter().any(|field| field.name == name);
@@ -231,8 +232,7 @@ pub(super) fn columns(schema: &Schema, filters: &[Filter]) -> Vec<String> {
         };
         let name = match filter.field.split_once('.') {
             _ if is_field(&filter.field) => &filter.field,
-            // Others are columns within others, which are read when they are named.
-            Some((json, _)) if is_text(json) => json,
+            Some((json, _)) if is_text(json) || !whole => json,
             _ if ["object", "height", "width"].contains(&filter.field.as_str()) => continue,
             _ => &filter.field,
         };

@@ -418,12 +418,19 @@ async fn open_objects(
     if filters.is_empty() {
         return Ok(dataset);
     }
-    let columns = filter::columns(dataset.schema(), filters);
+    let columns = filter::columns(dataset.schema(), filters, true);
     let passing = match again {
         // Of shards what is asked for alone, though the records may have pictures.
         Some(objects) if !columns.is_empty() => {
-            let options = OpenOptions { columns: Some(columns), ..options.clone() };
-            let narrow = format.open(source, objects, &options).await?;
+            let before_dots = filter::columns(dataset.schema(), filters, false);
+            let only = |columns| OpenOptions { columns: Some(columns), ..options.clone() };
+            let narrow = match before_dots == columns {
+                true => format.open(source, objects, &only(columns)).await?,
+                false => match format.open(source, objects.clone(), &only(columns)).await {
+                    Ok(narrow) => narrow,
+                    Err(_) => format.open(source, objects, &only(before_dots)).await?,
+                },
+            };
             filter::passing(&*narrow, filters).await?
         }
         _ => filter::passing(&*dataset, filters).await?,
