@@ -116,8 +116,9 @@ def pods(manifest: dict[str, Any], count: int) -> list[tuple[list[str], dict[str
 
 def together(bench: Bench, processes: list[tuple[list[Any], dict[str, str]]]) -> Done:
     started = [bench.start(*command, env=env) for command, env in processes]
-    all_done = [bench.finish(process) for process in started]
-    return Done(max(abs(done.code) for done in all_done), "".join(done.words for done in all_done))
+    # What the one that failed says comes last, and is shown.
+    all_done = sorted((bench.finish(process) for process in started), key=lambda done: abs(done.code))
+    return Done(all_done[-1].code, "".join(done.words for done in all_done))
 
 
 def kubernetes_train(bench: Bench) -> Outcome:
