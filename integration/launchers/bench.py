@@ -158,6 +158,20 @@ class Bench:
             raise RuntimeError(f"{shlex.join(map(str, command))}: exit {done.code}: {done.words[-2000:]}")
         return done
 
+    def sbatch(self, *words: object, env: Mapping[str, str] | None = None, limit: float = 240) -> Done:
+        """Until all tasks of the job have ended; `sbatch -W` looks after 2, 12 and 42 seconds only."""
+        done = self.call("sbatch", "--parsable", *words, env=env)
+        if done.code:
+            return done
+        job = done.words.strip().splitlines()[-1]
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            states = set(self.slurm().call("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%T").split())
+            if states and not states & {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+                return Done(int(states != {"COMPLETED"}), f"job {job}: {', '.join(sorted(states))}")
+            time.sleep(0.1)
+        return Done(124, f"job {job} took too long")
+
     def in_background(self, what: Callable[[], Done]) -> concurrent.futures.Future[Done]:
         """While it runs, the row does something to it."""
         result: concurrent.futures.Future[Done] = concurrent.futures.Future()

@@ -108,7 +108,7 @@ def smaller_step(bench: Bench) -> Outcome:
     script = folder / "job.sh"
     script.write_text('#!/bin/sh\nexec srun -N2 -n2 "$@"\n')
     nodes = ("-N2", "-n4", "--ntasks-per-node=2")
-    done = bench.call("sbatch", "-W", "-o", folder / "out", *nodes, script, *bench.rank(folder, *EPOCH))
+    done = bench.sbatch("-o", folder / "out", *nodes, script, *bench.rank(folder, *EPOCH))
     return bench.judge(folder, "Slurm", ((0,), (1,)), done=done, truth="SLURM_PROCID", node="SLURM_NODEID")
 
 
@@ -117,7 +117,7 @@ def array_of_runs(bench: Bench) -> Outcome:
     folder = bench.new("array")
     script = folder / "job.sh"
     script.write_text('#!/bin/sh\nexec "$@"\n')
-    done = bench.call("sbatch", "-W", "-o", folder / "out", "--array=0-2", "-n1", script, *bench.rank(folder, *EPOCH))
+    done = bench.sbatch("-o", folder / "out", "--array=0-2", "-n1", script, *bench.rank(folder, *EPOCH))
     reports = bench.reports(folder)
     outcome = Outcome(ranks=len(reports), nodes=2, told=", ".join({str(r["config"].get("launcher")) for r in reports}))
     ranks = [(report["config"]["rank"], report["config"]["world_size"]) for report in reports]

@@ -116,8 +116,8 @@ def incomplete(bench: Bench, out: Path, outcome: Outcome) -> None:
 
 def slurm_array(bench: Bench, scratch: Path, url: str, out: Path, env: dict[str, str]) -> Done:
     script = ROOT / "examples/slurm/prepare-array.sbatch"
-    done = bench.call("sbatch", "-W", "--array=0-3", "--cpus-per-task=1", "--time=5", "-o", scratch / "task-%a", script, url, out,
-                      *SETTINGS, env={**env, "INFEED": bench.infeed})  # fmt: skip
+    done = bench.sbatch("--array=0-3", "--cpus-per-task=1", "--time=5", "-o", scratch / "task-%a", script, url, out,
+                        *SETTINGS, env={**env, "INFEED": bench.infeed})  # fmt: skip
     words = "".join(path.read_text(errors="replace") for path in sorted(scratch.glob("task-*")))
     return Done(done.code, done.words + words)
 
@@ -152,8 +152,8 @@ def array_of_one(bench: Bench) -> Outcome:
     with bench.store() as store:
         env = {**store.environment, "INFEED": bench.infeed}
         script = ROOT / "examples/slurm/prepare-array.sbatch"
-        done = bench.call("sbatch", "-W", "--array=2", "--cpus-per-task=1", "--time=5", "-o", scratch / "task", script, store.url,
-                          scratch / "out", *SETTINGS, env=env)  # fmt: skip
+        done = bench.sbatch("--array=2", "--cpus-per-task=1", "--time=5", "-o", scratch / "task", script, store.url,
+                            scratch / "out", *SETTINGS, env=env)  # fmt: skip
     words = (scratch / "task").read_text(errors="replace").strip()
     outcome = Outcome(ranks=1, nodes=1, told="refused" if done.code else "not refused", note=error_of(words))
     if not done.code:

@@ -44,7 +44,7 @@ def sbatch(script: str, ranks: int, *words: object) -> Callable[[Bench], Outcome
         folder = bench.new("sbatch")
         # The nodes' names are known to Slurm alone here, which is one machine.
         env = on_path(bench, {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])})
-        done = bench.call("sbatch", "-W", "-o", folder / "out", EXAMPLES / "slurm" / script, *words, env=env)
+        done = bench.sbatch("-o", folder / "out", EXAMPLES / "slurm" / script, *words, env=env)
         return each_once(done, ranks, 2, (folder / "out").read_text(errors="replace"))
 
     return run
@@ -54,7 +54,7 @@ def train_sbatch_of_the_binary(bench: Bench) -> Outcome:
     """What train.sbatch sets for torch, infeed takes; the rest it takes from Slurm."""
     folder = bench.new("sbatch")
     env = on_path(bench, {"MASTER_ADDR": "127.0.0.1"})
-    done = bench.call("sbatch", "-W", "-o", folder / "out", EXAMPLES / "slurm/train.sbatch", *bench.rank(folder, *EPOCH), env=env)
+    done = bench.sbatch("-o", folder / "out", EXAMPLES / "slurm/train.sbatch", *bench.rank(folder, *EPOCH), env=env)
     return bench.judge(folder, "torchrun", ((0, 1), (2, 3)), done=done, truth="SLURM_PROCID", node="SLURM_NODEID")
 
 
@@ -116,8 +116,9 @@ def pods(manifest: dict[str, Any], count: int) -> list[tuple[list[str], dict[str
 
 def together(bench: Bench, processes: list[tuple[list[Any], dict[str, str]]]) -> Done:
     started = [bench.start(*command, env=env) for command, env in processes]
-    all_done = [bench.finish(process) for process in started]
-    return Done(max(abs(done.code) for done in all_done), "".join(done.words for done in all_done))
+    # What the one that failed says comes last, and is shown.
+    all_done = sorted((bench.finish(process) for process in started), key=lambda done: abs(done.code))
+    return Done(all_done[-1].code, "".join(done.words for done in all_done))
 
 
 def kubernetes_train(bench: Bench) -> Outcome:
