@@ -23,6 +23,8 @@ mod doctor;
 mod errors;
 mod exact;
 mod fields;
+#[cfg(all(feature = "http", feature = "s3"))]
+mod hub;
 #[cfg(feature = "s3")]
 mod integrity;
 mod jpegs;
