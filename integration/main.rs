@@ -24,6 +24,8 @@ mod errors;
 mod exact;
 mod fields;
 mod filters;
+#[cfg(all(feature = "http", feature = "s3"))]
+mod hub;
 #[cfg(feature = "s3")]
 mod integrity;
 mod jpegs;

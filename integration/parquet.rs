@@ -29,7 +29,7 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{builder, cases, drain, plain, repository, s3::S3Server, store::Tracker};
+use crate::support::{builder, cases, drain, hub::HubServer, plain, repository, s3::S3Server, store::Tracker};
 
 const SCHEMA: &str = "message rows {
     optional group image { optional binary bytes; optional binary path (UTF8); }
@@ -540,6 +540,36 @@ fn a_bucket_gives_the_same_and_reads_each_group_once() {
     assert_eq!(server.gets() - opening, 3 * FIELDS.len(), "each column of each group once");
     let resumed = drain(loader(&remote, |b| b).resume_epoch(all[5].state()).unwrap()).unwrap();
     assert!(rows(&resumed) == want[6..]);
+}
+
+/// As it was pushed, and as the hub converts it: other names, the same rows.
+#[test]
+fn the_hub_gives_the_same_and_resolves_each_file_once() {
+    let (dir, server) = (folder(), HubServer::start());
+    server.commit_folder(dir.path());
+    let local = sound(open(dir.path().display().to_string()).split("train").columns(FIELDS));
+    let train = [file(0, &[10], Some(FEATURES), usual()), file(10, &[4], Some(FEATURES), usual())];
+    let test = file(90, &[5], Some(FEATURES), usual());
+    let names = ["default/train/0000.parquet", "default/train/0001.parquet", "default/test/0000.parquet"];
+    server.commit(
+        "refs/convert/parquet",
+        names.into_iter().zip(train.clone().into_iter().chain([test]).map(Bytes::from)),
+    );
+    let remote = opened(open_source(server.source("")).split("train").columns(FIELDS)).unwrap();
+    assert_eq!(remote.fingerprint(), local.fingerprint());
+    let want = rows(&drain(loader(&local, |b| b).epoch(0)).unwrap());
+    assert!(rows(&drain(loader(&remote, |b| b).epoch(0)).unwrap()) == want);
+    let files = server.requests().iter().filter(|request| request.contains("/resolve/")).count();
+    assert!(files <= 2 * names.len(), "{files}: what was signed serves every range");
+
+    let converted = opened(open_source(server.source("@~parquet/default")).split("train").columns(FIELDS)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    (0..2).for_each(|n| fs::write(dir.path().join(format!("000{n}.parquet")), &train[n]).unwrap());
+    let local = sound(open(dir.path().display().to_string()).columns(FIELDS));
+    let [want, got] = [&local, &converted].map(|dataset| rows(&drain(loader(dataset, |b| b).epoch(0)).unwrap()));
+    assert!(got == want && !got.is_empty());
+    let error = opened(open_source(server.source("@~parquet"))).unwrap_err();
+    assert!(error.to_string().contains("several splits: test, train"), "{error}");
 }
 
 fn fails(bytes: &[u8]) -> Error {

@@ -463,7 +463,7 @@ impl DatasetFindings {
         let mut table = report::table();
         table.add_row(["dataset", &self.url]);
         if let Some(connection) = &self.connection {
-            table.add_row(["bucket", &connection.to_string()]);
+            table.add_row([if connection.commit.is_some() { "hub" } else { "bucket" }, &connection.to_string()]);
         }
         table.add_row(["format", &self.format]);
         table.add_row(["records", &units::count(self.records)]);

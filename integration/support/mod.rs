@@ -1,6 +1,9 @@
 //! Shared by the tests.
 
 pub(crate) mod host_kernels;
+#[cfg(feature = "http")]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod hub;
 // Shared with the fuzz targets, another crate.
 #[allow(unreachable_pub, dead_code, reason = "public for the fuzz targets")]
 pub(crate) mod jpeg_check;
@@ -15,6 +18,9 @@ pub(crate) mod records;
 pub(crate) mod s3;
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
+#[cfg(feature = "http")]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod web;
 
 use std::{
     fs,

@@ -54,8 +54,9 @@ def open(  # noqa: A001 (the module's name stands before it)
 ) -> _native.Dataset:
     """Opens a dataset: a folder, a file or a store's prefix, in any format that infeed reads; or an object of Python's.
 
-    ``url`` is a path or ``s3://…``, ``gs://…``, ``az://…``, ``https://…``, or ``synthetic://?count=1000`` for made-up
-    images. Nothing is started, and what is read are names, indices and headers.
+    ``url`` is a path or ``s3://…``, ``gs://…``, ``az://…``, ``https://…``,
+    ``hf://datasets/OWNER/NAME`` (Hugging Face's hub), or ``synthetic://?count=1000`` for made-up images. Nothing is
+    started, and what is read are names, indices and headers.
 
     Or it is any object with ``__len__`` and ``__getitem__``: torch's ``Dataset``, Hugging Face's, a list. torchvision's
     ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are called

@@ -53,11 +53,12 @@ pub(super) fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// `train` of `x/train-000017.tar`.
+/// `train` of `x/train-000017.tar`, and of `default/train/0000.parquet`.
 fn split_of(name: &str) -> Option<&str> {
-    let base = base(name);
+    let (folders, base) = name.rsplit_once('/').unwrap_or(("", name));
     let word = base.split(['-', '_', '.']).next().unwrap_or(base);
-    SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)).then_some(word)
+    let mut words = std::iter::once(word).chain(folders.rsplit('/'));
+    words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
 }
 
 /// The shards of the split that was asked for; all when none was, and there is only one. Messages call them `what`, and

@@ -4,16 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{
-    Object, Source,
-    connect::Remote,
-    errors::store_error,
-    listing::{self, WORTH},
-};
+use super::{Object, Source, connect::Remote, errors::store_error, listing};
 use crate::error::Result;
 
 /// Places compared, a page each: about as many requests as one can wait for at once.
 const LOOKS: usize = 16;
+/// With fewer, a look at the pages is the listing itself.
+const WORTH: usize = 20_000;
 
 /// All objects of `source`, in the order of names.
 pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {

@@ -41,10 +41,13 @@ pub(super) struct Inner {
     /// The same as `store`, where that is a bucket which connects itself.
     #[cfg(feature = "s3")]
     pub(super) remote: Option<connect::Remote>,
+    /// The same as `store`, where that is a dataset of the hub.
+    #[cfg(feature = "http")]
+    pub(super) hub: Option<connect::Hub>,
 }
 
 impl Source {
-    /// Finds credentials and region of a bucket; of everything else, does nothing. Needs a tokio runtime with I/O and
+    /// Finds credentials and region of a bucket, token and commit of a dataset of the hub; of everything else, does nothing. Needs a tokio runtime with I/O and
     /// time. [`open`](crate::open()) does it, and so does the first read; later calls return at once.
     ///
     /// | what | from, the first that is there |
@@ -58,6 +61,11 @@ impl Source {
     /// at most 10 seconds. A bucket that turns out to be in another region is read there, with a warning; an expired
     /// session token is asked for once more.
     ///
+    /// Of `hf://`: the token is `HF_TOKEN`, else the file `HF_TOKEN_PATH`, `$HF_HOME/token` or
+    /// `~/.cache/huggingface/token`, else none, which is enough for what is public. The endpoint is `HF_ENDPOINT`, else
+    /// `https://huggingface.co`; plain HTTP needs `ALLOW_HTTP=true` but on this machine. The branch is looked up here, and
+    /// the [commit](Connection::commit) that was found is what this source and its handles read from then on.
+    ///
     /// # Errors
     /// `Denied` without credentials, with what was tried; `Unsupported` for a profile with `credential_process` or
     /// single sign-on, with the command that helps; `Config` for variables that can't be.
@@ -66,15 +74,23 @@ impl Source {
         if let Some(remote) = &self.0.remote {
             remote.connect().await?;
         }
+        #[cfg(feature = "http")]
+        if let Some(hub) = &self.0.hub {
+            hub.connect().await?;
+        }
         Ok(())
     }
 
-    /// How a bucket of `s3://` was reached; `None` before [`connect`](Self::connect), and for everything else.
+    /// How a bucket of `s3://` or a dataset of `hf://` was reached; `None` before [`connect`](Self::connect), and for everything else.
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
         #[cfg(feature = "s3")]
         if let Some(remote) = &self.0.remote {
             return remote.connection();
+        }
+        #[cfg(feature = "http")]
+        if let Some(hub) = &self.0.hub {
+            return hub.connection();
         }
         None
     }
@@ -100,6 +116,8 @@ impl Source {
             only: None,
             #[cfg(feature = "s3")]
             remote: None,
+            #[cfg(feature = "http")]
+            hub: None,
         }))
     }
 
@@ -115,6 +133,10 @@ impl Source {
         #[cfg(feature = "s3")]
         if let Some(remote) = &self.0.remote {
             remote.set_patience(patience);
+        }
+        #[cfg(feature = "http")]
+        if let Some(hub) = &self.0.hub {
+            hub.set_patience(patience);
         }
         Arc::make_mut(&mut self.0).patience = patience;
         self

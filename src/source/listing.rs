@@ -17,8 +17,6 @@ use super::{
 use crate::fingerprint::Fingerprint;
 
 const MAGIC: &[u8] = b"infeed manifest 2\n";
-/// With fewer, a look at the pages is the listing itself.
-pub(super) const WORTH: usize = 20_000;
 
 /// `objects` are in the order of names.
 pub(super) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {

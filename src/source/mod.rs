@@ -34,7 +34,6 @@ mod extent;
 mod handle;
 mod inline;
 mod list;
-#[cfg(feature = "s3")]
 mod listing;
 mod manifest;
 #[cfg(feature = "tls")]

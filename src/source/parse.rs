@@ -19,8 +19,8 @@ use crate::{
     report::Stage,
 };
 
-const KNOWN: &str = "use a path, file://, memory:// or s3:// (gs://, az://, https:// with their features; synthetic:// \
-                     where a dataset is opened)";
+const KNOWN: &str = "use a path, file://, memory://, s3://, hf://datasets/OWNER/NAME or https:// (gs:// and az:// with their \
+                     features; synthetic:// where a dataset is opened)";
 
 impl Source {
     /// Opens `url`; nothing is read yet, a path of this machine is looked up.
@@ -34,7 +34,25 @@ impl Source {
     /// | `s3://bucket/prefix` | objects of a bucket (feature `s3`), see [`connect`](Self::connect) |
     /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
     /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
+    /// | `hf://datasets/OWNER/NAME@REVISION/folder` | files of a dataset of the [Hugging Face hub](https://huggingface.co/datasets) (feature `http`), see below |
     /// | `https://host/folder` | files of a WebDAV server; of any other, one file (feature `http`) |
+    ///
+    /// **The hub.** A dataset as it lies there: Parquet, images in folders, tars. `@REVISION` is a branch, a tag or a commit,
+    /// `main` where there is none; `@~parquet` is the branch onto which the hub converts every dataset
+    /// (`refs/convert/parquet`), with the files of each configuration in folders of its splits. A branch is looked up once, by
+    /// [`connect`](Self::connect); what is pushed later is not seen. Ranks look it up each: `@COMMIT`, which
+    /// [`connection`](Self::connection) and `infeed inspect` tell, makes sure that they see the same. What is private or gated
+    /// needs a token, and all are asked less often without one. Files come from wherever the hub sends, which never
+    /// gets the token. Whole files are compared with their SHA-256, where the listing tells it (see
+    /// [`Verify`](super::Verify)).
+    ///
+    /// ```no_run
+    /// # async fn f() -> infeed::Result<()> {
+    /// // Its files are called data/train-00000-of-00001.parquet and the like (feature `parquet`).
+    /// let mnist = infeed::open("hf://datasets/ylecun/mnist/mnist").split("train").await?;
+    /// let beans = infeed::open("hf://datasets/AI-Lab-Makerere/beans@~parquet/default").split("validation").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `Config` for a scheme that is none of these, `NotFound` and `Denied` for paths, `Unsupported` without the
@@ -106,6 +124,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             connect::check_bucket(bucket, url)?;
             s3(bucket, prefix, url, vars)
         }
+        "hf" => hub(rest, url, vars),
         "s3a" | "s3n" => {
             Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint("write s3://bucket/prefix"))
         }
@@ -176,6 +195,21 @@ fn s3(_bucket: &str, _prefix: Path, _url: &str, _vars: impl FnOnce() -> connect:
     Err(connect::lacks("s3"))
 }
 
+#[cfg(feature = "http")]
+fn hub(rest: &str, url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+    let (repo, prefix) = connect::Repo::parse(rest, url)?;
+    let hub = connect::Hub::new(repo, &tidy(url), vars())?;
+    let Source(mut inner) = Source::from_store(Arc::new(hub.clone()), prefix, url).sharing_requests(&hub.store());
+    hub.set_patience(PATIENCE);
+    Arc::make_mut(&mut inner).hub = Some(hub);
+    Ok(Source(inner))
+}
+
+#[cfg(not(feature = "http"))]
+fn hub(_rest: &str, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+    Err(connect::lacks("hf"))
+}
+
 fn file_url(url: &str) -> Result<PathBuf> {
     let bad = |what| Err(Error::config(what).at_object(url));
     let Ok(parsed) = url::Url::parse(url) else {
@@ -220,6 +254,8 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         only,
         #[cfg(feature = "s3")]
         remote: None,
+        #[cfg(feature = "http")]
+        hub: None,
     })))
 }
 
@@ -230,7 +266,7 @@ fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
         return Error::new(kind, "cannot be opened").at_stage(Stage::Open).at_object(url).with_source(error);
     }
     // `s3:/bucket` and `s3//bucket` are paths too, if they exist.
-    let mistyped = ["s3:", "s3//", "gs:", "gs//", "az:", "az//", "file:", "http:", "https:"]
+    let mistyped = ["s3:", "s3//", "hf:", "hf//", "gs:", "gs//", "az:", "az//", "file:", "http:", "https:"]
         .into_iter()
         .find(|start| url.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start)));
     if let Some(start) = mistyped {

@@ -56,14 +56,14 @@ pub(super) fn check_pages(empty: u32) -> Result<()> {
 const AGAIN: &str = "list again; if it stays so, the store or what stands before it is broken";
 
 /// Tokens of a listing's pages.
-#[cfg(feature = "s3")]
+#[cfg(any(feature = "s3", feature = "http"))]
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     tokens: HashSet<u128>,
     empty: u32,
 }
 
-#[cfg(feature = "s3")]
+#[cfg(any(feature = "s3", feature = "http"))]
 impl Pages {
     /// After a page of so many entries that told the token of the next.
     ///
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "s3")]
+    #[cfg(any(feature = "s3", feature = "http"))]
     #[test]
     fn pages_end_or_are_an_error() {
         let mut pages = Pages::default();

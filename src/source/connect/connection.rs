@@ -1,16 +1,16 @@
-//! How a bucket was reached.
+//! How a bucket, or a dataset of the hub, was reached.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How a bucket was reached. Holds nothing secret.
+/// How a bucket, or a dataset of the hub, was reached. Holds nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Connection {
     /// Where the credentials came from, such as `environment` or ``profile `ml` of /home/me/.aws/credentials``.
     pub provider: String,
-    /// The bucket's region.
+    /// The bucket's region; empty for the hub.
     pub region: String,
     /// Where requests go.
     pub endpoint: String,
@@ -18,11 +18,16 @@ pub struct Connection {
     pub path_style: bool,
     /// Whether requests say that their sender pays.
     pub requester_pays: bool,
+    /// The commit that is read, of a dataset of the hub: `@` and this in the url pin it.
+    pub commit: Option<String>,
 }
 
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { provider, region, endpoint, path_style, requester_pays } = self;
+        let Self { provider, region, endpoint, path_style, requester_pays, commit } = self;
+        if let Some(commit) = commit {
+            return write!(f, "{endpoint}, commit {commit}, token: {provider}");
+        }
         write!(f, "{endpoint}, region {region}, credentials: {provider}")?;
         f.write_str(if *path_style { "" } else { ", virtual-hosted" })?;
         f.write_str(if *requester_pays { ", requester pays" } else { "" })

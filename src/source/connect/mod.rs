@@ -25,6 +25,8 @@ mod connector;
 mod credentials;
 #[cfg(feature = "s3")]
 mod explain;
+#[cfg(feature = "http")]
+mod hub;
 #[cfg(feature = "tls")]
 mod listed;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
@@ -43,6 +45,8 @@ mod vars;
 pub use connection::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connector::Connector;
+#[cfg(feature = "http")]
+pub(super) use hub::{Hub, Repo};
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) use others::open as open_other;
 #[cfg(feature = "s3")]

@@ -272,6 +272,7 @@ impl Remote {
             endpoint: shown,
             path_style: !virtual_hosted,
             requester_pays,
+            commit: None,
         };
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut headers = HeaderMap::new();

@@ -184,6 +184,7 @@ fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
         endpoint: "http://x".into(),
         path_style: true,
         requester_pays: false,
+        commit: None,
     };
     let explain = |refusal| explain::explain(&Answer::Refused(refusal), explain::Doing::Reading, "b", &connection);
     let said = explain(refusal).unwrap();

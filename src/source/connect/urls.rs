@@ -37,6 +37,7 @@ pub(in crate::source) fn lacks(scheme: &str) -> Error {
         "s3" => "s3",
         "gs" => "gcs",
         "az" => "azure",
+        // `hf` among them.
         _ => "http",
     };
     Error::new(

@@ -1,0 +1,68 @@
+//! What the hub's refusals mean, and what to do about them.
+
+use reqwest::header::HeaderMap;
+
+use super::{name::Repo, token::Token};
+use crate::error::{Error, ErrorKind};
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// Looking up the commit, which is the first question.
+    Revision,
+    Listing,
+    Reading,
+}
+
+/// `None` for what another request may mend, and for what has no meaning of its own.
+pub(super) fn explain(
+    status: u16,
+    headers: &HeaderMap,
+    doing: Doing,
+    repo: &Repo,
+    token: &Token,
+    endpoint: &str,
+) -> Option<Error> {
+    let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (code, words) = (told("x-error-code"), told("x-error-message"));
+    let (known, who) = (token.header.is_some(), &token.provider);
+    let error = |kind, what: String| Error::new(kind, what);
+    let page = format!("{endpoint}/datasets/{repo}");
+    Some(match (status, code) {
+        (401 | 403, "GatedRepo") if known => error(
+            ErrorKind::Denied,
+            format!("the dataset {repo} is gated, and the owner of the token ({who}) has not been let in"),
+        )
+        .hint(format!(
+            "accept its terms at {page}, or wait until they let you in; a fine-grained token needs access to gated data \
+             sets too"
+        )),
+        (401 | 403, "GatedRepo") => error(ErrorKind::Denied, format!("the dataset {repo} is gated"))
+            .hint(format!("accept its terms at {page}, and set HF_TOKEN to a token of yours")),
+        (_, "DisabledRepo") => error(ErrorKind::Denied, format!("the hub has disabled the dataset {repo}")).hint(page),
+        (404, "RevisionNotFound") => {
+            error(ErrorKind::NotFound, format!("the dataset {repo} has no revision `{}`", repo.revision))
+                .hint(format!("name one of {page}/tree/main behind the `@`, or none for `main`"))
+        }
+        (401, _) if known && (code.is_empty() || words.contains("credentials")) => {
+            error(ErrorKind::Denied, format!("the hub does not take the token ({who})"))
+                .hint(format!("make a new one at {endpoint}/settings/tokens, or take it away for what is public"))
+        }
+        // Of a dataset that it does not know the hub says so to whoever it knows, and 401 to others.
+        (401, _) | (404, "RepoNotFound") => {
+            let hint = match known {
+                true => format!("check its name; a private one needs a token that may read it (this one: {who})"),
+                false => "check its name; for a private one, set HF_TOKEN to a token that may read it".to_owned(),
+            };
+            error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}, or it is private")).hint(hint)
+        }
+        (404, _) if doing == Doing::Revision => {
+            error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}"))
+                .hint("check its name, and HF_ENDPOINT")
+        }
+        (403, _) => error(ErrorKind::Denied, format!("the token ({who}) may not read the dataset {repo}")).hint(format!(
+            "give it the right to read the contents of {repo} at {endpoint}/settings/tokens, or take another"
+        )),
+        _ => return None,
+    })
+}
