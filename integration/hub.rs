@@ -175,7 +175,7 @@ async fn signed_urls_are_kept_until_they_expire() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_storage_damages_is_read_again_and_what_it_does_not_cut_is_cut_here() {
     let server = HubServer::start();
-    let body: Vec<u8> = (0..50_000_u32).map(|n| (n * n >> 7) as u8).collect();
+    let body: Vec<u8> = (0..50_000_u32).map(|n| ((n * n) >> 7) as u8).collect();
     server.commit("main", [("a.jpg", Bytes::from(body.clone()))]);
     let source = server.source("");
     let objects = listed(&source).await.unwrap();

@@ -248,16 +248,20 @@ pub(super) async fn passing(dataset: &dyn Dataset, filters: &[Filter]) -> Result
     let checks = filters.iter().map(|filter| Check::new(filter, dataset)).collect::<Result<Vec<_>>>()?;
     let (mut passing, mut unknown) = (Vec::new(), Vec::new());
     for record in 0..dataset.len() {
-        let known = checks.iter().map(|check| check.without_reading(dataset, record));
-        // One that fails decides, whatever the others are.
-        match known.fold(Some(true), |all, one| match (all, one) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        }) {
-            Some(true) => passing.push(record),
-            Some(false) => {}
-            None => unknown.push(record),
+        let mut list = Some(&mut passing);
+        for check in &checks {
+            match check.without_reading(dataset, record) {
+                Some(true) => {}
+                None => list = Some(&mut unknown),
+                // One that fails decides, whatever the others are.
+                Some(false) => {
+                    list = None;
+                    break;
+                }
+            }
+        }
+        if let Some(list) = list {
+            list.push(record);
         }
     }
     let known = passing.len();
