@@ -90,7 +90,7 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn help_lists_what_there_is() {
     insta::assert_snapshot!("help", ok(&["--help"]));
-    for command in ["run", "profile", "sweep", "doctor", "inspect", "stage", "prepare", "synth"] {
+    for command in ["run", "profile", "sweep", "doctor", "inspect", "stage", "prepare", "plan", "synth"] {
         insta::assert_snapshot!(format!("help_{command}"), ok(&[command, "--help"]));
     }
 }

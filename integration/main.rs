@@ -52,6 +52,7 @@ mod parquet;
 mod pictures;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod pinned;
+mod plan;
 mod prepare;
 mod pressure;
 mod requests;

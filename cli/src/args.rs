@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Stage(StageArgs),
     /// Resize, encode and pack a dataset into tar shards ahead of time: resumable, on all cores and ranks
     Prepare(PrepareArgs),
+    /// Reckon what training on many machines asks of a store, what it costs, and which way to take
+    Plan(Box<PlanArgs>),
     /// Generate data with the statistics of the real thing
     Synth(SynthArgs),
     /// Remove the demo's folder when the demo is gone, however it ended
@@ -329,6 +331,31 @@ impl DatasetArgs {
     }
 }
 
+impl DatasetArgs {
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
+        let Self { patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
+        let given = [
+            (format.is_some(), "--format"),
+            (annotations.is_some(), "--annotations"),
+            (*masks, "--masks"),
+            (channels.is_some(), "--channels"),
+            (pattern.is_some(), "--pattern"),
+            (!fields.is_empty(), "--field"),
+            (!columns.is_empty(), "--columns"),
+            (samples_per_patient.is_some(), "--samples-per-patient"),
+            (patience.is_some(), "--patience"),
+            (listing.is_some(), "--listing"),
+            (*allow_incomplete, "--allow-incomplete"),
+            (!part.is_empty(), "--part"),
+            (!filters.is_empty(), "--filter"),
+            (record_list.is_some(), "--record-list"),
+        ];
+        given.into_iter().find_map(|(is, name)| is.then_some(name))
+    }
+}
+
 fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, files) = text.split_once('=').unwrap_or((text, text));
     let files: Vec<String> = files.split('+').map(str::to_owned).collect();
@@ -574,6 +601,126 @@ pub(crate) struct PrepareArgs {
     pub json: Option<JsonTarget>,
     #[command(flatten)]
     pub dataset: DatasetArgs,
+}
+
+/// Nothing is read but the dataset's list of records; what is not said is assumed or was measured elsewhere, as the output
+/// tells.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlanArgs {
+    /// Dataset, opened for its records, bytes and objects; or say --records and --record-bytes
+    #[arg(required_unless_present = "records")]
+    pub url: Option<String>,
+    /// Records of the dataset, such as 1.28e6
+    #[arg(long, value_name = "N", value_parser = units::parse_count, conflicts_with = "url", requires = "record_bytes")]
+    pub records: Option<u64>,
+    /// Bytes of a record, on average
+    #[arg(long, value_name = "SIZE", conflicts_with = "url")]
+    pub record_bytes: Option<Bytes>,
+    /// Objects that hold the records [default: one each]
+    #[arg(long, value_name = "N", value_parser = units::parse_count, conflicts_with = "url")]
+    pub objects: Option<u64>,
+    /// Numbers of nodes
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1000",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub nodes: Vec<u64>,
+    /// Epochs of the run
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub epochs: u64,
+    /// Batches between two states to resume from
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub state_every: u64,
+    /// Write all figures as JSON; with - to stdout, and the tables to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub dataset: DatasetArgs,
+}
+
+/// A node of `plan`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Node")]
+pub(crate) struct NodeArgs {
+    /// Processes on a node, one for each GPU
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub ranks_per_node: u64,
+    /// Samples a second that the trainer of a rank takes [default: 1786, ResNet-50 on an H100 by MLPerf Storage]
+    #[arg(long, value_name = "N", value_parser = units::parse_positive, conflicts_with = "step_time")]
+    pub rate: Option<f64>,
+    /// Rows of a batch on each rank
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub batch_size: u64,
+    /// Time of the trainer for a batch, in place of --rate
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub step_time: Option<Duration>,
+    /// Cores of a node for loading
+    #[arg(long, value_name = "N", value_parser = units::parse_positive, default_value = "96")]
+    pub cores: f64,
+    /// Milliseconds of a core for a sample whose bytes are there; 0 for decoding on a GPU
+    /// [default: 1.286, measured on photographs of 108 KB]
+    #[arg(long, value_name = "MS", value_parser = units::parse_amount)]
+    pub ms_per_image: Option<f64>,
+    /// Network of a node: bytes or bits a second
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "100Gbit/s")]
+    pub bandwidth: f64,
+    /// Room near the trainers: in a folder of each node, or in the memory of each rank
+    #[arg(long, value_name = "SIZE|ram:SIZE")]
+    pub cache: Option<Room>,
+    /// Encoded bytes that each rank reads ahead; a --memory-budget of run makes them fewer
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub read_ahead: Bytes,
+}
+
+/// The store of `plan`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreArgs {
+    /// Time from a request to its first byte
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time, default_value = "30ms")]
+    pub latency: Duration,
+    /// What one connection carries
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "85MB/s")]
+    pub connection_bandwidth: f64,
+    /// What the store gives to all nodes together [default: as much as they ask for]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub bandwidth_total: Option<f64>,
+    /// Prefixes over which the requests are spread, each good for 5,500 a second; 1000 are ImageNet's class folders
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub prefixes: u64,
+    /// There is a file system that all nodes see, and this is what it gives to all of them together
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub shared_bandwidth: Option<f64>,
+    /// US dollars for 1,000 reading requests [default: list price of S3 Standard, us-east-1, 2025-06]
+    #[arg(long, value_name = "USD", value_parser = units::parse_amount, default_value = "0.0004", hide_default_value = true)]
+    pub usd_per_1000: f64,
+    /// US dollars for a GB that leaves the store. S3's list prices of 2025-06: nothing within its region, 0.02 to another
+    /// one in the US, 0.09 to the internet
+    #[arg(long, value_name = "USD", value_parser = units::parse_amount, default_value = "0")]
+    pub usd_per_gb: f64,
+    /// Bytes of a shard, where `infeed prepare` packs the dataset
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub shard_size: Bytes,
+}
+
+/// `SIZE` or `ram:SIZE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Folder(u64),
+    Ram(u64),
+}
+
+impl FromStr for Room {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("ram:") {
+            Some(size) => units::parse_size(size).map(Self::Ram),
+            None => units::parse_size(text).map(Self::Folder),
+        }
+    }
 }
 
 /// `HxW`, or one number for a square.
@@ -857,6 +1004,13 @@ mod tests {
         assert_eq!("256x224".parse(), Ok(Pair(256, 224)));
         assert_eq!("256".parse(), Ok(Pair(256, 256)));
         assert!("256x".parse::<Pair>().is_err() && "-1x3".parse::<Pair>().is_err());
+    }
+
+    #[test]
+    fn room_is_of_a_node_or_of_a_rank() {
+        assert_eq!("2TB".parse(), Ok(Room::Folder(2_000_000_000_000)));
+        assert_eq!("ram:4GiB".parse(), Ok(Room::Ram(4 << 30)));
+        assert!("ram:4".parse::<Room>().is_err() && "/scratch".parse::<Room>().is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod options;
 mod otel;
 mod out;
 mod parts;
+mod plan;
 mod prepare;
 mod process;
 mod profile;
@@ -141,6 +142,7 @@ fn perform(name: Option<OsString>) -> u8 {
         Command::Inspect(args) => on_runtime(inspect::command(args)),
         Command::Stage(args) => on_runtime(stage::command(args)),
         Command::Prepare(args) => on_runtime(prepare::command(args)),
+        Command::Plan(args) => on_runtime(plan::command(*args)),
         Command::Synth(args) => synth::command(&args),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };

@@ -39,6 +39,42 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{number:?} is not a number of {}", text[digits..].trim()))
 }
 
+/// Reads bytes a second: `2GB`, `12.5GB/s`, `100Gbit/s`.
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let bits = [("Gbit", 1e9), ("Mbit", 1e6), ("Tbit", 1e12)];
+    let rate = match bits.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale / 8.0))) {
+        Some((number, scale)) => number
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|n| n.is_finite())
+            .map(|n| n * scale)
+            .ok_or_else(|| format!("{number:?} is not a number"))?,
+        None => parse_size(text)? as f64,
+    };
+    if rate > 0.0 { Ok(rate) } else { Err("nothing comes at a rate of 0".into()) }
+}
+
+/// Reads a whole number, also as `1.28e6`.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (1.0..=9e15).contains(n));
+    number.map(|n| n as u64).ok_or_else(|| "use a whole number of 1 or more, such as 1281167 or 1.28e6".into())
+}
+
+/// Reads a number above 0.
+pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| "use a number above 0".into())
+}
+
+/// Reads a price or a time that may be 0.
+pub(crate) fn parse_amount(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    number.ok_or_else(|| "use a number of 0 or more".into())
+}
+
 /// Reads `50ms`, `1.5s`, `2min`; a bare number other than 0 is refused.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| error.to_string())
@@ -103,6 +139,29 @@ mod tests {
         for text in ["512", "2G", "2M", "", "GiB", "1.2.3GiB", "-1GiB", "99999999999TiB", "."] {
             assert!(parse_size(text).is_err(), "{text:?} was taken");
         }
+    }
+
+    #[test]
+    fn rates_are_of_bytes_or_bits() {
+        for (text, rate) in
+            [("12.5GB/s", 12.5e9), ("100Gbit/s", 12.5e9), ("8 Mbit", 1e6), ("2GiB", (2_u64 << 30) as f64)]
+        {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "0GB", "-1Gbit", "fastGbit", "NaNGbit", "3", "3/s"] {
+            assert!(parse_rate(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn counts_may_have_an_exponent() {
+        assert_eq!(parse_count("1.28e6"), Ok(1_280_000));
+        assert_eq!(parse_count("1281167"), Ok(1_281_167));
+        for text in ["0", "1.5", "-3", "1e300", "nan", "inf", "many", ""] {
+            assert!(parse_count(text).is_err(), "{text:?} was taken");
+        }
+        assert!(parse_positive("0").is_err() && parse_positive("inf").is_err() && parse_amount("-1").is_err());
+        assert_eq!((parse_positive("0.5"), parse_amount("0")), (Ok(0.5), Ok(0.0)));
     }
 
     #[test]

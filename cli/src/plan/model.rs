@@ -1,0 +1,418 @@
+//! What one job asks of its nodes and of the store, way by way: arithmetic without a clock, a file or a network.
+
+use serde::Serialize;
+
+use super::{
+    cache::NodeCache,
+    figures::{self, IN_FLIGHT, LARGEST, PREFIX_RATE, STAGE_JOBS, TOGETHER},
+};
+
+/// Records, trainers, nodes and store. Bytes, seconds, US dollars.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Job {
+    pub(super) records: f64,
+    pub(super) record_bytes: f64,
+    /// Objects that hold the records.
+    pub(super) objects: f64,
+    pub(super) epochs: u64,
+    pub(super) ranks_per_node: f64,
+    /// Samples a second that a rank's trainer takes.
+    pub(super) rate: f64,
+    pub(super) batch_size: f64,
+    /// Batches between two states.
+    pub(super) state_every: f64,
+    pub(super) cores: f64,
+    /// Of a core, for a sample whose bytes are there.
+    pub(super) cpu_seconds: f64,
+    /// Bytes a second of a node's network.
+    pub(super) bandwidth: f64,
+    pub(super) near: Option<Near>,
+    /// Encoded bytes that each rank reads ahead.
+    pub(super) read_ahead: f64,
+    /// To the first byte.
+    pub(super) latency: f64,
+    /// Bytes a second of one connection.
+    pub(super) connection_bandwidth: f64,
+    /// Bytes a second of the whole store, where that is known.
+    pub(super) total_bandwidth: Option<f64>,
+    pub(super) prefixes: f64,
+    /// Bytes a second of a file system that all nodes see, if there is one.
+    pub(super) shared_bandwidth: Option<f64>,
+    pub(super) usd_per_1000: f64,
+    pub(super) usd_per_gb: f64,
+    /// Of a shard of the packed form.
+    pub(super) shard_bytes: f64,
+}
+
+/// Room for data near the trainers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Near {
+    /// A folder of the node, which its ranks share.
+    Folder(f64),
+    /// Memory of each rank.
+    Ram(f64),
+}
+
+/// Where the bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Way {
+    /// Files of a file system that all nodes see.
+    Shared,
+    /// From the bucket in every epoch, a request a record.
+    Bucket,
+    /// The same, with a cache on each node.
+    Cache,
+    /// Packed by `infeed prepare`, read shard by shard.
+    Shards,
+    /// All of it copied to each node first.
+    Stage,
+}
+
+impl Way {
+    /// From what is least to set up to what is most.
+    pub(super) const ALL: [Self; 5] = [Self::Shared, Self::Bucket, Self::Cache, Self::Shards, Self::Stage];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared folder",
+            Self::Bucket => "bucket",
+            Self::Cache => "bucket, cache",
+            Self::Shards => "shards",
+            Self::Stage => "stage",
+        }
+    }
+}
+
+/// What bounds the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Limit {
+    Trainer,
+    Cores,
+    Network,
+    StoreBandwidth,
+    Prefixes,
+    Latency,
+    Client,
+}
+
+impl Limit {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Trainer => "trainer",
+            Self::Cores => "cores",
+            Self::Network => "node's network",
+            Self::StoreBandwidth => "store's bandwidth",
+            Self::Prefixes => "store's requests",
+            Self::Latency => "requests in flight",
+            Self::Client => "client's thread",
+        }
+    }
+}
+
+/// What a way comes to on so many nodes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) way: Way,
+    /// Of the reads from the second epoch on.
+    pub(super) hit_rate: f64,
+    /// Bytes of a request.
+    pub(super) request_bytes: f64,
+    /// Of all nodes, from the second epoch on.
+    pub(super) requests_per_epoch: f64,
+    pub(super) requests_first_epoch: f64,
+    /// Of all nodes from the second epoch on, at the rate that the trainers want.
+    pub(super) requests_per_second: f64,
+    /// Prefixes of the bucket that the first epoch needs at that rate.
+    pub(super) prefixes: f64,
+    /// From the store, of all nodes.
+    pub(super) bytes_per_epoch: f64,
+    pub(super) bytes_first_epoch: f64,
+    /// From the second epoch on, at the rate that the trainers want.
+    pub(super) node_bytes_per_second: f64,
+    pub(super) total_bytes_per_second: f64,
+    /// Of all nodes, from the second epoch on.
+    pub(super) samples_per_second: f64,
+    pub(super) samples_per_second_first_epoch: f64,
+    pub(super) limit: Limit,
+    pub(super) limit_first_epoch: Limit,
+    /// Share of the time from the second epoch on in which the trainers wait.
+    pub(super) waiting: f64,
+    /// Copying or packing, before the first epoch.
+    pub(super) hours_before: f64,
+    /// Of the run, that included.
+    pub(super) hours: f64,
+    pub(super) usd_requests: f64,
+    pub(super) usd_egress: f64,
+}
+
+impl Outcome {
+    pub(super) fn usd(&self) -> f64 {
+        self.usd_requests + self.usd_egress
+    }
+}
+
+/// What opening the dataset takes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Opening {
+    pub(super) pages: f64,
+    /// One page after another, as with one folder; folders are listed 16 at a time.
+    pub(super) seconds: f64,
+    /// When every rank lists.
+    pub(super) requests_each_rank_lists: f64,
+    pub(super) usd_each_rank_lists: f64,
+    pub(super) usd_one_listing: f64,
+    /// Objects to list when the data is packed.
+    pub(super) shards: f64,
+}
+
+/// What the loss of a node takes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Lost {
+    /// At most, with a state each so many batches.
+    pub(super) records_with_state: f64,
+    pub(super) seconds_with_state: f64,
+    /// On average, with a state at the end of each epoch.
+    pub(super) records_with_epoch_state: f64,
+    pub(super) seconds_with_epoch_state: f64,
+    /// What the new node reads from the store that the lost cache would have served, in the whole of the run.
+    pub(super) cache_refill_bytes: f64,
+    /// What the new node copies, where data is staged.
+    pub(super) stage_bytes: f64,
+}
+
+/// A number of nodes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) nodes: u64,
+    pub(super) ranks: f64,
+    pub(super) samples_per_second_wanted: f64,
+    /// What each rank reads ahead, of its epoch.
+    pub(super) read_ahead_epochs: f64,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) opening: Opening,
+    pub(super) lost: Lost,
+}
+
+/// How a way reads in one epoch.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// Of a request, and requests a sample.
+    request_bytes: f64,
+    requests: f64,
+    /// From the store, a sample.
+    bytes: f64,
+    cpu_seconds: f64,
+    /// A store behind a network, with requests and their limits.
+    remote: bool,
+    total_bandwidth: Option<f64>,
+}
+
+impl Job {
+    pub(super) fn bytes(&self) -> f64 {
+        self.records * self.record_bytes
+    }
+
+    fn cache(&self, nodes: f64) -> Option<NodeCache> {
+        match self.near? {
+            Near::Folder(size) => Some(NodeCache {
+                nodes,
+                part: size / self.bytes(),
+                processes: self.ranks_per_node,
+                ahead: self.ahead(nodes),
+            }),
+            // Each rank for itself, as a node of one rank.
+            Near::Ram(size) => Some(NodeCache {
+                nodes: nodes * self.ranks_per_node,
+                part: size / self.bytes(),
+                processes: 1.0,
+                ahead: 0.0,
+            }),
+        }
+    }
+
+    /// What a rank reads ahead, of its part of an epoch.
+    fn ahead(&self, nodes: f64) -> f64 {
+        let batches = figures::BATCHES_AHEAD * self.batch_size * self.record_bytes;
+        self.read_ahead.min(batches) * nodes * self.ranks_per_node / self.bytes()
+    }
+
+    /// How a record is read by itself: bytes of a request, and how many.
+    fn single(&self) -> (f64, f64) {
+        let requests = (self.record_bytes / LARGEST).ceil().max(1.0);
+        (self.record_bytes / requests, requests)
+    }
+
+    /// The same for records that follow one another in a shard: a batch is cut into requests of up to 8 MiB.
+    fn together(&self) -> (f64, f64) {
+        if self.record_bytes > TOGETHER {
+            return self.single();
+        }
+        let batch = self.batch_size * self.record_bytes;
+        let requests = (batch / TOGETHER).ceil().max(1.0);
+        (batch / requests, requests / self.batch_size)
+    }
+
+    fn load(&self, way: Way, hits: f64) -> Load {
+        let (request_bytes, requests) = if way == Way::Shards { self.together() } else { self.single() };
+        let read = match way {
+            Way::Stage => 0.0,
+            Way::Cache => 1.0 - hits,
+            _ => 1.0,
+        };
+        let remote = matches!(way, Way::Bucket | Way::Cache | Way::Shards);
+        let requests = requests * read;
+        let cpu = if remote { requests * figures::request_cpu(request_bytes) } else { 0.0 };
+        Load {
+            request_bytes,
+            requests,
+            bytes: self.record_bytes * read,
+            cpu_seconds: self.cpu_seconds + cpu,
+            remote,
+            total_bandwidth: if way == Way::Shared { self.shared_bandwidth } else { self.total_bandwidth },
+        }
+    }
+
+    /// Samples a second of all nodes, and what bounds them.
+    fn rate(&self, nodes: f64, load: &Load) -> (f64, Limit) {
+        let ranks = nodes * self.ranks_per_node;
+        let requests = if load.remote { load.requests } else { 0.0 };
+        let in_flight = IN_FLIGHT.min(self.read_ahead / load.request_bytes).max(1.0);
+        let answered = in_flight / self.request_seconds(load.request_bytes);
+        // Nothing asked is no bound.
+        let per = |most: f64, each: f64| if each > 0.0 { most / each } else { f64::INFINITY };
+        let bounds = [
+            (ranks * self.rate, Limit::Trainer),
+            (per(nodes * self.cores, load.cpu_seconds), Limit::Cores),
+            (per(nodes * self.bandwidth, load.bytes), Limit::Network),
+            (per(load.total_bandwidth.unwrap_or(f64::INFINITY), load.bytes), Limit::StoreBandwidth),
+            (per(self.prefixes * PREFIX_RATE, requests), Limit::Prefixes),
+            (per(ranks * answered, requests), Limit::Latency),
+            (per(ranks * figures::most_requests(load.request_bytes), requests), Limit::Client),
+        ];
+        bounds.into_iter().reduce(|least, next| if next.0 < least.0 { next } else { least }).expect("there are bounds")
+    }
+
+    fn request_seconds(&self, bytes: f64) -> f64 {
+        self.latency + bytes / self.connection_bandwidth
+    }
+
+    /// `None` where it cannot be.
+    pub(super) fn outcome(&self, way: Way, nodes: u64) -> Option<Outcome> {
+        let nodes = nodes as f64;
+        let cache = (way == Way::Cache).then(|| self.cache(nodes)).flatten();
+        let (mut before, mut requests_before, mut bytes_before) = (0.0, 0.0, 0.0);
+        match way {
+            Way::Cache if cache.is_none() => return None,
+            Way::Shared if self.shared_bandwidth.is_none() => return None,
+            Way::Stage => {
+                let room = matches!(self.near, Some(Near::Folder(size)) if size >= self.bytes());
+                if !room {
+                    return None;
+                }
+                (before, requests_before) = self.staging(nodes);
+                bytes_before = nodes * self.bytes();
+            }
+            Way::Shards => {
+                before = self.preparing(nodes);
+                requests_before = self.records * self.single().1;
+                bytes_before = self.bytes();
+            }
+            Way::Bucket | Way::Cache | Way::Shared => {}
+        }
+        let hit_rate = cache.map_or(0.0, |cache| cache.mean_hits(self.epochs));
+        let (first, later) = (self.load(way, 0.0), self.load(way, hit_rate));
+        let (first_rate, limit_first_epoch) = self.rate(nodes, &first);
+        let (rate, limit) = self.rate(nodes, &later);
+        let wanted = nodes * self.ranks_per_node * self.rate;
+        let more = (self.epochs - 1) as f64;
+        let seconds = before + self.records / first_rate + more * self.records / rate;
+        let priced = way != Way::Shared;
+        let requests = requests_before + self.records * (first.requests + more * later.requests);
+        let bytes = bytes_before + self.records * (first.bytes + more * later.bytes);
+        Some(Outcome {
+            way,
+            hit_rate,
+            request_bytes: later.request_bytes,
+            requests_per_epoch: self.records * later.requests,
+            requests_first_epoch: self.records * first.requests,
+            requests_per_second: wanted * later.requests,
+            prefixes: if first.remote { (wanted * first.requests / PREFIX_RATE).ceil() } else { 0.0 },
+            bytes_per_epoch: self.records * later.bytes,
+            bytes_first_epoch: self.records * first.bytes,
+            node_bytes_per_second: self.ranks_per_node * self.rate * later.bytes,
+            total_bytes_per_second: wanted * later.bytes,
+            samples_per_second: rate,
+            samples_per_second_first_epoch: first_rate,
+            limit,
+            limit_first_epoch,
+            waiting: 1.0 - rate / wanted,
+            hours_before: before / 3600.0,
+            hours: seconds / 3600.0,
+            usd_requests: if priced { requests / 1000.0 * self.usd_per_1000 } else { 0.0 },
+            usd_egress: if priced { bytes / 1e9 * self.usd_per_gb } else { 0.0 },
+        })
+    }
+
+    /// Seconds and requests of copying all of it to each node.
+    fn staging(&self, nodes: f64) -> (f64, f64) {
+        let object = self.bytes() / self.objects;
+        let parts = (object / LARGEST).ceil().max(1.0);
+        let asking = self.objects * self.request_seconds(object) / STAGE_JOBS;
+        let total = self.total_bandwidth.map_or(0.0, |most| nodes * self.bytes() / most);
+        let prefixes = nodes * self.objects * parts / (self.prefixes * PREFIX_RATE);
+        let seconds = [asking, self.bytes() / self.bandwidth, total, prefixes].into_iter().fold(0.0, f64::max);
+        (seconds, nodes * self.objects * parts)
+    }
+
+    /// Seconds of packing by all nodes, each of which reads and writes its part.
+    fn preparing(&self, nodes: f64) -> f64 {
+        let load = Load { cpu_seconds: 1.0 / figures::PREPARED, ..self.load(Way::Bucket, 0.0) };
+        let unbounded = Self { rate: f64::INFINITY, ..self.clone() };
+        self.records / unbounded.rate(nodes, &load).0
+    }
+
+    pub(super) fn row(&self, nodes: u64) -> Row {
+        let n = nodes as f64;
+        let ranks = n * self.ranks_per_node;
+        let wanted = ranks * self.rate;
+        let pages = (self.objects / figures::PAGE).ceil();
+        let list = |requests: f64| requests / 1000.0 * figures::USD_PER_1000_LISTS;
+        let again = (self.state_every * self.batch_size * ranks).min(self.records * self.epochs as f64);
+        let refill: f64 = self.cache(n).map_or(0.0, |cache| {
+            // By a node that comes when the others' caches have settled.
+            let last = cache.hits(self.epochs - 1..self.epochs).sum::<f64>();
+            cache.hits(0..self.epochs).map(|hits| (last - hits).max(0.0)).sum::<f64>() / cache.nodes
+        });
+        Row {
+            nodes,
+            ranks,
+            samples_per_second_wanted: wanted,
+            read_ahead_epochs: self.ahead(n),
+            outcomes: Way::ALL.into_iter().filter_map(|way| self.outcome(way, nodes)).collect(),
+            opening: Opening {
+                pages,
+                seconds: pages * self.latency,
+                requests_each_rank_lists: pages * ranks,
+                usd_each_rank_lists: list(pages * ranks),
+                usd_one_listing: list(pages),
+                shards: (self.bytes() / self.shard_bytes).ceil(),
+            },
+            lost: Lost {
+                records_with_state: again,
+                seconds_with_state: again / wanted,
+                records_with_epoch_state: self.records / 2.0,
+                seconds_with_epoch_state: self.records / 2.0 / wanted,
+                cache_refill_bytes: refill
+                    * self.bytes()
+                    * if matches!(self.near, Some(Near::Ram(_))) { self.ranks_per_node } else { 1.0 },
+                stage_bytes: self.bytes(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

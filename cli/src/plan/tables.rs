@@ -1,0 +1,231 @@
+//! The plan for people.
+
+use super::{
+    FIGURES, Planned,
+    advice::lasts,
+    cache::NodeCache,
+    model::{Job, Near, Outcome, Row, Way},
+};
+use crate::{failure::Failure, out::Out, report, units};
+
+/// So many numbers of nodes are compared way by way.
+const COMPARED: usize = 2;
+
+pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failure> {
+    out.line(format_args!(
+        "{} records of {}, {}, in {} objects; {} epochs; {} ranks a node take {} samples/s each",
+        units::count(job.records as u64),
+        size(job.record_bytes),
+        size(job.bytes()),
+        units::count(job.objects as u64),
+        units::count(job.epochs),
+        job.ranks_per_node,
+        units::count(job.rate.round() as u64),
+    ))?;
+    if rows.len() <= COMPARED {
+        for planned in rows {
+            let (row, wanted) = (&planned.row, planned.row.samples_per_second_wanted);
+            let nodes = nodes(row.nodes);
+            let each = size(job.rate * job.ranks_per_node * job.record_bytes);
+            let all = size(wanted * job.record_bytes);
+            let rate = units::count(wanted.round() as u64);
+            out.line(format_args!("\n{nodes}: {rate} samples/s, {each}/s a node, {all}/s in all"))?;
+            out.line(ways(&row.outcomes))?;
+        }
+    } else {
+        out.line(format_args!("\nBy {}", by(job)))?;
+        out.line(sizes(job, rows))?;
+    }
+    out.line("\nWhat to do")?;
+    // Numbers with one answer are one line; its figures are those of the last.
+    for alike in rows.chunk_by(|a, b| a.advice.way == b.advice.way && a.advice.bound_by == b.advice.bound_by) {
+        let [first, .., last] = alike else {
+            alike.iter().try_for_each(|only| advised(out, &nodes(only.row.nodes), only))?;
+            continue;
+        };
+        advised(out, &format!("{} to {}", units::count(first.row.nodes), nodes(last.row.nodes)), last)?;
+    }
+    out.line("")?;
+    words(job, rows).iter().try_for_each(|line| out.line(line))?;
+    out.line("\nMeasured on one machine each, or not at all:")?;
+    FIGURES.iter().try_for_each(|figure| {
+        let kind = if figure.measured { "measured" } else { "not measured" };
+        out.line(format_args!("  {}: {kind}, {}", figure.what, figure.from))
+    })
+}
+
+fn advised(out: &Out, nodes: &str, planned: &Planned) -> Result<(), Failure> {
+    out.line(format_args!("  {nodes}  {}: {}", planned.advice.way.name(), planned.advice.why))
+}
+
+fn nodes(nodes: u64) -> String {
+    match nodes {
+        1 => "1 node".into(),
+        _ => format!("{} nodes", units::count(nodes)),
+    }
+}
+
+/// The way that the table over numbers of nodes shows.
+fn shown(job: &Job, row: &Row) -> Way {
+    let cached = job.near.is_some() && row.outcomes.iter().any(|outcome| outcome.way == Way::Cache);
+    if cached { Way::Cache } else { Way::Bucket }
+}
+
+fn by(job: &Job) -> String {
+    match job.near {
+        None => "the bucket, a request a record".into(),
+        Some(Near::Folder(bytes)) => format!("the bucket, with a cache of {} on each node", size(bytes)),
+        Some(Near::Ram(bytes)) => format!("the bucket, with a cache of {} in each rank's memory", size(bytes)),
+    }
+}
+
+fn sizes(job: &Job, rows: &[Planned]) -> String {
+    let mut table = report::table();
+    let head = [
+        "nodes",
+        "samples/s",
+        "each node",
+        "all nodes",
+        "hits",
+        "GET/s",
+        "prefixes",
+        "GET an epoch",
+        "requests",
+        "egress",
+        "lasts",
+        "waiting",
+        "bound by",
+    ];
+    table.set_header(head);
+    for Planned { row, .. } in rows {
+        let way = shown(job, row);
+        let Some(outcome) = row.outcomes.iter().find(|outcome| outcome.way == way) else { continue };
+        table.add_row([
+            units::count(row.nodes),
+            units::count(row.samples_per_second_wanted.round() as u64),
+            rate(outcome.node_bytes_per_second),
+            rate(outcome.total_bytes_per_second),
+            percent(outcome.hit_rate),
+            units::count(outcome.requests_per_second.round() as u64),
+            units::count(outcome.prefixes as u64),
+            units::count(outcome.requests_per_epoch.round() as u64),
+            money(outcome.usd_requests),
+            money(outcome.usd_egress),
+            lasts(outcome.hours),
+            percent(outcome.waiting),
+            outcome.limit.name().to_owned(),
+        ]);
+    }
+    report::align_right(&mut table, 0..);
+    table.trim_fmt()
+}
+
+fn ways(outcomes: &[Outcome]) -> String {
+    let mut table = report::table();
+    table.set_header([
+        "way",
+        "hits",
+        "each node",
+        "all nodes",
+        "GET/s",
+        "GET an epoch",
+        "requests",
+        "egress",
+        "before",
+        "lasts",
+        "waiting",
+        "bound by",
+    ]);
+    for outcome in outcomes {
+        table.add_row([
+            outcome.way.name().to_owned(),
+            percent(outcome.hit_rate),
+            rate(outcome.node_bytes_per_second),
+            rate(outcome.total_bytes_per_second),
+            units::count(outcome.requests_per_second.round() as u64),
+            units::count(outcome.requests_per_epoch.round() as u64),
+            money(outcome.usd_requests),
+            money(outcome.usd_egress),
+            lasts(outcome.hours_before),
+            lasts(outcome.hours),
+            percent(outcome.waiting),
+            outcome.limit.name().to_owned(),
+        ]);
+    }
+    report::align_right(&mut table, 1..);
+    table.trim_fmt()
+}
+
+/// What no column holds.
+fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Some(Planned { row: most, .. }) = rows.iter().max_by_key(|planned| planned.row.nodes) else { return lines };
+    let nodes = nodes(most.nodes);
+    let opening = &most.opening;
+    lines.push(format!(
+        "opening: {} pages of the listing, {} one after another; on {nodes} {} if each rank lists, {} if one does; \
+         packed, {} objects",
+        units::count(opening.pages as u64),
+        units::time(opening.seconds),
+        money(opening.usd_each_rank_lists),
+        money(opening.usd_one_listing),
+        units::count(opening.shards as u64),
+    ));
+    let lost = &most.lost;
+    lines.push(format!(
+        "a lost node of {nodes}: with a state each {} batches at most {} records are read again ({}), with one each epoch \
+         half an epoch on average ({}), without any all that was done{}",
+        units::count(job.state_every as u64),
+        units::count(lost.records_with_state.round() as u64),
+        units::time(lost.seconds_with_state),
+        units::time(lost.seconds_with_epoch_state),
+        match lost.cache_refill_bytes {
+            0.0 => String::new(),
+            bytes => format!("; its cache fills again for {}", size(bytes)),
+        },
+    ));
+    if let Some(shards) = most.outcomes.iter().find(|outcome| outcome.way == Way::Shards) {
+        lines.push(format!(
+            "shards: read in blocks with a window of 1, {:.0} records a request; in random order a shard's records are a \
+             request each, as files are",
+            (shards.request_bytes / job.record_bytes).max(1.0),
+        ));
+    }
+    let far = rows.iter().find(|planned| planned.row.read_ahead_epochs > NodeCache::MOST_AHEAD);
+    if let (Some(Near::Folder(_)), Some(Planned { row, .. })) = (job.near, far) {
+        lines.push(format!(
+            "reading ahead spans {:.1} epochs of a rank on {}: the cache is counted as one that keeps what came first; \
+             a smaller --memory-budget of run (--read-ahead here) helps",
+            row.read_ahead_epochs,
+            self::nodes(row.nodes),
+        ));
+    }
+    if job.usd_per_gb == 0.0 {
+        lines
+            .push("egress is free within the store's region; elsewhere --usd-per-gb (S3's list: 0.02 and 0.09)".into());
+    }
+    lines
+}
+
+/// A size that need not be a whole number of bytes.
+pub(super) fn size(bytes: f64) -> String {
+    units::size(bytes.round() as u64)
+}
+
+pub(super) fn rate(bytes: f64) -> String {
+    format!("{}/s", size(bytes))
+}
+
+/// `$0.0007`, `$46.08`, `$1,234`.
+pub(super) fn money(usd: f64) -> String {
+    match usd {
+        0.0 => "$0".into(),
+        _ if usd < 0.995 => format!("${usd:.4}"),
+        _ if usd < 999.5 => format!("${usd:.2}"),
+        _ => format!("${}", units::count(usd.round() as u64)),
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
