@@ -75,9 +75,9 @@ fn a_cache_serves_what_the_plan_says() {
     }
 }
 
-/// What was found may be replaced before it is read. Whoever changes that will want to change the plan.
+/// Files that were found wait for their turn, and stay until then.
 #[test]
-fn a_folder_behind_a_slow_trainer_serves_less_as_the_plan_says() {
+fn a_folder_behind_a_slow_trainer_serves_what_the_plan_says() {
     let dir = tempfile::tempdir().unwrap();
     let spec = CacheSpec::dir(dir.path(), 1000 * ENTRY);
     let hits = hits(2, 4000, spec, 6, Duration::from_micros(300));
@@ -164,7 +164,7 @@ fn what_cannot_be_planned_exits_with_2() {
     for (given, word) in [
         ("", "<URL>"),
         ("--records 10", "--record-bytes"),
-        ("--record-bytes 10KB", "--records"),
+        ("--record-bytes 10KB", "<URL>"),
         ("--records 0 --record-bytes 1KB", "whole number"),
         ("--records 10 --record-bytes 0B", "--record-bytes is 0"),
         ("--records 10 --record-bytes 1KB --nodes 0", "--nodes"),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     model::{Job, Limit, Outcome, Row, Way},
-    tables::{money, rate},
+    words::{lasts, money, rate},
 };
 use crate::units;
 
@@ -22,6 +22,14 @@ pub(super) struct Advice {
     pub(super) why: String,
     /// What bounds that way from the second epoch on.
     pub(super) bound_by: Limit,
+}
+
+/// A number of nodes, with what to do.
+#[derive(Debug, Serialize)]
+pub(super) struct Planned {
+    #[serde(flatten)]
+    pub(super) row: Row,
+    pub(super) advice: Advice,
 }
 
 /// The way with the shortest run; of those that are about as short, the one that takes least to set up, unless another is
@@ -94,14 +102,4 @@ fn bound(row: &Row, chosen: &Outcome) -> String {
         Limit::Client => ": more ranks, or larger requests, from shards read in blocks",
     };
     format!("{wait}{change}")
-}
-
-/// `3.2 h`, `12 min`, `8 s`.
-pub(super) fn lasts(hours: f64) -> String {
-    match hours * 60.0 {
-        minutes if minutes >= 95.0 * 60.0 => format!("{} h", units::count((minutes / 60.0).round() as u64)),
-        minutes if minutes >= 60.0 => format!("{:.1} h", minutes / 60.0),
-        minutes if minutes >= 1.0 => format!("{minutes:.0} min"),
-        minutes => format!("{:.0} s", minutes * 60.0),
-    }
 }

@@ -34,17 +34,10 @@ pub(super) struct NodeCache {
     pub(super) part: f64,
     /// Processes that share it.
     pub(super) processes: f64,
-    /// What lies between the look into the cache and the reading of the file, as a part of the node's epoch; 0 where bytes
-    /// are taken at once, as from memory.
-    pub(super) ahead: f64,
 }
 
 impl NodeCache {
-    /// Beyond it, so little of next use is left that it is not counted on: measured 0.25 where keeping what came first gives
-    /// 0.25 and next use 0.50 (benches/results/2026-11-22-s3.md, "Two hosts").
-    pub(super) const MOST_AHEAD: f64 = 1.0 / 3.0;
-
-    /// The share of the reads that it serves once it has settled, when nothing is read ahead.
+    /// The share of the reads that it serves once it has settled.
     pub(super) fn settled(&self) -> f64 {
         if self.nodes <= 1.0 {
             // All is needed in the next epoch, so nothing is replaced.
@@ -84,14 +77,7 @@ impl NodeCache {
         // Beyond 2^31 epochs there is nothing left to see.
         let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
         let seen = 1.0 - (1.0 - 1.0 / self.nodes).powi(epoch);
-        // What was found and is not needed soon may be replaced before it is read, by the process that found it. Then what
-        // came first is as good.
-        let (by_use, first) = (seen.min(settled), seen.min(self.part));
-        match self.ahead {
-            0.0 => by_use,
-            ahead if ahead > Self::MOST_AHEAD => first,
-            _ => by_use + (first - by_use) / self.processes,
-        }
+        seen.min(settled)
     }
 
     /// The mean over the epochs from the second to the last of so many; of none, 0.
@@ -108,7 +94,7 @@ mod tests {
     use super::*;
 
     fn cache(nodes: f64, part: f64) -> NodeCache {
-        NodeCache { nodes, part, processes: 1.0, ahead: 0.0 }
+        NodeCache { nodes, part, processes: 1.0 }
     }
 
     #[test]
@@ -155,15 +141,6 @@ mod tests {
                     assert!(shared.settled() <= settled + 1e-9, "{nodes} nodes, {part}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn what_is_read_ahead_takes_from_it() {
-        for processes in [1.0, 8.0] {
-            let hits = |ahead| NodeCache { ahead, processes, ..cache(2.0, 0.25) }.mean_hits(90);
-            assert!(hits(0.0) > hits(0.1) && hits(0.1) >= hits(0.9), "{} {} {}", hits(0.0), hits(0.1), hits(0.9));
-            assert!((hits(0.9) - 0.25).abs() < 1e-9);
         }
     }
 }

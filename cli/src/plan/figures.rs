@@ -28,8 +28,6 @@ pub(super) fn most_requests(bytes: f64) -> f64 {
 
 /// Requests in flight, of a process (`source::requests::limit`).
 pub(super) const IN_FLIGHT: f64 = 1024.0;
-/// Batches read ahead, of a process, where those are fewer bytes than it may read ahead (`loader::resolve`).
-pub(super) const BATCHES_AHEAD: f64 = 64.0;
 /// The largest request for records that follow one another (`engine::fetch`), and for one object (`source::extent`).
 pub(super) const TOGETHER: f64 = (8 << 20) as f64;
 pub(super) const LARGEST: f64 = (16 << 20) as f64;
@@ -62,7 +60,7 @@ const fn other(what: &'static str, from: &'static str) -> Figure {
 }
 
 /// All of them.
-pub(super) const FIGURES: [Figure; 11] = [
+pub(super) const FIGURES: [Figure; 10] = [
     measured("1.286 ms of a core an image", "benches/results/2026-11-22-peers.md, Train, first epoch"),
     measured("0.116 ms of a core a request and 0.9 s a GB", "benches/results/2026-11-22-s3.md, Clients (two sizes)"),
     measured(
@@ -72,10 +70,6 @@ pub(super) const FIGURES: [Figure; 11] = [
     measured(
         "2,900 records a second and core packed as they are",
         "benches/results/2026-11-22-formats.md, infeed prepare",
-    ),
-    measured(
-        "a cache under much reading ahead serves what came first",
-        "benches/results/2026-11-22-s3.md, Two hosts, one machine",
     ),
     other("hits by next use", "a formula, compared with a simulation of the policy's code: at most 0.032 off"),
     other("1,786 samples a second and rank", "ResNet-50 on an H100, MLPerf Storage; --rate, --step-time"),

@@ -12,6 +12,7 @@ mod cache;
 mod figures;
 mod model;
 mod tables;
+mod words;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,9 +20,9 @@ use infeed::{Dataset, Error, dataset::SampleRng};
 use serde::Serialize;
 
 use self::{
-    advice::Advice,
+    advice::Planned,
     figures::{FIGURES, Figure},
-    model::{Job, Near, Row},
+    model::{Job, Near},
 };
 use crate::{
     args::{PlanArgs, Room},
@@ -40,14 +41,6 @@ struct Report<'a> {
     job: &'a Job,
     figures: &'a [Figure],
     rows: Vec<Planned>,
-}
-
-/// A number of nodes, with what to do.
-#[derive(Debug, Serialize)]
-struct Planned {
-    #[serde(flatten)]
-    row: Row,
-    advice: Advice,
 }
 
 /// `infeed plan`.

@@ -189,8 +189,6 @@ pub(super) struct Row {
     pub(super) nodes: u64,
     pub(super) ranks: f64,
     pub(super) samples_per_second_wanted: f64,
-    /// What each rank reads ahead, of its epoch.
-    pub(super) read_ahead_epochs: f64,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) opening: Opening,
     pub(super) lost: Lost,
@@ -217,26 +215,12 @@ impl Job {
 
     fn cache(&self, nodes: f64) -> Option<NodeCache> {
         match self.near? {
-            Near::Folder(size) => Some(NodeCache {
-                nodes,
-                part: size / self.bytes(),
-                processes: self.ranks_per_node,
-                ahead: self.ahead(nodes),
-            }),
+            Near::Folder(size) => Some(NodeCache { nodes, part: size / self.bytes(), processes: self.ranks_per_node }),
             // Each rank for itself, as a node of one rank.
-            Near::Ram(size) => Some(NodeCache {
-                nodes: nodes * self.ranks_per_node,
-                part: size / self.bytes(),
-                processes: 1.0,
-                ahead: 0.0,
-            }),
+            Near::Ram(size) => {
+                Some(NodeCache { nodes: nodes * self.ranks_per_node, part: size / self.bytes(), processes: 1.0 })
+            }
         }
-    }
-
-    /// What a rank reads ahead, of its part of an epoch.
-    fn ahead(&self, nodes: f64) -> f64 {
-        let batches = figures::BATCHES_AHEAD * self.batch_size * self.record_bytes;
-        self.read_ahead.min(batches) * nodes * self.ranks_per_node / self.bytes()
     }
 
     /// How a record is read by itself: bytes of a request, and how many.
@@ -390,7 +374,6 @@ impl Job {
             nodes,
             ranks,
             samples_per_second_wanted: wanted,
-            read_ahead_epochs: self.ahead(n),
             outcomes: Way::ALL.into_iter().filter_map(|way| self.outcome(way, nodes)).collect(),
             opening: Opening {
                 pages,

@@ -1,10 +1,10 @@
 //! The plan for people.
 
 use super::{
-    FIGURES, Planned,
-    advice::lasts,
-    cache::NodeCache,
+    advice::Planned,
+    figures::FIGURES,
     model::{Job, Near, Outcome, Row, Way},
+    words::{lasts, money, percent, rate, size},
 };
 use crate::{failure::Failure, out::Out, report, units};
 
@@ -191,41 +191,9 @@ fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
             (shards.request_bytes / job.record_bytes).max(1.0),
         ));
     }
-    let far = rows.iter().find(|planned| planned.row.read_ahead_epochs > NodeCache::MOST_AHEAD);
-    if let (Some(Near::Folder(_)), Some(Planned { row, .. })) = (job.near, far) {
-        lines.push(format!(
-            "reading ahead spans {:.1} epochs of a rank on {}: the cache is counted as one that keeps what came first; \
-             a smaller --memory-budget of run (--read-ahead here) helps",
-            row.read_ahead_epochs,
-            self::nodes(row.nodes),
-        ));
-    }
     if job.usd_per_gb == 0.0 {
         lines
             .push("egress is free within the store's region; elsewhere --usd-per-gb (S3's list: 0.02 and 0.09)".into());
     }
     lines
-}
-
-/// A size that need not be a whole number of bytes.
-pub(super) fn size(bytes: f64) -> String {
-    units::size(bytes.round() as u64)
-}
-
-pub(super) fn rate(bytes: f64) -> String {
-    format!("{}/s", size(bytes))
-}
-
-/// `$0.0007`, `$46.08`, `$1,234`.
-pub(super) fn money(usd: f64) -> String {
-    match usd {
-        0.0 => "$0".into(),
-        _ if usd < 0.995 => format!("${usd:.4}"),
-        _ if usd < 999.5 => format!("${usd:.2}"),
-        _ => format!("${}", units::count(usd.round() as u64)),
-    }
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.0} %", 100.0 * part)
 }

@@ -96,8 +96,6 @@ fn a_cache_takes_its_hits_from_bytes_and_requests() {
     let two = outcome(&job, Way::Cache, 2).hit_rate;
     let alone = Job { ranks_per_node: 1.0, read_ahead: 1.0, near: Some(Near::Ram(0.25 * job.bytes())), ..job.clone() };
     assert!(two > 0.3 && two < outcome(&alone, Way::Cache, 2).hit_rate, "{two}");
-    // On 1,000, 256 MiB a rank span 15 epochs of it.
-    assert!(job.row(1000).read_ahead_epochs > 10.0);
     assert!(outcome(&job, Way::Cache, 1000).hit_rate < 0.05, "a node sees few records twice in 90 epochs");
 }
 
