@@ -67,3 +67,5 @@ mod tiff_kinds;
 mod views;
 mod volumes;
 mod watch;
+#[cfg(feature = "http")]
+mod web;
