@@ -70,3 +70,5 @@ mod tiff_kinds;
 mod views;
 mod volumes;
 mod watch;
+#[cfg(feature = "http")]
+mod web;

@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use crate::support::{builder, cases, drain, store::Tracker};
 
 /// Files of a tar, in order.
-type Files = Vec<(String, Vec<u8>)>;
+pub(crate) type Files = Vec<(String, Vec<u8>)>;
 
-fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (name, bytes) in files {
         let mut header = tar::Header::new_gnu();
@@ -36,7 +36,7 @@ fn picture(i: usize) -> Vec<u8> {
 }
 
 /// `count` samples: picture, label, JSON of another length each.
-fn samples(first: usize, count: usize) -> Files {
+pub(crate) fn samples(first: usize, count: usize) -> Files {
     (first..first + count)
         .flat_map(|i| {
             let json = format!("{{\"n\": {i}, \"x\": \"{}\"}}", "y".repeat(i % 50));
@@ -333,6 +333,15 @@ fn splits_side_by_side_are_not_mixed() {
     let error = error_of(&dir);
     assert!(error.to_string().contains("shards of several splits: train, val"), "{error}");
     assert_eq!(sound(at(&dir).split("val")).len(), 3);
+    // In folders likewise.
+    for (split, count) in [("train", 4), ("val", 3)] {
+        fs::create_dir(dir.path().join(split)).unwrap();
+        fs::remove_file(dir.path().join(format!("{split}-0.tar"))).unwrap();
+        write(dir.path(), &format!("{split}/0.tar"), &pack(&samples(0, count)));
+    }
+    let error = error_of(&dir);
+    assert!(error.to_string().contains("shards of several splits: train, val"), "{error}");
+    assert_eq!(sound(at(&dir).split("train")).len(), 4);
 }
 
 #[test]

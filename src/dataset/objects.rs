@@ -42,8 +42,16 @@ pub(super) async fn named(
     manifests: Option<&Path>,
     shared: Option<&SharedList>,
 ) -> Result<Vec<Object>> {
-    let mut objects = all(source, manifests, shared).await?;
     let count = names.len();
+    let mut objects = match shared {
+        Some(_) if source.is_web() => {
+            return Err(Error::config("files that a url names at a web server are looked up, not listed")
+                .at_object(source.url())
+                .hint("leave the listing out"));
+        }
+        _ if source.is_web() => with_indexes(source, &names).await?,
+        _ => all(source, manifests, shared).await?,
+    };
     let mut missing: BTreeMap<String, ()> = names.into_iter().map(|name| (name, ())).collect();
     if missing.len() < count {
         return Err(Error::config("the pattern names an object twice").at_object(source.url()));
@@ -57,6 +65,26 @@ pub(super) async fn named(
             .hint("check both ends of the range in the url"));
     }
     Ok(objects)
+}
+
+/// These objects, and the indexes beside them, of which only a kind is asked for that the first has.
+async fn with_indexes(source: &Source, names: &[String]) -> Result<Vec<Object>> {
+    let mut wanted = names.to_vec();
+    if let Some(stem) = names.first().and_then(|name| name.strip_suffix(".tar")) {
+        let kinds = [".infeed", ".idx"];
+        let mut beside: Vec<String> = kinds.iter().map(|kind| format!("{stem}{kind}")).collect();
+        beside.push("shards.infeed".into());
+        for found in source.look_up_names(beside).await? {
+            match kinds.iter().find(|kind| found.name == format!("{stem}{kind}")) {
+                Some(kind) => {
+                    wanted
+                        .extend(names.iter().filter_map(|name| Some(format!("{}{kind}", name.strip_suffix(".tar")?))));
+                }
+                None => wanted.push(found.name),
+            }
+        }
+    }
+    source.look_up_names(wanted).await
 }
 
 /// The objects in a folder, named relative to it.

@@ -55,7 +55,8 @@ use crate::{
 /// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
-/// them, which follow one another as [`concat()`](super::concat()) puts them.
+/// them, which follow one another as [`concat()`](super::concat()) puts them. At a web server (`https://`) each is looked up,
+/// 16 at a time, and nothing is listed; it has to give lengths and ranges.
 ///
 /// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
 /// images are `image` (also those of Netpbm, `.ppm` and the like), `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),

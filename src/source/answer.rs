@@ -184,6 +184,11 @@ impl Answer {
         None
     }
 
+    /// What an error of ours keeps as its cause.
+    pub(super) fn of_cause(error: &Error) -> Option<Self> {
+        Self::of(error.source()?)
+    }
+
     pub(super) fn remedy(&self) -> Remedy {
         match self {
             Self::Refused(refusal) => refusal.remedy(),

@@ -36,6 +36,8 @@ pub(super) struct Inner {
     pub(super) folder: Option<PathBuf>,
     /// How long an outage of the store is waited for.
     pub(super) patience: Duration,
+    /// A web server: it can be asked for files, and perhaps not for a list of them.
+    pub(super) web: bool,
     /// The only object, when the user named one; `url` ends with it.
     pub(super) only: Option<String>,
     /// The same as `store`, where that is a bucket which connects itself.
@@ -113,6 +115,7 @@ impl Source {
             store_name: "".into(),
             folder: None,
             patience: PATIENCE,
+            web: false,
             only: None,
             #[cfg(feature = "s3")]
             remote: None,
@@ -173,6 +176,11 @@ impl Source {
     /// The same number for handles to the same place.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
+    }
+
+    /// Whether files are looked up one by one: a listing may not be had.
+    pub(crate) fn is_web(&self) -> bool {
+        self.0.web
     }
 
     /// As the user wrote it.

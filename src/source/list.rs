@@ -2,13 +2,26 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
 use object_store::ObjectStoreExt;
 
 #[cfg(feature = "s3")]
 use super::cached_list;
-use super::{Object, Source, answer::with_answer, errors::store_error, handle::Inner, unrepeated::Keys, walk::Walk};
-use crate::error::Result;
+use super::{
+    Object, Source,
+    answer::{Answer, with_answer},
+    errors::store_error,
+    handle::Inner,
+    unrepeated::Keys,
+    walk::Walk,
+};
+use crate::error::{Error, Result};
+
+/// Objects looked up at a time.
+const LOOKS: usize = 16;
 
 impl Source {
     /// This source as one object, when its prefix names an object rather than a folder. (For paths,
@@ -79,8 +92,37 @@ impl Source {
             return cached_list::objects(self, remote, manifests).await;
         }
         let _ = manifests;
-        let mut objects: Vec<Object> = self.list().try_collect().await?;
+        let mut objects: Vec<Object> = match self.list().try_collect().await {
+            // Most web servers list nothing: then the url is one file's.
+            Err(error) if self.is_web() && self.only().is_none() && cannot_list(&error) => Vec::new(),
+            listed => listed?,
+        };
         objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(objects)
+    }
+
+    /// Those of these objects that exist, in the order of names. Without a listing: a request for each, 16 at a time, and
+    /// one that sees whether the store gives parts of objects.
+    pub(crate) async fn look_up_names(&self, names: Vec<String>) -> Result<Vec<Object>> {
+        if names.iter().any(|name| name.contains(['?', '#'])) {
+            // Told in messages, its secrets would be too.
+            return Err(Error::config("a url with credentials or a signature cannot be a dataset")
+                .hint("name files without `?` and `#`"));
+        }
+        let heads = names.into_iter().map(|name| async move {
+            match with_answer(self.0.store.head(&self.path(&name)?)).await {
+                Ok(meta) => Ok(Some(Object { name, size: meta.size, etag: meta.e_tag })),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(store_error(error, "cannot be looked up").at_object(self.display_name(&name))),
+            }
+        });
+        let found: Vec<Option<Object>> =
+            stream::iter(heads.collect::<Vec<_>>()).buffer_unordered(LOOKS).try_collect().await?;
+        let mut objects: Vec<Object> = found.into_iter().flatten().collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        if let Some(first) = objects.iter().find(|object| object.size > 0) {
+            self.read(&first.name, 0..1).await?;
+        }
         Ok(objects)
     }
 
@@ -91,4 +133,9 @@ impl Source {
         let hidden = name.is_empty() || name.split('/').any(|part| part.starts_with('.'));
         (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag })
     }
+}
+
+/// Whether a server said that it knows no listings: not that nobody may see this one.
+fn cannot_list(error: &Error) -> bool {
+    matches!(Answer::of_cause(error), Some(Answer::Refused(refusal)) if matches!(refusal.status, 400 | 404 | 405))
 }

@@ -35,7 +35,7 @@ impl Source {
     /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
     /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
     /// | `hf://datasets/OWNER/NAME@REVISION/folder` | files of a dataset of the [Hugging Face hub](https://huggingface.co/datasets) (feature `http`), see below |
-    /// | `https://host/folder` | files of a WebDAV server; of any other, one file (feature `http`) |
+    /// | `https://host/folder` | files of a WebDAV server; of any other, one file, or those that a pattern names (feature `http`) |
     ///
     /// **The hub.** A dataset as it lies there: Parquet, images in folders, tars. `@REVISION` is a branch, a tag or a commit,
     /// `main` where there is none; `@~parquet` is the branch onto which the hub converts every dataset
@@ -130,8 +130,11 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
         }
         #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
         "gs" | "az" | "http" | "https" => {
-            let (store, prefix, name) = connect::open_other(&scheme.to_ascii_lowercase(), rest, url, &vars())?;
-            Ok(Source::from_store(store, prefix, url).sharing_requests(&name))
+            let scheme = scheme.to_ascii_lowercase();
+            let (store, prefix, name) = connect::open_other(&scheme, rest, url, &vars())?;
+            let Source(mut inner) = Source::from_store(store, prefix, url).sharing_requests(&name);
+            Arc::make_mut(&mut inner).web = scheme.starts_with("http");
+            Ok(Source(inner))
         }
         #[cfg(not(any(feature = "gcs", feature = "azure", feature = "http")))]
         "gs" | "az" | "http" | "https" => Err(connect::lacks(scheme)),
@@ -251,6 +254,7 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         store_name: "".into(),
         folder: Some(folder),
         patience: PATIENCE,
+        web: false,
         only,
         #[cfg(feature = "s3")]
         remote: None,

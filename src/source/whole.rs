@@ -39,12 +39,17 @@ impl Source {
         self.0.trust.verified()
     }
 
-    /// Whether a look-up tells more than an answer with bytes: where it is known to be a bucket.
+    /// Whether a look-up tells more than an answer with bytes: where it is known to be a bucket, or a dataset of the hub.
     fn tells(&self) -> bool {
         #[cfg(feature = "s3")]
-        return self.0.remote.is_some();
-        #[cfg(not(feature = "s3"))]
-        return false;
+        if self.0.remote.is_some() {
+            return true;
+        }
+        #[cfg(feature = "http")]
+        if self.0.hub.is_some() {
+            return true;
+        }
+        false
     }
 
     /// Compares the whole object that one answer brought.

@@ -1,6 +1,10 @@
 //! The HTTP client of all stores, which notes what is answered, and by what the bytes of an object can be checked.
 
-use std::{error::Error as StdError, io};
+use std::{
+    error::Error as StdError,
+    io,
+    sync::{Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,10 +14,11 @@ use object_store::{
         HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
     },
 };
+use tokio::runtime::{Handle, Id};
 
 use super::{client, listed};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     source::{
         answer::{Answer, Broken, Phase, Refusal, note, page},
         errors::no_files,
@@ -24,6 +29,8 @@ use crate::{
 
 /// Letters of a message that are told.
 const MESSAGE: usize = 300;
+/// Clients kept, most of them for other runtimes than the one that asks.
+const CLIENTS: usize = 8;
 
 /// `object_store`'s HTTP connector as infeed uses it. Give it to the builder of a store that you make yourself
 /// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it, bytes are compared
@@ -86,7 +93,48 @@ impl Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Listening { inner: self.plain(options)?, s3: self.s3 }))
+        let inner = PerRuntime {
+            first: self.plain(options)?,
+            of: self.clone(),
+            options: options.clone(),
+            others: Mutex::default(),
+        };
+        Ok(HttpClient::new(Listening { inner: HttpClient::new(inner), s3: self.s3, web: self.follows }))
+    }
+}
+
+/// A client for each runtime that asks: idle connections are driven by the runtime that made them, and hang when that one
+/// is not polled.
+#[derive(Debug)]
+struct PerRuntime {
+    /// For whoever asks outside of one.
+    first: HttpClient,
+    of: Connector,
+    options: ClientOptions,
+    others: Mutex<Vec<(Id, HttpClient)>>,
+}
+
+impl PerRuntime {
+    fn client(&self) -> HttpClient {
+        let Ok(runtime) = Handle::try_current() else { return self.first.clone() };
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = others.iter().find(|(of, _)| *of == runtime.id()) {
+            return client.clone();
+        }
+        // What could be made once can be made again.
+        let client = self.of.plain(&self.options).unwrap_or_else(|_| self.first.clone());
+        if others.len() == CLIENTS {
+            others.remove(0);
+        }
+        others.push((runtime.id(), client.clone()));
+        client
+    }
+}
+
+#[async_trait]
+impl HttpService for PerRuntime {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.client().execute(request).await
     }
 }
 
@@ -94,6 +142,28 @@ impl HttpConnector for Connector {
 struct Listening {
     inner: HttpClient,
     s3: bool,
+    /// Any server: it may know little of HTTP.
+    web: bool,
+}
+
+/// What a server of files must know, else its answers are not what they seem.
+fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> {
+    let status = response.status().as_u16();
+    if method == "HEAD" && !response.headers().contains_key("content-length") {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server does not tell the length of the file (Content-Length)",
+        )
+        .hint("read it from a server that does, or copy the files near"));
+    }
+    if ranged && status == 200 {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server gives no parts of files: it answers a Range with all of it",
+        )
+        .hint("read it from a server that does, or copy the files near"));
+    }
+    Ok(())
 }
 
 #[async_trait]
@@ -105,9 +175,18 @@ impl HttpService for Listening {
             note(Some(Answer::Broken(broken(&error))));
             error
         };
+        let (method, ranged) = (request.method().as_str().to_owned(), request.headers().contains_key("range"));
         let response = self.inner.execute(request).await.map_err(answered)?;
         let success = response.status().is_success();
+        if self.web && success {
+            // Decode: it would say the same again.
+            check_web(&method, ranged, &response).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+        }
         let (mut parts, body) = response.into_parts();
+        if self.web && method == "PROPFIND" && parts.status.as_u16() == 501 {
+            // Who has not heard of it answers so or 405, and the client would ask the first five times more.
+            parts.status = reqwest::StatusCode::METHOD_NOT_ALLOWED;
+        }
         if success && !lists {
             note(None);
             // Of a part of an object nothing is told that could be checked.

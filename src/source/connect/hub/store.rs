@@ -5,7 +5,7 @@ use std::{
     fmt,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,11 +24,7 @@ use reqwest::{
     Method,
     header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, RANGE},
 };
-use tokio::{
-    runtime::{Handle, Id},
-    sync::OnceCell,
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::OnceCell, time::Instant};
 use url::Url;
 
 use super::{
@@ -55,7 +51,6 @@ const READ: Duration = Duration::from_secs(10);
 const WHOLE: Duration = Duration::from_secs(120);
 const FIRST_CONTACT: Duration = Duration::from_secs(10);
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-const CLIENTS: usize = 8;
 /// Redirects followed for one answer: a renamed dataset is one, what the hub keeps at hand another.
 const HOPS: usize = 5;
 /// Signed urls kept, of a kilobyte each: what is read by range is asked for again and again, what is read whole is not.
@@ -77,7 +72,7 @@ struct Inner {
     endpoint: Url,
     vars: Vars,
     live: OnceCell<Live>,
-    clients: Mutex<Vec<(Id, HttpClient)>>,
+    client: OnceLock<HttpClient>,
     /// Where files lie that the hub keeps elsewhere.
     targets: Mutex<HashMap<Path, Target>>,
     /// Until when the hub wants to hear nothing.
@@ -137,7 +132,7 @@ impl Hub {
             endpoint,
             vars,
             live: OnceCell::new(),
-            clients: Mutex::default(),
+            client: OnceLock::new(),
             targets: Mutex::default(),
             pause: Mutex::default(),
             patience: AtomicU64::new(0),
@@ -230,17 +225,16 @@ impl Hub {
         self.page(&parts)
     }
 
-    /// The client of the runtime that calls.
-    fn client(&self) -> Store<HttpClient> {
-        let handle = Handle::try_current().map_err(|_| {
-            wrap(
+    /// Made once; it keeps one for each runtime.
+    fn client(&self) -> Store<&HttpClient> {
+        if Handle::try_current().is_err() {
+            return Err(wrap(
                 Error::config("hf:// is read inside a tokio runtime with I/O and time")
                     .hint("await it in tokio, or use a Loader"),
-            )
-        })?;
-        let mut clients = lock(&self.0.clients);
-        if let Some((_, client)) = clients.iter().find(|(of, _)| *of == handle.id()) {
-            return Ok(client.clone());
+            ));
+        }
+        if let Some(client) = self.0.client.get() {
+            return Ok(client);
         }
         let options = ClientOptions::new()
             .with_connect_timeout(CONNECT)
@@ -248,11 +242,7 @@ impl Hub {
             .with_timeout(WHOLE)
             .with_allow_http(self.0.endpoint.scheme() == "http");
         let client = Connector::default().connect(&options)?;
-        if clients.len() == CLIENTS {
-            clients.remove(0);
-        }
-        clients.push((handle.id(), client.clone()));
-        Ok(client)
+        Ok(self.0.client.get_or_init(|| client))
     }
 
     fn is_ours(&self, url: &Url) -> bool {
@@ -395,13 +385,15 @@ impl Hub {
     }
 
     /// Looks a file up.
-    async fn head(&self, live: &Live, at: &Path) -> Store<GetResult> {
+    async fn head(&self, live: &Live, at: &Path, known: Option<String>) -> Store<GetResult> {
         let url = self.page_of(&[], "resolve", live, at.as_ref());
         let Answered { response, tag, size, .. } = self.ask(&live.token, Method::HEAD, url, Doing::Reading).await?;
         let size = size.or_else(|| length(response.headers())).ok_or_else(|| {
             wrap(Error::new(ErrorKind::Io, "the hub does not tell the length of the file").hint("check HF_ENDPOINT"))
         })?;
-        Ok(result(at, size, tag, 0..size, Told::default(), Bytes::new()))
+        let tag = same(known, tag, at)?;
+        let told = with_hash(Told::default(), tag.as_deref());
+        Ok(result(at, size, tag, 0..size, told, Bytes::new()))
     }
 
     /// Reads a file or some of it.
@@ -609,7 +601,7 @@ impl ObjectStore for Hub {
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Store<GetResult> {
         let live = self.live().await.map_err(wrap)?;
         match options.head {
-            true => self.head(live, at).await,
+            true => self.head(live, at, options.if_match).await,
             false => self.get(live, at, options.range, options.if_match).await,
         }
     }

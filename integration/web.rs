@@ -1,0 +1,138 @@
+//! Shards at a web server that lists nothing: named by a pattern, equal to local ones; servers that know too little of HTTP
+//! are told by what they lack.
+
+use std::{collections::BTreeMap, future::IntoFuture, sync::Arc};
+
+use bytes::Bytes;
+use infeed::{
+    Dataset, ErrorKind, Result, Transform,
+    dataset::{Open, open},
+};
+
+use crate::{
+    s3::{infeed, text},
+    shards::{pack, samples},
+    support::{
+        Plain, builder, drain, plain,
+        web::{Answer, Web, decoded},
+    },
+};
+
+/// What a server lacks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lacks {
+    Nothing,
+    Ranges,
+    Lengths,
+}
+
+fn files() -> BTreeMap<String, Bytes> {
+    let shard = |n: usize| (format!("train-{n:04}.tar"), Bytes::from(pack(&samples(n * 10, 10))));
+    (0..12).map(shard).collect()
+}
+
+/// As nginx and the like serve a folder: no method but GET and HEAD.
+fn server(files: BTreeMap<String, Bytes>, lacks: Lacks) -> Web {
+    Web::start(move |request| {
+        if !matches!(request.method.as_str(), "GET" | "HEAD") {
+            return Answer::new(501, "Unsupported method");
+        }
+        let path = decoded(&request.path);
+        if let Some(path) = path.strip_prefix("/moved/") {
+            return Answer::new(302, "").with("location", format!("/data/{path}"));
+        }
+        let Some(file) = path.strip_prefix("/data/").and_then(|name| files.get(name)) else {
+            return Answer::new(404, "no such file");
+        };
+        match lacks {
+            Lacks::Nothing => Answer::file(request, file),
+            Lacks::Ranges => Answer::new(200, file.clone()),
+            Lacks::Lengths if request.method == "HEAD" => Answer::new(200, "").without_length(),
+            Lacks::Lengths => Answer::file(request, file),
+        }
+    })
+}
+
+fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(open.into_future())
+}
+
+fn read(dataset: Arc<dyn Dataset>) -> Vec<Plain> {
+    let transform = Transform::new().resize_exact(4, 4);
+    let loader = builder(dataset).batch_size(7).transform(transform).build_blocking().unwrap();
+    drain(loader.epoch(0)).unwrap().iter().map(plain).collect()
+}
+
+#[test]
+fn shards_by_a_pattern_equal_local_ones() {
+    let (server, dir, cache) =
+        (server(files(), Lacks::Nothing), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (name, bytes) in files() {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    let local = |pattern: &str| opened(open(format!("{}/{pattern}", dir.path().display()))).unwrap();
+    let remote = |url: &str| opened(open(url).manifests(cache.path())).unwrap();
+    let at = server.endpoint();
+    let all = remote(&format!("{at}/data/train-{{0000..0011}}.tar"));
+    assert_eq!(all.fingerprint(), local("train-{0000..0011}.tar").fingerprint());
+    let want = read(local("train-{0000..0011}.tar"));
+    assert!(read(all) == want && want.len() == 17);
+    let heads = server.log().iter().filter(|request| request.method == "HEAD").count();
+    assert_eq!(heads, 12 + 3, "and what may tell of them");
+    // Several, one, and where the server sends to.
+    let both = remote(&format!("{at}/data/train-{{0003..0004}}.tar::{at}/moved/train-0001.tar"));
+    let want = [local("train-{0003..0004}.tar"), local("train-0001.tar")].map(read);
+    assert_eq!(both.len(), 30);
+    assert!(read(remote(&format!("{at}/data/train-{{0003..0004}}.tar"))) == want[0]);
+    assert!(read(remote(&format!("{at}/data/train-0001.tar"))) == want[1]);
+    assert!(read(remote(&format!("{at}/moved/train-0001.tar"))) == want[1]);
+    let run = infeed(&["run", &format!("{at}/data/train-{{0000..0011}}.tar")], []);
+    assert!(run.status.success(), "{}", text(&run));
+}
+
+/// The index of a folder, which packing and opening make, lies beside the shards.
+#[test]
+fn an_index_beside_them_is_read_in_place_of_the_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in files() {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    opened(open(dir.path().display().to_string())).unwrap();
+    let mut with = files();
+    with.insert("shards.infeed".into(), std::fs::read(dir.path().join("shards.infeed")).unwrap().into());
+    let (server, cache) = (server(with, Lacks::Nothing), tempfile::tempdir().unwrap());
+    let url = format!("{}/data/train-{{0000..0011}}.tar", server.endpoint());
+    assert_eq!(opened(open(url).manifests(cache.path())).unwrap().len(), 120);
+    let read: Vec<_> = server.log().into_iter().filter(|request| request.method == "GET").map(|r| r.path).collect();
+    assert!(read.iter().filter(|path| path.ends_with(".tar")).count() <= 2, "{read:?}");
+}
+
+#[test]
+fn a_server_that_knows_too_little_is_told_by_what_it_lacks() {
+    let one = |server: &Web| opened(open(format!("{}/data/train-{{0000..0003}}.tar", server.endpoint()))).unwrap_err();
+    for (lacks, says) in [(Lacks::Ranges, "no parts of files"), (Lacks::Lengths, "Content-Length")] {
+        let server = server(files(), lacks);
+        let error = one(&server);
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains(says), "{lacks:?}: {error}");
+        assert!(server.log().len() < 20, "asked once: {}", server.log().len());
+    }
+    let server = server(files(), Lacks::Nothing);
+    let error = opened(open(format!("{}/data/train-{{0010..0013}}.tar", server.endpoint()))).unwrap_err();
+    assert!(error.to_string().contains("2 of the 4 objects that are named do not exist"), "{error}");
+    let error = opened(open(format!("{}/data/nothing.tar", server.endpoint()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let error = opened(open(format!("{}/data/train-{{0000..0003}}.tar?token=secret", server.endpoint()))).unwrap_err();
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+/// Connections that wait in a pool belong to the runtime that made them, and hang when nobody drives it.
+#[test]
+fn a_runtime_that_nobody_drives_any_more_holds_up_nobody() {
+    let server = server(files(), Lacks::Nothing);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = format!("{}/data/train-{{0000..0011}}.tar", server.endpoint());
+    let dataset = runtime.block_on(open(url).into_future()).unwrap();
+    assert_eq!(read(dataset).len(), 17);
+    drop(runtime);
+}
