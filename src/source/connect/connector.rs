@@ -391,7 +391,7 @@ mod tests {
         ] {
             for (something_each, ends) in [(99, None), (usize::MAX, Some(99))] {
                 let lists = Lists { pages: 0.into(), something_each, page };
-                let client = Listening { inner: HttpClient::new(lists), s3: false };
+                let client = Listening { inner: HttpClient::new(lists), s3: false, web: false };
                 let all = crate::source::answer::with_answer(async {
                     for n in 0..300 {
                         let mut request = HttpRequest::new(object_store::client::HttpRequestBody::empty());
