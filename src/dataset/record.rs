@@ -81,7 +81,7 @@ pub trait Dataset: Debug + Send + Sync + 'static {
         None
     }
     /// What `record` has in this field, where that is known before the record is read: labels of folders, columns of tables
-    /// beside images. [Filters](super::filter()) and [weights](super::labels) read no record for it. Default: not known.
+    /// beside images. [Filters](super::filter()) and [weights](super::labels()) read no record for it. Default: not known.
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let _ = (record, field);
         None

@@ -28,6 +28,8 @@ pub(super) fn most_requests(bytes: f64) -> f64 {
 
 /// Requests in flight, of a process (`source::requests::limit`).
 pub(super) const IN_FLIGHT: f64 = 1024.0;
+/// Batches read ahead, of a process, where those are fewer bytes than it may read ahead (`loader::resolve`).
+pub(super) const BATCHES_AHEAD: f64 = 64.0;
 /// The largest request for records that follow one another (`engine::fetch`), and for one object (`source::extent`).
 pub(super) const TOGETHER: f64 = (8 << 20) as f64;
 pub(super) const LARGEST: f64 = (16 << 20) as f64;

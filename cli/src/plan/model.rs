@@ -189,6 +189,8 @@ pub(super) struct Row {
     pub(super) nodes: u64,
     pub(super) ranks: f64,
     pub(super) samples_per_second_wanted: f64,
+    /// What each rank reads ahead, of its epoch.
+    pub(super) read_ahead_epochs: f64,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) opening: Opening,
     pub(super) lost: Lost,
@@ -221,6 +223,12 @@ impl Job {
                 Some(NodeCache { nodes: nodes * self.ranks_per_node, part: size / self.bytes(), processes: 1.0 })
             }
         }
+    }
+
+    /// What a rank reads ahead, of its part of an epoch.
+    fn ahead(&self, nodes: f64) -> f64 {
+        let batches = figures::BATCHES_AHEAD * self.batch_size * self.record_bytes;
+        self.read_ahead.min(batches) * nodes * self.ranks_per_node / self.bytes()
     }
 
     /// How a record is read by itself: bytes of a request, and how many.
@@ -374,6 +382,7 @@ impl Job {
             nodes,
             ranks,
             samples_per_second_wanted: wanted,
+            read_ahead_epochs: self.ahead(n),
             outcomes: Way::ALL.into_iter().filter_map(|way| self.outcome(way, nodes)).collect(),
             opening: Opening {
                 pages,

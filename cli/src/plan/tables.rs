@@ -2,6 +2,7 @@
 
 use super::{
     advice::Planned,
+    cache::most_ahead,
     figures::FIGURES,
     model::{Job, Near, Outcome, Row, Way},
     words::{lasts, money, percent, rate, size},
@@ -189,6 +190,15 @@ fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
             "shards: read in blocks with a window of 1, {:.0} records a request; in random order a shard's records are a \
              request each, as files are",
             (shards.request_bytes / job.record_bytes).max(1.0),
+        ));
+    }
+    let far = rows.iter().find(|planned| planned.row.read_ahead_epochs > most_ahead(job.ranks_per_node));
+    if let (Some(Near::Folder(_)), Some(Planned { row, .. })) = (job.near, far) {
+        lines.push(format!(
+            "reading ahead spans {:.2} epochs of a rank on {}: the cache serves less than is said here; a smaller \
+             --memory-budget of run (--read-ahead here) helps",
+            row.read_ahead_epochs,
+            self::nodes(row.nodes),
         ));
     }
     if job.usd_per_gb == 0.0 {
