@@ -131,7 +131,10 @@ impl Source {
         let location = meta.location.as_ref();
         let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
         let hidden = name.is_empty() || name.split('/').any(|part| part.starts_with('.'));
-        (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag })
+        // Azure's listings tell tags without the quotes that its answers have.
+        let bare = |tag: &String| self.store().starts_with("az ") && !tag.starts_with(['"', 'W']);
+        let etag = meta.e_tag.map(|tag| if bare(&tag) { format!("\"{tag}\"") } else { tag });
+        (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag })
     }
 }
 

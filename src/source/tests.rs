@@ -315,3 +315,21 @@ fn the_buffer_keeps_its_memory_from_file_to_file() {
         assert_eq!(buffer.as_ptr(), start);
     }
 }
+
+#[test]
+fn tags_that_azure_lists_are_those_that_it_answers() {
+    let listed = |store: &str, tag: &str| {
+        let source = Source::from_store(Arc::new(InMemory::new()), Path::default(), "x://y").sharing_requests(store);
+        let meta = object_store::ObjectMeta {
+            location: Path::from("a"),
+            last_modified: Default::default(),
+            size: 1,
+            e_tag: Some(tag.into()),
+            version: None,
+        };
+        source.shown(meta).unwrap().etag.unwrap()
+    };
+    assert_eq!(listed("az photos", "0x8DA"), "\"0x8DA\"");
+    assert_eq!(listed("az photos", "\"0x8DA\""), "\"0x8DA\"");
+    assert_eq!(listed("gs photos", "0"), "0");
+}
