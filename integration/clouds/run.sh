@@ -6,7 +6,7 @@
 #
 # az:// reads from Azurite, Microsoft's emulator (npm). gs:// reads from SeaweedFS (pip) without signatures: what infeed asks of
 # Google is its XML API, which is S3's for reading and listing, and the emulators of Google's (gcp-storage-emulator,
-# storage-testbench) list by JSON alone; so Google's tokens are not tried here. Needs node, npm, curl, python3 with venv
+# storage-testbench) list by JSON alone; so neither Google's tokens nor writing is tried here. Needs node, npm, curl, python3 with venv
 # and pip. DIR holds programs, data and logs. Not a part of .ci/run, since it installs.
 set -euo pipefail
 
@@ -38,14 +38,14 @@ answers() {
 }
 
 checksum() {
-    "$infeed" run "$1" --shuffle 7 --batch-size 5 --checksum --json - | python3 -c 'import json, sys; print(json.load(sys.stdin)["checksum"])'
+    "$infeed" run "$1" --shuffle 7 --batch-size 5 --checksum --json - 2> "$dir/infeed.log" | python3 -c 'import json, sys; print(json.load(sys.stdin)["checksum"])'
 }
 
 same() {
     local found
     found=$(checksum "$2")
     if [[ $found != "$3" ]]; then
-        echo "$1: checksum $found, from a local folder $3" >&2
+        echo "$1: checksum $found, from a local folder $3; see $dir/infeed.log" >&2
         exit 1
     fi
     echo "$1: equal ($found)"
@@ -96,11 +96,9 @@ for _ in $(seq 60); do
     if curl --silent --fail --output /dev/null --request PUT "http://127.0.0.1:$gs_port/infeed-clouds"; then break; fi
     sleep 0.5
 done
-(cd "$dir/photos" && find . -type f) | while read -r file; do
-    curl --silent --fail --retry 5 --retry-all-errors --upload-file "$dir/photos/$file" \
-        "http://127.0.0.1:$gs_port/infeed-clouds/data/photos/${file#./}"
+(cd "$dir" && find photos packed -type f) | while read -r file; do
+    curl --silent --fail --retry 30 --retry-delay 1 --retry-all-errors --upload-file "$dir/$file" "http://127.0.0.1:$gs_port/infeed-clouds/data/$file"
 done
 export GOOGLE_BASE_URL=http://127.0.0.1:$gs_port GOOGLE_SKIP_SIGNATURE=true
 same "gs:// files" gs://infeed-clouds/data/photos "$photos"
-"$infeed" prepare gs://infeed-clouds/data/photos gs://infeed-clouds/packed > /dev/null
-same "gs:// prepared there" gs://infeed-clouds/packed "$packed"
+same "gs:// shards" gs://infeed-clouds/data/packed "$packed"
