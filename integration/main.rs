@@ -15,6 +15,7 @@ mod codecs;
 mod damaged;
 mod dataset_reads;
 mod datasets;
+mod decoded;
 mod detection;
 mod detection_formats;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -65,6 +65,25 @@ pub(crate) struct Held {
     loaded: Arc<[Loaded]>,
 }
 
+/// Sizes of held records.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    /// Bytes that each reads.
+    pub bytes: Vec<u64>,
+    /// Pixels of each image.
+    pub pixels: Vec<u64>,
+    /// Bytes of the pixels that each one's files decode to.
+    pub decoded: Vec<u64>,
+}
+
+impl Sizes {
+    /// Bytes that the files of so many such records decode to; 0: there is nothing to decode.
+    pub(crate) fn decoded_of(&self, records: u64) -> u64 {
+        let known = self.decoded.len().max(1) as f64;
+        (self.decoded.iter().sum::<u64>() as f64 / known * records as f64) as u64
+    }
+}
+
 impl Held {
     /// Reads them. `None`: records that share parts, such as decoded volumes, can't be taken apart.
     pub(crate) async fn read(dataset: &Arc<dyn Dataset>, wanted: u64) -> Result<Option<Self>> {
@@ -93,28 +112,31 @@ impl Held {
         Ok(Some(Self { dataset, loaded: loaded.into() }))
     }
 
-    /// Bytes that each record reads, and pixels of each image, as far as they are known.
-    pub(crate) fn sizes(&self) -> (Vec<u64>, Vec<u64>) {
-        let mut bytes = Vec::new();
-        let mut all_pixels = Vec::new();
+    /// What is known of the records' sizes.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
         let codecs = codecs();
         for (record, loaded) in self.loaded.iter().enumerate() {
             let Ok((plan, parts)) = loaded else { continue };
-            bytes.push(parts.iter().map(|part| part.len() as u64).sum());
+            sizes.bytes.push(parts.iter().map(|part| part.len() as u64).sum());
             let Ok(sample) = self.dataset.parse(record as u64, plan, parts) else { continue };
+            let mut decoded = 0;
             for value in &sample.values {
                 let info = match value {
                     Value::Pixels { info, .. } => Some(*info),
                     Value::Encoded(file) => {
                         let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));
-                        codec.and_then(|codec| codec.info(file).ok())
+                        let info = codec.and_then(|codec| codec.info(file).ok());
+                        decoded += info.map_or(0, |info| info.len_bytes());
+                        info
                     }
                     _ => None,
                 };
-                all_pixels.extend(info.map(|info| u64::from(info.width) * u64::from(info.height)));
+                sizes.pixels.extend(info.map(|info| u64::from(info.width) * u64::from(info.height)));
             }
+            sizes.decoded.push(decoded);
         }
-        (bytes, all_pixels)
+        sizes
     }
 
     /// The same records with one stage left.

@@ -455,6 +455,9 @@ pub(crate) struct FixedArgs {
     /// Keep what is read from a remote store in a folder (shared by all processes) or in memory
     #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
     pub cache: Option<CacheSpec>,
+    /// Keep decoded pixels from epoch to epoch, in a folder (shared by all processes) or in memory; doctor says what it brings
+    #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
+    pub decoded_cache: Option<CacheSpec>,
     /// Random order with this seed; none reads in sequence [default: none]
     #[arg(long, value_name = "SEED|none")]
     pub shuffle: Option<Shuffle>,

@@ -58,6 +58,9 @@ pub(crate) fn loader_config(
     if args.cache.is_some() {
         config.cache.clone_from(&args.cache);
     }
+    if args.decoded_cache.is_some() {
+        config.decoded_cache.clone_from(&args.decoded_cache);
+    }
     let given = match &config.order {
         Order::Mixture(mixture) => Some(mixture.clone()),
         _ => None,

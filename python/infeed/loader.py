@@ -77,7 +77,8 @@ def open(  # noqa: A001 (the module's name stands before it)
       ``fields`` (a dict from names to lists of files), ``manifests`` (a folder), ``patience`` (seconds a store may take),
       ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither
       torch nor the launcher says which this is), ``allow_incomplete`` (shards of ``prepare`` of which others are missing).
-      Of an object of Python's: ``fields`` and ``columns``.
+      ``filters`` (a list: ``["label=cat,dog", "width>=256"]``; records that pass all), ``records`` (a file that lists those
+      to take, by number or by object, one a line). Of an object of Python's: ``fields`` and ``columns``.
 
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
     option that nobody knows. Ctrl-C ends the wait.
@@ -241,6 +242,8 @@ class Loader:
     - ``pin_memory``: batches lie in page-locked memory, so that a copy to a GPU runs beside the trainer
       (``.torch().to("cuda", non_blocking=True)``). Without a GPU: a warning, and memory as ever.
     - ``cache``: keeps what was read from a store near: ``"/mnt/nvme/cache:100GB"``, ``"ram:8GB"``.
+    - ``decoded_cache``: keeps decoded pixels, so that later epochs neither read nor decode: ``"ram:8GB"``, or a folder for
+      all processes and runs of a machine. ``infeed doctor`` says what it brings and how much there is.
 
     **Bad samples**: ``on_bad_sample="raise"`` ends the epoch with an error; ``"substitute"`` puts the nearest good row of
     the batch in its place; ``{"skip": {"at_most": 100}}`` leaves them out, and ends above so many.

@@ -59,10 +59,12 @@ struct Options {
     /// Of this process; 0 makes the listing.
     rank: u32,
     allow_incomplete: bool,
+    filters: Vec<String>,
+    records: Option<String>,
 }
 
 impl Options {
-    fn apply(self, mut open: engine::dataset::Open) -> PyResult<engine::dataset::Open> {
+    fn apply(self, py: Python<'_>, mut open: engine::dataset::Open) -> PyResult<engine::dataset::Open> {
         let Self { format, split, labels, classes, columns, annotations, masks, .. } = self;
         let Self {
             channels,
@@ -74,6 +76,8 @@ impl Options {
             listing,
             rank,
             allow_incomplete,
+            filters,
+            records,
             ..
         } = self;
         if let Some(format) = format {
@@ -112,6 +116,12 @@ impl Options {
         if let Some(file) = listing {
             open = open.listing(file, rank);
         }
+        for filter in filters {
+            open = open.filter(filter.parse().map_err(|error| crate::errors::raise(py, &error))?);
+        }
+        if let Some(file) = records {
+            open = open.records(file);
+        }
         open = open.allow_incomplete(allow_incomplete);
         if let Some(dir) = manifests {
             open = open.manifests(dir);
@@ -131,7 +141,7 @@ pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dat
     let parsed: Options = serde_json::from_str(&options)
         .map_err(|error| PyTypeError::new_err(format!("open(): {}", crate::loader::without_place(&error))))?;
     log::listen(py)?;
-    let opening = parsed.apply(engine::open(url.as_str()))?;
+    let opening = parsed.apply(py, engine::open(url.as_str()))?;
     let opened = wait::elsewhere(py, move || opening.blocking());
     log::deliver(py)?;
     let opened = opened?;

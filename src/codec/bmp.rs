@@ -20,6 +20,10 @@ impl ImageCodec for Bmp {
         "bmp"
     }
 
+    fn identity(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(b"BM")
     }

@@ -12,6 +12,7 @@ use super::{
     reader::{Drawing, Reader, fits_mask, images, sized},
 };
 use crate::{
+    dataset::Value,
     error::{Error, ErrorKind, Result},
     report::Stage,
     sys::rows::Rows,
@@ -27,6 +28,7 @@ pub struct Cpu {
     classes: [Class; 1],
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     max_image_bytes: u64,
+    of_pixels: bool,
 }
 
 impl Cpu {
@@ -39,7 +41,13 @@ impl Cpu {
         max_image_bytes: u64,
     ) -> Self {
         let class = Class::new("cpu", Device::Cpu, workers);
-        Self { classes: [class], codecs: codecs.into_iter().collect(), max_image_bytes }
+        Self { classes: [class], codecs: codecs.into_iter().collect(), max_image_bytes, of_pixels: false }
+    }
+
+    /// Makes every row of pixels, never of planes, so that it is the same whether the image was decoded whole or in part.
+    pub(crate) fn of_pixels(mut self, of_pixels: bool) -> Self {
+        self.of_pixels = of_pixels;
+        self
     }
 }
 
@@ -59,6 +67,7 @@ impl Decoder for Cpu {
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         Ok(Box::new(CpuWorker {
             reader: Reader::new(&self.codecs, self.max_image_bytes),
+            of_pixels: self.of_pixels,
             maker: RowMaker::new(),
             images: images(programs),
             programs: Arc::clone(programs),
@@ -70,6 +79,7 @@ impl Decoder for Cpu {
 #[derive(Debug)]
 struct CpuWorker {
     reader: Reader,
+    of_pixels: bool,
     maker: RowMaker,
     programs: Arc<[Option<Lowered>]>,
     /// Fields of one image each.
@@ -82,11 +92,14 @@ impl Worker for CpuWorker {
         let start = Instant::now();
         let mut decode = Duration::ZERO;
         let Job { items, rows, .. } = &mut job;
-        let mut outcome = |(row, item): (usize, &Item)| match self.item(item, row, rows, &mut decode) {
-            Ok(()) => Outcome::Done,
-            Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
+        let mut outcome = |(row, item): (usize, &mut Item)| {
+            self.keep(item, &mut decode);
+            match self.item(item, row, rows, &mut decode) {
+                Ok(()) => Outcome::Done,
+                Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
+            }
         };
-        let outcomes = items.iter().enumerate().map(&mut outcome).collect();
+        let outcomes = items.iter_mut().enumerate().map(&mut outcome).collect();
         // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
         let transform = start.elapsed().saturating_sub(decode);
         let images = self.reader.take_decoded();
@@ -99,6 +112,26 @@ impl Worker for CpuWorker {
 }
 
 impl CpuWorker {
+    /// Decodes the images of a sample whole, for whoever keeps them. What can't be is left as it is: its rows are made, or
+    /// fail, as ever.
+    fn keep(&mut self, item: &mut Item, decode: &mut Duration) {
+        let (Some(keep), Ok(sample)) = (item.keep.take(), &mut item.sample) else { return };
+        let began = Instant::now();
+        let mut decoded = 0;
+        for fields in &self.images {
+            let Some(value) = sample.values.get(fields.start) else { return };
+            let Ok(Some((info, data))) = self.reader.whole(value, item.header.as_ref()) else { break };
+            decoded += 1;
+            let end = fields.end.min(sample.values.len());
+            sample.values[fields.start..end].fill(Value::Pixels { info, data });
+        }
+        *decode += began.elapsed();
+        // All or nothing: of a sample that is kept nothing is read any more.
+        if decoded == self.images.len() {
+            keep.keep(sample);
+        }
+    }
+
     fn item(&mut self, item: &Item, row: usize, rows: &mut [Rows], decode: &mut Duration) -> Result<()> {
         let sample = item.sample.as_ref().map_err(Error::clone)?;
         if sample.values.len() != self.programs.len() || rows.len() != self.programs.len() {
@@ -109,7 +142,8 @@ impl CpuWorker {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
             let own = sized(views, item.size);
             let views = own.as_deref().unwrap_or(views);
-            let (info, image, drawn) = self.reader.image(value, item.header.as_ref(), views, draws, decode)?;
+            let planes = !self.of_pixels;
+            let (info, image, drawn) = self.reader.read(value, item.header.as_ref(), views, draws, decode, planes)?;
             draws.fits(&info)?;
             for ((lowered, drawn), rows) in views.iter().flatten().zip(drawn).zip(&mut rows[fields.clone()]) {
                 fits_mask(lowered, &info, &mut size)?;
@@ -129,7 +163,7 @@ mod tests {
     use crate::codec::{Jpeg, PixelBuffer};
     use crate::{
         codec::codecs,
-        dataset::{FieldKind, Sample, Value},
+        dataset::{FieldKind, Sample},
         random::SampleRng,
         transform::Transform,
         types::{DType, ImageInfo, Layout},

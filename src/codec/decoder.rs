@@ -162,13 +162,21 @@ pub struct Item {
     /// Height and width of its batch's rows, where those of each batch have their own: make them with
     /// [`Lowered::of_size`].
     pub size: Option<[u32; 2]>,
+    /// Who wants all pixels of its images.
+    pub(crate) keep: Option<Box<dyn KeepPixels>>,
+}
+
+/// Takes samples whose images were decoded whole, for later epochs.
+pub(crate) trait KeepPixels: Debug + Send {
+    /// Takes a sample whose images are pixels.
+    fn keep(&self, sample: &Sample);
 }
 
 impl Item {
     /// A sample whose header nobody has read yet, for a batch in host memory.
     #[must_use]
     pub const fn new(record: u64, rng: SampleRng, sample: Result<Sample>) -> Self {
-        Self { record, rng, sample, header: None, device: Device::Cpu, size: None }
+        Self { record, rng, sample, header: None, device: Device::Cpu, size: None, keep: None }
     }
 }
 

@@ -33,6 +33,12 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     fn is_interchangeable(&self) -> bool {
         false
     }
+    /// Its name, and whatever settings change the pixels that it gives: pixels that are
+    /// [kept in a folder](crate::LoaderBuilder::decoded_cache) are known again by it. `None`, the default: nobody knows, so that
+    /// they are kept in memory at most.
+    fn identity(&self) -> Option<String> {
+        None
+    }
     /// Where the pixels of the whole image lie in the file, when they lie there just as [`decode`](Self::decode) would give
     /// them: then they are read in place, without a copy, and nothing else is called. `None`: they have to be decoded.
     fn in_place(&self, _bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {

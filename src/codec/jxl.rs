@@ -28,6 +28,10 @@ impl ImageCodec for Jxl {
         "jxl"
     }
 
+    fn identity(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         // A bare codestream, or one in a container.
         head.starts_with(b"\xff\x0a") || head.starts_with(b"\0\0\0\x0cJXL \r\n\x87\n")

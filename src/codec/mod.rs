@@ -51,6 +51,7 @@ use std::sync::Arc;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
+pub(crate) use self::decoder::KeepPixels;
 #[cfg(any(feature = "jpeg", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};

@@ -22,6 +22,10 @@ impl ImageCodec for Png {
         "png"
     }
 
+    fn identity(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(b"\x89PNG\r\n\x1a\n")
     }

@@ -176,20 +176,9 @@ impl Reader {
         }
     }
 
-    /// The same, as whatever its codec likes best to give, and what the whole image is.
-    pub(super) fn image<'a>(
-        &'a mut self,
-        value: &'a Value,
-        header: Option<&ImageHeader>,
-        views: &[Option<Lowered>],
-        draws: Drawing<'_>,
-        decode: &mut Duration,
-    ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
-        self.read(value, header, views, draws, decode, true)
-    }
-
-    /// Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
-    fn read<'a>(
+    /// The pixels of an image that its views read, or with `planes` whatever its codec likes best to give, and what the whole
+    /// image is. Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
+    pub(super) fn read<'a>(
         &'a mut self,
         value: &'a Value,
         header: Option<&ImageHeader>,
@@ -273,13 +262,7 @@ impl Reader {
             }
         };
         let info = header.info;
-        let peak = header.peak_bytes.max(info.len_bytes());
-        if peak > self.max_image_bytes {
-            let (name, shape, most) = (codec.name(), shape_of(&info), self.max_image_bytes);
-            let what = format!("{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}");
-            return Err(Error::new(ErrorKind::OutOfMemory, what)
-                .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"));
-        }
+        self.check_size(codec, header)?;
         draw(&info, &mut self.drawn)?;
         let needed = rows_of(&self.drawn);
         // Masks take single pixels, not what colours and their neighbours have in common.
@@ -302,6 +285,49 @@ impl Reader {
 }
 
 impl Reader {
+    /// Refuses an image that takes more memory than there is for one.
+    fn check_size(&self, codec: &dyn ImageCodec, header: &ImageHeader) -> Result<()> {
+        let peak = header.peak_bytes.max(header.info.len_bytes());
+        if peak <= self.max_image_bytes {
+            return Ok(());
+        }
+        let (name, shape, most) = (codec.name(), shape_of(&header.info), self.max_image_bytes);
+        let what = format!("{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}");
+        Err(Error::new(ErrorKind::OutOfMemory, what)
+            .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"))
+    }
+
+    /// All pixels of an image of one file. `None`: they are there already, in memory or in the file as they are; or nobody
+    /// can tell by a part of them what white is.
+    pub(super) fn whole(&mut self, value: &Value, header: Option<&ImageHeader>) -> Result<Option<(ImageInfo, Bytes)>> {
+        let Value::Encoded(file) = value else { return Ok(None) };
+        if file.is_empty() {
+            return Ok(None);
+        }
+        let codecs = Arc::clone(&self.codecs);
+        let codec = codec_of(&codecs, file)?;
+        if guard(codec, || codec.in_place(file))?.is_some() {
+            return Ok(None);
+        }
+        let read = match header {
+            Some(header) => header.clone(),
+            None => guard(codec, || codec.header(file))?,
+        };
+        let info = read.info;
+        if info.dtype == DType::F32 {
+            return Ok(None);
+        }
+        self.check_size(codec, &read)?;
+        guard(codec, || codec.decode(file, &read, 0..info.height, &mut self.buffer))?;
+        let PixelBuffer { rows, data, .. } = &self.buffer;
+        let len = held_bytes(&info, &(0..info.height));
+        if self.buffer.planes(&info).is_some() || *rows != (0..info.height) || data.len() < len {
+            return Ok(None);
+        }
+        self.decoded += 1;
+        Ok(Some((info, Bytes::copy_from_slice(&data[..len]))))
+    }
+
     /// Decodes the rows that the parameters read, of one file after another, into planes of one image.
     fn read_channels(
         &mut self,

@@ -51,12 +51,13 @@ impl Renderer {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);
         let view = [Some(lowered.clone())];
-        let (_, image, drawn) = self.reader.image(
+        let (_, image, drawn) = self.reader.read(
             value,
             Some(header),
             &view,
             Drawing { rng, instances: None },
             &mut Duration::default(),
+            true,
         )?;
         self.maker.run(lowered, &drawn[0], image.decoded(), out)
     }

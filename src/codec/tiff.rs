@@ -34,6 +34,10 @@ impl ImageCodec for Tiff {
         "tiff"
     }
 
+    fn identity(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         is_tiff(head)
     }

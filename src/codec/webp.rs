@@ -22,6 +22,10 @@ impl ImageCodec for Webp {
         "webp"
     }
 
+    fn identity(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")
     }

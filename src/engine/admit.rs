@@ -25,6 +25,10 @@ pub(super) async fn admit(
     planner: Planner,
     announce: mpsc::Sender<Seat>,
 ) {
+    if let Some(decoded) = stream.loader.decoded.clone() {
+        // Beside the first reads: it may list a large folder.
+        drop(tokio::task::spawn_blocking(move || decoded.refresh()));
+    }
     let mut fetcher = stream.loader.reads_ahead().then(|| Fetcher::new(&stream, &workers));
     for mut plan in planner {
         // Seats are more than batches that may own rows: here that is what holds it back.

@@ -13,10 +13,12 @@ use tracing::Span;
 use super::{
     cached::{self, Piece},
     chunk::ChunkSize,
+    decoded::Found,
     encoded::Encoded,
+    gate::answered,
     queue::{Hunger, Queue},
     read_here::{Buffers, collect, read_own},
-    read_parts::read_parts,
+    read_parts::{fetch, read_here, read_parts},
     riding::Ridden,
     stream::StreamShared,
     task::{ReadTimes, Task, Ticket, largest},
@@ -24,9 +26,10 @@ use super::{
     write_fields::write_fields,
 };
 use crate::{
-    codec::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker},
+    codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
     dataset::{Dataset, ReadPlan, Sample},
     error::{Error, ErrorKind, Result},
+    random::SampleRng,
     report::Stage,
     sys::rows::Rows,
     transform::{Lowered, Placer},
@@ -94,6 +97,13 @@ struct Moments {
     /// How long a thread had had nothing to do, its own or another.
     idle: Duration,
     reading: ReadTimes,
+}
+
+/// What there is of a record.
+enum Got {
+    /// Its bytes, to be cut.
+    Bytes(ReadPlan, SmallVec<[Bytes; 1]>),
+    Sample(Sample),
 }
 
 /// A job that can be submitted.
@@ -231,28 +241,15 @@ impl DecodeThread {
         // Shared parts and volumes keep clocks of their own.
         let mut placed = Duration::ZERO;
         let mut fetched = fetched.into_iter();
-        let limits = &stream.loader.limits;
         let mut claimed = false;
         for i in 0..count {
             let record = assembly.plan.records[first + i];
             let rng = assembly.plan.rng(first + i);
-            let own = match fetched.next() {
-                Some(pieces) => {
-                    let Some(bytes) = pieces.map(|pieces| collect(&stream, pieces, buffers)).transpose() else {
-                        let _ = ticket.redeem();
-                        return None;
-                    };
-                    bytes.and_then(|bytes| bytes).and_then(|bytes| Ok((self.dataset.plan(record, rng)?, bytes)))
-                }
-                None => {
-                    let Some(own) = read_own(&*self.dataset, (record, rng), (&stream.gate, limits), buffers, &mut read)
-                    else {
-                        // The stream is gone: its batch needs no error.
-                        let _ = ticket.redeem();
-                        return None;
-                    };
-                    own
-                }
+            let mut keep = None;
+            let Some(got) = self.read(&stream, (record, rng), fetched.next(), buffers, &mut read, &mut keep) else {
+                // The stream is gone: its batch needs no error.
+                let _ = ticket.redeem();
+                return None;
             };
             if self.meters.stages {
                 let took = mark.elapsed();
@@ -261,7 +258,12 @@ impl DecodeThread {
                     reading.slowest = Some((record, took));
                 }
             }
-            let Some(sample) = own.map(|(plan, bytes)| self.parse(&stream, record, &plan, bytes)).transpose() else {
+            let sample = match got {
+                Ok(Got::Bytes(plan, bytes)) => self.parse(&stream, record, &plan, bytes),
+                Ok(Got::Sample(sample)) => Some(Ok(sample)),
+                Err(error) => Some(Err(error)),
+            };
+            let Some(sample) = sample else {
                 let _ = ticket.redeem();
                 return None;
             };
@@ -274,7 +276,7 @@ impl DecodeThread {
                 let _ = ticket.redeem();
                 return None;
             }
-            let sample = sample.and_then(|sample| sample).and_then(|mut sample| {
+            let sample = sample.and_then(|mut sample| {
                 placed += write_fields(&mut sample, &stream.loader.fields, rng, i, &mut rows)?;
                 Ok(sample)
             });
@@ -284,7 +286,7 @@ impl DecodeThread {
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             let device = stream.loader.device;
             let size = assembly.plan.size;
-            items.push(Item { device, size, ..Item::new(record, rng, sample.map_err(named)) });
+            items.push(Item { device, size, keep, ..Item::new(record, rng, sample.map_err(named)) });
         }
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
@@ -292,6 +294,78 @@ impl DecodeThread {
             stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
         Some(Prepared { job: Job { tag, items, rows }, ticket, again, encoded, placed, cpu, queued, reading })
+    }
+
+    /// Reads a record's own bytes, or has them already, or its sample; tells who wants its pixels. `None`: the stream is gone.
+    fn read(
+        &self,
+        stream: &Arc<StreamShared>,
+        (record, rng): (u64, SampleRng),
+        fetched: Option<Result<Vec<Piece>>>,
+        buffers: &mut Buffers,
+        read: &mut u64,
+        keep: &mut Option<Box<dyn KeepPixels>>,
+    ) -> Option<Result<Got>> {
+        let dataset = &*self.dataset;
+        let mut plan = None;
+        if let Some(decoded) = stream.loader.decoded.as_ref().filter(|_| fetched.as_ref().is_none_or(Result::is_ok)) {
+            if stream.gate.is_closed() {
+                return None;
+            }
+            let own = match dataset.plan(record, rng) {
+                Ok(own) => own,
+                Err(error) => return Some(Err(error)),
+            };
+            match decoded.look(record, &own, buffers, &stream.decoded_recorder) {
+                Found::Here(sample, bytes) => {
+                    *read += bytes;
+                    return Some(Ok(Got::Sample(sample)));
+                }
+                Found::Missing(keeper) => *keep = keeper,
+            }
+            plan = Some(own);
+        }
+        let Some(fetched) = fetched else {
+            let limits = &stream.loader.limits;
+            let own = read_own(dataset, (record, rng), (&stream.gate, limits), buffers, read)?;
+            return Some(own.map(|(plan, bytes)| Got::Bytes(plan, bytes)));
+        };
+        let bytes = match (&fetched, &plan) {
+            // It was there when its batch was planned.
+            (Ok(pieces), Some(plan)) if pieces.is_empty() && plan.len_bytes() > 0 => {
+                self.read_lost(stream, record, plan)?
+            }
+            _ => fetched.map(|pieces| collect(stream, pieces, buffers)).transpose()?.and_then(|bytes| bytes),
+        };
+        let plan = || plan.map_or_else(|| dataset.plan(record, rng), Ok);
+        Some(bytes.and_then(|bytes| Ok(Got::Bytes(plan()?, bytes))))
+    }
+
+    /// Reads a record while this thread waits; rare. `None`: the stream is gone.
+    fn read_lost(
+        &self,
+        stream: &Arc<StreamShared>,
+        record: u64,
+        plan: &ReadPlan,
+    ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
+        let lost = |error: Error| error.at_stage(Stage::Fetch);
+        if plan.by_dataset.is_some() {
+            let read = self.dataset.read(&[record]).pop();
+            let none = || Err(Error::new(ErrorKind::Internal, "the dataset read no record where one was asked for"));
+            return Some(read.unwrap_or_else(none).map(SmallVec::from_vec).map_err(lost));
+        }
+        let mut all = SmallVec::new();
+        for extent in &plan.extents {
+            let bytes = match extent.source.reads_inline() {
+                true => read_here(stream, extent)?,
+                false => answered(&stream.gate, &fetch(stream, extent.clone()))?,
+            };
+            match bytes {
+                Ok(bytes) => all.push(bytes),
+                Err(error) => return Some(Err(lost(error))),
+            }
+        }
+        Some(Ok(all))
     }
 
     /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take

@@ -112,8 +112,13 @@ impl Fetcher {
         let dataset = &self.stream.loader.dataset;
         let limits = &self.stream.loader.limits;
         let plans = (0..count).map(|row| {
-            let plan = dataset.plan(plan.records[row], plan.rng(row));
-            plan.and_then(|plan| limits.admit(plan))
+            let record = plan.records[row];
+            let read = dataset.plan(record, plan.rng(row)).and_then(|plan| limits.admit(plan));
+            match &self.stream.loader.decoded {
+                // Its job takes it from there.
+                Some(decoded) if read.as_ref().is_ok_and(|read| decoded.holds(record, read)) => Ok(ReadPlan::default()),
+                _ => read,
+            }
         });
         let plans: Vec<Result<ReadPlan>> = plans.collect();
         let (arrived, arrivals) = mpsc::unbounded_channel();

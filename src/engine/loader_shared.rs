@@ -4,8 +4,8 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use super::{
-    chunk::ChunkSize, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix, read_slots::ReadSlots,
-    shared_parts::SharedParts, tune::Tuning,
+    chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
+    read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
@@ -48,6 +48,8 @@ pub(crate) struct LoaderShared {
     pub(crate) io: IoRuntime,
     /// Where bytes of a remote store are kept near.
     pub(crate) cache: Option<Arc<Cache>>,
+    /// Samples with their pixels.
+    pub(crate) decoded: Option<Arc<DecodedCache>>,
     /// Its place among the ranks that share the cache.
     pub(crate) cache_member: Option<Member>,
     /// Parts that records share, for all streams.

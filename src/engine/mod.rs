@@ -9,6 +9,7 @@
 //!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
 //!                                 by the dataset: the same, each read a blocking thread's
 //!                                 cached: look up at fetch, read with the job; fresh bytes ─▶ a blocking thread writes
+//!                                 decoded before: nothing to read; the job takes the pixels (`decoded.rs`)
 //!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch mixes and seals it
 //! ```
 //!
@@ -49,8 +50,8 @@
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
-//!                     └ dataset_reads ──────────────────┤            │         └ shared_parts ──┘ queue, io_runtime, mix,
-//!                                                       └ read_parts ┘                            encoded, read_slots
+//!                     └ dataset_reads ──────────────────┤            │         ├ shared_parts ──┤ queue, io_runtime, mix,
+//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -68,6 +69,7 @@ mod cached;
 mod chunk;
 mod dataset_reads;
 mod decode_thread;
+mod decoded;
 mod encoded;
 mod fetch;
 mod fields;
@@ -98,6 +100,7 @@ pub use batch::Batch;
 pub(crate) use by_hand::Hands;
 pub(crate) use chunk::{ChunkSize, READ_BYTES};
 pub(crate) use decode_thread::Meters;
+pub(crate) use decoded::DecodedCache;
 pub(crate) use fields::{FieldInstances, FieldRows, LoweredField, SoftLabels, fill, lower_field};
 pub use instances::{BatchInstances, RowInstances};
 pub(crate) use io_runtime::off_thread;

@@ -62,7 +62,7 @@ pub(super) fn read_parts(
 }
 
 /// Not into the thread's own buffers: what was read may be kept.
-fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
+pub(super) fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
     let opened = {
         let _open = stream.gate.pass()?;
         extent.open_inline()
@@ -72,7 +72,7 @@ fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
 }
 
 /// Reads from a store while this thread does something else.
-fn fetch(stream: &Arc<StreamShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
+pub(super) fn fetch(stream: &Arc<StreamShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
     let (done, answer) = mpsc::channel();
     let (stream, io) = (Arc::clone(stream), stream.loader.io.clone());
     io.spawn(async move {

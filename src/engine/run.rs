@@ -82,6 +82,7 @@ impl Run {
             .verifying(loader.limits.verify),
             requests,
             cache_recorder: CacheRecorder::default(),
+            decoded_recorder: CacheRecorder::default(),
             sampler: Arc::clone(&order.sampler),
             started: Instant::now(),
             planned: AtomicBool::new(false),

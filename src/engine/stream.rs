@@ -38,6 +38,8 @@ pub(super) struct StreamShared {
     pub(super) reader: Reader,
     /// What the cache did.
     pub(super) cache_recorder: CacheRecorder,
+    /// What the cache of decoded samples did.
+    pub(super) decoded_recorder: CacheRecorder,
     /// Says when a record comes again.
     pub(super) sampler: Arc<dyn Sampler>,
     pub(super) started: Instant,
@@ -73,6 +75,8 @@ pub(crate) struct Facts {
     pub(crate) requests: Option<RequestReport>,
     /// `None` where there is none.
     pub(crate) cache: Option<CacheReport>,
+    /// The same of decoded samples.
+    pub(crate) decoded_cache: Option<CacheReport>,
     /// What is on `auto`, and what became of it.
     pub(crate) autotune: TuneReport,
 }
@@ -106,6 +110,7 @@ impl StreamShared {
             stages: self.recorder.stages(),
             requests: loader.reads_ahead().then(|| self.requests.report(now)),
             cache: loader.cache.as_ref().map(|cache| cache.report(&self.cache_recorder)),
+            decoded_cache: loader.decoded.as_ref().map(|decoded| decoded.report(&self.decoded_recorder)),
             autotune: loader.tuning.report(&self.turn, self.row_permits.size(), &self.tuned()),
         }
     }

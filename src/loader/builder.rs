@@ -414,6 +414,47 @@ impl LoaderBuilder {
         self
     }
 
+    /// Keeps decoded pixels, in memory or in a folder, so that later epochs neither read nor decode. For datasets whose pixels
+    /// fit there: `infeed doctor` says what it would bring and how much they are.
+    ///
+    /// What is kept is what no draw changes: all pixels of each image as its codec gives them (3 bytes a pixel of a JPEG, some
+    /// 5 times the file), with the sample's other values. Crops, flips and augmentations are drawn anew in each epoch. The
+    /// first epoch decodes images whole, where it would decode only what its crops read: it is the slower one. When it is
+    /// full, the samples that are there stay, as one machine needs all equally often: half of the pixels serve half of the
+    /// reads.
+    ///
+    /// Rows are made of whole pixels of 8 bits then, whether they were kept or not: those of JPEGs are bit for bit those of
+    /// [`Jpeg::exact`](crate::codec::Jpeg::exact), in all epochs and with any size.
+    ///
+    /// `ram:SIZE` is memory of this process, beside [`memory_budget`](Self::memory_budget), of all its devices together; the
+    /// ranks of a machine in processes of their own should share a folder. `DIR:SIZE` is a folder for all processes and runs
+    /// of a machine, a fast disk or a RAM disk. Entries are known by name, range and version (ETag; of local files time and
+    /// length), by the schema, the codecs' [identity](crate::codec::ImageCodec::identity) and this crate's version; each is
+    /// verified when it is read, and a damaged one is removed and made anew. What others have put there stays: a folder that
+    /// is full of another dataset's pixels is the user's to empty. A rank learns at the beginning of an epoch what others
+    /// have written.
+    ///
+    /// Not kept: images of f32, images whose channels are files, TIFFs that are read as they lie, and pixels that the
+    /// dataset has in memory: nothing would be saved. Folders keep no boxes and no masks of them.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) gives `Config` where images are not decoded by the CPU, or not at all, and for what can't be
+    /// written to a folder.
+    ///
+    /// ```
+    /// # async fn f() -> infeed::Result<()> {
+    /// let loader = infeed::Loader::builder(infeed::open("/data/flowers").await?)
+    ///     .decoded_cache("ram:8GiB".parse()?)
+    ///     .transform(infeed::Transform::imagenet_train())
+    ///     .build()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn decoded_cache(mut self, cache: CacheSpec) -> Self {
+        self.config.decoded_cache = Some(cache);
+        self
+    }
+
     /// What to do with samples that can't be used. Default: stop with the error.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.config.on_bad_sample = policy;

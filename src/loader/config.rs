@@ -125,6 +125,10 @@ pub struct LoaderConfig {
     /// Where bytes of a remote store are kept near, see [`LoaderBuilder::cache`](crate::LoaderBuilder::cache). Default:
     /// nowhere.
     pub cache: Option<CacheSpec>,
+    /// Where decoded pixels are kept from epoch to epoch, see
+    /// [`LoaderBuilder::decoded_cache`](crate::LoaderBuilder::decoded_cache). Default: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoded_cache: Option<CacheSpec>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,
     /// Samples of a stream that may be unreadable before it ends, whatever `on_bad_sample` says; `None`: 16, or one in a
@@ -164,6 +168,7 @@ impl Default for LoaderConfig {
             io_concurrency: None,
             verify: Verify::default(),
             cache: None,
+            decoded_cache: None,
             on_bad_sample: OnBadSample::default(),
             max_unreadable: None,
             accounting: true,

@@ -97,7 +97,7 @@ pub(super) struct Counts {
 impl Counts {
     /// Together with what the threads tell.
     pub(super) fn report(&self, facts: Facts) -> Report {
-        let Facts { elapsed, mut stages, requests, cache, autotune } = facts;
+        let Facts { elapsed, mut stages, requests, cache, decoded_cache, autotune } = facts;
         let bytes_read = stages.iter().find(|s| s.stage == Stage::Fetch).map_or(0, |s| s.bytes);
         let (data_wait, step) = (self.wait.times(), self.step.times());
         if let Some(stage) = stages.iter_mut().find(|s| s.stage == Stage::Yield) {
@@ -126,6 +126,7 @@ impl Counts {
             autotune,
             requests,
             cache,
+            decoded_cache,
             bad_samples: self.bad_samples.clone(),
             bad_sample_count: self.bad_here,
             unreadable_count: self.unreadable,

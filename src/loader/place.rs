@@ -191,7 +191,10 @@ impl Place {
         let make: Make = match self {
             Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workload)?,
             Self::Host | Self::Pinned(_) => {
-                Box::new(move |most, threads| Arc::new(Cpu::new(threads, codecs.iter().cloned(), most)))
+                let of_pixels = config.decoded_cache.is_some();
+                Box::new(move |most, threads| {
+                    Arc::new(Cpu::new(threads, codecs.iter().cloned(), most).of_pixels(of_pixels))
+                })
             }
             Self::Foreign(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a device was found for a decoder that is not there"));

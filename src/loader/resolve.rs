@@ -378,7 +378,8 @@ impl Growth {
     fn new(config: &LoaderConfig, facts: &Facts<'_>, needs: &Needs, reads_inline: bool) -> Self {
         let cores = facts.machine.cores.get();
         let on_device = !facts.devices.is_empty();
-        let reads = reads_inline || config.cache.as_ref().is_some_and(|cache| !cache.is_ram());
+        let caches = [&config.cache, &config.decoded_cache];
+        let reads = reads_inline || caches.into_iter().flatten().any(|cache| !cache.is_ram());
         // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
         let follows = config.autotune && config.workers.is_none() && facts.decoder.built_in;
         // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy.

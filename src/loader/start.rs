@@ -15,10 +15,11 @@ use super::{
     views,
 };
 use crate::{
-    codec::codecs as built_in_codecs,
-    dataset::{Dataset, FieldKind, Narrow},
+    codec::{ImageCodec, codecs as built_in_codecs},
+    dataset::{Dataset, FieldKind, Narrow, Schema},
     engine::{
-        self, BatchMix, ChunkSize, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts, Tuning, Workers,
+        self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
+        Tuning, Workers,
     },
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -231,6 +232,13 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), ranks = lanes.len(), "loader built");
 
     let cache = open_cache(&config, &process, &*dataset, facts.machine.memory)?;
+    let decoded = open_decoded(
+        &config,
+        &process,
+        (schema, &codecs),
+        recipe.decodes_on_cpu() && !places.iter().any(Place::is_device),
+        facts.machine.memory,
+    )?;
     let shared_parts = SharedParts::new(resolved.shares.shared);
     let most_calls = config.io_concurrency.and_then(NonZeroUsize::new).or(calls).unwrap_or(NonZeroUsize::MIN);
     let read_slots = Arc::new(ReadSlots::new(most_calls));
@@ -260,6 +268,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             io: io.clone(),
             cache_member: cache.as_ref().map(|cache| cache.join(shard.rank(), shard.world())),
             cache: cache.clone(),
+            decoded: decoded.clone(),
             shared_parts: shared_parts.clone(),
             read_slots: Arc::clone(&read_slots),
             reader: reader.clone(),
@@ -343,6 +352,24 @@ impl Narrow for Boxes {
     fn wants_foreground(&self) -> bool {
         self.foreground
     }
+}
+
+/// The cache of decoded pixels, for a process: its ranks share it.
+fn open_decoded(
+    config: &LoaderConfig,
+    process: &Shard,
+    (schema, codecs): (&Schema, &[Arc<dyn ImageCodec>]),
+    on_cpu: bool,
+    memory: u64,
+) -> Result<Option<Arc<DecodedCache>>> {
+    let Some(spec) = &config.decoded_cache else { return Ok(None) };
+    if !on_cpu {
+        let what =
+            "the decoded cache keeps what this crate's decoder makes on the CPU, and images are decoded elsewhere";
+        return Err(Error::config(what).hint("leave decoded_cache out, or set the device to cpu"));
+    }
+    memory::check_ram_cache(spec, memory)?;
+    DecodedCache::open(spec, schema, codecs, process.local_world() > 1).map(Some)
 }
 
 /// The cache of a dataset that is read from afar, for a process: its ranks share it.

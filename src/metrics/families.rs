@@ -82,6 +82,11 @@ families! {
     Counter "request_bytes" "Bytes of answered requests.";
     Counter "request_seconds" "From requests to their last bytes, summed.";
     Gauge "request_limit" "How many requests may be in flight to the store.";
+    Counter "decoded_cache_hits" "Records whose pixels the decoded cache had.";
+    Counter "decoded_cache_misses" "Records that were read and decoded.";
+    Counter "decoded_cache_written_bytes" "Bytes put into the decoded cache.";
+    Gauge "decoded_cache_used_bytes" "Bytes in the decoded cache, of all who share it.";
+    Gauge "decoded_cache_size_bytes" "The most that the decoded cache may hold.";
     Counter "cache_hits" "Reads that the cache served.";
     Counter "cache_misses" "Reads that went to the store.";
     Counter "cache_hit_bytes" "Bytes that the cache served.";
@@ -215,6 +220,17 @@ impl Sheet {
                 ("infeed_cache_damaged", cache.damaged),
                 ("infeed_cache_used_bytes", cache.used),
                 ("infeed_cache_size_bytes", cache.size),
+            ] {
+                whole(name, &labels, value);
+            }
+        }
+        if let Some(cache) = &report.decoded_cache {
+            for (name, value) in [
+                ("infeed_decoded_cache_hits", cache.hits),
+                ("infeed_decoded_cache_misses", cache.misses),
+                ("infeed_decoded_cache_written_bytes", cache.bytes_written),
+                ("infeed_decoded_cache_used_bytes", cache.used),
+                ("infeed_decoded_cache_size_bytes", cache.size),
             ] {
                 whole(name, &labels, value);
             }

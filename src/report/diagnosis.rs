@@ -8,6 +8,7 @@
 //! headspace   the trainer alone, its data in memory          │ prep stall = cached - headspace - transfer stall
 //! cached      files in memory: decoded, augmented, copied    │ fetch stall = cold - cached
 //! cold        everything, nothing cached                     │ transfer stall = waits for copies in the cached run
+//! decoded     pixels in memory: augmented, copied            │ what a decoded cache would bring = cold - decoded
 //! ```
 
 use std::fmt;
@@ -29,6 +30,12 @@ pub struct Measured {
     pub cached: Option<f64>,
     /// With nothing in memory.
     pub cold: f64,
+    /// With decoded pixels in memory; `None` where there is nothing to decode, or that could not be measured.
+    pub decoded: Option<f64>,
+    /// Bytes of the whole dataset's decoded pixels.
+    pub decoded_bytes: u64,
+    /// Bytes of memory that they might have.
+    pub decoded_room: u64,
     /// Waits for rows to be put together and copied to a GPU, in the cached run.
     pub transfer: f64,
     /// Waits for room ([`Cause::Room`](super::Cause::Room)), in the cold run.
@@ -232,6 +239,23 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
             "use fewer or cheaper steps of augmentation, dtype u8 or f16, or take more cores or a GPU (at most)";
         add(prep, stalls.prep * (1.0 - decode_share), change.into());
     }
+    let decoded = figures.decoded.filter(|decoded| decoded.is_finite()).unwrap_or(cold).clamp(headspace, cold);
+    let (bytes, room) = (figures.decoded_bytes, figures.decoded_room);
+    if bytes > 0 && room > 0 {
+        let share = (room as f64 / bytes as f64).min(1.0);
+        // In whole GiB, with some room for what else there is of each sample.
+        let gib = |bytes: u64| (bytes + bytes / 50).div_ceil(1 << 30);
+        let change = match bytes <= room {
+            true => format!("keep decoded pixels from the first epoch on: --decoded-cache ram:{}GiB", gib(bytes)),
+            false => format!(
+                "keep decoded pixels from the first epoch on: --decoded-cache ram:{}GiB holds {:.0} % of them, DIR:{}GiB on a fast disk all",
+                (room >> 30).max(1),
+                100.0 * share,
+                gib(bytes)
+            ),
+        };
+        add(Limit::Decode, (cold - decoded) * share, change);
+    }
     add(Limit::Transfer, stalls.transfer, "send smaller rows: dtype u8 or f16".into());
     changes
 }
@@ -289,6 +313,23 @@ mod tests {
             assert!(found.words.contains(says), "{name}: {}", found.words);
             assert!(found.changes.windows(2).all(|pair| pair[0].gain >= pair[1].gain), "{name}");
         }
+    }
+
+    #[test]
+    fn decoded_pixels_are_offered_where_they_fit_and_by_what_fits() {
+        let with = |decoded, gib: u64| {
+            let figures = figures(0.010, 0.100, 0.101);
+            diagnose(&Measured { decoded: Some(decoded), decoded_bytes: gib << 30, decoded_room: 8 << 30, ..figures })
+        };
+        let found = with(0.020, 3);
+        assert!(found.words.contains("--decoded-cache ram:4GiB"), "{}", found.words);
+        assert!((found.changes[0].gain - 0.101 / 0.020).abs() < 1e-9, "{found:?}");
+        let found = with(0.020, 32);
+        let part = found.changes.iter().find(|change| change.change.contains("decoded")).unwrap();
+        assert!(part.change.contains("ram:8GiB holds 25 % of them, DIR:33GiB"), "{part:?}");
+        assert!((part.gain - 0.101 / (0.101 - 0.081 / 4.0)).abs() < 1e-9, "{part:?}");
+        // Pixels that take as long bring nothing.
+        assert!(with(0.101, 3).changes.iter().all(|change| !change.change.contains("decoded")));
     }
 
     #[test]

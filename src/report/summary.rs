@@ -85,6 +85,8 @@ pub struct Report {
     pub requests: Option<RequestReport>,
     /// The cache; `None` where there is none.
     pub cache: Option<CacheReport>,
+    /// The decoded cache, whose hits are records; `None` where there is none.
+    pub decoded_cache: Option<CacheReport>,
     /// Samples that were skipped or substituted (the first 1,000).
     pub bad_samples: Vec<BadSample>,
     /// How many samples were bad in all.

@@ -25,6 +25,19 @@ impl Extent {
     }
 }
 
+impl Extent {
+    /// By what its content is known apart from another of the same name: the version tag, or of a file of this machine its
+    /// time and length, for which the file system is asked. `None`: by nothing.
+    pub(crate) fn version(&self) -> Option<String> {
+        if let Some(etag) = &self.etag {
+            return Some(etag.to_string());
+        }
+        let meta = std::fs::metadata(self.source.local_path(&self.name)?).ok()?;
+        let time = meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{}-{}", time.as_nanos(), meta.len()))
+    }
+}
+
 impl Source {
     /// Starts reading some bytes on this thread, which must not be one of an async runtime.
     ///

@@ -55,7 +55,7 @@ mod write;
 
 pub use answer::Refusal;
 pub use cache::CacheSpec;
-pub(crate) use cache::{Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
+pub(crate) use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;

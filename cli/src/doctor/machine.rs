@@ -9,7 +9,7 @@ use infeed::{
 };
 use serde::Serialize;
 
-use crate::{alone::Held, report::RunReport, units};
+use crate::{alone::Sizes, report::RunReport, units};
 
 /// Something that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,13 +38,13 @@ const SMALL_SHM: u64 = 1 << 30;
 const FEW_FILES: u64 = 4096;
 
 /// Everything that can be said about this machine, this run and these data.
-pub(crate) fn checks(run: &RunReport, held: Option<&Held>, dataset: &dyn Dataset) -> Vec<Check> {
+pub(crate) fn checks(run: &RunReport, sizes: Option<&Sizes>, dataset: &dyn Dataset) -> Vec<Check> {
     let cores = infeed::internal::machine::cores().get();
     let all = machine::processors().unwrap_or(0);
     let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, all, machine::cpu_quota())];
-    if let Some((bytes, pixels)) = held.map(Held::sizes) {
-        checks.extend(object_words(&bytes, dataset.needs_fetch()));
-        checks.extend(image_words(&pixels));
+    if let Some(sizes) = sizes {
+        checks.extend(object_words(&sizes.bytes, dataset.needs_fetch()));
+        checks.extend(image_words(&sizes.pixels));
     }
     checks.extend(disk_words(run, dataset.needs_fetch()));
     if let Some(space) = disk::free_space(Path::new("/dev/shm")) {

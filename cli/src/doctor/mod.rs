@@ -1,6 +1,6 @@
 //! `infeed doctor`: why is the trainer waiting, and what is to be changed?
 //!
-//! Four short runs that leave out one part each (as DS-Analyzer does), a look at the machine, and a verdict that the library
+//! A few short runs that leave out one part each (as DS-Analyzer does), one of them with decoded pixels in the place of files, a look at the machine, and a verdict that the library
 //! works out from their figures ([`infeed::report::diagnose`]).
 
 mod machine;
@@ -15,7 +15,7 @@ use std::{
 };
 
 use infeed::{
-    Dataset, Order,
+    Dataset, Device, Order,
     internal::disk,
     report::{Cause, Measured, Stage, diagnose},
 };
@@ -78,9 +78,12 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);
 
+    let sizes = held.as_ref().map(Held::sizes);
+    let decoded_bytes = sizes.as_ref().map_or(0, |sizes| sizes.decoded_of(dataset.len()));
+    let decodes = decoded_bytes > 0 && config.decoded_cache.is_none();
     let mut trials = Vec::new();
     let mut shown = Out::new(args.json.as_ref());
-    shown.start_bar(3, "{msg} {wide_bar} {pos}/{len} runs");
+    shown.start_bar(if decodes { 4 } else { 3 }, "{msg} {wide_bar} {pos}/{len} runs");
     let headspace = trainer_alone(args.step_time, wanted).await?;
     let alone = (headspace > 0.0).then(|| batch as f64 / headspace);
     let name = "headspace";
@@ -94,6 +97,11 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let cached = trial(&args, &prepared, open_seconds).await?;
     trials.insert(1, Trial::of("cached", &cached));
     shown.bar().inc(1);
+    if let Some(held) = held.as_ref().filter(|_| decodes && cold.device == Device::Cpu.to_string()) {
+        let decoded = trial(&args, &held.only(Only::Transform), open_seconds).await?;
+        trials.push(Trial::of("decoded", &decoded));
+        shown.bar().inc(1);
+    }
     shown.end_bar();
     if cold.stream.batches == 0 || cached.stream.batches == 0 {
         return Err(Failure::Failed("no batch came, so there is nothing to find; use a smaller --batch-size".into()));
@@ -105,8 +113,14 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         let fetch: f64 = [Cause::Request, Cause::Read].map(|cause| per_step(&cold, cause)).iter().sum();
         figures.cached = Some((figures.cold - fetch).max(headspace));
     }
+    if figures.decoded.is_some() {
+        figures.decoded_bytes = decoded_bytes;
+        // Half of the memory is the trainer's, and the page cache's; each process of the machine has its own.
+        let half = infeed::internal::machine::memory().unwrap_or(0) / 2;
+        figures.decoded_room = half / u64::from(config.shard.local_world().max(1));
+    }
     let diagnosis = diagnose(&figures);
-    let checks = machine::checks(&cold, held.as_ref(), &*dataset);
+    let checks = machine::checks(&cold, sizes.as_ref(), &*dataset);
     let report = DoctorReport { version: 1, url: args.url.clone(), figures, diagnosis, trials, checks, cold };
     out.line(report.words())?;
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, page::page(&report).as_bytes()))?;
@@ -185,6 +199,7 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     figures.headspace = headspace;
     figures.cached = of("cached");
     figures.cold = of("cold").unwrap_or(0.0);
+    figures.decoded = of("decoded");
     figures.transfer = per_step(cached, Cause::Copy);
     figures.room = per_step(cold, Cause::Room);
     figures.decode_share = if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 };

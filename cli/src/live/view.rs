@@ -226,12 +226,11 @@ fn machine(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<(&'static 
         let again = requests.retries + requests.hedges;
         rows.push(("requests", format!("{n}, {} again, limit {limit}", units::count(again))));
     }
-    if let Some(cache) = &report.cache {
-        let reads = cache.hits + cache.misses;
-        rows.push((
-            "cache",
-            format!("{:.1} % of {} reads", 100.0 * share(cache.hits as f64, reads as f64), units::count(reads)),
-        ));
+    for (name, cache, what) in [("cache", &report.cache, "reads"), ("decoded", &report.decoded_cache, "records")] {
+        let Some(cache) = cache else { continue };
+        let all = cache.hits + cache.misses;
+        let percent = 100.0 * share(cache.hits as f64, all as f64);
+        rows.push((name, format!("{percent:.1} % of {} {what}", units::count(all))));
     }
     if let Some(gpu) = gpu {
         let memory = format!("{} of {}", units::size(gpu.memory_used), units::size(gpu.memory_total));

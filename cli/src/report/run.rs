@@ -208,7 +208,10 @@ impl RunReport {
             rows.push(("requests", requests.words()));
         }
         if let Some(cache) = &self.stream.cache {
-            rows.push(("cache", cache_words(cache)));
+            rows.push(("cache", cache_words(cache, "reads")));
+        }
+        if let Some(cache) = &self.stream.decoded_cache {
+            rows.push(("decoded", cache_words(cache, "records")));
         }
         if let Some(first) = self.first_batch_seconds() {
             let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));

@@ -72,10 +72,10 @@ pub(crate) const fn cause_words(cause: Cause) -> &'static str {
     }
 }
 
-pub(super) fn cache_words(cache: &CacheReport) -> String {
+pub(super) fn cache_words(cache: &CacheReport, what: &str) -> String {
     let percent = 100.0 * cache.hits as f64 / (cache.hits + cache.misses).max(1) as f64;
     let mut words = format!(
-        "{percent:.1} % of {} reads served ({}), {} written, holds {} of {}",
+        "{percent:.1} % of {} {what} served ({}), {} written, holds {} of {}",
         units::count(cache.hits + cache.misses),
         units::size(cache.bytes_hit),
         units::size(cache.bytes_written),

@@ -188,6 +188,11 @@ impl ImageCodec for Jpeg {
         "jpeg"
     }
 
+    fn identity(&self) -> Option<String> {
+        let Self { orientation, fill, strict, .. } = self;
+        Some(format!("jpeg, orientation {orientation}, fill {fill}, strict {strict}"))
+    }
+
     fn recognises(&self, head: &[u8]) -> bool {
         head.starts_with(&[0xff, 0xd8])
     }

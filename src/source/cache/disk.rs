@@ -62,15 +62,15 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens the folder. Whatever the machine refuses is a warning and a cache that keeps nothing.
+    /// Opens `name` in the folder. Whatever the machine refuses is a warning and a cache that keeps nothing.
     ///
     /// # Errors
     /// `Config` where `dir` is something else than a folder.
-    pub(super) fn open(dir: &Path, size: u64) -> Result<Self> {
+    pub(super) fn open(dir: &Path, name: &str, size: u64) -> Result<Self> {
         if dir.exists() && !dir.is_dir() {
             return Err(Error::config("the cache's folder is not a folder").at_object(dir.display().to_string()));
         }
-        let root = dir.join("infeed-cache-v1");
+        let root = dir.join(name);
         let asked = size;
         let disk = |size, ledger: Option<File>, in_use, used: u64| Self {
             root: root.clone(),

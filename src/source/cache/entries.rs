@@ -165,6 +165,9 @@ impl Drop for Writer {
 /// Entries that are doubted, at most: with more of them it is not the cache that is bad.
 const DOUBTS: usize = 1 << 16;
 
+/// What it lies in, in the folder that was given.
+const FOLDER: &str = "infeed-cache-v1";
+
 /// More threads would wait for the same disk.
 const WRITERS: usize = 2;
 
@@ -204,7 +207,7 @@ impl Cache {
             }
             return Ok(cache);
         }
-        let disk = Disk::open(dir, spec.bytes)?;
+        let disk = Disk::open(dir, FOLDER, spec.bytes)?;
         // Entries come up in this process once in about `local_world` epochs.
         let patience = if local_world <= 1 { 1 } else { 2 * u64::from(local_world) };
         let mut ranking = Ranking::new(patience);

@@ -9,7 +9,8 @@
 //! **Keys** are a hash of store, name and version tag (ETag), and the range: never a path alone. Objects without a
 //! version tag are not kept: a changed one of the same length could not be told from the old one.
 //!
-//! **Which entries stay** is [`policy`]'s matter; how they lie on a disk, [`disk`]'s.
+//! **Which entries stay** is [`policy`]'s matter; how they lie on a disk, [`disk`]'s. Decoded pixels lie on a disk in the same
+//! way, and all of them stay ([`blobs`]); what they are is the engine's matter.
 //!
 //! **Why not a cache engine.** A folder of immutable files was compared with foyer 0.22 (hybrid, on disk), 2,000
 //! entries of 107 KB on 2 cores: it writes 2,300 MB/s (foyer 845 to 1,374, dropping entries in silence when they come
@@ -22,6 +23,7 @@
 //! - **The cache never stops a run.** Whatever its disk refuses is a warning, once, and a miss.
 //! - **Bytes that wait to be written** are served from memory, and hold their part of the window of encoded bytes.
 
+mod blobs;
 mod disk;
 mod entries;
 mod key;
@@ -29,6 +31,7 @@ mod policy;
 mod ranks;
 mod spec;
 
+pub(crate) use blobs::{BlobRead, Blobs};
 pub(crate) use entries::{Cache, Doubted, Flight, Keep, Looked, Writer};
 pub(crate) use policy::{NextUse, Use};
 pub(crate) use ranks::Member;

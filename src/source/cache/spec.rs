@@ -47,6 +47,12 @@ impl CacheSpec {
         self.bytes
     }
 
+    /// The folder that it lies in; `None`: memory.
+    #[must_use]
+    pub fn folder(&self) -> Option<&std::path::Path> {
+        self.dir.as_deref()
+    }
+
     /// Whether it lies in the memory of this process.
     #[must_use]
     pub const fn is_ram(&self) -> bool {

@@ -1,0 +1,507 @@
+//! Decoded samples that are kept from epoch to epoch: in memory, or in a folder that processes and runs share.
+//!
+//! ```text
+//! decode thread ─ look ─┬─ held: the sample, its images as pixels; nothing is read, cut or decoded
+//!                       └─ missing: read, cut ─▶ worker: decodes all of the image ─ keep ─▶ memory
+//!                                                                                      └──▶ queue ─ writing thread ─▶ folder
+//! ```
+//!
+//! What is kept is what no draw changes: all pixels of an image as its codec gives them, and the sample's other values as they
+//! were cut out of its bytes. Whatever is held, a row is made of such pixels, so that it is the same with any cache, or none
+//! of its entries.
+//!
+//! Three things that are easy to get wrong:
+//! - **Nothing is replaced.** Each record comes once in an epoch, so what came first is worth as much as what comes later, and
+//!   a cache of half the pixels serves half of the reads.
+//! - **A file may change under its name.** Entries of a folder are known by name, range and version (ETag; time and length
+//!   of local files), by what decodes them, and by this crate's version. What is in memory is of one run.
+//! - **A folder's entries may go** while they are read: then the bytes are read after all, on the decode thread.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use bytes::{Buf, BufMut, Bytes};
+
+use super::read_here::Buffers;
+use crate::{
+    codec::{ImageCodec, KeepPixels},
+    dataset::{FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
+    error::{Error, Result},
+    fingerprint::{Fingerprint, Fingerprinter},
+    report::{CacheRecorder, CacheReport},
+    source::{BlobRead, Blobs, CacheSpec, Extent},
+    types::{DType, ImageInfo},
+};
+
+/// What entries lie in, in the folder that was given. Another layout has another name.
+const FOLDER: &str = "infeed-decoded-v1";
+/// Bytes that wait to be written, at most: a disk that is slower than the decoders keeps fewer of the first epoch.
+const WAITING: u64 = 64 << 20;
+/// Parts of the table, so that threads seldom meet.
+const PARTS: u64 = 64;
+
+/// Samples with their pixels.
+#[derive(Debug)]
+pub(crate) struct DecodedCache {
+    tier: Tier,
+    warned: AtomicBool,
+}
+
+enum Tier {
+    Memory { size: u64, used: AtomicU64, parts: Vec<RwLock<HashMap<u64, Sample>>> },
+    Folder(Folder),
+}
+
+struct Folder {
+    blobs: Arc<Blobs>,
+    /// Of what makes the pixels.
+    what: Fingerprinter,
+    queue: OnceLock<mpsc::Sender<Written>>,
+    /// What waits to be written, and is served from here until it is.
+    waiting: Arc<Mutex<Waiting>>,
+    /// Other processes write, too.
+    shared: bool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    samples: HashMap<u128, Sample>,
+    bytes: u64,
+}
+
+/// An entry on its way to the folder.
+struct Written {
+    hash: u128,
+    sample: Sample,
+    bytes: u64,
+    recorder: CacheRecorder,
+}
+
+/// What there is of a record.
+pub(super) enum Found {
+    /// The sample, and the bytes that were read for it.
+    Here(Sample, u64),
+    /// Nothing; whom to give its pixels to, if they are worth keeping.
+    Missing(Option<Box<dyn KeepPixels>>),
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { size, .. } => write!(f, "Memory({size})"),
+            Self::Folder(folder) => write!(f, "Folder({:?})", folder.blobs),
+        }
+    }
+}
+
+impl DecodedCache {
+    /// Opens it for records of this schema, whose images these codecs decode. `shared`: other processes use the folder.
+    ///
+    /// # Errors
+    /// `Config` for a size of 0, a schema without images that are decoded, a path that is no folder; for a folder also a
+    /// codec that does not say what its pixels depend on, and fields that are not written to files.
+    pub(crate) fn open(
+        spec: &CacheSpec,
+        schema: &Schema,
+        codecs: &[Arc<dyn ImageCodec>],
+        shared: bool,
+    ) -> Result<Arc<Self>> {
+        if spec.bytes() == 0 {
+            return Err(Error::config("the decoded cache's size is 0").hint("leave it away, or give it space"));
+        }
+        if !schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { .. })) {
+            return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
+                .hint("leave decoded_cache out"));
+        }
+        let tier = match spec.folder() {
+            None => {
+                let parts = (0..PARTS).map(|_| RwLock::default()).collect();
+                Tier::Memory { size: spec.bytes(), used: AtomicU64::new(0), parts }
+            }
+            Some(dir) => {
+                let what = identity(schema, codecs)?;
+                let blobs = Arc::new(Blobs::open(dir, FOLDER, spec.bytes())?);
+                Tier::Folder(Folder { blobs, what, queue: OnceLock::new(), waiting: Arc::default(), shared })
+            }
+        };
+        Ok(Arc::new(Self { tier, warned: AtomicBool::new(false) }))
+    }
+
+    /// Learns what other processes have written; for the beginning of an epoch. May list a folder.
+    pub(super) fn refresh(&self) {
+        if let Tier::Folder(Folder { blobs, shared: true, .. }) = &self.tier {
+            blobs.refresh();
+        }
+    }
+
+    /// Whether a record need not be read; an entry may be gone when it is looked for. Quick.
+    pub(super) fn holds(&self, record: u64, plan: &ReadPlan) -> bool {
+        match &self.tier {
+            Tier::Memory { parts, .. } => read(parts, record).contains_key(&record),
+            Tier::Folder(folder) => folder
+                .hash(record, plan)
+                .is_some_and(|hash| lock(&folder.waiting).samples.contains_key(&hash) || folder.blobs.holds(hash)),
+        }
+    }
+
+    /// What there is of a record. Blocks this thread while a file is read.
+    pub(super) fn look(
+        self: &Arc<Self>,
+        record: u64,
+        plan: &ReadPlan,
+        buffers: &mut Buffers,
+        recorder: &CacheRecorder,
+    ) -> Found {
+        let hash = match &self.tier {
+            Tier::Memory { parts, size, used } => {
+                if let Some(sample) = read(parts, record).get(&record) {
+                    recorder.hit(len_bytes(sample));
+                    return Found::Here(sample.clone(), 0);
+                }
+                recorder.miss();
+                // When it is full, images need not be decoded whole.
+                if used.load(Ordering::Relaxed) >= *size {
+                    recorder.not_kept();
+                    return Found::Missing(None);
+                }
+                0
+            }
+            Tier::Folder(folder) => {
+                let Some(hash) = folder.hash(record, plan) else {
+                    if !self.warned.swap(true, Ordering::Relaxed) {
+                        let what = "records of no file and no version: the decoded cache's folder does not keep them";
+                        tracing::warn!(record, "{what}");
+                    }
+                    recorder.miss();
+                    recorder.not_kept();
+                    return Found::Missing(None);
+                };
+                let waiting = lock(&folder.waiting).samples.get(&hash).cloned();
+                if let Some(sample) = waiting {
+                    recorder.hit(len_bytes(&sample));
+                    return Found::Here(sample, 0);
+                }
+                let mut buffer = buffers.take();
+                match folder.blobs.read(hash, &mut buffer) {
+                    BlobRead::Here => {
+                        let bytes = buffer.len() as u64;
+                        if let Some(sample) = unpack(&buffers.lend(buffer)) {
+                            recorder.hit(bytes);
+                            return Found::Here(sample, bytes);
+                        }
+                    }
+                    BlobRead::Damaged => recorder.damaged(),
+                    BlobRead::Gone => {}
+                }
+                recorder.miss();
+                if !folder.blobs.has_room(0) {
+                    recorder.not_kept();
+                    return Found::Missing(None);
+                }
+                hash
+            }
+        };
+        let keeper = Keeper { cache: Arc::clone(self), record, hash, recorder: recorder.clone() };
+        Found::Missing(Some(Box::new(keeper)))
+    }
+
+    /// What it did for the stream of `recorder`, and what it holds.
+    pub(super) fn report(&self, recorder: &CacheRecorder) -> CacheReport {
+        match &self.tier {
+            Tier::Memory { size, used, .. } => recorder.report(used.load(Ordering::Relaxed), *size),
+            Tier::Folder(folder) => recorder.report(folder.blobs.used(), folder.blobs.size()),
+        }
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    // Each section leaves it whole, so a panic elsewhere cannot have broken it.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(parts: &[RwLock<HashMap<u64, Sample>>], record: u64) -> std::sync::RwLockReadGuard<'_, HashMap<u64, Sample>> {
+    parts[(record % PARTS) as usize].read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What pixels and values depend on beside the bytes.
+fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerprinter> {
+    let mut what = Fingerprint::of("decoded").text(env!("CARGO_PKG_VERSION"));
+    for field in &schema.fields {
+        if matches!(field.kind, FieldKind::Instances { .. } | FieldKind::Volume { .. }) {
+            let (name, kind) = (&field.name, field.kind.name());
+            return Err(Error::config(format!("the decoded cache writes no {kind} to files, which `{name}` holds"))
+                .hint("keep it in memory: ram:SIZE"));
+        }
+        what = what.text(&field.name).text(&format!("{:?} {}", field.kind, field.mask));
+    }
+    // The first that recognises a file decodes it: of the same ones the others change nothing.
+    let mut all: Vec<String> = Vec::new();
+    for codec in codecs {
+        let Some(own) = codec.identity() else {
+            let what = format!("the codec `{}` does not say what its pixels depend on", codec.name());
+            return Err(
+                Error::config(what).hint("give it ImageCodec::identity, or keep what it decodes in memory: ram:SIZE")
+            );
+        };
+        if !all.contains(&own) {
+            all.push(own);
+        }
+    }
+    Ok(all.iter().fold(what, |what, own| what.text(own)))
+}
+
+impl Folder {
+    /// By what a record's sample is known; `None` where it is read from no file, or one of no version.
+    fn hash(&self, record: u64, plan: &ReadPlan) -> Option<u128> {
+        let parts = plan.shared.iter().flat_map(|part: &SharedRead| &part.extents);
+        if plan.by_dataset.is_some() || plan.extents.is_empty() && plan.shared.is_empty() {
+            return None;
+        }
+        let extent = |print: Fingerprinter, extent: &Extent| {
+            let name = extent.source.display_name(&extent.name);
+            let print = print.text(extent.source.store()).text(&name).text(&extent.version()?);
+            Some(print.number(extent.range.start).number(extent.range.end))
+        };
+        let own = plan.extents.iter().try_fold(self.what.clone(), extent)?;
+        if plan.shared.is_empty() {
+            return Some(own.finish().0);
+        }
+        // Which of those in the part it is.
+        parts.into_iter().try_fold(own.number(record), extent).map(|print| print.finish().0)
+    }
+
+    /// Where entries are written, by a thread of its own that ends with the cache.
+    fn queue(&self) -> &mpsc::Sender<Written> {
+        self.queue.get_or_init(|| {
+            let (queue, entries) = mpsc::channel::<Written>();
+            let (blobs, waiting) = (Arc::clone(&self.blobs), Arc::clone(&self.waiting));
+            let write = move || {
+                for Written { hash, sample, bytes, recorder } in entries {
+                    let written = pack(&sample).is_some_and(|entry| blobs.write(hash, &entry));
+                    if written {
+                        recorder.written(bytes)
+                    } else {
+                        recorder.not_kept()
+                    }
+                    let mut waiting = lock(&waiting);
+                    waiting.samples.remove(&hash);
+                    waiting.bytes -= bytes;
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("infeed-decoded".into()).spawn(write) {
+                tracing::warn!(%error, "no thread for the decoded cache: nothing is added to its folder");
+            }
+            queue
+        })
+    }
+}
+
+/// Takes the pixels of a record that was missing.
+#[derive(Debug)]
+struct Keeper {
+    cache: Arc<DecodedCache>,
+    record: u64,
+    hash: u128,
+    recorder: CacheRecorder,
+}
+
+impl KeepPixels for Keeper {
+    fn keep(&self, sample: &Sample) {
+        let Self { cache, record, hash, recorder } = self;
+        let bytes = len_bytes(sample);
+        match &cache.tier {
+            Tier::Memory { size, used, parts } => {
+                // Reserved first, so that threads together keep to the size.
+                let reserve = |now: u64| now.checked_add(bytes).filter(|sum| sum <= size);
+                if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_err() {
+                    return recorder.not_kept();
+                }
+                let mut part = parts[(record % PARTS) as usize].write().unwrap_or_else(PoisonError::into_inner);
+                if part.insert(*record, apart(sample)).is_some() {
+                    // Two epochs at once: another thread was faster.
+                    used.fetch_sub(bytes, Ordering::Relaxed);
+                } else {
+                    recorder.written(bytes);
+                }
+            }
+            Tier::Folder(folder) => {
+                let mut waiting = lock(&folder.waiting);
+                if waiting.samples.contains_key(hash) || folder.blobs.holds(*hash) {
+                    // Two epochs at once: another thread was faster.
+                    return;
+                }
+                let sum = waiting.bytes.saturating_add(bytes);
+                if (waiting.bytes > 0 && sum > WAITING) || !folder.blobs.has_room(sum) {
+                    return recorder.not_kept();
+                }
+                let sample = apart(sample);
+                let entry = Written { hash: *hash, sample: sample.clone(), bytes, recorder: recorder.clone() };
+                if folder.queue().send(entry).is_err() {
+                    return recorder.not_kept();
+                }
+                waiting.samples.insert(*hash, sample);
+                waiting.bytes = sum;
+            }
+        }
+    }
+}
+
+/// Bytes that a sample holds; those of views of one image once.
+fn len_bytes(sample: &Sample) -> u64 {
+    let mut before: Option<&Bytes> = None;
+    let mut sum = 64 * sample.values.len() as u64;
+    for value in &sample.values {
+        match value {
+            Value::Pixels { data, .. } => {
+                sum += if same(before, data) { 0 } else { data.len() as u64 };
+                before = Some(data);
+            }
+            Value::Array(data) | Value::Bytes(data) => sum += data.len() as u64,
+            Value::Instances(marked) => sum += 29 * marked.len() as u64,
+            _ => {}
+        }
+    }
+    sum
+}
+
+fn same(before: Option<&Bytes>, data: &Bytes) -> bool {
+    before.is_some_and(|before| before.as_ptr() == data.as_ptr() && before.len() == data.len())
+}
+
+/// The same without a hold on the bytes that it was cut out of.
+fn apart(sample: &Sample) -> Sample {
+    let own = |value: &Value| match value {
+        Value::Array(data) => Value::Array(Bytes::copy_from_slice(data)),
+        Value::Bytes(data) => Value::Bytes(Bytes::copy_from_slice(data)),
+        value => value.clone(),
+    };
+    Sample { values: sample.values.iter().map(own).collect() }
+}
+
+const PIXELS: u8 = 0;
+const LABEL: u8 = 1;
+const ARRAY: u8 = 2;
+const BYTES: u8 = 3;
+/// The pixels before once more, for another view.
+const AGAIN: u8 = 4;
+
+/// A sample as an entry: the number of its values, and each with a mark, its sizes and its bytes; numbers in little-endian
+/// order, pixels in the machine's. `None`: it has values of other kinds.
+fn pack(sample: &Sample) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(usize::try_from(len_bytes(sample)).ok()? + 64);
+    out.put_u32_le(u32::try_from(sample.values.len()).ok()?);
+    let mut before = None;
+    for value in &sample.values {
+        match value {
+            Value::Pixels { data, .. } if same(before, data) => out.put_u8(AGAIN),
+            Value::Pixels { info, data } => {
+                let dtype = DType::ALL.iter().position(|dtype| *dtype == info.dtype)?;
+                out.put_u8(PIXELS);
+                out.put_u32_le(info.height);
+                out.put_u32_le(info.width);
+                out.put_slice(&[info.channels, dtype as u8, u8::from(info.planar)]);
+                out.put_slice(data);
+                before = Some(data);
+            }
+            Value::Label(label) => {
+                out.put_u8(LABEL);
+                out.put_i64_le(*label);
+            }
+            Value::Array(data) | Value::Bytes(data) => {
+                out.put_u8(if matches!(value, Value::Array(_)) { ARRAY } else { BYTES });
+                out.put_u64_le(data.len() as u64);
+                out.put_slice(data);
+            }
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// The sample of an entry, its values slices of it. `None`: it is none.
+fn unpack(entry: &Bytes) -> Option<Sample> {
+    let mut rest = entry.clone();
+    let take = |rest: &mut Bytes, len: u64| {
+        let len = usize::try_from(len).ok().filter(|len| *len <= rest.len())?;
+        Some(rest.split_to(len))
+    };
+    let mut sample = Sample::new([]);
+    for _ in 0..rest.try_get_u32_le().ok()? {
+        let value = match rest.try_get_u8().ok()? {
+            PIXELS => {
+                let (height, width) = (rest.try_get_u32_le().ok()?, rest.try_get_u32_le().ok()?);
+                let (channels, dtype) = (rest.try_get_u8().ok()?, rest.try_get_u8().ok()?);
+                let (dtype, planar) = (*DType::ALL.get(usize::from(dtype))?, rest.try_get_u8().ok()? == 1);
+                let info = ImageInfo { height, width, channels, dtype, planar };
+                Value::Pixels { info, data: take(&mut rest, info.len_bytes())? }
+            }
+            AGAIN => match sample.values.last()? {
+                pixels @ Value::Pixels { .. } => pixels.clone(),
+                _ => return None,
+            },
+            LABEL => Value::Label(rest.try_get_i64_le().ok()?),
+            ARRAY => {
+                let len = rest.try_get_u64_le().ok()?;
+                Value::Array(take(&mut rest, len)?)
+            }
+            BYTES => {
+                let len = rest.try_get_u64_le().ok()?;
+                Value::Bytes(take(&mut rest, len)?)
+            }
+            _ => return None,
+        };
+        sample.values.push(value);
+    }
+    rest.is_empty().then_some(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Sample {
+        let info = ImageInfo { planar: true, dtype: DType::U16, ..ImageInfo::interleaved_u8(2, 3, 1) };
+        let data = Bytes::from_static(b"twelve bytes");
+        let pixels = || Value::Pixels { info, data: data.clone() };
+        let array = Value::Array(Bytes::from_static(&[1, 2, 3]));
+        Sample::new([pixels(), pixels(), Value::Label(-7), array, Value::Bytes(Bytes::from_static(b"a text"))])
+    }
+
+    #[test]
+    fn an_entry_is_the_sample_again_and_views_share_their_pixels() {
+        let entry = Bytes::from(pack(&sample()).unwrap());
+        assert!(entry.len() < 2 * 12 + 60, "pixels of two views are written once");
+        let again = unpack(&entry).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{:?}", sample()));
+        let (Value::Pixels { data: a, .. }, Value::Pixels { data: b, .. }) = (&again.values[0], &again.values[1])
+        else {
+            panic!("{again:?}")
+        };
+        assert!(same(Some(a), b));
+        assert!(pack(&Sample::new([Value::Encoded(Bytes::new())])).is_none());
+    }
+
+    #[test]
+    fn a_cut_or_longer_entry_is_none_and_damage_never_panics() {
+        let entry = pack(&sample()).unwrap();
+        for len in 0..entry.len() {
+            assert!(unpack(&Bytes::copy_from_slice(&entry[..len])).is_none(), "{len}");
+        }
+        assert!(unpack(&[&entry[..], b"x"].concat().into()).is_none());
+        for at in 0..entry.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut entry = entry.clone();
+                entry[at] ^= flip;
+                let _ = unpack(&entry.into());
+            }
+        }
+    }
+}
