@@ -1,5 +1,6 @@
 """tf.data on the CPU in the fastest settings found: crop and decode in one step, a pool of its own, no autotune, any order,
-normalised by whole batches. `antialias` does infeed's work, `plain` is TensorFlow's default and does less."""
+normalised by whole batches. `antialias` does infeed's work, `plain` is TensorFlow's default and does less. `cache` and
+`cache-plain` keep decoded photographs in memory, by `Dataset.cache()`, and draw crops of those."""
 
 import os
 
@@ -13,8 +14,9 @@ SIDE = 224
 
 
 def main():
-    args = measure.arguments(__doc__, ("antialias", "plain"))
-    antialias, train = args.variant == "antialias", args.workload == "photos"
+    args = measure.arguments(__doc__, ("antialias", "plain", "cache", "cache-plain"))
+    antialias, train = args.variant in ("antialias", "cache"), args.workload == "photos"
+    keep = args.variant.startswith("cache")
     tf.config.threading.set_inter_op_parallelism_threads(args.threads)
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     mean = tf.constant([255 * v for v in measure.IMAGENET_MEAN])
@@ -36,6 +38,22 @@ def main():
         image = tf.image.resize(image, [SIDE, SIDE], "bilinear", antialias=antialias)
         return tf.image.random_flip_left_right(image), label
 
+    def whole(path, label):
+        return tf.image.decode_jpeg(tf.io.read_file(path), channels=3), label
+
+    def cut(image, label):
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.shape(image),
+            tf.zeros([0, 0, 4]),
+            min_object_covered=0,
+            aspect_ratio_range=[3 / 4, 4 / 3],
+            area_range=[0.08, 1.0],
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        image = tf.image.resize(tf.slice(image, begin, size), [SIDE, SIDE], "bilinear", antialias=antialias)
+        return tf.image.random_flip_left_right(image), label
+
     def middle(path, label):
         image = tf.image.decode_jpeg(tf.io.read_file(path), channels=3)
         shape = tf.shape(image)[:2]
@@ -48,11 +66,16 @@ def main():
     def finish(images, labels):
         return tf.transpose((images - mean) * scale, [0, 3, 1, 2]), labels
 
+    if keep and not train:
+        raise SystemExit("cache is for train")
     paths, labels = measure.photos(args.folder)
     data = tf.data.Dataset.from_tensor_slices((paths, labels))
+    if keep:
+        data = data.map(whole, num_parallel_calls=args.threads).cache()
     if train:
         data = data.shuffle(len(paths))
-    data = data.map(crop if train else middle, num_parallel_calls=args.threads)
+    step = middle if not train else cut if keep else crop
+    data = data.map(step, num_parallel_calls=args.threads)
     data = data.batch(args.batch_size, drop_remainder=True).map(finish, num_parallel_calls=args.threads).prefetch(2)
     options = tf.data.Options()
     options.threading.private_threadpool_size = args.threads
