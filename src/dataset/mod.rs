@@ -32,6 +32,8 @@
 
 pub(crate) mod arrays;
 mod channels;
+#[cfg(feature = "zarr")]
+mod chunked;
 mod cifar;
 mod coco;
 mod concat;
