@@ -344,3 +344,13 @@ fn tables_of_parquet() {
         survives(name, &vec![("x.parquet", std::fs::read(path).unwrap())], &[".parquet"], cases(1000, 50_000));
     }
 }
+
+#[cfg(feature = "zarr")]
+#[test]
+fn arrays_of_zarr() {
+    for golden in crate::zarr::golden() {
+        // Names live as long as the tests.
+        let files: Files = golden.objects.into_iter().map(|(name, bytes)| (&*name.leak(), bytes)).collect();
+        survives(&golden.name, &files, &[""], cases(150, 5000));
+    }
+}

@@ -72,3 +72,5 @@ mod volumes;
 mod watch;
 #[cfg(feature = "http")]
 mod web;
+#[cfg(feature = "zarr")]
+mod zarr;

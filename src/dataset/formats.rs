@@ -6,6 +6,8 @@ use super::parquet;
 use super::voc;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
+#[cfg(feature = "zarr")]
+use super::zarr;
 use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfrecord};
 
 macro_rules! formats {
@@ -36,4 +38,6 @@ formats! {
     // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
     #[cfg(feature = "parquet")]
     parquet::Parquet,
+    #[cfg(feature = "zarr")]
+    zarr::Zarr,
 }

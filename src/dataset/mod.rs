@@ -76,6 +76,8 @@ mod voc;
 mod volume;
 #[cfg(feature = "volumes")]
 mod volumes;
+#[cfg(feature = "zarr")]
+mod zarr;
 
 pub use crate::{
     fingerprint::{Fingerprint, Fingerprinter},
