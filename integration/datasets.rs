@@ -548,6 +548,7 @@ fn datasets_of_others_are_called_by_their_names() {
         (&["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"], ["MNIST's idx", "numpy.savez"]),
         (&["data-00000-of-00001.arrow"], ["tables of Arrow", "to_parquet"]),
         (&["a/1.gif", "a/2.gif"], ["images of kinds that no codec reads", "convert them"]),
+        (&["x.zarr.zip"], ["Zarr in a zip file", "unpack it"]),
         (&["x.h5"], ["HDF5", ".npy"]),
     ] {
         fails(at(&folder(files)), ErrorKind::NotFound, &says);

@@ -52,6 +52,7 @@ use crate::{
 /// | `….tar` | tar shards as WebDataset makes them, see below |
 /// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil, int, str, json, bytes, ndarray |
 /// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
+/// | `zarr.json`, or `.zarray` and `.zgroup` (a folder called `….zarr`) | Zarr, versions 2 and 3 (feature `zarr`): arrays as fields, the first axis of each counts the records, see below |
 /// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
@@ -95,6 +96,19 @@ use crate::{
 /// reads a group for each record. No footer tells the longest text, so each row of a batch counts the whole column of a
 /// row group for it: name the [columns](Open::columns) that are needed. Groups of a bucket are read when they are
 /// needed, not ahead. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
+///
+/// **Zarr.** The arrays of a group are fields, called by their paths below it (`extra/weight`); one that is opened by itself is
+/// `array`. The first axis counts the records: arrays that have another number of them, no axis, or no numbers, are an error
+/// until [`Open::columns`] names those to read. All fields are arrays, images and labels too, as those of `.npy` are. A chunk
+/// of several rows is read and decoded once for all of them, as long as the loader's memory holds it; those that one record
+/// meets must fit into `memory_budget`. Read with [`Order::Blocks`](crate::Order::Blocks), whose groups are the rows of a chunk
+/// (of the field with the longest rows), for an order that jumps reads a chunk for each record, and not ahead; or write
+/// chunks of one row: these are read ahead, and decoded with their record. Of chunks above 1 MiB without a compressor rows are
+/// read by range. A chunk that is not listed is the fill value. Opening reads the metadata of all arrays and the indexes of
+/// all shards; 32 bytes for each chunk stay in memory, beside the names of their objects. Read are zstd, gzip, zlib, bz2,
+/// LZ4, Blosc with each of its codecs, `shuffle`, `crc32c`, both orders and `transpose`, and `sharding_indexed`, of
+/// which only the chunks that are needed. Not read: `.zarr.zip`, texts, times, complex numbers, records of several types, other
+/// filters (`delta`), two compressors, shards within shards, grids that are not regular; a web server, which lists nothing.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -268,8 +282,8 @@ impl Open {
         self
     }
 
-    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), which may hold more than is needed:
-    /// `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
+    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet) and groups of Zarr, which may hold more
+    /// than is needed: `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
     /// here. A name that is not there is an error that lists those that are.
     pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.options.columns = Some(names.into_iter().map(Into::into).collect());
@@ -542,6 +556,8 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
     }
     let table = [
         (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
+        (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
+        (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
         (&[".h5", ".hdf5"], "HDF5 files", "save the arrays as .npy or .npz"),
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),

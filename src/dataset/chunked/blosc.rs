@@ -212,3 +212,77 @@ fn blosclz(stream: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// A container of one block that is not split.
+    fn container(flags: u8, size: u8, length: usize, stream: &[u8]) -> Vec<u8> {
+        let words = [length, length, HEAD + 8 + stream.len(), HEAD + 4, stream.len()];
+        let words = words.iter().flat_map(|word| (*word as u32).to_le_bytes());
+        [2, 1, flags, size].into_iter().chain(words).chain(stream.iter().copied()).collect()
+    }
+
+    /// Wheels of numcodecs come without it: the other codecs are in the goldens.
+    #[test]
+    fn snappy_is_unpacked() {
+        let text: Vec<u8> = (0..3000u32).flat_map(|n| (n / 5).to_le_bytes()).collect();
+        let packed = snap::raw::Encoder::new().compress_vec(&text).unwrap();
+        let sound = container(2 << 5 | 0x10, 4, text.len(), &packed);
+        assert_eq!(unpack(&sound, text.len()).unwrap(), text);
+        for at in 0..HEAD + 8 {
+            for bit in 0..8 {
+                let mut damaged = sound.clone();
+                damaged[at] ^= 1 << bit;
+                let _ = unpack(&damaged, text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_lie_are_errors_and_set_nothing_aside() {
+        let huge = u32::MAX as usize;
+        for flags in [0, 1, 2, 4, 0x10, 0x20, 0x21, 0x60, 0x80] {
+            let mut lies = container(flags, 4, huge, &[7; 40]);
+            assert!(unpack(&lies, huge).is_err(), "flags {flags:#x}");
+            // Blocks of a byte: more places than there are bytes.
+            lies[8..12].copy_from_slice(&1u32.to_le_bytes());
+            assert!(unpack(&lies, huge).is_err(), "flags {flags:#x}");
+            lies[8..12].fill(0);
+            assert!(unpack(&lies, huge).is_err(), "flags {flags:#x}");
+        }
+        let sound = container(0x30, 1, 4, b"\x40abcd");
+        assert_eq!(unpack(&sound, 4).unwrap(), b"abcd");
+        assert!(unpack(&sound, 5).unwrap_err().to_string().contains("Blosc of 4 bytes, 5 belong there"));
+        for end in 0..sound.len() {
+            assert!(unpack(&sound[..end], 4).is_err());
+        }
+        let unknown = [&[2, 1, 7 << 5][..], &sound[3..]].concat();
+        assert_eq!(unpack(&unknown, 4).unwrap_err().kind(), ErrorKind::Unsupported);
+        let newer = [&[5][..], &sound[1..]].concat();
+        assert!(unpack(&newer, 4).unwrap_err().to_string().contains("format 5"));
+        assert!(unpack(&container(0, 1, 0, &[]), 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn blosclz_copies_what_it_has_written_and_nothing_before() {
+        let unpacked = |stream: &[u8], length: usize| {
+            let mut out = b"before".to_vec();
+            blosclz(stream, length, &mut out).map(|()| out.split_off(6))
+        };
+        // Three literals, then seven from a distance of 3 (4 + 3), then one literal.
+        assert_eq!(unpacked(b"\x02abc\xa0\x02\0d", 11).unwrap(), b"abcabcabcad");
+        // From a distance of 4, which is before the stream.
+        assert!(unpacked(b"\x02abc\xa0\x03\0d", 11).is_err());
+        for length in [10, 12] {
+            assert!(unpacked(b"\x02abc\xa0\x02\0d", length).is_err());
+        }
+        // A length that goes on and on.
+        assert!(unpacked(&[&b"\0a\xe0"[..], &[255; 100]].concat(), 20).is_err());
+        for end in 0..8 {
+            assert!(unpacked(&b"\x02abc\xa0\x02\0d"[..end], 11).is_err());
+        }
+    }
+}

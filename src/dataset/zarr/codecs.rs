@@ -83,7 +83,6 @@ impl Chain {
                     };
                 }
                 "sharding_indexed" if codecs.len() == 1 => {
-                    in_bytes = true;
                     let inner = Self::parse(&config["codecs"], axes)?;
                     if inner.sharding.is_some() {
                         return Err(unsupported("shards within shards").hint("write chunks into shards once"));
