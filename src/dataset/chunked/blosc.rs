@@ -131,7 +131,7 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
 /// left as they are.
 fn unshuffle_bits(size: usize, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     let count = bytes.len() / size;
-    if count % 8 != 0 || count == 0 {
+    if !count.is_multiple_of(8) || count == 0 {
         out.copy_from_slice(bytes);
         return Ok(());
     }

@@ -84,7 +84,7 @@ impl Sharding {
         }
         // No product beyond the bytes that were asked for.
         let count = grids.within.iter().product::<u64>();
-        if entries.len() as u64 / 16 != count || entries.len() % 16 != 0 {
+        if entries.len() as u64 / 16 != count || !entries.len().is_multiple_of(16) {
             return Err(damaged(format!("an index of {} bytes for {count} chunks", entries.len())));
         }
         let word = |bytes: [u8; 8]| if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) };
