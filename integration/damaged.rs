@@ -345,6 +345,15 @@ fn tables_of_parquet() {
     }
 }
 
+#[cfg(feature = "hdf5")]
+#[test]
+fn files_of_hdf5() {
+    for golden in crate::hdf5::golden().into_iter().filter(|golden| golden.refused.is_none() && golden.name != "chosen")
+    {
+        survives(&golden.name, &vec![("x.h5", golden.file)], &[".h5"], cases(150, 5000));
+    }
+}
+
 #[cfg(feature = "zarr")]
 #[test]
 fn arrays_of_zarr() {

@@ -25,6 +25,8 @@ mod exact;
 mod fields;
 mod filters;
 #[cfg(all(feature = "http", feature = "s3"))]
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod hub;
 #[cfg(feature = "s3")]
 mod integrity;

@@ -1,5 +1,7 @@
 //! The formats of this crate: a new one is its own file, and its word here.
 
+#[cfg(feature = "hdf5")]
+use super::hdf5;
 #[cfg(feature = "parquet")]
 use super::parquet;
 #[cfg(feature = "voc")]
@@ -40,4 +42,6 @@ formats! {
     parquet::Parquet,
     #[cfg(feature = "zarr")]
     zarr::Zarr,
+    #[cfg(feature = "hdf5")]
+    hdf5::Hdf5,
 }

@@ -32,7 +32,7 @@
 
 pub(crate) mod arrays;
 mod channels;
-#[cfg(feature = "zarr")]
+#[cfg(any(feature = "hdf5", feature = "zarr"))]
 mod chunked;
 mod cifar;
 mod coco;
@@ -44,6 +44,8 @@ mod filter;
 mod folder;
 mod format;
 mod formats;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod instances;
 mod labels;
 mod look;

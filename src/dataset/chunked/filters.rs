@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ChunkedArray, Place, blosc, damaged};
+use super::{ChunkedArray, Place, blosc, damaged, of_hdf5};
 use crate::{
     dataset::packed::{self, Packing, no_memory},
     error::Result,
@@ -13,26 +13,37 @@ use crate::{
 pub(in crate::dataset) enum Filter {
     Packed(Packing),
     /// A block of LZ4 behind its length, as numcodecs writes it.
+    #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
     Lz4,
+    /// Blocks of LZ4, as the filter of HDF5 writes them.
+    #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
+    Lz4Blocks,
+    /// LZF, h5py's own.
+    #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
+    Lzf,
     /// Blosc's container, with any of its codecs.
     Blosc,
     /// The bytes of elements of this size, first all first bytes, then all second ones.
     Shuffle(usize),
     /// A CRC-32C behind the bytes.
+    #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
     Crc32c,
+    /// A Fletcher-32 behind the bytes.
+    #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
+    Fletcher32,
 }
 
 impl Filter {
     /// Whether the length of what comes out does not follow from that of what goes in.
     pub(in crate::dataset) const fn packs(self) -> bool {
-        matches!(self, Self::Packed(_) | Self::Lz4 | Self::Blosc)
+        matches!(self, Self::Packed(_) | Self::Lz4 | Self::Lz4Blocks | Self::Lzf | Self::Blosc)
     }
 
     /// Bytes that it takes off.
     const fn takes_off(self) -> usize {
         match self {
-            Self::Crc32c => 4,
-            Self::Packed(_) | Self::Lz4 | Self::Blosc | Self::Shuffle(_) => 0,
+            Self::Crc32c | Self::Fletcher32 => 4,
+            Self::Packed(_) | Self::Lz4 | Self::Lz4Blocks | Self::Lzf | Self::Blosc | Self::Shuffle(_) => 0,
         }
     }
 
@@ -50,6 +61,9 @@ impl Filter {
                 lz4(block, length, &mut out)?;
                 out.into()
             }
+            Self::Lz4Blocks => of_hdf5::lz4_blocks(bytes, length)?.into(),
+            Self::Lzf => of_hdf5::lzf(bytes, length)?.into(),
+            Self::Fletcher32 => bytes.slice(..of_hdf5::fletcher32(bytes)?.len()),
             Self::Blosc => blosc::unpack(bytes, length)?.into(),
             Self::Shuffle(size) => {
                 let mut out = zeros(bytes.len())?;

@@ -1,7 +1,7 @@
 //! Arrays that are stored in chunks: what Zarr and HDF5 have in common.
 //!
 //! ```text
-//! metadata ─ zarr, … ─▶ ChunkedArray: type, shape, shape of a chunk, filters, where each chunk lies ─ dataset.rs ─▶ Dataset
+//! metadata ─ zarr, hdf5 ─▶ ChunkedArray: type, shape, shape of a chunk, filters, where each chunk lies ─ dataset.rs ─▶ Dataset
 //!   plan ─▶ the chunks that a row meets ─ filters.rs, blosc.rs ─▶ numbers of a chunk, in C order ─ copy.rs ─▶ the row
 //! ```
 //!
@@ -22,6 +22,7 @@ mod blosc;
 mod copy;
 mod dataset;
 mod filters;
+mod of_hdf5;
 
 pub(super) use self::{dataset::ChunkedDataset, filters::Filter};
 use crate::{
