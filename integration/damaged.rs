@@ -344,3 +344,22 @@ fn tables_of_parquet() {
         survives(name, &vec![("x.parquet", std::fs::read(path).unwrap())], &[".parquet"], cases(1000, 50_000));
     }
 }
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn files_of_hdf5() {
+    for golden in crate::hdf5::golden().into_iter().filter(|golden| golden.refused.is_none() && golden.name != "chosen")
+    {
+        survives(&golden.name, &vec![("x.h5", golden.file)], &[".h5"], cases(150, 5000));
+    }
+}
+
+#[cfg(feature = "zarr")]
+#[test]
+fn arrays_of_zarr() {
+    for golden in crate::zarr::golden() {
+        // Names live as long as the tests.
+        let files: Files = golden.objects.into_iter().map(|(name, bytes)| (&*name.leak(), bytes)).collect();
+        survives(&golden.name, &files, &[""], cases(150, 5000));
+    }
+}

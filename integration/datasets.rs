@@ -398,6 +398,8 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             "tar" => &["train-000.tar"],
             "tfrecord" => &["x.tfrecord"],
             "parquet" => &["x.parquet"],
+            "hdf5" => &["x.h5"],
+            "zarr" => &["x/zarr.json"],
             other => panic!("how are files of {other} called?"),
         };
         for option in OpenOption::ALL {
@@ -547,7 +549,9 @@ fn datasets_of_others_are_called_by_their_names() {
         (&["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"], ["MNIST's idx", "numpy.savez"]),
         (&["data-00000-of-00001.arrow"], ["tables of Arrow", "to_parquet"]),
         (&["a/1.gif", "a/2.gif"], ["images of kinds that no codec reads", "convert them"]),
-        (&["x.h5"], ["HDF5", ".npy"]),
+        (&["x.zarr.zip"], ["Zarr in a zip file", "unpack it"]),
+        #[cfg(not(feature = "hdf5"))]
+        (&["x.h5"], ["HDF5", "feature `hdf5`"]),
     ] {
         fails(at(&folder(files)), ErrorKind::NotFound, &says);
     }

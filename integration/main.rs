@@ -26,6 +26,8 @@ mod exact;
 mod fields;
 mod filters;
 #[cfg(all(feature = "http", feature = "s3"))]
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod hub;
 #[cfg(feature = "s3")]
 mod integrity;
@@ -73,3 +75,5 @@ mod volumes;
 mod watch;
 #[cfg(feature = "http")]
 mod web;
+#[cfg(feature = "zarr")]
+mod zarr;

@@ -214,8 +214,8 @@ pub(crate) struct ListArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
-    /// Read it as this format, whatever its names say: folder, coco, voc, tar, mds, tfrecord, parquet, arrays, volumes,
-    /// cifar10 or cifar100
+    /// Read it as this format, whatever its names say: folder, coco, voc, tar, mds, tfrecord, parquet, zarr, hdf5,
+    /// arrays, volumes, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
     /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url

@@ -7,7 +7,7 @@ Small files of `infeed synth` and `infeed prepare`, the golden files of the test
 each `--jpegs` folder (photographs, what `../suites/fetch.py` collected), those of at most 24 KB. With Pillow there are
 JPEGs and TIFFs of more kinds. Large seeds only slow a fuzzer down.
 """
-import argparse, gzip, hashlib, io, itertools, json, pathlib, struct, subprocess, tarfile, tempfile, zipfile, zlib
+import argparse, base64, gzip, hashlib, io, itertools, json, pathlib, struct, subprocess, tarfile, tempfile, zipfile, zlib
 
 MOST = 24 << 10
 
@@ -31,6 +31,8 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     for path in (here.parent / "golden/parquet").glob("*.parquet"):
         seed("parquet", path.read_bytes(), 1 << 20)
+    for case in json.loads((here.parent / "golden/hdf5.json").read_text())["cases"]:
+        seed("hdf5", zlib.decompress(base64.b64decode(case["file"])), 1 << 17)
     with tempfile.TemporaryDirectory() as place:
         synthetic(seed, args.infeed.resolve(), pathlib.Path(place))
     arrays(seed)

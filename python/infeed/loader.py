@@ -68,7 +68,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     the dataset from others of its class and length is its attribute ``fingerprint``, where it has one.
 
     - ``format``: its name where it is not recognised: ``folder``, ``cifar10``, ``tar``, ``mds``, ``tfrecord``,
-      ``parquet``, ``coco``, …
+      ``parquet``, ``zarr``, ``hdf5``, ``coco``, …
     - ``split``: the part of a dataset that has several: ``train``.
     - ``labels``: a file of labels, inside the dataset or beside it.
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.

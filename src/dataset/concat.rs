@@ -50,7 +50,7 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
 }
 
 /// What differs, in words.
-fn difference(a: &Schema, b: &Schema) -> Option<String> {
+pub(super) fn difference(a: &Schema, b: &Schema) -> Option<String> {
     let names = |s: &Schema| s.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));

@@ -1,11 +1,15 @@
 //! The formats of this crate: a new one is its own file, and its word here.
 
+#[cfg(feature = "hdf5")]
+use super::hdf5;
 #[cfg(feature = "parquet")]
 use super::parquet;
 #[cfg(feature = "voc")]
 use super::voc;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
+#[cfg(feature = "zarr")]
+use super::zarr;
 use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfrecord};
 
 macro_rules! formats {
@@ -36,4 +40,8 @@ formats! {
     // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
     #[cfg(feature = "parquet")]
     parquet::Parquet,
+    #[cfg(feature = "zarr")]
+    zarr::Zarr,
+    #[cfg(feature = "hdf5")]
+    hdf5::Hdf5,
 }

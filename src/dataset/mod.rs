@@ -32,6 +32,8 @@
 
 pub(crate) mod arrays;
 mod channels;
+#[cfg(any(feature = "hdf5", feature = "zarr"))]
+mod chunked;
 mod cifar;
 mod coco;
 mod concat;
@@ -42,6 +44,8 @@ mod filter;
 mod folder;
 mod format;
 mod formats;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod instances;
 mod labels;
 mod look;
@@ -74,6 +78,8 @@ mod voc;
 mod volume;
 #[cfg(feature = "volumes")]
 mod volumes;
+#[cfg(feature = "zarr")]
+mod zarr;
 
 pub use crate::{
     fingerprint::{Fingerprint, Fingerprinter},

@@ -52,6 +52,8 @@ use crate::{
 /// | `….tar` | tar shards as WebDataset makes them, see below |
 /// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil, int, str, json, bytes, ndarray |
 /// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
+/// | `zarr.json`, or `.zarray` and `.zgroup` (a folder called `….zarr`) | Zarr, versions 2 and 3 (feature `zarr`): arrays as fields, the first axis of each counts the records, see below |
+/// | `….h5`, `.hdf5`, `.he5`, `.nc4` | HDF5 (feature `hdf5`): datasets as fields, the first axis of each counts the records, see below |
 /// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
@@ -95,6 +97,31 @@ use crate::{
 /// reads a group for each record. No footer tells the longest text, so each row of a batch counts the whole column of a
 /// row group for it: name the [columns](Open::columns) that are needed. Groups of a bucket are read when they are
 /// needed, not ahead. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
+///
+/// **Zarr.** The arrays of a group are fields, called by their paths below it (`extra/weight`); one that is opened by itself is
+/// `array`. The first axis counts the records: arrays that have another number of them, no axis, or no numbers, are an error
+/// until [`Open::columns`] names those to read. All fields are arrays, images and labels too, as those of `.npy` are. A chunk
+/// of several rows is read and decoded once for all of them, as long as the loader's memory holds it; those that one record
+/// meets must fit into `memory_budget`. Read with [`Order::Blocks`](crate::Order::Blocks), whose groups are the rows of a chunk
+/// (of the field with the longest rows), for an order that jumps reads a chunk for each record, and not ahead; or write
+/// chunks of one row: these are read ahead, and decoded with their record. Of chunks above 1 MiB without a compressor rows are
+/// read by range. A chunk that is not listed is the fill value. Opening reads the metadata of all arrays and the indexes of
+/// all shards; 32 bytes for each chunk stay in memory, beside the names of their objects. Read are zstd, gzip, zlib, bz2,
+/// LZ4, Blosc with each of its codecs, `shuffle`, `crc32c`, both orders and `transpose`, and `sharding_indexed`, of
+/// which only the chunks that are needed. Not read: `.zarr.zip`, texts, times, complex numbers, records of several types, other
+/// filters (`delta`), two compressors, shards within shards, grids that are not regular; a web server, which lists nothing.
+///
+/// **HDF5.** The datasets of numbers are fields, called by their paths (`train/image`): integers, floats (16 bits too), booleans,
+/// enumerations as their numbers. The first axis counts the records; those that have another number of them are an error until
+/// [`Open::columns`] names which to read. Texts, compound types, single numbers, virtual datasets and those in files beside this
+/// one are left out, which a warning says once, and so are soft and external links, without one. All fields are arrays, and
+/// chunks are read as those of Zarr, see above; of a dataset in one piece (without chunks) that is longer than 1 MiB each
+/// row is read by range. Several files follow one another in the order of their names, as long as fields, types and shapes of
+/// rows are the same; files of several splits (`train_000.h5`, `test.h5`) take [`Open::split`]. Files that are called otherwise
+/// (`.mat` of MATLAB 7.3, `.nc` of netCDF-4) are read when [`Open::format`] says `hdf5`. Opening reads metadata by range, from one
+/// request for a small file to some for each level of an index, and keeps 32 bytes for each chunk. Undone are gzip,
+/// shuffle, fletcher32, LZF, bzip2, zstd, LZ4 and Blosc; szip, n-bit, scale-offset, bitshuffle, ZFP and Blosc2 are not. A
+/// file that is being written, or was not closed, may be an error or lack its last rows.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -268,8 +295,8 @@ impl Open {
         self
     }
 
-    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), which may hold more than is needed:
-    /// `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
+    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), groups of Zarr and files of HDF5,
+    /// which may hold more than is needed: `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
     /// here. A name that is not there is an error that lists those that are.
     pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.options.columns = Some(names.into_iter().map(Into::into).collect());
@@ -542,7 +569,9 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
     }
     let table = [
         (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
-        (&[".h5", ".hdf5"], "HDF5 files", "save the arrays as .npy or .npz"),
+        (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
+        (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
+        (&[".h5", ".hdf5"], "HDF5 files", "build with the feature `hdf5`, or save the arrays as .npy or .npz"),
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
         (&[".beton"], "files of FFCV", "open the images that they were written from"),

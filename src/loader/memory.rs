@@ -91,7 +91,7 @@ impl Needs {
                     mib(self.reads + self.window),
                     if self.shared > 0 {
                         format!(
-                            ", {} for a patient's volumes or a row group, which can be written smaller",
+                            ", {} for a patient's volumes, chunks of arrays or a row group, which can be written smaller",
                             mib(self.shared)
                         )
                     } else {

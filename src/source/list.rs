@@ -47,7 +47,8 @@ impl Source {
     /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error, and so is a key
     /// that cannot be read by its name (`..`, `//`, a leading `/`, control characters).
     ///
-    /// Objects whose name has a part that begins with a dot are left out; empty ones are not. In a local folder, links
+    /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray` and `.zgroup`; empty ones
+    /// are not. In a local folder, links
     /// to files and folders are followed, except links that lead back into their own path.
     /// Costs one look-up per file: 10,000 files take about 30 ms when the folder is warm.
     pub fn list(&self) -> BoxStream<'static, Result<Object>> {
@@ -130,12 +131,18 @@ impl Source {
     pub(super) fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
         let location = meta.location.as_ref();
         let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
-        let hidden = name.is_empty() || name.split('/').any(|part| part.starts_with('.'));
+        let hidden = name.is_empty() || name.split('/').any(|part| is_hidden(part.as_bytes()));
         // Azure's listings tell tags without the quotes that its answers have.
         let bare = |tag: &String| self.store().starts_with("az ") && !tag.starts_with(['"', 'W']);
         let etag = meta.e_tag.map(|tag| if bare(&tag) { format!("\"{tag}\"") } else { tag });
         (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag })
     }
+}
+
+/// Whether a part of a name is left out of listings: those that begin with a dot. Not the two by which Zarr arrays of version 2
+/// are known.
+pub(super) fn is_hidden(part: &[u8]) -> bool {
+    part.starts_with(b".") && !matches!(part, b".zarray" | b".zgroup")
 }
 
 /// Whether a server said that it knows no listings: not that nobody may see this one.

@@ -58,11 +58,13 @@ fn names_with_any_character_are_listed_and_read_back() {
 #[test]
 fn hidden_files_are_left_out_and_empty_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
-    for name in [".hidden", ".git/config", "a/.DS_Store", "a/x", "empty"] {
+    for name in [".hidden", ".git/config", "a/.DS_Store", "a/.zarray", "a/x", "empty"] {
         write(dir.path(), name, if name == "empty" { b"" } else { b"1" });
     }
     let found = listed(&open(dir.path())).unwrap();
-    assert_eq!(found, BTreeMap::from([("a/x".to_owned(), 1), ("empty".to_owned(), 0)]));
+    // What Zarr is known by is shown.
+    let want = [("a/.zarray", 1), ("a/x", 1), ("empty", 0)].map(|(name, size)| (name.to_owned(), size));
+    assert_eq!(found, BTreeMap::from(want));
     let empty = Extent::whole(&open(dir.path()), "empty", 0);
     assert_eq!(inline(&empty).unwrap(), b"");
     assert_eq!(block_on(empty.read()).unwrap(), "");

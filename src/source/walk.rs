@@ -12,6 +12,7 @@ use std::{
 use super::{
     Object, Source,
     errors::{io_kind, not_unicode},
+    list::is_hidden,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -62,7 +63,7 @@ impl Walk {
     /// `None` for what is not a file; folders go on the list.
     fn visit(&mut self, entry: &DirEntry, folder: &Arc<Folder>) -> Result<Option<Object>> {
         let base = entry.file_name();
-        if base.as_encoded_bytes().starts_with(b".") {
+        if is_hidden(base.as_encoded_bytes()) {
             return Ok(None);
         }
         let Some(base) = base.to_str() else {

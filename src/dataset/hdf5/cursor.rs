@@ -1,0 +1,86 @@
+//! Numbers out of metadata, never beyond their end.
+
+use super::damaged;
+use crate::error::{Error, Result};
+
+/// Takes what it reads off the front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    left: &'a [u8],
+    /// What it reads, for messages.
+    what: &'static str,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Self { left: bytes, what }
+    }
+
+    pub(super) const fn left(&self) -> usize {
+        self.left.len()
+    }
+
+    pub(super) fn error(&self, why: &str) -> Error {
+        damaged(format!("{}: {why}", self.what))
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let Some((taken, left)) = self.left.split_at_checked(len) else {
+            return Err(self.error("it ends too early"));
+        };
+        self.left = left;
+        Ok(taken)
+    }
+
+    pub(super) fn skip(&mut self, len: usize) -> Result<()> {
+        self.take(len).map(drop)
+    }
+
+    /// A number of `size` bytes, 8 at most.
+    pub(super) fn uint(&mut self, size: usize) -> Result<u64> {
+        let bytes = self.take(size)?;
+        let mut wide = [0; 8];
+        let Some(low) = wide.get_mut(..size) else { return Err(self.error("a number of more than 8 bytes")) };
+        low.copy_from_slice(bytes);
+        Ok(u64::from_le_bytes(wide))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        Ok(self.uint(2)? as u16)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        Ok(self.uint(4)? as u32)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        self.uint(8)
+    }
+
+    /// An address of `size` bytes; `None` for the one that says that there is nothing.
+    pub(super) fn address(&mut self, size: usize) -> Result<Option<u64>> {
+        let nothing = u64::MAX >> (64 - 8 * size.clamp(1, 8));
+        self.uint(size).map(|address| (address != nothing).then_some(address))
+    }
+
+    /// Which has to be these bytes.
+    pub(super) fn expect(&mut self, bytes: &[u8]) -> Result<()> {
+        match self.take(bytes.len())? == bytes {
+            true => Ok(()),
+            false => Err(self.error("other bytes lie where it should be")),
+        }
+    }
+
+    pub(super) fn version(&mut self, least: u8, most: u8) -> Result<u8> {
+        let version = self.u8()?;
+        match (least..=most).contains(&version) {
+            true => Ok(version),
+            false => Err(super::unsupported(format!("{} of version {version}", self.what))
+                .hint("write the file again with h5repack, of an earlier version of the format")),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The metadata of a file, read by range and kept while it is opened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
+use crate::{
+    error::Result,
+    source::{Extent, Object, Source},
+};
+
+const PAGE: u64 = 4 << 10;
+/// What is read at once where one thing is asked for: what belongs to it lies behind it more often than not.
+const AHEAD: u64 = 16 * PAGE;
+/// Pages nearer than this are read together: as many bytes cost less than a request.
+const GAP: u64 = 8;
+const AT_A_TIME: usize = 16;
+/// The most metadata that is read of a file. A million chunks have about 50 MB.
+const MOST: u64 = 512 << 20;
+
+/// Bytes of a checksum.
+pub(super) const SUM: u64 = 4;
+
+const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
+/// What lies before its checksum.
+fn checked(bytes: &Bytes, at: u64) -> Result<Bytes> {
+    match bytes.split_last_chunk::<4>() {
+        Some((content, sum)) if lookup3(content) == u32::from_le_bytes(*sum) => Ok(bytes.slice(..content.len())),
+        _ => Err(damaged(format!("metadata at {at} whose checksum is wrong"))),
+    }
+}
+
+/// Addresses are those of the file's own counting, which begins at its superblock.
+#[derive(Debug)]
+pub(super) struct File<'a> {
+    source: &'a Source,
+    object: &'a Object,
+    pages: BTreeMap<u64, Bytes>,
+    read: u64,
+    base: u64,
+    /// Bytes of an address.
+    pub(super) offsets: usize,
+    /// Bytes of a length.
+    pub(super) lengths: usize,
+    /// Header of the first group.
+    pub(super) root: u64,
+}
+
+impl<'a> File<'a> {
+    pub(super) async fn open(source: &'a Source, object: &'a Object) -> Result<Self> {
+        let mut file =
+            Self { source, object, pages: BTreeMap::new(), read: 0, base: 0, offsets: 8, lengths: 8, root: 0 };
+        // At 0, or behind a block of the user's: 512, 1024, 2048, …
+        let mut at = 0;
+        while at + 8 <= object.size {
+            if file.read(at, 8).await?[..] == *SIGNATURE {
+                file.superblock(at).await?;
+                return Ok(file);
+            }
+            at = if at == 0 { 512 } else { at * 2 };
+        }
+        Err(damaged("no signature of HDF5 in it"))
+    }
+
+    async fn superblock(&mut self, at: u64) -> Result<()> {
+        let bytes = self.read(at, 128.min(self.object.size - at)).await?;
+        let mut cursor = Cursor::new(&bytes, "the superblock");
+        cursor.skip(8)?;
+        let version = cursor.version(0, 3)?;
+        if version < 2 {
+            cursor.skip(4)?;
+        }
+        let (offsets, lengths) = (cursor.u8()?, cursor.u8()?);
+        if ![offsets, lengths].iter().all(|size| [2, 4, 8].contains(size)) {
+            return Err(cursor.error(&format!("addresses of {offsets} bytes, lengths of {lengths}")));
+        }
+        (self.offsets, self.lengths) = (offsets.into(), lengths.into());
+        let size = self.offsets;
+        cursor.skip(if version < 2 { 1 + 2 + 2 + 4 } else { 1 })?;
+        if version == 1 {
+            cursor.skip(4)?;
+        }
+        // The base address that is written there is the superblock's own, or wrong where a block of the user's was put before
+        // the file, or taken from it, afterwards.
+        cursor.skip(size)?;
+        self.base = at;
+        if version < 2 {
+            cursor.skip(size * 3)?;
+            // The entry of the root group: where its name lies, and its header.
+            cursor.skip(size)?;
+        } else {
+            self.read_checked(at, 12 + 4 * size as u64).await?;
+            cursor.skip(size * 2)?;
+        }
+        let root = cursor.address(size)?;
+        self.root = root.ok_or_else(|| cursor.error("the file has no first group"))?;
+        Ok(())
+    }
+
+    /// An object of it, as messages call it.
+    pub(super) fn near(&self, path: &str) -> String {
+        format!("{}, /{path}", self.source.display_name(&self.object.name))
+    }
+
+    /// Bytes behind an address.
+    pub(super) fn left(&self, at: u64) -> u64 {
+        self.object.size.saturating_sub(self.base).saturating_sub(at)
+    }
+
+    /// Where it lies in the object.
+    pub(super) fn place(&self, at: u64, len: u64) -> Result<u64> {
+        let start =
+            at.checked_add(self.base).filter(|start| start.checked_add(len).is_some_and(|end| end <= self.object.size));
+        start.ok_or_else(|| {
+            let size = self.object.size;
+            damaged(format!("{len} bytes at {at} in a file of {size}: it is cut, or its metadata are damaged"))
+        })
+    }
+
+    /// Some bytes, and what lies behind them.
+    pub(super) async fn read(&mut self, at: u64, len: u64) -> Result<Bytes> {
+        if !self.has(at, len)? {
+            let len = len.max(AHEAD).min(self.left(at));
+            self.need(&[(at, len)]).await?;
+        }
+        self.get(at, len)
+    }
+
+    /// As [`read`](Self::read), of what has a checksum behind it.
+    pub(super) async fn read_checked(&mut self, at: u64, len: u64) -> Result<Bytes> {
+        self.read(at, len.saturating_add(SUM)).await.and_then(|bytes| checked(&bytes, at))
+    }
+
+    fn has(&self, at: u64, len: u64) -> Result<bool> {
+        Ok(self.pages_of(at, len)?.all(|page| self.pages.contains_key(&page)))
+    }
+
+    fn pages_of(&self, at: u64, len: u64) -> Result<std::ops::Range<u64>> {
+        let start = self.place(at, len)?;
+        Ok(start / PAGE..(start + len).div_ceil(PAGE))
+    }
+
+    /// Reads these, as `(address, length)`, as far as they are not there: all at the same time.
+    pub(super) async fn need(&mut self, wanted: &[(u64, u64)]) -> Result<()> {
+        let mut missing = BTreeSet::new();
+        for (at, len) in wanted {
+            missing.extend(self.pages_of(*at, *len)?.filter(|page| !self.pages.contains_key(page)));
+        }
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for page in missing {
+            match runs.last_mut() {
+                Some(run) if page <= run.1 + GAP => run.1 = page + 1,
+                _ => runs.push((page, page + 1)),
+            }
+        }
+        let size = self.object.size;
+        self.read = runs.iter().fold(self.read, |read, run| read.saturating_add((run.1 - run.0) * PAGE));
+        if self.read > MOST {
+            return Err(unsupported(format!("more than {MOST} bytes of metadata"))
+                .hint("write the file with larger chunks, or as several files"));
+        }
+        let (source, object) = (self.source, self.object);
+        let reads: Vec<_> = runs
+            .into_iter()
+            .map(|(first, end)| {
+                let extent = Extent { range: first * PAGE..(end * PAGE).min(size), ..object.extent(source) };
+                async move { extent.read().await.map(|bytes| (first, bytes)) }
+            })
+            .collect();
+        let mut reads = stream::iter(reads).buffer_unordered(AT_A_TIME);
+        while let Some((first, bytes)) = reads.try_next().await? {
+            let pages = bytes.len().div_ceil(PAGE as usize);
+            for page in 0..pages {
+                let start = page * PAGE as usize;
+                let bytes = bytes.slice(start..bytes.len().min(start + PAGE as usize));
+                self.pages.insert(first + page as u64, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`get`](Self::get), of what has a checksum behind it.
+    pub(super) fn get_checked(&self, at: u64, len: u64) -> Result<Bytes> {
+        self.get(at, len.saturating_add(SUM)).and_then(|bytes| checked(&bytes, at))
+    }
+
+    /// Of what has been read.
+    pub(super) fn get(&self, at: u64, len: u64) -> Result<Bytes> {
+        let start = self.place(at, len)?;
+        let missing = || damaged(format!("{len} bytes at {at} were not read"));
+        let mut pages = self.pages_of(at, len)?;
+        let skip = (start % PAGE) as usize;
+        let Some(first) = pages.next() else { return Ok(Bytes::new()) };
+        let first = self.pages.get(&first).ok_or_else(missing)?;
+        let len = len as usize;
+        if let Some(end) = skip.checked_add(len).filter(|end| *end <= first.len()) {
+            return Ok(first.slice(skip..end));
+        }
+        // No longer than what was read, so that no length that lies is set aside.
+        let mut out = BytesMut::from(first.get(skip..).ok_or_else(missing)?);
+        for page in pages {
+            let page = self.pages.get(&page).ok_or_else(missing)?;
+            out.extend_from_slice(&page[..page.len().min(len - out.len())]);
+        }
+        if out.len() == len { Ok(out.freeze()) } else { Err(missing()) }
+    }
+}
