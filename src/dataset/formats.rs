@@ -4,6 +4,8 @@
 use super::parquet;
 #[cfg(feature = "voc")]
 use super::voc;
+#[cfg(feature = "dicom")]
+use super::volumes::Dicom;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
 use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfrecord};
@@ -24,6 +26,9 @@ formats! {
     Cifar::Hundred,
     #[cfg(feature = "volumes")]
     Volumes,
+    // Behind volumes, so that the feature changes nothing else: slices lie beside what was made of them.
+    #[cfg(feature = "dicom")]
+    Dicom,
     mds::Mds,
     // Folders of images too, and something beside them.
     coco::Coco,
