@@ -79,12 +79,6 @@ pub(super) struct Header {
     pub(super) at: Range<u64>,
 }
 
-impl Header {
-    pub(super) const fn frame_bytes(&self) -> usize {
-        self.rows * self.columns * self.channels * self.dtype.size()
-    }
-}
-
 /// What a file turned out to be.
 #[derive(Debug)]
 pub(super) enum Found {

@@ -3,15 +3,6 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interleaved values of an image.
-#[derive(Debug)]
-pub(super) struct Image {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) components: usize,
-    pub(super) values: Vec<u16>,
-}
-
 fn bad(what: &'static str) -> Error {
     Error::corrupt(format!("lossless JPEG {what}"))
 }
@@ -141,8 +132,8 @@ struct Frame {
     components: Vec<u8>,
 }
 
-/// Decodes an image that has to have this many rows, columns and components.
-pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Image> {
+/// Interleaved values of an image that has to have this many rows, columns and components.
+pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
     let mut tables: [Option<Huffman>; 4] = Default::default();
     let mut frame = Frame::default();
     let mut restart = 0;
@@ -236,7 +227,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Image> {
             _ => {}
         }
     }
-    Ok(Image { rows: frame.rows, columns: frame.columns, components: frame.components.len(), values })
+    Ok(values)
 }
 
 fn scan(

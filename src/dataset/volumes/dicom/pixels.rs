@@ -200,12 +200,12 @@ impl Layout {
                 self.settle_as(&image.data, false, false, out);
             }
             Pixels::Lossless => {
-                let image = lossless::decode(data, [self.rows, self.columns, self.channels])?;
+                let values = lossless::decode(data, [self.rows, self.columns, self.channels])?;
                 if self.size() == 1 {
-                    let bytes: Vec<u8> = image.values.iter().map(|value| *value as u8).collect();
+                    let bytes: Vec<u8> = values.iter().map(|value| *value as u8).collect();
                     self.settle_as(&bytes, false, false, out);
                 } else {
-                    let bytes = bytemuck::cast_slice(&image.values);
+                    let bytes = bytemuck::cast_slice(&values);
                     self.settle_as(bytes, cfg!(target_endian = "big"), false, out);
                 }
             }
