@@ -12,7 +12,13 @@ use crate::{error::Result, source::Extent};
 pub(super) struct Stack(Infallible);
 
 impl Stack {
-    pub(super) fn cover(&self, _: &VolumeHeader, _: &[Extent], _: &[Range<usize>; 3], _: bool) -> (Vec<Extent>, [usize; 3]) {
+    pub(super) fn cover(
+        &self,
+        _: &VolumeHeader,
+        _: &[Extent],
+        _: &[Range<usize>; 3],
+        _: bool,
+    ) -> (Vec<Extent>, [usize; 3]) {
         match self.0 {}
     }
 

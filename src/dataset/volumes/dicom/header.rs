@@ -359,11 +359,13 @@ impl<'a> Reading<'a> {
         let Some(wanted) = wanted.filter(|wanted| *wanted > 0) else {
             return Err(bad(format!("{frames} frames of {rows} x {columns} pixels")));
         };
-        let room = (size - start.min(size)).saturating_mul(if pixels.in_pieces() { pixels.most_of_a_byte() } else { 1 });
+        let room =
+            (size - start.min(size)).saturating_mul(if pixels.in_pieces() { pixels.most_of_a_byte() } else { 1 });
         let pieces = !pixels.in_pieces() || frames as u64 <= size / 8;
         let values = if pixels.in_pieces() && pixels != Pixels::Pieces { wanted / dtype.size() as u64 } else { wanted };
         if values > room || !pieces || (!pixels.in_pieces() && wanted > end - start) {
-            let what = format!("the header says {wanted} bytes of pixels, the file has {}", size.min(end) - start.min(end));
+            let what =
+                format!("the header says {wanted} bytes of pixels, the file has {}", size.min(end) - start.min(end));
             return Err(Error::corrupt(what).hint("it is cut or damaged; fetch it again").into());
         }
         let end = if pixels.in_pieces() { end } else { start + wanted };

@@ -145,7 +145,8 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
     }
     while seen.count_ones() as usize != frame.components.len() || seen == 0 {
         // The next marker: others may fill up, and a scan ends before one.
-        let found = file.get(at..).unwrap_or(&[]).windows(2).position(|two| two[0] == 0xff && !matches!(two[1], 0 | 0xff));
+        let found =
+            file.get(at..).unwrap_or(&[]).windows(2).position(|two| two[0] == 0xff && !matches!(two[1], 0 | 0xff));
         at += found.ok_or_else(|| bad("ends early").hint("fetch the object again or set on_bad_sample(Skip)"))? + 2;
         let marker = file[at - 1];
         if matches!(marker, 0xd0..=0xd8 | 0x01) {
@@ -156,7 +157,9 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
         at += len.max(2);
         match marker {
             0xc3 => {
-                let [bits, y0, y1, x0, x1, count, rest @ ..] = segment else { return Err(bad("has a cut frame header")) };
+                let [bits, y0, y1, x0, x1, count, rest @ ..] = segment else {
+                    return Err(bad("has a cut frame header"));
+                };
                 let (triples, _) = rest.as_chunks::<3>();
                 let big = |a: u8, b: u8| usize::from(u16::from_be_bytes([a, b]));
                 frame = Frame {
@@ -198,7 +201,8 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
             }
             0xda => {
                 let [count, rest @ ..] = segment else { return Err(bad("has a cut scan header")) };
-                let (named, rest) = rest.split_at_checked(usize::from(*count) * 2).ok_or_else(|| bad("has a cut scan header"))?;
+                let (named, rest) =
+                    rest.split_at_checked(usize::from(*count) * 2).ok_or_else(|| bad("has a cut scan header"))?;
                 let [predictor, _, shift, ..] = rest else { return Err(bad("has a cut scan header")) };
                 let mut of_scan = Vec::new();
                 for [name, table] in named.as_chunks().0 {
@@ -221,7 +225,10 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
                 at = bits.at;
             }
             0xc0..=0xcf => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("JPEG of process {:02x}, not lossless", marker)));
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("JPEG of process {:02x}, not lossless", marker),
+                ));
             }
             0xd9 => return Err(bad("ends early").hint("fetch the object again or set on_bad_sample(Skip)")),
             _ => {}

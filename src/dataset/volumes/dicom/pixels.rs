@@ -165,7 +165,7 @@ impl Layout {
                 self.settle(frame, out);
             }
             Opened::Pieces(file, frames) => {
-                let pieces = &frames[frame];
+                let pieces = frames.get(frame).ok_or_else(|| Error::corrupt(format!("there is no frame {frame}")))?;
                 let joined: Vec<u8>;
                 let data = match &pieces[..] {
                     [one] => &file[one.clone()],
@@ -237,7 +237,11 @@ impl Layout {
         macro_rules! settle {
             ($n:literal $unsigned:ty, $signed:ty) => {
                 for value in pixels.as_chunks::<$n>().0 {
-                    let value = if big_endian { <$unsigned>::from_be_bytes(*value) } else { <$unsigned>::from_le_bytes(*value) };
+                    let value = if big_endian {
+                        <$unsigned>::from_be_bytes(*value)
+                    } else {
+                        <$unsigned>::from_le_bytes(*value)
+                    };
                     let top = value << up;
                     let value = if signed { (top as $signed >> down) as $unsigned } else { top >> down };
                     out.extend_from_slice(&value.to_ne_bytes());

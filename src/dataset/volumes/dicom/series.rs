@@ -138,14 +138,14 @@ fn frames(members: &[Member]) -> Result<Vec<Placed>> {
                     Some(grid) => Some(grid[frame] - grid[0]),
                     None => said.between.filter(|between| *between != 0.0).map(|between| between * frame as f64),
                 };
-                said.position = said.position.zip(said.orientation).zip(along).map(|((position, orientation), along)| {
-                    let normal = normal(&orientation);
-                    [0, 1, 2].map(|axis: usize| position[axis] + normal[axis] * along)
-                });
+                said.position =
+                    said.position.zip(said.orientation).zip(along).map(|((position, orientation), along)| {
+                        let normal = normal(&orientation);
+                        [0, 1, 2].map(|axis: usize| position[axis] + normal[axis] * along)
+                    });
             }
-            let index = |n: usize| {
-                u32::try_from(n).map_err(|_| Error::corrupt(format!("{n} frames")).at_object(name.clone()))
-            };
+            let index =
+                |n: usize| u32::try_from(n).map_err(|_| Error::corrupt(format!("{n} frames")).at_object(name.clone()));
             let slice = Slice { file: index(file)?, frame: index(frame)?, rescale: None };
             all.push(Placed { slice, instance: header.instance, said, depth: 0.0 });
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     dataset::volumes::header::{VolumeHeader, cover},
-    error::Result,
+    error::{Error, Result},
     source::Extent,
     types::DType,
 };
@@ -86,7 +86,10 @@ impl Stack {
             let layout = self.layout(slice);
             let opened = match open.take().filter(|(file, _)| *file == slice.file) {
                 Some((_, opened)) => opened,
-                None => layout.open(&files[slice.file as usize])?,
+                None => {
+                    let none = || Error::corrupt(format!("{} files of {}", files.len(), slice.file + 1));
+                    layout.open(files.get(slice.file as usize).ok_or_else(none)?)?
+                }
             };
             match slice.rescale {
                 None => layout.frame(&opened, slice.frame as usize, &mut voxels)?,
