@@ -67,6 +67,7 @@ pub(super) struct Header {
     pub(super) channels: usize,
     /// Whether each channel is a plane of its own within a frame.
     pub(super) planar: bool,
+    pub(super) rgb: bool,
     /// For all frames.
     pub(super) said: Said,
     /// For each, when they differ.
@@ -384,6 +385,7 @@ impl<'a> Reading<'a> {
             frames,
             channels,
             planar: n.planar == Some(1),
+            rgb: self.colours == "RGB",
             said,
             per_frame: self.per_frame,
             grid: self.grid,

@@ -9,7 +9,7 @@ use super::{
     lossless,
     syntax::Pixels,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How the pixels of one file are written, and where in what is read of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub(super) struct Layout {
     pub(super) columns: usize,
     pub(super) channels: usize,
     pub(super) planar: bool,
+    /// Whether three channels are stored as RGB.
+    pub(super) rgb: bool,
     pub(super) frames: usize,
     /// Where each frame begins among the pieces, when the file says so beside them.
     pub(super) table: Option<Box<[u64]>>,
@@ -50,6 +52,7 @@ impl Layout {
             columns: header.columns,
             channels: header.channels,
             planar: header.planar && header.channels > 1,
+            rgb: header.rgb,
             frames: header.frames,
             table: header.table.clone().map(Vec::into_boxed_slice),
             skip: if header.pixels == Pixels::Deflated { header.at.start } else { 0 },
@@ -195,6 +198,11 @@ impl Layout {
                 if found != [self.rows, self.columns, self.channels] {
                     let wanted = [self.rows, self.columns, self.channels];
                     return Err(Error::corrupt(format!("JPEG of {found:?} where the header says {wanted:?}")));
+                }
+                // Where header and markers contradict each other, decoders disagree about colours.
+                if self.channels > 1 && self.rgb != (header.colour() == infeed_jpeg::Colour::Rgb) {
+                    let what = format!("JPEG whose markers say {:?}, against the header", header.colour());
+                    return Err(Error::new(ErrorKind::Unsupported, what));
                 }
                 let image = infeed_jpeg::Decoder::default().decode(data).map_err(wrong)?;
                 self.settle_as(&image.data, false, false, out);
