@@ -390,6 +390,7 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             "cifar10" => &["data_batch_1.bin"],
             "cifar100" => &["train.bin"],
             "volumes" => &["p1/ct.nrrd"],
+            "dicom" => &["p1/ct/1.dcm"],
             "mds" => &["index.json", "shard.00000.mds"],
             "coco" => &["1.jpg", "_annotations.coco.json"],
             "voc" => &["Annotations/1.xml", "JPEGImages/1.jpg"],

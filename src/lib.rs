@@ -71,7 +71,7 @@
 //!
 //! `default = ["bmp", "cuda", "dlpack", "jpeg", "png", "s3", "tiff", "voc", "volumes", "webp"]`; who wants less takes
 //! `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `cuda` looks for a GPU at run time and needs nothing
-//! at build time. Beyond them, `prepare` writes shards, `parquet` reads Parquet, `zarr` Zarr, `hdf5` HDF5, `jxl` JPEG XL, `prometheus` and `otel` tell others where the
+//! at build time. Beyond them, `prepare` writes shards, `parquet` reads Parquet, `zarr` Zarr, `hdf5` HDF5, `dicom` DICOM, `jxl` JPEG XL, `prometheus` and `otel` tell others where the
 //! time goes. The command line is a package of its own, `infeed-cli`.
 
 #![deny(unsafe_code)]

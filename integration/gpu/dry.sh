@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE=1
 python3 -c 'import sys; [compile(open(path).read(), path, "exec") for path in sys.argv[1:]]' integration/gpu/*.py
 
 # The same features as the tests have: nothing is built twice.
-cargo test --locked --features parquet,otel,nvtx,jxl,hdf5,zarr --no-run --message-format=json --lib --test integration --bench gpu > "$work/messages"
+cargo test --locked --features parquet,otel,nvtx,jxl,hdf5,zarr,dicom --no-run --message-format=json --lib --test integration --bench gpu > "$work/messages"
 integration=$(python3 integration/gpu/pack.py path "$work/messages" integration)
 mock=$("$integration" kit::where_the_mock_gpu_is --exact --include-ignored --nocapture --quiet | sed -n 's/^mock //p')
 if [[ -z $mock ]]; then

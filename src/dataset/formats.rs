@@ -6,6 +6,8 @@ use super::hdf5;
 use super::parquet;
 #[cfg(feature = "voc")]
 use super::voc;
+#[cfg(feature = "dicom")]
+use super::volumes::Dicom;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
 #[cfg(feature = "zarr")]
@@ -28,6 +30,9 @@ formats! {
     Cifar::Hundred,
     #[cfg(feature = "volumes")]
     Volumes,
+    // Behind volumes, so that the feature changes nothing else: slices lie beside what was made of them.
+    #[cfg(feature = "dicom")]
+    Dicom,
     mds::Mds,
     // Folders of images too, and something beside them.
     coco::Coco,

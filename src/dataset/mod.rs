@@ -104,5 +104,7 @@ pub use schema::{Field, FieldKind, Schema};
 pub use subset::{Records, split, subset};
 pub use synthetic::SyntheticDataset;
 pub use volume::{Narrow, Volume, VolumeChannel};
+#[cfg(feature = "dicom")]
+pub use volumes::Dicom;
 #[cfg(feature = "volumes")]
 pub use volumes::{Volumes, fuzz};

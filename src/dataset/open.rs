@@ -38,6 +38,7 @@ use crate::{
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
 /// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`; with the feature `jxl` `.jxl`; in any case) | images in class folders; labels count the sorted folder names |
 /// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
+/// | `….dcm` (`.dicom`; feature `dicom`) | DICOM: each series a volume, or folders of slices as fields of patients, see below |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
@@ -122,6 +123,19 @@ use crate::{
 /// request for a small file to some for each level of an index, and keeps 32 bytes for each chunk. Undone are gzip,
 /// shuffle, fletcher32, LZF, bzip2, zstd, LZ4 and Blosc; szip, n-bit, scale-offset, bitshuffle, ZFP and Blosc2 are not. A
 /// file that is being written, or was not closed, may be an error or lack its last rows.
+///
+/// **DICOM.** The files of a series are one volume, as are the frames of one file, and each series is a record with a field
+/// `image`, called by its folder, or by folder and UID where several share one. With [`Open::pattern`] or [`Open::field`]
+/// the folder that holds the slices tells patient and field, `{patient}/{field}/` by default; of `{patient}/{field}.dcm` each file is a
+/// volume. [`Open::format`]`("dicom")` also takes files without an ending, or called by a UID; a `DICOMDIR` is left out.
+/// So is, with a warning that counts, what has no pixels (contours, reports, plans), segments of bits, and, without a
+/// pattern, scouts. Slices are ordered by their places along the normal, else by InstanceNumber; two at one place, and slices
+/// that differ in size, type or direction, are an error that names them, uneven distances are a warning. `spacing` is
+/// from those distances and PixelSpacing, `origin` the first voxel's place in DICOM's axes (z, y, x). Values are
+/// `stored * slope + intercept`; where these differ among slices, as in PET, voxels are f32. Only the stored bits count. MONOCHROME1 stays as it is
+/// stored, as in pydicom; windows and padding are not looked at. Gray and RGB are read, of YBR what is in lossy JPEG, palettes are not; as they are
+/// (little or big endian, deflated), RLE, JPEG lossless, and lossy of 8 bits. JPEG 2000, JPEG-LS, JPEG XL and video are an error
+/// that names them. Opening reads the beginnings of all files, 64 at a time; a patch of pixels that are not compressed reads its rows of its slices.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -242,7 +256,7 @@ impl Open {
 
     /// Tells which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
     /// `images/{field}/{patient}.nii.gz`. Default: `{patient}/{field}` for files in folders, `{patient}_{field}` for
-    /// others. The ending counts for nothing.
+    /// others. The ending counts for nothing. Of DICOM, the folder of the slices: `{patient}/{field}/`.
     pub fn pattern(mut self, pattern: impl Into<String>) -> Self {
         self.options.pattern = Some(pattern.into());
         self
@@ -577,6 +591,7 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
         (&[".beton"], "files of FFCV", "open the images that they were written from"),
         (&[".gif", ".avif", ".heic"], "images of kinds that no codec reads", "convert them to PNG, JPEG or WebP"),
         (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
+        (&[".dcm", ".dicom"], "DICOM files", "build with the feature `dicom`"),
         (
             &[".ppm", ".pgm", ".pbm"],
             "images of Netpbm, which only tars may hold",

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use super::{
-    decode,
+    Stack, decode,
     header::{VolumeHeader, cover},
 };
 use crate::{
@@ -22,16 +22,18 @@ use crate::{
     source::Extent,
 };
 
-/// One volume file whose header was read.
+/// One volume file whose header was read, or the files of a volume's slices.
 #[derive(Debug)]
 pub(super) struct File {
     /// As messages call it.
     pub(super) name: String,
     pub(super) header: VolumeHeader,
-    /// All of each data file.
+    /// All of each data file; of slices, the pixels.
     pub(super) data: SmallVec<[Extent; 1]>,
-    /// Where raw voxels begin in the only one.
+    /// Where raw voxels begin in the only one, or 0 where they do in each of the slices'.
     pub(super) raw_at: Option<u64>,
+    /// The slices, where each is read on its own.
+    pub(super) stack: Option<Box<Stack>>,
 }
 
 /// Files of one patient that make a field.
@@ -45,6 +47,8 @@ pub(super) struct FieldOf {
 /// The files of all patients, and what they are.
 #[derive(Debug)]
 pub(super) struct Patients {
+    /// Name of the format.
+    pub(super) format: &'static str,
     pub(super) inline: bool,
     pub(super) names: Arc<[String]>,
     /// Those of the first patient, then of the next.
@@ -105,17 +109,20 @@ impl VolumesDataset {
         self.narrow.as_ref().filter(|narrow| !narrow.wants_foreground() || self.all.foreground_file().is_none())
     }
 
-    /// The ranges of a box of a file, those of one channel after another, and how voxels lie in each.
-    fn cover(&self, file: &File, at: u64, window: &[Range<usize>; 3]) -> (Vec<Range<u64>>, [usize; 3]) {
-        let mut ranges = Vec::new();
+    /// The reads of a box of a file, those of one channel after another, and how voxels lie in each.
+    fn cover(&self, file: &File, at: u64, window: &[Range<usize>; 3]) -> (Vec<Extent>, [usize; 3]) {
+        if let Some(stack) = &file.stack {
+            return stack.cover(&file.header, &file.data, window, !self.all.inline);
+        }
+        let mut extents = Vec::new();
         let mut pitch = [0; 3];
         let (_, channel) = file.header.pitch();
         for c in 0..file.header.channels {
             let cover = cover(&file.header, at + (c * channel) as u64, window, !self.all.inline);
-            ranges.extend(cover.ranges);
+            extents.extend(cover.ranges.into_iter().map(|range| Extent { range, ..file.data[0].clone() }));
             pitch = cover.pitch;
         }
-        (ranges, pitch)
+        (extents, pitch)
     }
 
     fn key(&self, patient: usize, file: usize) -> u64 {
@@ -133,7 +140,7 @@ impl Dataset for VolumesDataset {
     }
 
     fn format(&self) -> &str {
-        "volumes"
+        self.all.format
     }
 
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
@@ -150,8 +157,7 @@ impl Dataset for VolumesDataset {
         for (index, file) in files.iter().enumerate() {
             match window.as_ref().and_then(|window| Some((Patients::reads_box(file, window)?, window))) {
                 Some((at, window)) => {
-                    let (ranges, _) = self.cover(file, at, window);
-                    plan.extents.extend(ranges.into_iter().map(|range| Extent { range, ..file.data[0].clone() }));
+                    plan.extents.extend(self.cover(file, at, window).0);
                 }
                 None => {
                     // With the foreground behind the voxels.
@@ -195,18 +201,19 @@ impl Dataset for VolumesDataset {
             let of_file: SmallVec<[VolumeChannel; 2]> = if let Some((at, window)) = window {
                 let (wanted, pitch) = self.cover(file, at, window);
                 let each = wanted.len() / header.channels;
-                let piece = |range: Range<u64>| {
-                    let piece = ranges.next().filter(|piece| piece.len() as u64 == range.end - range.start);
+                let piece = |extent: Extent| {
+                    let piece = ranges.next().filter(|piece| piece.len() as u64 == extent.len());
                     piece.cloned().ok_or_else(|| short(file))
                 };
                 let pieces = wanted.into_iter().map(piece).collect::<Result<Vec<_>>>()?;
-                let turned = |piece: &Bytes| match header.is_foreign() {
-                    true => {
+                let turned = |piece: &Bytes| match &file.stack {
+                    Some(stack) => stack.settled(piece),
+                    None if header.is_foreign() => {
                         let mut own = piece.to_vec();
                         decode::turn(&mut own, header.dtype.size());
                         own.into()
                     }
-                    false => piece.clone(),
+                    None => piece.clone(),
                 };
                 let one = |c: usize| VolumeChannel {
                     begin: [0, 1, 2].map(|axis: usize| window[axis].start),
@@ -252,7 +259,11 @@ impl Dataset for VolumesDataset {
             .and_then(|key| all.files.get(key))
             .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no file {key}")))?;
         let named = |e: Error| e.at_stage(Stage::Decode).at_object(file.name.clone());
-        let voxels = decode::decode_volume(&file.header, bytes).map_err(named)?;
+        let voxels = match &file.stack {
+            Some(stack) => stack.decode(&file.header, bytes),
+            None => decode::decode_volume(&file.header, bytes),
+        };
+        let voxels = voxels.map_err(named)?;
         let index = key as usize % all.each;
         if all.spare(index) == 0 || !self.narrow.as_ref().is_some_and(|narrow| narrow.wants_foreground()) {
             return Ok(voxels);
@@ -317,8 +328,12 @@ impl Dataset for VolumesDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let names: usize = self.all.files.iter().map(|file| file.name.len()).sum();
-        (names + self.all.files.len() * size_of::<File>()) as u64
+        let slices = |file: &File| {
+            let more = file.data.len().saturating_sub(1) * size_of::<Extent>();
+            more + file.stack.as_ref().map_or(0, |stack| stack.resident_bytes())
+        };
+        let each: usize = self.all.files.iter().map(|file| file.name.len() + slices(file)).sum();
+        (each + self.all.files.len() * size_of::<File>()) as u64
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {

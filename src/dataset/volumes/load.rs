@@ -26,94 +26,133 @@ use crate::{
 };
 
 /// Small reads: enough to hide a store's latency.
-const HEADERS_AT_A_TIME: usize = 64;
+pub(super) const HEADERS_AT_A_TIME: usize = 64;
 
 pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<VolumesDataset> {
-    let samples = options.samples.unwrap_or(1);
-    if samples == 0 {
-        return Err(Error::config("0 samples of each patient").hint("use 1 or more"));
-    }
+    let samples = samples(options)?;
     let found = names::group(objects.iter().map(|object| &*object.name), options.pattern.as_deref())?;
     if found.is_empty() {
         return Err(nothing_to_read(source, objects, "volumes of patients")
             .hint("files are PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or as the pattern says"));
     }
     let fields = choose_fields(&found, options)?;
+    let chosen: Vec<&Object> = choose_files(source, &found, &fields)?.into_iter().map(|at| &objects[*at]).collect();
+    let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
+    let reads: Vec<_> = chosen.iter().map(|object| read_file(source, &by_name, object).boxed()).collect();
+    let files: Vec<File> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
+    let patients = found.keys().map(|patient| (*patient).to_owned()).collect();
+    Together { format: "volumes", source, samples, patients, fields, files, objects: chosen }.dataset()
+}
+
+/// Records of each patient.
+pub(super) fn samples(options: &OpenOptions) -> Result<u64> {
+    match options.samples.unwrap_or(1) {
+        0 => Err(Error::config("0 samples of each patient").hint("use 1 or more")),
+        samples => Ok(samples),
+    }
+}
+
+/// What each patient has for the files of each field, patient after patient.
+pub(super) fn choose_files<'a, V>(
+    source: &Source,
+    found: &'a BTreeMap<&str, BTreeMap<&str, V>>,
+    fields: &[FieldFiles],
+) -> Result<Vec<&'a V>> {
     let mut chosen = Vec::new();
-    for (patient, files) in &found {
+    for (patient, files) in found {
         for file in fields.iter().flat_map(|field| &field.files) {
-            let index = files.get(&**file).ok_or_else(|| {
+            let own = files.get(&**file).ok_or_else(|| {
                 let have: Vec<_> = files.keys().copied().collect();
                 let what = format!("patient `{patient}` has no `{file}`: there are only {}", have.join(", "));
                 Error::new(ErrorKind::NotFound, what)
                     .at_object(source.display_name(patient))
                     .hint("add the file, or name the fields that every patient has")
             })?;
-            chosen.push(&objects[*index]);
+            chosen.push(own);
         }
     }
-    let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
-    let reads: Vec<_> = chosen.iter().map(|object| read_file(source, &by_name, object).boxed()).collect();
-    let files: Vec<File> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
+    Ok(chosen)
+}
 
-    let each = fields.iter().map(|field| field.files.len()).sum();
-    let patients: Arc<[String]> = found.keys().map(|patient| (*patient).to_owned()).collect();
-    check_partners(&files, each, &patients)?;
-    let mut of_patient = Vec::new();
-    let mut schema_fields = Vec::new();
-    let mut at = 0;
-    for field in &fields {
-        let range = at..at + field.files.len();
-        at = range.end;
-        let of_all = || files.chunks(each).flat_map(|patient| &patient[range.clone()]);
-        let channels: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
-        for (patient, files) in files.chunks(each).enumerate() {
-            let own: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
-            if own != channels {
-                let what = format!(
-                    "patient `{}` has {own} channels of `{}`, others {channels}",
-                    patients[patient], field.name
-                );
-                return Err(Error::new(ErrorKind::Unsupported, what).at_object(files[range.start].name.clone()));
+/// Patients, fields and volumes that were found.
+pub(super) struct Together<'a> {
+    pub(super) format: &'static str,
+    pub(super) source: &'a Source,
+    pub(super) samples: u64,
+    pub(super) patients: Arc<[String]>,
+    pub(super) fields: Vec<FieldFiles>,
+    /// Those of the first patient, then of the next, each in the order of the fields.
+    pub(super) files: Vec<File>,
+    /// All objects that are read.
+    pub(super) objects: Vec<&'a Object>,
+}
+
+impl Together<'_> {
+    /// Checks that they fit together.
+    pub(super) fn dataset(self) -> Result<VolumesDataset> {
+        let Self { format, source, samples, patients, fields, files, objects } = self;
+        let each = fields.iter().map(|field| field.files.len()).sum();
+        check_partners(&files, each, &patients)?;
+        let mut of_patient = Vec::new();
+        let mut schema_fields = Vec::new();
+        let mut at = 0;
+        for field in &fields {
+            let range = at..at + field.files.len();
+            at = range.end;
+            let of_all = || files.chunks(each).flat_map(|patient| &patient[range.clone()]);
+            let channels: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
+            for (patient, files) in files.chunks(each).enumerate() {
+                let own: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
+                if own != channels {
+                    let what = format!(
+                        "patient `{}` has {own} channels of `{}`, others {channels}",
+                        patients[patient], field.name
+                    );
+                    return Err(Error::new(ErrorKind::Unsupported, what).at_object(files[range.start].name.clone()));
+                }
             }
+            let mask = if field.mask { Some(mask_type(of_all())?) } else { None };
+            let first = files[0].header.shape;
+            let same = files.iter().all(|file| file.header.shape == first);
+            let side = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let kind = FieldKind::Volume { channels: side(channels), size: same.then(|| first.map(side)), mask };
+            schema_fields.push(Field::new(field.name.clone(), kind));
+            of_patient.push(FieldOf { files: range, mask: field.mask });
         }
-        let mask = if field.mask { Some(mask_type(of_all())?) } else { None };
-        let first = files[0].header.shape;
-        let same = files.iter().all(|file| file.header.shape == first);
-        let side = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let kind = FieldKind::Volume { channels: side(channels), size: same.then(|| first.map(side)), mask };
-        schema_fields.push(Field::new(field.name.clone(), kind));
-        of_patient.push(FieldOf { files: range, mask: field.mask });
-    }
-    for name in ["spacing", "origin"] {
-        schema_fields.push(Field::new(name, FieldKind::Array { dtype: DType::F32, shape: vec![3] }));
-    }
-    schema_fields.push(Field::new("patient", FieldKind::Label));
-    let mut schema = Schema::new(schema_fields);
-    schema.names.push(("patient".to_owned(), Arc::clone(&patients)));
+        for name in ["spacing", "origin"] {
+            schema_fields.push(Field::new(name, FieldKind::Array { dtype: DType::F32, shape: vec![3] }));
+        }
+        schema_fields.push(Field::new("patient", FieldKind::Label));
+        let mut schema = Schema::new(schema_fields);
+        schema.names.push(("patient".to_owned(), Arc::clone(&patients)));
 
-    let mut print = Fingerprint::of("volumes").number(samples).number(each as u64);
-    for field in &fields {
-        print = print.text(&field.name).number(u64::from(field.mask));
+        let mut print = Fingerprint::of(format).number(samples).number(each as u64);
+        for field in &fields {
+            print = print.text(&field.name).number(u64::from(field.mask));
+        }
+        for object in &objects {
+            print = print.text(&object.name).number(object.size);
+        }
+        let all = Patients {
+            format,
+            inline: source.reads_inline(),
+            names: patients,
+            files,
+            fields: of_patient,
+            each,
+            samples,
+            schema,
+            fingerprint: print.finish(),
+        };
+        Ok(VolumesDataset { all: Arc::new(all), narrow: None })
     }
-    for object in &chosen {
-        print = print.text(&object.name).number(object.size);
-    }
-    let all = Patients {
-        inline: source.reads_inline(),
-        names: patients,
-        files,
-        fields: of_patient,
-        each,
-        samples,
-        schema,
-        fingerprint: print.finish(),
-    };
-    Ok(VolumesDataset { all: Arc::new(all), narrow: None })
 }
 
 /// The fields that were asked for; else each file of the patients is a field.
-fn choose_fields(found: &BTreeMap<&str, BTreeMap<&str, usize>>, options: &OpenOptions) -> Result<Vec<FieldFiles>> {
+pub(super) fn choose_fields<V>(
+    found: &BTreeMap<&str, BTreeMap<&str, V>>,
+    options: &OpenOptions,
+) -> Result<Vec<FieldFiles>> {
     let fields: Vec<FieldFiles> = if options.fields.is_empty() {
         let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().copied()).collect();
         names.sort_unstable();
@@ -236,7 +275,7 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
     };
     header.check_against(data.iter().map(Extent::len).sum()).map_err(named)?;
     let raw_at = header.raw_at(data[0].len());
-    Ok(File { name, header, data, raw_at })
+    Ok(File { name, header, data, raw_at, stack: None })
 }
 
 /// A name relative to a folder, without `.` and `..`.

@@ -13,17 +13,25 @@
 
 mod dataset;
 mod decode;
+#[cfg(feature = "dicom")]
+mod dicom;
 mod header;
 mod load;
 mod names;
 mod nifti;
+#[cfg(not(feature = "dicom"))]
+mod no_dicom;
 mod nrrd;
 
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 
+#[cfg(feature = "dicom")]
+use self::dicom::Stack;
 use self::load::load;
+#[cfg(not(feature = "dicom"))]
+use self::no_dicom::Stack;
 use super::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
@@ -69,6 +77,9 @@ impl Format for Volumes {
         async move { Ok(Arc::new(load(source, &objects, options).await?) as Arc<dyn Dataset>) }.boxed()
     }
 }
+
+#[cfg(feature = "dicom")]
+pub use self::dicom::Dicom;
 
 #[cfg(test)]
 mod tests;

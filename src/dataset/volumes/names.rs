@@ -57,7 +57,12 @@ impl Pattern {
 
     /// Patient and field of a name.
     fn split<'a>(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
-        let middle = stem(name)?.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
+        self.split_stem(stem(name)?)
+    }
+
+    /// The same, of a name without its ending.
+    pub(super) fn split_stem<'a>(&self, stem: &'a str) -> Option<(&'a str, &'a str)> {
+        let middle = stem.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         let at = if self.patient_first { middle.rfind(&self.between) } else { middle.find(&self.between) }?;
         let (first, second) = (&middle[..at], &middle[at + self.between.len()..]);
         let (patient, field) = if self.patient_first { (first, second) } else { (second, first) };

@@ -15,7 +15,7 @@ use crate::{
     types::DType,
 };
 
-fn store(files: &[(&str, Vec<u8>)]) -> Source {
+pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());
     for (name, bytes) in files {
         // Not `block_on`: tests call this inside one.
@@ -51,7 +51,7 @@ fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(crate::dataset::Open) ->
 
 /// The middle of each axis, of this many voxels.
 #[derive(Debug)]
-struct Middle(usize, bool);
+pub(super) struct Middle(pub(super) usize, pub(super) bool);
 
 impl Narrow for Middle {
     fn reads(&self, shape: [usize; 3], _: SampleRng) -> Result<[Range<usize>; 3]> {

@@ -1,0 +1,71 @@
+//! DICOM: the slices of a series, each a file, or the frames of one, as volumes.
+//!
+//! ```text
+//! names ─ load.rs ─▶ files ─ element.rs, header.rs ─▶ what stands before the pixels (64 files at a time)
+//!   ─ by series, or by folder ─ series.rs ─▶ slices in the order of their places ─▶ File, as of an NRRD
+//!   plan ─┬ all of a volume, or compressed: a shared part, whose slices stack.rs and pixels.rs put together
+//!         └ a patch of native pixels: ranges of its slices
+//! ```
+//!
+//! Four things that are easy to get wrong:
+//! - Neither names nor InstanceNumber order slices: their places along the normal do.
+//! - A value has bits that are none of its pixel's: above them old overlays may lie, and a sign ends at the highest stored bit.
+//! - Slope and intercept may be each slice's own, as in PET.
+//! - Headers lie: pixels are set aside only when a file has room for them.
+//!
+//! The elements are read here and not by a crate: what is asked for is thirty of them and where the pixels begin, of a
+//! piece of a file, and nothing may be set aside for a length that is said. JPEG 2000 and JPEG-LS are refused: of their
+//! decoders in Rust none is at the same time safe, for more than 8 bits and for our oldest compiler.
+
+mod element;
+mod header;
+mod load;
+mod lossless;
+mod pixels;
+mod series;
+mod stack;
+mod syntax;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+
+pub(super) use self::stack::Stack;
+use crate::{
+    dataset::{
+        format::{Format, OpenOption, OpenOptions},
+        record::Dataset,
+    },
+    error::Result,
+    source::{Object, Source},
+};
+
+/// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for [`open`](crate::dataset::open()).
+#[derive(Clone, Copy, Debug)]
+pub struct Dicom;
+
+impl Format for Dicom {
+    fn name(&self) -> &'static str {
+        "dicom"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|object| load::has_ending(&object.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Pattern, OpenOption::SamplesPerPatient, OpenOption::Field]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move { Ok(Arc::new(load::load(source, &objects, options).await?) as Arc<dyn Dataset>) }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

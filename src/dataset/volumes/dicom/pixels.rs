@@ -1,0 +1,336 @@
+//! From the bytes of DICOM files to voxels in the machine's order.
+
+use std::{io::Read, ops::Range};
+
+use bytes::Bytes;
+
+use super::{
+    header::{Bits, Header},
+    lossless,
+    syntax::Pixels,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How the pixels of one file are written, and where in what is read of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Layout {
+    pub(super) pixels: Pixels,
+    pub(super) big_endian: bool,
+    pub(super) bits: Bits,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) channels: usize,
+    pub(super) planar: bool,
+    /// Whether three channels are stored as RGB.
+    pub(super) rgb: bool,
+    pub(super) frames: usize,
+    /// Where each frame begins among the pieces, when the file says so beside them.
+    pub(super) table: Option<Box<[u64]>>,
+    /// Bytes to pass over in what is inflated.
+    pub(super) skip: u64,
+}
+
+fn cut(found: usize, wanted: usize) -> Error {
+    Error::corrupt(format!("the pixels end after {found} of {wanted} bytes"))
+        .hint("fetch the object again or set on_bad_sample(Skip)")
+}
+
+/// What was read of a file, made ready to take frames from.
+pub(super) enum Opened {
+    Plain(Bytes),
+    /// The pieces of each frame.
+    Pieces(Bytes, Vec<Vec<Range<usize>>>),
+}
+
+impl Layout {
+    pub(super) fn new(header: &Header) -> Self {
+        Self {
+            pixels: header.pixels,
+            big_endian: header.big_endian,
+            bits: header.bits,
+            rows: header.rows,
+            columns: header.columns,
+            channels: header.channels,
+            planar: header.planar && header.channels > 1,
+            rgb: header.rgb,
+            frames: header.frames,
+            table: header.table.clone().map(Vec::into_boxed_slice),
+            skip: if header.pixels == Pixels::Deflated { header.at.start } else { 0 },
+        }
+    }
+
+    const fn size(&self) -> usize {
+        (self.bits.allocated / 8) as usize
+    }
+
+    pub(super) const fn frame_values(&self) -> usize {
+        self.rows * self.columns * self.channels
+    }
+
+    pub(super) const fn frame_bytes(&self) -> usize {
+        self.frame_values() * self.size()
+    }
+
+    /// Whether native pixels are voxels as they lie, on this machine.
+    pub(super) const fn is_plain(&self) -> bool {
+        let Bits { allocated, stored, .. } = self.bits;
+        let foreign = self.big_endian != cfg!(target_endian = "big") && allocated > 8;
+        !self.planar && !foreign && allocated == stored
+    }
+
+    /// Finds the frames in what was read.
+    pub(super) fn open(&self, file: &Bytes) -> Result<Opened> {
+        match self.pixels {
+            Pixels::Native => Ok(Opened::Plain(file.clone())),
+            Pixels::Deflated => self.inflate(file).map(Opened::Plain),
+            _ => Ok(Opened::Pieces(file.clone(), self.pieces(file)?)),
+        }
+    }
+
+    fn inflate(&self, file: &[u8]) -> Result<Bytes> {
+        let at = after_first_group(file).ok_or_else(|| Error::corrupt("a damaged first group"))?;
+        let failed = |e: std::io::Error| {
+            Error::corrupt("damaged deflated pixels")
+                .hint("fetch the object again or set on_bad_sample(Skip)")
+                .with_source(e)
+        };
+        let mut reader = flate2::bufread::DeflateDecoder::new(&file[at..]);
+        std::io::copy(&mut reader.by_ref().take(self.skip), &mut std::io::sink()).map_err(failed)?;
+        let len = self.frame_bytes() * self.frames;
+        let mut out = Vec::new();
+        out.reserve_exact(len.min(file.len().saturating_mul(1032)));
+        reader.take(len as u64).read_to_end(&mut out).map_err(failed)?;
+        if out.len() < len { Err(cut(out.len(), len)) } else { Ok(out.into()) }
+    }
+
+    /// The pieces of each frame: items behind a first one with their offsets, or none.
+    fn pieces(&self, file: &[u8]) -> Result<Vec<Vec<Range<usize>>>> {
+        let mut items: Vec<Range<usize>> = Vec::new();
+        let mut at = 0;
+        loop {
+            let head: Option<&[u8; 8]> = file.get(at..).and_then(<[u8]>::first_chunk);
+            let Some([a, b, c, d, len @ ..]) = head else {
+                // Some leave the last delimiter out.
+                if at == file.len() && items.len() > 1 {
+                    break;
+                }
+                return Err(cut(file.len(), at + 8));
+            };
+            match (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d])) {
+                (0xfffe, 0xe000) => {}
+                (0xfffe, 0xe0dd) => break,
+                _ => return Err(Error::corrupt("the pixels' pieces are damaged")),
+            }
+            let end = (at + 8).saturating_add(u32::from_le_bytes(*len) as usize);
+            if end > file.len() {
+                return Err(cut(file.len(), end));
+            }
+            items.push(at + 8..end);
+            at = end;
+        }
+        if items.len() < 2 {
+            return Err(Error::corrupt("there are no pixels"));
+        }
+        let offsets: Vec<u64> = match &self.table {
+            Some(table) => table.to_vec(),
+            None => file[items[0].clone()].as_chunks().0.iter().map(|n| u64::from(u32::from_le_bytes(*n))).collect(),
+        };
+        let items = &items[1..];
+        let first = items[0].start - 8;
+        let begins = |(i, item): (usize, &Range<usize>)| -> bool {
+            if offsets.len() == self.frames {
+                return offsets.binary_search(&((item.start - 8 - first) as u64)).is_ok();
+            }
+            // Without a table each piece is a frame, or a frame is what begins as one.
+            items.len() == self.frames || i == 0 || (self.frames > 1 && file[item.clone()].starts_with(b"\xff\xd8\xff"))
+        };
+        let mut frames: Vec<Vec<Range<usize>>> = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            match frames.last_mut() {
+                Some(frame) if !begins((i, item)) => frame.push(item.clone()),
+                _ => frames.push(vec![item.clone()]),
+            }
+        }
+        if frames.len() != self.frames {
+            let what = format!("{} pieces of pixels do not tell {} frames apart", items.len(), self.frames);
+            return Err(Error::corrupt(what));
+        }
+        Ok(frames)
+    }
+
+    /// Adds the voxels of a frame: interleaved, in the machine's order, without bits that are none of theirs.
+    pub(super) fn frame(&self, opened: &Opened, frame: usize, out: &mut Vec<u8>) -> Result<()> {
+        let len = self.frame_bytes();
+        match opened {
+            Opened::Plain(bytes) => {
+                let range = frame * len..(frame + 1) * len;
+                let frame = bytes.get(range.clone()).ok_or_else(|| cut(bytes.len(), range.end))?;
+                self.settle(frame, out);
+            }
+            Opened::Pieces(file, frames) => {
+                let pieces = frames.get(frame).ok_or_else(|| Error::corrupt(format!("there is no frame {frame}")))?;
+                let joined: Vec<u8>;
+                let data = match &pieces[..] {
+                    [one] => &file[one.clone()],
+                    several => {
+                        joined = several.iter().flat_map(|piece| &file[piece.clone()]).copied().collect();
+                        &joined
+                    }
+                };
+                self.unpack(data, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, data: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let len = self.frame_bytes();
+        match self.pixels {
+            Pixels::Runs => {
+                let frame = runs(data, self.frame_values(), self.channels, self.size())?;
+                // Interleaved already, in the machine's order.
+                self.settle_as(&frame, cfg!(target_endian = "big"), false, out);
+            }
+            Pixels::Jpeg => {
+                let wrong = |e: infeed_jpeg::Error| Error::corrupt("damaged JPEG").with_source(e);
+                let header = infeed_jpeg::Header::parse(data).map_err(wrong)?;
+                let found = [header.height() as usize, header.width() as usize, header.channels()];
+                if found != [self.rows, self.columns, self.channels] {
+                    let wanted = [self.rows, self.columns, self.channels];
+                    return Err(Error::corrupt(format!("JPEG of {found:?} where the header says {wanted:?}")));
+                }
+                // Where header and markers contradict each other, decoders disagree about colours.
+                if self.channels > 1 && self.rgb != (header.colour() == infeed_jpeg::Colour::Rgb) {
+                    let what = format!("JPEG whose markers say {:?}, against the header", header.colour());
+                    return Err(Error::new(ErrorKind::Unsupported, what));
+                }
+                let image = infeed_jpeg::Decoder::default().decode(data).map_err(wrong)?;
+                self.settle_as(&image.data, false, false, out);
+            }
+            Pixels::Lossless => {
+                let values = lossless::decode(data, [self.rows, self.columns, self.channels])?;
+                if self.size() == 1 {
+                    let bytes: Vec<u8> = values.iter().map(|value| *value as u8).collect();
+                    self.settle_as(&bytes, false, false, out);
+                } else {
+                    let bytes = bytemuck::cast_slice(&values);
+                    self.settle_as(bytes, cfg!(target_endian = "big"), false, out);
+                }
+            }
+            _ => self.settle(data.get(..len).ok_or_else(|| cut(data.len(), len))?, out),
+        }
+        Ok(())
+    }
+
+    /// Adds native pixels, a frame or a part of one, as voxels.
+    pub(super) fn settle(&self, pixels: &[u8], out: &mut Vec<u8>) {
+        self.settle_as(pixels, self.big_endian, self.planar, out);
+    }
+
+    fn settle_as(&self, pixels: &[u8], big_endian: bool, planar: bool, out: &mut Vec<u8>) {
+        let turned: Vec<u8>;
+        let pixels = if planar {
+            turned = interleaved(pixels, self.channels, self.size());
+            &turned
+        } else {
+            pixels
+        };
+        let Bits { allocated, stored, high, signed } = self.bits;
+        if allocated == stored && (allocated == 8 || big_endian == cfg!(target_endian = "big")) {
+            out.extend_from_slice(pixels);
+            return;
+        }
+        // To the top, and back: bits above and below go, a sign is spread.
+        let (up, down) = (u32::from(allocated - 1 - high), u32::from(allocated - stored));
+        macro_rules! settle {
+            ($n:literal $unsigned:ty, $signed:ty) => {
+                for value in pixels.as_chunks::<$n>().0 {
+                    let value = if big_endian {
+                        <$unsigned>::from_be_bytes(*value)
+                    } else {
+                        <$unsigned>::from_le_bytes(*value)
+                    };
+                    let top = value << up;
+                    let value = if signed { (top as $signed >> down) as $unsigned } else { top >> down };
+                    out.extend_from_slice(&value.to_ne_bytes());
+                }
+            };
+        }
+        match allocated {
+            8 => settle!(1 u8, i8),
+            16 => settle!(2 u16, i16),
+            32 => settle!(4 u32, i32),
+            _ => settle!(8 u64, i64),
+        }
+    }
+}
+
+/// Planes of channels into voxels whose channels lie together.
+fn interleaved(pixels: &[u8], channels: usize, size: usize) -> Vec<u8> {
+    let plane = pixels.len() / channels;
+    let value = |at: usize, channel: usize| &pixels[channel * plane + at..][..size];
+    (0..plane).step_by(size).flat_map(|at| (0..channels).flat_map(move |channel| value(at, channel))).copied().collect()
+}
+
+/// Where the first group ends, whose elements are written in the explicit form.
+fn after_first_group(file: &[u8]) -> Option<usize> {
+    let mut at = 132;
+    while file.get(at..at + 2)? == [2, 0] {
+        let vr = file.get(at + 4..at + 6)?;
+        let long = matches!(vr, b"OB" | b"OW" | b"UN" | b"UT" | b"SQ" | b"UC" | b"UR" | b"OD" | b"OF" | b"OL" | b"OV");
+        at = match long {
+            true => {
+                let len = u32::from_le_bytes(file.get(at + 8..at + 12)?.try_into().ok()?);
+                (at + 12).checked_add(len as usize)?
+            }
+            false => at + 8 + usize::from(u16::from_le_bytes(file.get(at + 6..at + 8)?.try_into().ok()?)),
+        };
+    }
+    Some(at)
+}
+
+/// PackBits of DICOM (PS3.5, annex G): the bytes of each value apart, the highest first. Values of the machine's order.
+fn runs(data: &[u8], values: usize, channels: usize, size: usize) -> Result<Vec<u8>> {
+    let wrong = || Error::corrupt("damaged runs").hint("fetch the object again or set on_bad_sample(Skip)");
+    let words = data.get(..64).ok_or_else(wrong)?.as_chunks::<4>().0;
+    let word = |i: usize| u32::from_le_bytes(words[i]) as usize;
+    let segments = channels * size;
+    if word(0) != segments {
+        return Err(Error::corrupt(format!("{} segments of runs where {segments} were expected", word(0))));
+    }
+    let mut out = vec![0; values * size];
+    for segment in 0..segments {
+        let end = if segment + 1 < segments { word(segment + 2) } else { data.len() };
+        let mut rest = data.get(word(segment + 1)..end).ok_or_else(wrong)?;
+        let (channel, byte) = (segment / size, segment % size);
+        let byte = if cfg!(target_endian = "big") { byte } else { size - 1 - byte };
+        let mut to = out.iter_mut().skip(channel * size + byte).step_by(segments);
+        let mut left = values / channels;
+        while left > 0 {
+            let [head, more @ ..] = rest else { return Err(wrong()) };
+            let head = *head as i8;
+            let count = match head {
+                0.. => {
+                    let count = left.min(head as usize + 1);
+                    let some = more.get(..count).ok_or_else(wrong)?;
+                    some.iter().zip(&mut to).for_each(|(from, to)| *to = *from);
+                    rest = more.get(head as usize + 1..).unwrap_or(&[]);
+                    count
+                }
+                -128 => {
+                    rest = more;
+                    0
+                }
+                _ => {
+                    let count = left.min(1 + usize::from(head.unsigned_abs()));
+                    let [value, more @ ..] = more else { return Err(wrong()) };
+                    (&mut to).take(count).for_each(|to| *to = *value);
+                    rest = more;
+                    count
+                }
+            };
+            left -= count;
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,36 @@
+//! Without the feature `dicom` there are no volumes of slices.
+
+use std::{convert::Infallible, ops::Range};
+
+use bytes::Bytes;
+
+use super::header::VolumeHeader;
+use crate::{error::Result, source::Extent};
+
+/// None.
+#[derive(Debug)]
+pub(super) struct Stack(Infallible);
+
+impl Stack {
+    pub(super) fn cover(
+        &self,
+        _: &VolumeHeader,
+        _: &[Extent],
+        _: &[Range<usize>; 3],
+        _: bool,
+    ) -> (Vec<Extent>, [usize; 3]) {
+        match self.0 {}
+    }
+
+    pub(super) fn settled(&self, _: &Bytes) -> Bytes {
+        match self.0 {}
+    }
+
+    pub(super) fn decode(&self, _: &VolumeHeader, _: &[Bytes]) -> Result<Bytes> {
+        match self.0 {}
+    }
+
+    pub(super) fn resident_bytes(&self) -> usize {
+        match self.0 {}
+    }
+}
