@@ -205,7 +205,7 @@ fn epochs_repeat_and_resume_with_any_workers_and_the_least_memory() {
     let dataset = sound(open_source(golden.store().inline_source()).columns(["image", "label"]));
     let first = loader(&dataset, |b| b.workers(1));
     let want: Vec<_> = drain(first.epochs(0..2)).unwrap().iter().map(crate::support::plain).collect();
-    let least = builder(Arc::clone(&dataset)).batch_size(3).workers(2).memory_budget(1).build_blocking().unwrap_err();
+    let least = builder(Arc::clone(&dataset)).batch_size(3).workers(3).memory_budget(1).build_blocking().unwrap_err();
     let words = least.to_string();
     assert!(words.contains("chunk"), "{words}");
     let mut words = words.split("the least that works is ").nth(1).unwrap().split(' ');
