@@ -8,8 +8,8 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
+    buffers::Buffers,
     decode_thread::{DecodeThread, Serving},
-    read_here::Buffers,
 };
 use crate::{codec::Worker, error::Result};
 

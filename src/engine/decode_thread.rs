@@ -11,13 +11,14 @@ use smallvec::SmallVec;
 use tracing::Span;
 
 use super::{
+    buffers::Buffers,
     cached::{self, Piece},
     chunk::ChunkSize,
     decoded::Found,
     encoded::Encoded,
     gate::answered,
     queue::{Hunger, Queue},
-    read_here::{Buffers, collect, read_own},
+    read_here::{collect, read_own},
     read_parts::{fetch, read_here, read_parts},
     riding::Ridden,
     stream::StreamShared,

@@ -30,7 +30,7 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes};
 
-use super::read_here::Buffers;
+use super::buffers::Buffers;
 use crate::{
     codec::{ImageCodec, KeepPixels},
     dataset::{FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},

@@ -63,6 +63,7 @@ mod admit;
 mod assembly;
 mod batch;
 mod batch_rows;
+mod buffers;
 #[cfg(test)]
 mod by_hand;
 mod cached;

@@ -16,7 +16,7 @@ use super::{
     errors::store_error,
     handle::Inner,
     unrepeated::Keys,
-    walk::Walk,
+    walk::{Walk, is_hidden},
 };
 use crate::error::{Error, Result};
 
@@ -137,12 +137,6 @@ impl Source {
         let etag = meta.e_tag.map(|tag| if bare(&tag) { format!("\"{tag}\"") } else { tag });
         (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag })
     }
-}
-
-/// Whether a part of a name is left out of listings: those that begin with a dot. Not the two by which Zarr arrays of version 2
-/// are known.
-pub(super) fn is_hidden(part: &[u8]) -> bool {
-    part.starts_with(b".") && !matches!(part, b".zarray" | b".zgroup")
 }
 
 /// Whether a server said that it knows no listings: not that nobody may see this one.

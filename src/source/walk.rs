@@ -12,12 +12,17 @@ use std::{
 use super::{
     Object, Source,
     errors::{io_kind, not_unicode},
-    list::is_hidden,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
+
+/// Whether a part of a name is left out of listings: those that begin with a dot. Not the two by which Zarr arrays of version 2
+/// are known.
+pub(super) fn is_hidden(part: &[u8]) -> bool {
+    part.starts_with(b".") && !matches!(part, b".zarray" | b".zgroup")
+}
 
 /// Files below a folder, one folder after another.
 #[derive(Debug)]

@@ -3,9 +3,8 @@
 //! <https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>
 
 use super::{
-    damaged,
-    filters::{lz4, unshuffle, zeros},
-    unsupported,
+    errors::{damaged, unsupported},
+    steps::{lz4, unshuffle, zeros},
 };
 use crate::{
     dataset::packed::{self, Packing, no_memory},

@@ -1,6 +1,6 @@
 //! From chunks to rows: contiguous runs are copied at once.
 
-use super::ChunkedArray;
+use super::array::ChunkedArray;
 use crate::{
     dataset::packed::no_memory,
     error::{Error, ErrorKind, Result},

@@ -4,7 +4,10 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{ChunkedArray, Place, copy::filled};
+use super::{
+    array::{ChunkedArray, Place},
+    copy::filled,
+};
 use crate::{
     dataset::{
         packed::no_memory,

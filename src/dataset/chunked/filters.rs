@@ -2,9 +2,14 @@
 
 use bytes::Bytes;
 
-use super::{ChunkedArray, Place, blosc, damaged, of_hdf5};
+use super::{
+    blosc,
+    errors::damaged,
+    of_hdf5,
+    steps::{lz4, unshuffle, zeros},
+};
 use crate::{
-    dataset::packed::{self, Packing, no_memory},
+    dataset::packed::{self, Packing},
     error::Result,
 };
 
@@ -40,7 +45,7 @@ impl Filter {
     }
 
     /// Bytes that it takes off.
-    const fn takes_off(self) -> usize {
+    pub(super) const fn takes_off(self) -> usize {
         match self {
             Self::Crc32c | Self::Fletcher32 => 4,
             Self::Packed(_) | Self::Lz4 | Self::Lz4Blocks | Self::Lzf | Self::Blosc | Self::Shuffle(_) => 0,
@@ -48,7 +53,7 @@ impl Filter {
     }
 
     /// Exactly `length` bytes, or an error.
-    fn undo(self, bytes: &Bytes, length: usize) -> Result<Bytes> {
+    pub(super) fn undo(self, bytes: &Bytes, length: usize) -> Result<Bytes> {
         Ok(match self {
             Self::Packed(packing) => packed::unpack(packing, bytes, length)?.into(),
             Self::Lz4 => {
@@ -80,112 +85,6 @@ impl Filter {
                 bytes.slice(..content.len())
             }
         })
-    }
-}
-
-/// As many zeros, all of which will be written over: no more than there are bytes of input for.
-pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(len).map_err(|_| no_memory(len))?;
-    out.resize(len, 0);
-    Ok(out)
-}
-
-/// Puts a block of LZ4, which holds exactly `length` bytes, behind `out`.
-pub(super) fn lz4(block: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
-    // A byte gives 255 at most.
-    if length / 256 > block.len() {
-        return Err(damaged(format!("LZ4 of {length} bytes in {}", block.len())));
-    }
-    let start = out.len();
-    out.try_reserve_exact(length).map_err(|_| no_memory(length))?;
-    out.resize(start + length, 0);
-    let found = lz4_flex::block::decompress_into(block, &mut out[start..]);
-    let found = found.map_err(|e| damaged("damaged LZ4").with_source(e))?;
-    match found == length {
-        true => Ok(()),
-        false => Err(damaged(format!("LZ4 of {found} bytes, {length} belong there"))),
-    }
-}
-
-/// Puts the bytes of each element together again; `out` is as long as `bytes`. Bytes behind the last whole element stay.
-pub(super) fn unshuffle(size: usize, bytes: &[u8], out: &mut [u8]) {
-    let count = bytes.len() / size.max(1);
-    if size < 2 || count == 0 {
-        out.copy_from_slice(bytes);
-        return;
-    }
-    let (planes, rest) = bytes.split_at(count * size);
-    let (elements, end) = out.split_at_mut(count * size);
-    end.copy_from_slice(rest);
-    // A size that the compiler knows makes a loop that it turns into vectors.
-    match size {
-        2 => unshuffle_of::<2>(planes, elements),
-        4 => unshuffle_of::<4>(planes, elements),
-        8 => unshuffle_of::<8>(planes, elements),
-        _ => {
-            for (at, plane) in planes.chunks_exact(count).enumerate() {
-                elements[at..].iter_mut().step_by(size).zip(plane).for_each(|(to, from)| *to = *from);
-            }
-        }
-    }
-}
-
-fn unshuffle_of<const SIZE: usize>(planes: &[u8], elements: &mut [u8]) {
-    let count = planes.len() / SIZE;
-    let planes: [&[u8]; SIZE] = std::array::from_fn(|at| &planes[at * count..][..count]);
-    let (elements, _) = elements.as_chunks_mut::<SIZE>();
-    for (i, element) in elements.iter_mut().enumerate() {
-        *element = std::array::from_fn(|at| planes[at][i]);
-    }
-}
-
-impl ChunkedArray {
-    /// Whether a chunk is stored as its numbers are, in C order: rows of it can be read by range.
-    pub(super) fn is_plain(&self) -> bool {
-        self.filters.is_empty() && self.in_c_order()
-    }
-
-    /// The most bytes that decoding a chunk takes: itself, and what one step makes for the next.
-    pub(super) fn decoding_bytes(&self) -> u64 {
-        let steps = self.filters.len() + usize::from(!self.in_c_order());
-        // A block of Blosc is unpacked beside what it becomes.
-        let twice = steps > 1 || self.filters.contains(&Filter::Blosc);
-        self.chunk_bytes().saturating_mul(if twice { 2 } else { 1 })
-    }
-
-    /// The numbers of a chunk in C order, as this machine has them. Without filters the rows behind the array's end may be
-    /// missing.
-    pub(super) fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Bytes> {
-        let left_out = |at: usize| place.skipped.checked_shr(at as u32).is_some_and(|bits| bits & 1 == 1);
-        let filters = || self.filters.iter().enumerate().filter(|(at, _)| !left_out(*at)).map(|(_, filter)| *filter);
-        let length = usize::try_from(self.chunk_bytes()).map_err(|_| no_memory(usize::MAX))?;
-        let mut bytes = bytes.clone();
-        for (done, filter) in filters().enumerate() {
-            // What the steps behind it take off is still to come out of this one.
-            let length = filters().skip(done + 1).fold(length, |length, next| length + next.takes_off());
-            bytes = filter.undo(&bytes, length)?;
-        }
-        let plain = self.is_plain();
-        let least = if plain { (self.rows_in(place.number) * self.chunk_row_bytes()) as usize } else { length };
-        if bytes.len() < least || bytes.len() > length {
-            return Err(damaged(format!("{} bytes in a chunk of {length}", bytes.len())));
-        }
-        if !self.in_c_order() {
-            bytes = self.in_order(&bytes)?.into();
-        }
-        Ok(self.turned(bytes))
-    }
-
-    /// In the machine's order of bytes.
-    pub(super) fn turned(&self, bytes: Bytes) -> Bytes {
-        if !self.swapped || self.dtype.size() == 1 {
-            return bytes;
-        }
-        // What nobody else holds is turned round where it is.
-        let mut turned = bytes.try_into_mut().map_or_else(|bytes| bytes.to_vec(), Vec::from);
-        turned.chunks_exact_mut(self.dtype.size()).for_each(<[u8]>::reverse);
-        turned.into()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What only HDF5 does to chunks, undone.
 
-use super::{damaged, filters::lz4};
+use super::{errors::damaged, steps::lz4};
 use crate::{dataset::packed::no_memory, error::Result};
 
 /// Room for `length` bytes, if the input gives so many, at most `ratio` for each of its own.

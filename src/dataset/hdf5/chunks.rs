@@ -1,10 +1,10 @@
 //! Where the chunks of a dataset lie, by each of the ways to find them.
 
 use super::{
-    MOST_CHUNKS,
     cursor::Cursor,
     damaged,
     file::{File, SUM},
+    limits::MOST_CHUNKS,
     messages::{Index, Space},
     tree, unsupported,
 };

@@ -21,6 +21,7 @@ mod file;
 mod group;
 mod header;
 mod heap;
+mod limits;
 mod messages;
 mod tree;
 mod walk;
@@ -52,8 +53,6 @@ use crate::{
 
 /// Files whose metadata are read at a time.
 const AT_A_TIME: usize = 16;
-/// Chunks of a dataset: their places take 32 bytes each.
-const MOST_CHUNKS: u64 = 1 << 22;
 
 /// The format.
 #[derive(Clone, Copy, Debug)]

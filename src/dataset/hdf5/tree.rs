@@ -148,7 +148,7 @@ pub(super) async fn second(file: &mut File<'_>, at: u64) -> Result<Second> {
         }
         nodes = below;
     }
-    if records.len() as u64 > super::MOST_CHUNKS {
+    if records.len() as u64 > super::limits::MOST_CHUNKS {
         return Err(unsupported(format!("a tree of {} records", records.len())));
     }
     Ok(Second { kind, records })

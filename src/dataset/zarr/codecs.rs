@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{meta::numbers, shard::Sharding};
+use super::{numbers::numbers, shard::Sharding};
 use crate::{
     dataset::{
         chunked::{Filter, damaged, unsupported},

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     codecs::{Chain, filter, undone},
     keys::Keys,
+    numbers::numbers,
     shard::Sharding,
     value::{fill, named_type, numpy_type},
 };
@@ -32,11 +33,6 @@ pub(super) struct Meta {
     pub(super) fill: Vec<u8>,
     pub(super) filters: Vec<Filter>,
     pub(super) sharding: Option<Sharding>,
-}
-
-/// A list of whole numbers.
-pub(super) fn numbers(value: &Value) -> Option<Vec<u64>> {
-    value.as_array()?.iter().map(Value::as_u64).collect()
 }
 
 fn lacks(what: &str) -> crate::error::Error {

@@ -14,6 +14,7 @@
 mod codecs;
 mod keys;
 mod meta;
+mod numbers;
 mod shard;
 mod value;
 

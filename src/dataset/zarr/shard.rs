@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::meta::numbers;
+use super::numbers::numbers;
 use crate::{
     dataset::chunked::{Place, damaged, grid, unsupported},
     error::Result,

@@ -1,0 +1,13 @@
+//! What errors about chunks say.
+
+use crate::error::{Error, ErrorKind};
+
+/// An error about bytes that are not what they should be.
+pub(in crate::dataset) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint("fetch the object again")
+}
+
+/// An error about what this reader lacks.
+pub(in crate::dataset) fn unsupported(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, what)
+}

@@ -1,0 +1,61 @@
+//! What several filters have in common.
+
+use super::errors::damaged;
+use crate::{dataset::packed::no_memory, error::Result};
+
+/// As many zeros, all of which will be written over: no more than there are bytes of input for.
+pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| no_memory(len))?;
+    out.resize(len, 0);
+    Ok(out)
+}
+
+/// Puts a block of LZ4, which holds exactly `length` bytes, behind `out`.
+pub(super) fn lz4(block: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
+    // A byte gives 255 at most.
+    if length / 256 > block.len() {
+        return Err(damaged(format!("LZ4 of {length} bytes in {}", block.len())));
+    }
+    let start = out.len();
+    out.try_reserve_exact(length).map_err(|_| no_memory(length))?;
+    out.resize(start + length, 0);
+    let found = lz4_flex::block::decompress_into(block, &mut out[start..]);
+    let found = found.map_err(|e| damaged("damaged LZ4").with_source(e))?;
+    match found == length {
+        true => Ok(()),
+        false => Err(damaged(format!("LZ4 of {found} bytes, {length} belong there"))),
+    }
+}
+
+/// Puts the bytes of each element together again; `out` is as long as `bytes`. Bytes behind the last whole element stay.
+pub(super) fn unshuffle(size: usize, bytes: &[u8], out: &mut [u8]) {
+    let count = bytes.len() / size.max(1);
+    if size < 2 || count == 0 {
+        out.copy_from_slice(bytes);
+        return;
+    }
+    let (planes, rest) = bytes.split_at(count * size);
+    let (elements, end) = out.split_at_mut(count * size);
+    end.copy_from_slice(rest);
+    // A size that the compiler knows makes a loop that it turns into vectors.
+    match size {
+        2 => unshuffle_of::<2>(planes, elements),
+        4 => unshuffle_of::<4>(planes, elements),
+        8 => unshuffle_of::<8>(planes, elements),
+        _ => {
+            for (at, plane) in planes.chunks_exact(count).enumerate() {
+                elements[at..].iter_mut().step_by(size).zip(plane).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}
+
+fn unshuffle_of<const SIZE: usize>(planes: &[u8], elements: &mut [u8]) {
+    let count = planes.len() / SIZE;
+    let planes: [&[u8]; SIZE] = std::array::from_fn(|at| &planes[at * count..][..count]);
+    let (elements, _) = elements.as_chunks_mut::<SIZE>();
+    for (i, element) in elements.iter_mut().enumerate() {
+        *element = std::array::from_fn(|at| planes[at][i]);
+    }
+}
