@@ -369,7 +369,7 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--memory-budget", "2G"], "GiB"),
         (&["--memory-budget", "1000"], "needs a unit"),
         (&["--max-image-bytes", "2G"], "GiB"),
-        (&["--format", "dicom"], "unknown format `dicom`"),
+        (&["--format", "netcdf"], "unknown format `netcdf`"),
         (&["--step-time", "50"], "unit"),
         (&["--rank", "2", "--world-size", "2"], "rank 2 is not below the world size 2"),
         (&["--rank", "2"], "--world-size"),
