@@ -127,7 +127,10 @@ impl Held {
                     Value::Encoded(file) => {
                         let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));
                         let info = codec.and_then(|codec| codec.info(file).ok());
-                        decoded += info.map_or(0, |info| info.len_bytes());
+                        // What lies in the file as it is need not be kept.
+                        let as_it_is = codec.is_some_and(|codec| !matches!(codec.in_place(file), Ok(None)));
+                        decoded +=
+                            info.filter(|info| !as_it_is && info.dtype != DType::F32).map_or(0, |i| i.len_bytes());
                         info
                     }
                     _ => None,

@@ -206,6 +206,30 @@ def test_a_job_has_one_listing(folder: str, tmp_path: Path, monkeypatch: pytest.
     assert len(infeed.open(folder, listing=file)) == len(first) == len(infeed.open(folder, listing=file, rank=0))
 
 
+def test_records_are_chosen_by_filters_and_by_a_list(folder: str, tmp_path: Path) -> None:
+    dogs = infeed.open(folder, filters=["label=dog"])
+    assert len(dogs) == 50
+    batch = next(iter(Loader(dogs, batch_size=50)))
+    assert set(batch["label"].numpy().tolist()) == {1}
+    wanted = tmp_path / "wanted.txt"
+    wanted.write_text("# two of them\n3\ndog/001.png\n")
+    assert len(infeed.open(folder, records=str(wanted))) == 2
+    with pytest.raises(ConfigError, match="write it like label=cat"):
+        infeed.open(folder, filters=["label"])
+
+
+def test_decoded_pixels_serve_later_epochs(folder: str, tmp_path: Path) -> None:
+    def rows(**more: Any) -> tuple[list[bytes], Any]:
+        loader = Loader(folder, batch_size=10, shuffle=3, transform="random_crop:16", **more)
+        return [batch["image"].numpy().tobytes() for _ in range(2) for batch in loader], loader.report()
+
+    plain, _ = rows()
+    for kept in ["ram:64MiB", f"{tmp_path}/pixels:64MiB"]:
+        found, report = rows(decoded_cache=kept)
+        assert found == plain
+        assert report["decoded_cache"]["hits"] > 0
+
+
 def test_a_copy_by_pickle_has_the_arguments_and_the_place(folder: str) -> None:
     loader = Loader(folder, batch_size=10, shuffle=7)
     want = records(pickle.loads(pickle.dumps(loader)))

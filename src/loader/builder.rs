@@ -445,7 +445,7 @@ impl LoaderBuilder {
     /// # async fn f() -> infeed::Result<()> {
     /// let loader = infeed::Loader::builder(infeed::open("/data/flowers").await?)
     ///     .decoded_cache("ram:8GiB".parse()?)
-    ///     .transform(infeed::Transform::imagenet_train())
+    ///     .transform(infeed::Transform::preset("imagenet-train")?)
     ///     .build()
     ///     .await?;
     /// # Ok(()) }
