@@ -228,6 +228,63 @@ fn a_changed_file_and_other_settings_do_not_get_old_pixels() {
 }
 
 #[test]
+fn what_stands_beside_the_files_is_never_an_earlier_runs() {
+    let (files, cache) = (folder(12), tempfile::tempdir().unwrap());
+    let list = files.path().parent().unwrap().join(format!("{}.csv", files.path().file_name().unwrap().display()));
+    let labels = |of: &dyn Fn(u64) -> u64| {
+        let lines = (0..12).map(|record| format!("{},{}\n", name(record), of(record)));
+        fs::write(&list, lines.collect::<String>()).unwrap();
+        infeed::open(files.path().to_str().unwrap()).labels(list.to_str().unwrap()).blocking().unwrap()
+    };
+    let spec = CacheSpec::dir(cache.path(), 1 << 20);
+    let views = || {
+        [View::new("a", Transform::new().random_resized_crop(16)), View::new("b", Transform::new().resize_exact(8, 8))]
+    };
+    let run = |dataset: &Arc<dyn Dataset>, viewed: bool, kept: bool| {
+        let builder = match viewed {
+            true => builder(Arc::clone(dataset)).batch_size(4).shuffle(1).views(views()),
+            false => training(dataset),
+        };
+        let builder = builder.codec(Arc::new(Jpeg::new().exact(true)));
+        let builder = if kept { builder.decoded_cache(spec.clone()) } else { builder };
+        let (found, report) = rows(&builder.build_blocking().unwrap(), 0..1);
+        settle(cache.path());
+        (found, report.decoded_cache.map_or(0, |kept| kept.hits))
+    };
+    for viewed in [false, true] {
+        let before = labels(&|record| record % 3);
+        run(&before, viewed, true);
+        assert_eq!(run(&before, viewed, true).1, 12);
+        let after = labels(&|record| record % 5);
+        let (found, hits) = run(&after, viewed, true);
+        assert!(found == run(&after, viewed, false).0, "labels of the list that is there now");
+        assert_eq!(hits, 12, "and the pixels are no others");
+    }
+    fs::remove_file(list).unwrap();
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn rows_of_a_shared_part_are_told_apart_whatever_they_are_numbered() {
+    let store = Tracker::holding([("rows.parquet", crate::parquet::pictures(24))]);
+    let source = infeed::dataset::open_source(store.inline_source());
+    let dataset = source.columns(["image", "label"]).blocking().unwrap();
+    let turned =
+        infeed::dataset::subset(Arc::clone(&dataset), (0..12).rev().chain((12..24).rev()).collect::<Vec<u64>>())
+            .unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    for dataset in [dataset, turned] {
+        let wanted = expected(&dataset, 0..2);
+        let loader = training(&dataset).decoded_cache(CacheSpec::dir(cache.path(), 1 << 20)).build_blocking().unwrap();
+        let (found, report) = rows(&loader, 0..2);
+        assert!(found == wanted);
+        assert!(kept(&report).hits >= 20, "{:?}", kept(&report));
+        drop(loader);
+        settle(cache.path());
+    }
+}
+
+#[test]
 fn ranks_that_share_a_folder_use_each_others_pixels() {
     let (files, cache) = (folder(40), tempfile::tempdir().unwrap());
     let dataset = open(files.path());

@@ -100,6 +100,11 @@ fn file(first: usize, groups: &[usize], features: Option<&str>, properties: Writ
     writer.into_inner().unwrap()
 }
 
+/// A file of so many pictures in two row groups, for tests of what reads them.
+pub(crate) fn pictures(rows: usize) -> Vec<u8> {
+    file(0, &[rows / 2, rows - rows / 2], Some(FEATURES), usual())
+}
+
 fn usual() -> WriterPropertiesBuilder {
     WriterProperties::builder().set_compression(Compression::SNAPPY)
 }

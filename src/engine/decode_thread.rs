@@ -317,7 +317,7 @@ impl DecodeThread {
                 Ok(own) => own,
                 Err(error) => return Some(Err(error)),
             };
-            match decoded.look(record, &own, buffers, &stream.decoded_recorder) {
+            match decoded.look((dataset, record), &own, buffers, &stream.decoded_recorder) {
                 Found::Here(sample, bytes) => {
                     *read += bytes;
                     return Some(Ok(Got::Sample(sample)));

@@ -10,11 +10,13 @@
 //! were cut out of its bytes. Whatever is held, a row is made of such pixels, so that it is the same with any cache, or none
 //! of its entries.
 //!
-//! Three things that are easy to get wrong:
+//! Four things that are easy to get wrong:
 //! - **Nothing is replaced.** Each record comes once in an epoch, so what came first is worth as much as what comes later, and
 //!   a cache of half the pixels serves half of the reads.
 //! - **A file may change under its name.** Entries of a folder are known by name, range and version (ETag; time and length
 //!   of local files), by what decodes them, and by this crate's version. What is in memory is of one run.
+//! - **Not all of a sample is of its bytes.** What the dataset knows beside them, such as labels of a list, is asked for anew
+//!   ([`Dataset::known`]); which row of a shared part a record is, its dataset's fingerprint decides.
 //! - **A folder's entries may go** while they are read: then the bytes are read after all, on the decode thread.
 
 use std::{
@@ -33,7 +35,7 @@ use bytes::{Buf, BufMut, Bytes};
 use super::buffers::Buffers;
 use crate::{
     codec::{ImageCodec, KeepPixels},
-    dataset::{FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
+    dataset::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
     error::{Error, Result},
     fingerprint::{Fingerprint, Fingerprinter},
     report::{CacheRecorder, CacheReport},
@@ -64,6 +66,8 @@ struct Folder {
     blobs: Arc<Blobs>,
     /// Of what makes the pixels.
     what: Fingerprinter,
+    /// Of what numbers the records.
+    dataset: Fingerprint,
     queue: OnceLock<mpsc::Sender<Written>>,
     /// What waits to be written, and is served from here until it is.
     waiting: Arc<Mutex<Waiting>>,
@@ -103,17 +107,18 @@ impl fmt::Debug for Tier {
 }
 
 impl DecodedCache {
-    /// Opens it for records of this schema, whose images these codecs decode. `shared`: other processes use the folder.
+    /// Opens it for a dataset whose images these codecs decode. `shared`: other processes use the folder.
     ///
     /// # Errors
-    /// `Config` for a size of 0, a schema without images that are decoded, a path that is no folder; for a folder also a
+    /// `Config` for a size of 0, records without images, a path that is no folder; for a folder also a
     /// codec that does not say what its pixels depend on, and fields that are not written to files.
     pub(crate) fn open(
         spec: &CacheSpec,
-        schema: &Schema,
+        dataset: &dyn Dataset,
         codecs: &[Arc<dyn ImageCodec>],
         shared: bool,
     ) -> Result<Arc<Self>> {
+        let schema = dataset.schema();
         if spec.bytes() == 0 {
             return Err(Error::config("the decoded cache's size is 0").hint("leave it away, or give it space"));
         }
@@ -129,7 +134,8 @@ impl DecodedCache {
             Some(dir) => {
                 let what = identity(schema, codecs)?;
                 let blobs = Arc::new(Blobs::open(dir, FOLDER, spec.bytes())?);
-                Tier::Folder(Folder { blobs, what, queue: OnceLock::new(), waiting: Arc::default(), shared })
+                let (dataset, queue, waiting) = (dataset.fingerprint(), OnceLock::new(), Arc::default());
+                Tier::Folder(Folder { blobs, what, dataset, queue, waiting, shared })
             }
         };
         Ok(Arc::new(Self { tier, warned: AtomicBool::new(false) }))
@@ -155,7 +161,7 @@ impl DecodedCache {
     /// What there is of a record. Blocks this thread while a file is read.
     pub(super) fn look(
         self: &Arc<Self>,
-        record: u64,
+        (dataset, record): (&dyn Dataset, u64),
         plan: &ReadPlan,
         buffers: &mut Buffers,
         recorder: &CacheRecorder,
@@ -193,7 +199,8 @@ impl DecodedCache {
                 match folder.blobs.read(hash, &mut buffer) {
                     BlobRead::Here => {
                         let bytes = buffer.len() as u64;
-                        if let Some(sample) = unpack(&buffers.lend(buffer)) {
+                        if let Some(mut sample) = unpack(&buffers.lend(buffer)) {
+                            recall(dataset, record, &mut sample);
                             recorder.hit(bytes);
                             return Found::Here(sample, bytes);
                         }
@@ -218,6 +225,17 @@ impl DecodedCache {
         match &self.tier {
             Tier::Memory { size, used, .. } => recorder.report(used.load(Ordering::Relaxed), *size),
             Tier::Folder(folder) => recorder.report(folder.blobs.used(), folder.blobs.size()),
+        }
+    }
+}
+
+/// Puts what the dataset knows of a record without reading it in the place of what it knew in an earlier run.
+fn recall(dataset: &dyn Dataset, record: u64, sample: &mut Sample) {
+    for (field, value) in dataset.schema().fields.iter().zip(&mut sample.values) {
+        if !matches!(value, Value::Pixels { .. })
+            && let Some(known) = dataset.known(record, &field.name)
+        {
+            *value = known;
         }
     }
 }
@@ -275,7 +293,8 @@ impl Folder {
             return Some(own.finish().0);
         }
         // Which of those in the part it is.
-        parts.into_iter().try_fold(own.number(record), extent).map(|print| print.finish().0)
+        let own = own.part(self.dataset).number(record);
+        parts.into_iter().try_fold(own, extent).map(|print| print.finish().0)
     }
 
     /// Where entries are written, by a thread of its own that ends with the cache.

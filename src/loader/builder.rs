@@ -430,7 +430,9 @@ impl LoaderBuilder {
     /// ranks of a machine in processes of their own should share a folder. `DIR:SIZE` is a folder for all processes and runs
     /// of a machine, a fast disk or a RAM disk. Entries are known by name, range and version (ETag; of local files time and
     /// length), by the schema, the codecs' [identity](crate::codec::ImageCodec::identity) and this crate's version; each is
-    /// verified when it is read, and a damaged one is removed and made anew. What others have put there stays: a folder that
+    /// verified when it is read, and a damaged one is removed and made anew. What the dataset knows beside its files, such as
+    /// labels of a list, is not taken from there ([`Dataset::known`]); a dataset of your own that makes values of anything but
+    /// a record's bytes has to know them. What others have put there stays: a folder that
     /// is full of another dataset's pixels is the user's to empty. A rank learns at the beginning of an epoch what others
     /// have written.
     ///

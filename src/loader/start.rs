@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     codec::{ImageCodec, codecs as built_in_codecs},
-    dataset::{Dataset, FieldKind, Narrow, Schema},
+    dataset::{Dataset, FieldKind, Narrow},
     engine::{
         self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
         Tuning, Workers,
@@ -235,7 +235,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let decoded = open_decoded(
         &config,
         &process,
-        (schema, &codecs),
+        (&*dataset, &codecs),
         recipe.decodes_on_cpu() && !places.iter().any(Place::is_device),
         facts.machine.memory,
     )?;
@@ -358,7 +358,7 @@ impl Narrow for Boxes {
 fn open_decoded(
     config: &LoaderConfig,
     process: &Shard,
-    (schema, codecs): (&Schema, &[Arc<dyn ImageCodec>]),
+    (dataset, codecs): (&dyn Dataset, &[Arc<dyn ImageCodec>]),
     on_cpu: bool,
     memory: u64,
 ) -> Result<Option<Arc<DecodedCache>>> {
@@ -369,7 +369,7 @@ fn open_decoded(
         return Err(Error::config(what).hint("leave decoded_cache out, or set the device to cpu"));
     }
     memory::check_ram_cache(spec, memory)?;
-    DecodedCache::open(spec, schema, codecs, process.local_world() > 1).map(Some)
+    DecodedCache::open(spec, dataset, codecs, process.local_world() > 1).map(Some)
 }
 
 /// The cache of a dataset that is read from afar, for a process: its ranks share it.

@@ -12,7 +12,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes},
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value},
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -135,6 +135,11 @@ impl Dataset for Viewed {
 
     fn image_size(&self, record: u64) -> Option<[u32; 2]> {
         self.inner.image_size(record)
+    }
+
+    /// Of what views leave as it is; the image that a view is made of is no value that is known.
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        self.inner.known(record, field)
     }
 
     fn parts(&self) -> Option<Arc<[u64]>> {
