@@ -1,17 +1,19 @@
 //! HDF5: what h5py wrote comes out as h5py reads it, for each layout, index, filter and version of the format; chunks are read
 //! once, rows of what lies in one piece by range; what is damaged, told wrongly or not read is an error that says where.
 
-use std::{fs, future::IntoFuture, io::Read, sync::Arc};
+use std::{fs, sync::Arc};
 
-use base64::Engine;
-use bytes::Bytes;
 use infeed::{
-    Batch, DType, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, Shard,
-    dataset::{Dataset, FieldKind, Open, SampleRng, SharedRead, Value, dataset_contract, open, open_source},
-    source::Extent,
+    Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Shard,
+    dataset::{Dataset, FieldKind, Open, SampleRng, open, open_source},
 };
 
-use crate::support::{builder, drain, plain, s3::S3Server, store::Tracker};
+use crate::support::{
+    arrays::{numpy, opened, sound, unpacked, values},
+    builder, drain, plain,
+    s3::S3Server,
+    store::Tracker,
+};
 
 /// A dataset as the reference reads it.
 struct Expected {
@@ -32,12 +34,6 @@ pub(crate) struct Golden {
 
 pub(crate) fn golden() -> Vec<Golden> {
     let json: serde_json::Value = serde_json::from_str(include_str!("golden/hdf5.json")).unwrap();
-    let unpacked = |value: &serde_json::Value| {
-        let packed = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap()).unwrap();
-        let mut bytes = Vec::new();
-        flate2::read::ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
-        bytes
-    };
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let field = |field: &serde_json::Value| Expected {
         name: text(&field["name"]),
@@ -72,57 +68,8 @@ impl Golden {
     }
 }
 
-fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(open.into_future())
-}
-
-fn sound(open: Open) -> Arc<dyn Dataset> {
-    let dataset = opened(open).unwrap_or_else(|e| panic!("{e:#}"));
-    futures::executor::block_on(dataset_contract(&*dataset)).unwrap_or_else(|e| panic!("{e:#}"));
-    dataset
-}
-
 fn holding(bytes: Vec<u8>) -> Open {
     open_source(Tracker::holding([("x.h5", bytes)]).inline_source())
-}
-
-fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Bytes>> {
-    let read = |extents: &[Extent]| -> Result<Vec<Bytes>> {
-        extents.iter().map(|extent| futures::executor::block_on(extent.read())).collect()
-    };
-    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
-    let mut bytes = read(&plan.extents)?;
-    let part = |part: &SharedRead| {
-        let decoded = dataset.decode_shared(part.key, &read(&part.extents)?)?;
-        assert!(decoded.len() as u64 <= part.bytes, "{} of {} bytes", decoded.len(), part.bytes);
-        Ok(decoded)
-    };
-    bytes.extend(plan.shared.iter().map(part).collect::<Result<Vec<_>>>()?);
-    let array = |value| match value {
-        Value::Array(bytes) => bytes,
-        other => panic!("no array: {other:?}"),
-    };
-    Ok(dataset.parse(record, &plan, &bytes)?.values.into_iter().map(array).collect())
-}
-
-/// As numpy calls it.
-fn numpy(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "bool",
-        DType::U8 => "uint8",
-        DType::I8 => "int8",
-        DType::U16 => "uint16",
-        DType::I16 => "int16",
-        DType::U32 => "uint32",
-        DType::I32 => "int32",
-        DType::U64 => "uint64",
-        DType::I64 => "int64",
-        DType::F16 => "float16",
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        _ => "another",
-    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod detection;
 mod detection_formats;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod device;
+#[cfg(feature = "dicom")]
+mod dicom;
 mod doctor;
 mod errors;
 mod exact;

@@ -1,18 +1,19 @@
 //! Zarr: what zarr-python wrote comes out as zarr-python reads it, for both versions, each codec and layout; chunks are read once,
 //! in any order that keeps them together; what is damaged, told wrongly or not read is an error that says where.
 
-use std::{collections::BTreeMap, fs, future::IntoFuture, io::Read, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
-use base64::Engine;
-use bytes::Bytes;
 use infeed::{
-    Batch, DType, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, Shard,
-    dataset::{Dataset, FieldKind, Open, SampleRng, SharedRead, Value, dataset_contract, open, open_source},
-    source::Extent,
+    Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, Order, Result, Shard,
+    dataset::{Dataset, FieldKind, SampleRng, Value, open, open_source},
 };
 use serde_json::json;
 
-use crate::support::{builder, drain, store::Tracker};
+use crate::support::{
+    arrays::{numpy, opened, sound, unpacked, values},
+    builder, drain,
+    store::Tracker,
+};
 
 /// An array as the reference reads it: type, shape, bytes.
 type Expected = (String, Vec<usize>, Vec<u8>);
@@ -26,12 +27,6 @@ pub(crate) struct Golden {
 
 pub(crate) fn golden() -> Vec<Golden> {
     let json: serde_json::Value = serde_json::from_str(include_str!("golden/zarr.json")).unwrap();
-    let unpacked = |value: &serde_json::Value| {
-        let packed = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap()).unwrap();
-        let mut bytes = Vec::new();
-        flate2::read::ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
-        bytes
-    };
     let cases = json["cases"].as_array().unwrap().iter().map(|case| {
         let objects = case["objects"].as_object().unwrap();
         let array = |(name, array): (&String, &serde_json::Value)| {
@@ -71,56 +66,6 @@ impl Golden {
 
     fn opened(&self) -> Result<Arc<dyn Dataset>> {
         opened(open_source(self.store().inline_source()))
-    }
-}
-
-fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(open.into_future())
-}
-
-fn sound(open: Open) -> Arc<dyn Dataset> {
-    let dataset = opened(open).unwrap_or_else(|e| panic!("{e:#}"));
-    futures::executor::block_on(dataset_contract(&*dataset)).unwrap_or_else(|e| panic!("{e:#}"));
-    dataset
-}
-
-fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Bytes>> {
-    let read = |extents: &[Extent]| -> Result<Vec<Bytes>> {
-        extents.iter().map(|extent| futures::executor::block_on(extent.read())).collect()
-    };
-    let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
-    let mut bytes = read(&plan.extents)?;
-    let part = |part: &SharedRead| {
-        let decoded = dataset.decode_shared(part.key, &read(&part.extents)?)?;
-        assert!(decoded.len() as u64 <= part.bytes, "{} of {} bytes", decoded.len(), part.bytes);
-        Ok(decoded)
-    };
-    bytes.extend(plan.shared.iter().map(part).collect::<Result<Vec<_>>>()?);
-    let array = |value| match value {
-        Value::Array(bytes) => bytes,
-        other => panic!("no array: {other:?}"),
-    };
-    Ok(dataset.parse(record, &plan, &bytes)?.values.into_iter().map(array).collect())
-}
-
-/// As numpy calls it.
-fn numpy(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "bool",
-        DType::U8 => "uint8",
-        DType::I8 => "int8",
-        DType::U16 => "uint16",
-        DType::I16 => "int16",
-        DType::U32 => "uint32",
-        DType::I32 => "int32",
-        DType::U64 => "uint64",
-        DType::I64 => "int64",
-        DType::F16 => "float16",
-        DType::Bf16 => "bfloat16",
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        _ => "another",
     }
 }
 

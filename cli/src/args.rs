@@ -215,7 +215,7 @@ pub(crate) struct ListArgs {
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
     /// Read it as this format, whatever its names say: folder, coco, voc, tar, mds, tfrecord, parquet, zarr, hdf5,
-    /// arrays, volumes, cifar10 or cifar100
+    /// arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
     /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url

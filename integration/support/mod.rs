@@ -1,5 +1,8 @@
 //! Shared by the tests.
 
+#[cfg(any(feature = "dicom", feature = "hdf5", feature = "zarr"))]
+#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+pub(crate) mod arrays;
 pub(crate) mod host_kernels;
 #[cfg(feature = "http")]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
