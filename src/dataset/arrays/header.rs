@@ -94,7 +94,7 @@ fn parse_shape(text: &str) -> Option<Vec<usize>> {
 }
 
 /// The type of `<f4`, and whether its bytes are in the other order.
-fn numpy_type(descr: &str) -> Option<(DType, bool)> {
+pub(in crate::dataset) fn numpy_type(descr: &str) -> Option<(DType, bool)> {
     let (order, kind) = descr.split_at_checked(1)?;
     let dtype = match kind {
         "b1" => DType::Bool,

@@ -39,6 +39,8 @@ use crate::{
 };
 #[cfg(feature = "prepare")]
 pub(crate) use header::npy_header;
+#[cfg(feature = "zarr")]
+pub(super) use header::numpy_type;
 pub(super) use read::{npy_at, npy_of};
 
 /// See the head of this file.

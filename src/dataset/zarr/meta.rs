@@ -9,10 +9,13 @@ use super::{
     keys::Keys,
     numbers::numbers,
     shard::Sharding,
-    value::{fill, named_type, numpy_type},
+    value::{fill, named_type},
 };
 use crate::{
-    dataset::chunked::{Filter, damaged, unsupported},
+    dataset::{
+        arrays::numpy_type,
+        chunked::{Filter, damaged, unsupported},
+    },
     error::Result,
     types::DType,
 };

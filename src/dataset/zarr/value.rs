@@ -5,33 +5,6 @@ use serde_json::Value;
 
 use crate::types::DType;
 
-/// The type of version 2, `<f4`, and whether its bytes are in the other order.
-pub(super) fn numpy_type(text: &str) -> Option<(DType, bool)> {
-    let (order, kind) = text.split_at_checked(1)?;
-    let dtype = match kind {
-        "b1" => DType::Bool,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "u2" => DType::U16,
-        "i2" => DType::I16,
-        "u4" => DType::U32,
-        "i4" => DType::I32,
-        "u8" => DType::U64,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        _ => return None,
-    };
-    let swapped = match order {
-        "|" => false,
-        "<" => cfg!(target_endian = "big"),
-        ">" => cfg!(target_endian = "little"),
-        _ => return None,
-    };
-    Some((dtype, swapped && dtype.size() > 1))
-}
-
 /// The type of version 3.
 pub(super) fn named_type(text: &str) -> Option<DType> {
     Some(match text {
