@@ -54,6 +54,8 @@ const PARTS: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct DecodedCache {
     tier: Tier,
+    /// Something did not fit: from here on images are not decoded whole for nothing.
+    full: Arc<AtomicBool>,
     warned: AtomicBool,
 }
 
@@ -71,6 +73,7 @@ struct Folder {
     queue: OnceLock<mpsc::Sender<Written>>,
     /// What waits to be written, and is served from here until it is.
     waiting: Arc<Mutex<Waiting>>,
+    full: Arc<AtomicBool>,
     /// Other processes write, too.
     shared: bool,
 }
@@ -126,6 +129,7 @@ impl DecodedCache {
             return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
                 .hint("leave decoded_cache out"));
         }
+        let full = Arc::<AtomicBool>::default();
         let tier = match spec.folder() {
             None => {
                 let parts = (0..PARTS).map(|_| RwLock::default()).collect();
@@ -135,10 +139,10 @@ impl DecodedCache {
                 let what = identity(schema, codecs)?;
                 let blobs = Arc::new(Blobs::open(dir, FOLDER, spec.bytes())?);
                 let (dataset, queue, waiting) = (dataset.fingerprint(), OnceLock::new(), Arc::default());
-                Tier::Folder(Folder { blobs, what, dataset, queue, waiting, shared })
+                Tier::Folder(Folder { blobs, what, dataset, queue, waiting, full: Arc::clone(&full), shared })
             }
         };
-        Ok(Arc::new(Self { tier, warned: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { tier, full, warned: AtomicBool::new(false) }))
     }
 
     /// Learns what other processes have written; for the beginning of an epoch. May list a folder.
@@ -167,16 +171,10 @@ impl DecodedCache {
         recorder: &CacheRecorder,
     ) -> Found {
         let hash = match &self.tier {
-            Tier::Memory { parts, size, used } => {
+            Tier::Memory { parts, .. } => {
                 if let Some(sample) = read(parts, record).get(&record) {
                     recorder.hit(len_bytes(sample));
                     return Found::Here(sample.clone(), 0);
-                }
-                recorder.miss();
-                // When it is full, images need not be decoded whole.
-                if used.load(Ordering::Relaxed) >= *size {
-                    recorder.not_kept();
-                    return Found::Missing(None);
                 }
                 0
             }
@@ -208,14 +206,14 @@ impl DecodedCache {
                     BlobRead::Damaged => recorder.damaged(),
                     BlobRead::Gone => {}
                 }
-                recorder.miss();
-                if !folder.blobs.has_room(0) {
-                    recorder.not_kept();
-                    return Found::Missing(None);
-                }
                 hash
             }
         };
+        recorder.miss();
+        if self.full.load(Ordering::Relaxed) {
+            recorder.not_kept();
+            return Found::Missing(None);
+        }
         let keeper = Keeper { cache: Arc::clone(self), record, hash, recorder: recorder.clone() };
         Found::Missing(Some(Box::new(keeper)))
     }
@@ -301,14 +299,15 @@ impl Folder {
     fn queue(&self) -> &mpsc::Sender<Written> {
         self.queue.get_or_init(|| {
             let (queue, entries) = mpsc::channel::<Written>();
-            let (blobs, waiting) = (Arc::clone(&self.blobs), Arc::clone(&self.waiting));
+            let (blobs, waiting, full) = (Arc::clone(&self.blobs), Arc::clone(&self.waiting), Arc::clone(&self.full));
             let write = move || {
                 for Written { hash, sample, bytes, recorder } in entries {
                     let written = pack(&sample).is_some_and(|entry| blobs.write(hash, &entry));
                     if written {
-                        recorder.written(bytes)
+                        recorder.written(bytes);
                     } else {
-                        recorder.not_kept()
+                        full.store(true, Ordering::Relaxed);
+                        recorder.not_kept();
                     }
                     let mut waiting = lock(&waiting);
                     waiting.samples.remove(&hash);
@@ -341,6 +340,7 @@ impl KeepPixels for Keeper {
                 // Reserved first, so that threads together keep to the size.
                 let reserve = |now: u64| now.checked_add(bytes).filter(|sum| sum <= size);
                 if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_err() {
+                    cache.full.store(true, Ordering::Relaxed);
                     return recorder.not_kept();
                 }
                 let mut part = parts[(record % PARTS) as usize].write().unwrap_or_else(PoisonError::into_inner);
@@ -358,7 +358,9 @@ impl KeepPixels for Keeper {
                     return;
                 }
                 let sum = waiting.bytes.saturating_add(bytes);
-                if (waiting.bytes > 0 && sum > WAITING) || !folder.blobs.has_room(sum) {
+                let room = folder.blobs.has_room(sum);
+                cache.full.fetch_or(!room, Ordering::Relaxed);
+                if !room || (waiting.bytes > 0 && sum > WAITING) {
                     return recorder.not_kept();
                 }
                 let sample = apart(sample);
@@ -485,6 +487,7 @@ fn unpack(entry: &Bytes) -> Option<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{dataset::MemoryDataset, source::Source};
 
     fn sample() -> Sample {
         let info = ImageInfo { planar: true, dtype: DType::U16, ..ImageInfo::interleaved_u8(2, 3, 1) };
@@ -506,6 +509,30 @@ mod tests {
         };
         assert!(same(Some(a), b));
         assert!(pack(&Sample::new([Value::Encoded(Bytes::new())])).is_none());
+    }
+
+    #[test]
+    fn once_something_did_not_fit_nobody_decodes_whole_images_for_it() {
+        let pixels = vec![7; 3 * 2 * 2 * 3];
+        let dataset = MemoryDataset::builder().images_u8(pixels, 3, 2, 2, 3, false).build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for spec in [CacheSpec::ram(150), CacheSpec::dir(dir.path(), 150)] {
+            let recorder = CacheRecorder::default();
+            let cache = DecodedCache::open(&spec, &dataset, &[], false).unwrap();
+            (0..3).for_each(|record| std::fs::write(dir.path().join(record.to_string()), b"a file").unwrap());
+            let source = Source::parse(dir.path().to_str().unwrap()).unwrap();
+            let look = |record: u64| {
+                let plan = ReadPlan::new([Extent::whole(&source, record.to_string(), 6)]);
+                cache.look((&dataset, record), &plan, &mut Buffers::default(), &recorder)
+            };
+            for record in 0..2 {
+                let Found::Missing(Some(keeper)) = look(record) else { panic!("{spec}: there is room") };
+                keeper.keep(&dataset.parse(record, &ReadPlan::default(), &[]).unwrap());
+            }
+            assert!(matches!(look(2), Found::Missing(None)), "{spec}: the second did not fit");
+            assert!(matches!(look(0), Found::Here(..)), "{spec}: and the first is there");
+            assert!(cache.report(&recorder).used <= 150);
+        }
     }
 
     #[test]
