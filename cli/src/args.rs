@@ -106,7 +106,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Begin with what FILE knows of the JPEGs, if it is there, and leave in it what this run learned: later epochs and
-    /// runs decode only what a crop needs. A file for each rank
+    /// runs decode only what a crop needs. Ranks may share one; inspect has the same option, to make it ahead of time
     #[arg(long, value_name = "FILE")]
     pub decode_index: Option<PathBuf>,
     /// Make RGB pixels of 8 bits of JPEGs before they are resampled, as torchvision does: nearer to its values at edges
@@ -530,6 +530,10 @@ pub(crate) struct InspectArgs {
     /// Shuffle and augment the sheet with this seed
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sheet")]
     pub seed: u64,
+    /// Look at all of each JPEG once and leave in FILE where its rows begin, beside what FILE knows: run --decode-index FILE
+    /// decodes at the speed of later epochs from the first one on
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub decode_index: Option<PathBuf>,
     /// Write all figures as JSON; with - to stdout, and the tables to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,

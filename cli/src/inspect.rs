@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use infeed::{
-    Dataset, Error,
+    Dataset, Error, LoaderConfig,
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, ImageInfo, Instances, SampleRng, Value},
     device::Devices,
@@ -17,6 +17,7 @@ use crate::{
     args::{DatasetArgs, InspectArgs},
     failure::Failure,
     gpu::{self, FreeMemory},
+    learn::{self, Learned},
     options::Steps,
     out::{self, JsonTarget, Out},
     parts::Part,
@@ -92,6 +93,9 @@ struct DatasetFindings {
     /// With --stats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stats: Vec<FieldStats>,
+    /// With --decode-index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decode_index: Option<Learned>,
 }
 
 /// One of the datasets that are mixed.
@@ -163,8 +167,9 @@ struct Boxes {
 
 /// `infeed inspect`.
 pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
-    let out = Out::new(args.json.as_ref());
+    let mut out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
+    args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
     args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
     let devices = args.devices.then(infeed::device::devices);
     let mut free_memory = Vec::new();
@@ -201,6 +206,11 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         if args.stats {
             found.stats = stats::of(&dataset, args.count).await?;
             found.stats.iter().try_for_each(|stats| stats.print(&out))?;
+        }
+        if let Some(path) = &args.decode_index {
+            let learned = learn::of(&dataset, path, LoaderConfig::default().index_bytes(), &mut out).await?;
+            learned.print(&out)?;
+            found.decode_index = Some(learned);
         }
         findings.dataset = Some(found);
         if let Some(path) = &args.sheet {
@@ -253,6 +263,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
         sizes: Sizes::of(&sampled),
         first_records,
         stats: Vec::new(),
+        decode_index: None,
     }
 }
 

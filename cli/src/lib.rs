@@ -14,6 +14,7 @@ mod gpu;
 mod html;
 mod inspect;
 mod invocation;
+mod learn;
 mod live;
 mod log;
 pub mod notebook;

@@ -101,7 +101,8 @@ fn images((at, field): (usize, &infeed::dataset::Field)) -> Option<(usize, u32)>
     }
 }
 
-async fn read(dataset: &Arc<dyn Dataset>, record: u64) -> (u64, Result<Vec<Value>, Error>) {
+/// All values of one record.
+pub(crate) async fn read(dataset: &Arc<dyn Dataset>, record: u64) -> (u64, Result<Vec<Value>, Error>) {
     let read = async {
         let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
         let mut bytes = Vec::with_capacity(plan.extents.len());

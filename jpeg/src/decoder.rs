@@ -233,6 +233,24 @@ impl Decoder {
         Ok(Planes { list, ycbcr: header.colour() == Colour::YCbCr })
     }
 
+    /// Looks at all of a file's data and decodes none of it, so that the [index](Self::index) knows every row. Of a file that
+    /// is known, or that an index can't help, nothing is looked at; without an index there is nothing to do.
+    ///
+    /// Costs half of decoding it, once.
+    ///
+    /// # Errors
+    /// Those of [`Header::parse`] and [`planes`](Self::planes).
+    pub fn learn(&self, file: &[u8], scratch: &mut Scratch) -> Result<()> {
+        let header = Header::parse(file)?;
+        if self.index.is_none() || !header.has_planes() {
+            return Ok(());
+        }
+        // Its last unit: whatever is before it is skipped, and noted.
+        let last = Window::new(&header, header.height() - 1..header.height(), header.width() - 1..header.width());
+        let Scratch { memory, planes, .. } = scratch;
+        scan::decode(file, &header, &last, self.options(), memory, planes).map(|_| ())
+    }
+
     const fn options(&self) -> Options<'_> {
         let strict = self.strict && !self.fill;
         Options { index: self.index.as_ref(), fill: self.fill, strict, level: self.level }

@@ -29,7 +29,7 @@ use crate::{
         scan_components, segment,
     },
     huffman::{Bits, First, PADDING, Rest, STANDARD, natural},
-    index::{EVERY, Entry, Index, Lengths, Point},
+    index::{Index, Lengths, Point, Spacing},
     planes::{Plane, Window},
     simd::{Block, Idct, Level},
 };
@@ -47,8 +47,11 @@ pub(crate) struct Memory {
     restarts: Vec<u32>,
     /// Where in `bytes` something was left out.
     removed: Vec<u32>,
-    /// What is new to the index.
+    /// What the index knows, and what is new to it.
+    known: Vec<Point>,
     points: Vec<Point>,
+    /// What is read of a stored index.
+    stored: Vec<u8>,
     idct: Idct,
 }
 
@@ -372,7 +375,7 @@ struct End {
 impl Scan<'_> {
     /// Decodes the blocks that the grid needs; gives the end of the scan's data.
     fn decode(&self, index: Option<&Index>, strict: bool, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
-        let Memory { tables, bytes, restarts, removed, points, idct } = memory;
+        let Memory { tables, bytes, restarts, removed, known, points, stored, idct } = memory;
         let alone = self.components.len() == 1;
         let grid = self.grid;
         // Blocks of a single component follow each other line by line, and those outside the image are left out.
@@ -385,17 +388,18 @@ impl Scan<'_> {
         } else {
             (grid.units(), grid.y.clone(), grid.x.clone())
         };
-        let extent = Extent { units, y, x };
         // Points tell of all components.
         let index = index.filter(|_| tables.interval == 0 && self.components.len() == grid.components.len());
         let index = index.map(|index| (index, Index::key(self.bytes)));
-        let Entry { points: known, lengths } = index.and_then(|(index, key)| index.find(key)).unwrap_or_default();
         // Of each block few values are wanted, of some so few that lengths are worth their bytes.
         let sides = || self.components.iter().map(|one| grid.components[one.component].side);
         let few = index.is_some() && sides().max() <= Some(4);
-        let lengths = lengths.filter(|_| few);
+        known.clear();
+        let found = index.map(|(index, key)| index.find(key, units[1], few, known, stored)).unwrap_or_default();
+        let (lengths, spacing) = (found.lengths, Spacing::new(found.log2, units[1]));
+        let extent = Extent { units, y, x, spacing };
         let wants_lengths = lengths.is_none() && few && sides().min() <= Some(2);
-        if extent.skipped(&known) > FAR || few {
+        if extent.skipped(known) > FAR || few {
             tables.prepare_to_skip(self.components);
         }
         let mut blocks = SmallVec::<[UnitBlock<'_>; 10]>::new();
@@ -417,7 +421,7 @@ impl Scan<'_> {
         }
         if tables.interval == 0 {
             return self.walk(
-                Known { index, points: &known, lengths, wants_lengths, strict },
+                Known { index, points: known, lengths, wants_lengths, strict },
                 &extent,
                 Notes { bytes, removed, points },
                 &blocks,
@@ -461,13 +465,13 @@ impl Scan<'_> {
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
             unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
             let mut walk = Walk::new(bytes, Some(from), blocks, idct);
-            let column = extent.x.start - extent.x.start % EVERY;
+            let column = extent.x.start - extent.x.start % extent.spacing.every();
             walk.lengths = lengths.as_deref().map(|lengths| (lengths, (row * extent.units[1] + column) * blocks.len()));
             let walked = walk.skip(extent.x.start - column);
             let walked = walked.and_then(|()| walk.decode((row - extent.y.start, 0..extent.x.len()), data));
             let walked = walked.and_then(|()| {
                 // Lengths that are wrong lead elsewhere.
-                let rest = extent.x.end.next_multiple_of(EVERY).min(extent.units[1]) - extent.x.end;
+                let rest = extent.x.end.next_multiple_of(extent.spacing.every()).min(extent.units[1]) - extent.x.end;
                 if lengths.is_none() {
                     return Ok(true);
                 }
@@ -507,7 +511,7 @@ impl Scan<'_> {
             && !points.is_empty()
         {
             points.splice(0..0, known.iter().copied());
-            index.put(key, points);
+            index.put(key, points, extent.spacing);
         }
         Ok(end.at)
     }
@@ -548,19 +552,21 @@ struct Extent {
     units: [usize; 2],
     y: Range<usize>,
     x: Range<usize>,
+    /// Of the points.
+    spacing: Spacing,
 }
 
 impl Extent {
-    /// Points of a row: one for its first unit, and for each further [`EVERY`].
+    /// Points of a row: one for its first unit, and for each further `every`.
     fn a_row(&self) -> usize {
-        self.units[1].div_ceil(EVERY)
+        self.spacing.a_row as usize
     }
 
     /// About how many units are skipped.
     fn skipped(&self, known: &[Point]) -> usize {
-        let Self { units, y, x } = self;
+        let Self { units, y, x, spacing } = self;
         if known.get(self.points(y.end - 1).end).is_some() {
-            return y.len() * (x.start % EVERY);
+            return y.len() * (x.start % spacing.every());
         }
         y.end * units[1] - y.len() * x.len()
     }
@@ -568,12 +574,12 @@ impl Extent {
     /// The point at or before the window's first unit of a row, and the one at or behind its last.
     fn points(&self, row: usize) -> Range<usize> {
         let first = row * self.a_row();
-        first + self.x.start / EVERY..first + self.x.end.div_ceil(EVERY)
+        first + self.x.start / self.spacing.every()..first + self.x.end.div_ceil(self.spacing.every())
     }
 
     /// The unit that a point is of, counted from the first one.
     fn unit(&self, point: usize) -> usize {
-        point / self.a_row() * self.units[1] + point % self.a_row() * EVERY
+        point / self.a_row() * self.units[1] + point % self.a_row() * self.spacing.every()
     }
 }
 
@@ -673,13 +679,14 @@ impl<'a> Walk<'a> {
         data: &mut [u8],
         row: &mut usize,
     ) -> Result<(), Trouble> {
-        let Extent { units, y, x } = extent;
+        let Extent { units, y, x, .. } = extent;
         let a_row = extent.a_row();
         *row = trail.from / a_row;
-        let mut column = trail.from % a_row * EVERY;
+        let spacing = extent.spacing.every();
+        let mut column = trail.from % a_row * spacing;
         trail.note(trail.from, self);
         // Without points to note, a row at a time.
-        let every = if trail.wanted.is_some() { EVERY } else { units[1] };
+        let every = if trail.wanted.is_some() { spacing } else { units[1] };
         while *row < units[0] {
             let last = *row + 1 == y.end && ended;
             let inside = if y.contains(row) { x.clone() } else { units[1]..units[1] };
@@ -695,7 +702,7 @@ impl<'a> Walk<'a> {
                 }
                 self.skip(to - wanted.end)?;
                 column = to;
-                trail.note(*row * a_row + to.div_ceil(EVERY), self);
+                trail.note(*row * a_row + to.div_ceil(spacing), self);
             }
             if self.is_over() {
                 return Err(Trouble::End);
@@ -710,7 +717,7 @@ impl<'a> Walk<'a> {
 
     /// The same, where there are restarts.
     fn intervals(&mut self, extent: &Extent, ended: bool, data: &mut [u8], row: &mut usize) -> Result<(), Trouble> {
-        let Extent { units, y, x } = extent;
+        let Extent { units, y, x, .. } = extent;
         let mut column = 0;
         if let Some(whole) = (y.start * units[1] + x.start).checked_div(self.interval).filter(|_| !self.strict) {
             // Nothing of these intervals is needed. Their ends are known, whatever is in them.

@@ -230,22 +230,65 @@ fn what_is_known_of_a_file_changes_no_pixel() {
 }
 
 #[test]
+fn sparse_and_stored_points_change_no_pixel() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let files: Vec<_> = SAMPLINGS.into_iter().zip(0..).map(|(s, n)| file(150, 900 + 13 * n, 85, s, |_| {})).collect();
+    let mut scratch = [(); 2].map(|()| Scratch::default());
+    let mut decode_all = |index: &Index, seed: u64| {
+        let indexed = Decoder::new().index(index.clone());
+        for file in &files {
+            for window in windows(&Header::parse(file).unwrap(), seed).take(40) {
+                let expected = planes(&Decoder::new(), file, &window, &mut scratch[0]).unwrap();
+                assert!(planes(&indexed, file, &window, &mut scratch[1]).unwrap() == expected, "{window:?}");
+            }
+        }
+    };
+    // What all of it takes, and parts of that: less dense, and then not all of them.
+    let all = Index::new(1 << 20);
+    decode_all(&all, 1);
+    let mut stored = Vec::new();
+    for tenths in [10, 6, 4, 3, 2, 1] {
+        let index = Index::new(all.bytes() * tenths / 10);
+        decode_all(&index, 1);
+        assert!(index.bytes() <= all.bytes() * tenths / 10, "{tenths} tenths");
+        index.save(&path).unwrap();
+        stored.push(std::fs::metadata(&path).unwrap().len());
+        decode_all(&Index::open(&path, 0).unwrap(), 2);
+        let more = Index::open(&path, 1 << 20).unwrap();
+        decode_all(&more, 3);
+        more.save(&path).unwrap();
+        decode_all(&Index::open(&path, 0).unwrap(), 1);
+        std::fs::remove_file(&path).unwrap();
+    }
+    assert!(stored.is_sorted_by(|a, b| a >= b) && stored[4] < stored[0], "{stored:?}");
+}
+
+#[test]
 fn a_whole_file_is_known_once_its_last_row_was_read() {
     let index = Index::new(1 << 20);
     let indexed = Decoder::new().index(index.clone());
     let file = file(160, 520, 90, SamplingFactor::F_1_1, |_| {});
-    let points = |index: &Index| index.find(Index::key(&file)).map_or(0, |known| known.points.len());
+    let points = |index: &Index| {
+        let mut points = Vec::new();
+        index.find(Index::key(&file), 65, false, &mut points, &mut Vec::new());
+        points.len()
+    };
     let mut out = Scratch::default();
     rows(&indexed, &file, 0..80, &mut out).unwrap();
-    // 65 units a row: five points. The last of a row is the first of the next.
-    assert_eq!(points(&index), 51);
+    // 65 units a row: nine points. The last of a row is the first of the next.
+    assert_eq!(points(&index), 91);
     rows(&indexed, &file, 0..80, &mut out).unwrap();
     rows(&indexed, &file, 8..16, &mut out).unwrap();
-    assert_eq!(points(&index), 51);
+    assert_eq!(points(&index), 91);
     rows(&indexed, &file, 100..101, &mut out).unwrap();
-    assert_eq!(points(&index), 13 * 5 + 1);
+    assert_eq!(points(&index), 13 * 9 + 1);
     rows(&indexed, &file, 0..160, &mut out).unwrap();
-    assert_eq!(points(&index), 101);
+    assert_eq!(points(&index), 181);
+    // At once, without a pixel.
+    let all = Index::new(1 << 20);
+    Decoder::new().index(all.clone()).learn(&file, &mut out).unwrap();
+    assert_eq!(points(&all), 181);
     // Without an end it is not known, and no less an error.
     let cut = &file[..file.len() - 2];
     rows(&indexed, cut, 0..160, &mut out).unwrap();
@@ -261,7 +304,7 @@ fn an_index_that_lies_is_not_believed() {
     for n in 0..400 {
         let window = Window { cols: 20..40, scale: [1, 4, 8][n % 3], ..all.clone() };
         let index = Index::new(1 << 20);
-        index.lie(&file, 7, 216 - n % 2, || draws.below(1 << 58));
+        index.lie(&file, (7, [6, 6, 7][n % 3]), 216 - n % 2, || draws.bits() >> (n % 8));
         // Any pixels or an error: what is promised is that it ends, within bounds.
         let _ = planes(&Decoder::new().index(index), &file, &window, &mut out);
     }

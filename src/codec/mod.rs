@@ -56,7 +56,7 @@ pub(crate) use self::decoder::KeepPixels;
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
-pub use self::jpeg::DecodeIndex;
+pub use self::jpeg::{DecodeIndex, LearnRoom};
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
 #[cfg(feature = "prepare")]

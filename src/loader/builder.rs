@@ -475,11 +475,13 @@ impl LoaderBuilder {
     }
 
     /// Bytes for what is learned of JPEG files while they are decoded on the CPU: later epochs then begin to decode
-    /// where the crop begins. Default 256 MiB, taken as files come (800 bytes for a photograph of 500x375 pixels; 300 KB
-    /// for one of 12 megapixels that is shrunk to a quarter or less, while half of it is free) and beside
-    /// [`memory_budget`](Self::memory_budget); 0 keeps nothing. Pixels do not depend on it.
+    /// where the crop begins. Default: an eighth of the memory of this machine or container, divided among its ranks (as
+    /// [`Shard::with_local`](crate::Shard::with_local) says), beside [`memory_budget`](Self::memory_budget). It is taken as files
+    /// come: 800 bytes for a photograph of 500x375 pixels, 1 GB for ImageNet's 1.28 million; 300 KB for one of 12 megapixels that
+    /// is shrunk to a quarter or less, while half of it is free. Where it does not hold all of them, it knows less of each
+    /// (see [`DecodeIndex`](crate::codec::DecodeIndex)). 0 keeps nothing. Pixels do not depend on it.
     pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
-        self.config.decode_index_bytes = bytes;
+        self.config.decode_index_bytes = Some(bytes);
         self
     }
 
@@ -512,7 +514,7 @@ impl LoaderBuilder {
     /// The built-in decoder of JPEG with an index.
     #[cfg(feature = "jpeg")]
     pub(super) fn indexed(&self) -> Option<Arc<dyn ImageCodec>> {
-        let bytes = Some(self.config.decode_index_bytes).filter(|bytes| *bytes > 0);
+        let bytes = Some(self.config.index_bytes()).filter(|bytes| *bytes > 0);
         let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new))?;
         Some(Arc::new(Jpeg::new().index(index)))
     }

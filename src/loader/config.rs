@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::memory::machine_bytes;
 use crate::{
     codec::Split,
     sampler::{LastBatch, Order, Shard},
@@ -113,9 +114,9 @@ pub struct LoaderConfig {
     /// Largest record in encoded bytes; `None` takes all that usual records have, and larger ones as far as the budget
     /// allows, see [`LoaderBuilder::max_record_bytes`](crate::LoaderBuilder::max_record_bytes).
     pub max_record_bytes: Option<u64>,
-    /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept. Default 256 MiB. See
+    /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept; `None` chooses. See
     /// [`LoaderBuilder::decode_index_bytes`](crate::LoaderBuilder::decode_index_bytes).
-    pub decode_index_bytes: u64,
+    pub decode_index_bytes: Option<u64>,
     /// Requests in flight to a remote store, or calls of a dataset that reads itself, at most; `None` chooses, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
@@ -137,6 +138,14 @@ pub struct LoaderConfig {
     /// Whether streams write down where their time goes, see
     /// [`LoaderBuilder::accounting`](crate::LoaderBuilder::accounting). Default true.
     pub accounting: bool,
+}
+
+impl LoaderConfig {
+    /// Bytes that a decode index may take: as set, or what is chosen on this machine.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.decode_index_bytes.unwrap_or_else(|| machine_bytes() / 8 / u64::from(self.shard.local_world().max(1)))
+    }
 }
 
 impl Default for LoaderConfig {
@@ -164,7 +173,7 @@ impl Default for LoaderConfig {
             numa: true,
             max_image_bytes: None,
             max_record_bytes: None,
-            decode_index_bytes: 256 << 20,
+            decode_index_bytes: None,
             io_concurrency: None,
             verify: Verify::default(),
             cache: None,

@@ -447,6 +447,7 @@ impl Resolved {
             device_budget: budget,
             max_image_bytes: self.max_image,
             max_record_bytes: Some(self.max_record),
+            decode_index_bytes: Some(config.index_bytes()),
             ..config
         }
     }

@@ -106,7 +106,7 @@ pub(crate) async fn on(
     let (config, transform_name, launch) =
         options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &**dataset, args.epochs)?;
     let weighted = options::weighted(&args.loader.fixed, &config.order, dataset.len(), labels(args, dataset)).await?;
-    let most = config.decode_index_bytes;
+    let most = config.index_bytes();
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
     let builder = weighted.into_iter().fold(builder, LoaderBuilder::sampler);

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 
-pub use self::index::DecodeIndex;
+pub use self::index::{DecodeIndex, LearnRoom};
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, cause, corrupt, unsupported};
 use crate::{
     error::{Error, ErrorKind, Result},

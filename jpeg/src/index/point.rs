@@ -1,0 +1,261 @@
+//! Where units of an image begin, and how a file's points are packed.
+
+/// Where in a file's data a unit of the image begins, and the values its blocks build on.
+///
+/// From the top: 28 bits of place (in bits from the scan's first byte, stuffing included), three values of 12 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point(u64);
+
+impl Point {
+    /// `None` when a number is out of range: in files of more than 32 MiB and in damaged ones.
+    pub(crate) fn new(byte: usize, bit: usize, sums: &[i32; 4]) -> Option<Self> {
+        let place = u64::try_from(byte).ok().filter(|byte| *byte < 1 << 25)? << 3 | (bit & 7) as u64;
+        let mut point = place;
+        for &sum in &sums[..3] {
+            if !(-2048..2048).contains(&sum) {
+                return None;
+            }
+            point = point << 12 | (sum & 0xfff) as u64;
+        }
+        Some(Self(point))
+    }
+
+    /// Byte of the scan's data.
+    pub(crate) fn byte(self) -> usize {
+        (self.0 >> 39) as usize
+    }
+
+    pub(crate) fn bit(self) -> usize {
+        (self.0 >> 36 & 7) as usize
+    }
+
+    pub(crate) fn sums(self) -> [i32; 4] {
+        let sum = |n: u32| ((self.0 << (28 + 12 * n)) as i64 >> 52) as i32;
+        [sum(0), sum(1), sum(2), 0]
+    }
+
+    /// One that means nothing.
+    #[cfg(test)]
+    pub(crate) fn any(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Place and values as numbers from 0 on, whose least and most tell how many bits they take.
+    fn parts(self) -> [u64; 4] {
+        let [a, b, c, _] = self.sums().map(|sum| (sum + 2048) as u64);
+        [self.0 >> 36, a, b, c]
+    }
+
+    fn of_parts([place, a, b, c]: [u64; 4]) -> Self {
+        let sum = |part: u64| (part & 0xfff) ^ 0x800;
+        Self((place & 0x0fff_ffff) << 36 | sum(a) << 24 | sum(b) << 12 | sum(c))
+    }
+}
+
+/// The widest spacing, as a power of two: 128 units, which is 1 point a row of images up to 1024 or 2048 pixels wide.
+pub(super) const COARSEST: u8 = 7;
+
+/// How the points of a file lie in its image: one at the first unit of each row, and one at every so many further units of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spacing {
+    /// Units (8 to 32 pixels wide) from point to point, as a power of two.
+    pub(crate) log2: u8,
+    /// Points of a row of units.
+    pub(crate) a_row: u32,
+}
+
+impl Spacing {
+    /// Points every `1 << log2` units of rows of so many units.
+    pub(crate) fn new(log2: u8, units: usize) -> Self {
+        // A row of an image has at most 8192 units.
+        Self { log2, a_row: units.div_ceil(1 << log2) as u32 }
+    }
+
+    /// Rows of units that so many points reach from the first one on, and how many they are: what is more is better.
+    pub(super) fn reach(self, points: usize) -> (usize, usize) {
+        (points / self.a_row.max(1) as usize, points)
+    }
+
+    /// Units from point to point.
+    pub(crate) fn every(self) -> usize {
+        1 << self.log2
+    }
+}
+
+/// Bytes before the points: the spacing, how many there are, the bits of each part, and the least of each sum.
+const HEAD: usize = 18;
+
+/// The points of a file in as few bits as the parts of them take: 4 to 6 bytes a point.
+///
+/// ```text
+/// u8 log2 of the spacing, [u8; 4] bits of each part, 0, u16 points a row, u32 points, [u16; 3] least of each sum
+/// the points, from the lowest bit on: place, three sums
+/// ```
+pub(super) fn pack(points: &[Point], spacing: Spacing) -> Box<[u8]> {
+    let mut ends = [[u64::MAX, 0]; 4];
+    for point in points {
+        for ([least, most], part) in ends.iter_mut().zip(point.parts()) {
+            (*least, *most) = (part.min(*least), part.max(*most));
+        }
+    }
+    // The first place is the scan's beginning, or near it.
+    ends[0][0] = 0;
+    let ends = ends.map(|[least, most]| [least.min(most), most]);
+    let widths = ends.map(|[least, most]| u64::BITS - (most - least).leading_zeros());
+    let bits = widths.iter().sum::<u32>() as usize;
+    let mut out = Vec::with_capacity(HEAD + (bits * points.len()).div_ceil(8));
+    out.push(spacing.log2);
+    out.extend(widths.map(|width| width as u8));
+    out.push(0);
+    out.extend((spacing.a_row as u16).to_le_bytes());
+    out.extend((points.len() as u32).to_le_bytes());
+    out.extend(ends[1..].iter().flat_map(|[least, _]| (*least as u16).to_le_bytes()));
+    let (mut held, mut count) = (0_u128, 0);
+    for point in points {
+        for ((part, [least, _]), width) in point.parts().into_iter().zip(ends).zip(widths) {
+            held |= u128::from(part - least) << count;
+            count += width;
+        }
+        let whole = count as usize / 8;
+        out.extend_from_slice(&held.to_le_bytes()[..whole]);
+        (held, count) = (held >> (8 * whole), count % 8);
+    }
+    if count > 0 {
+        out.push(held as u8);
+    }
+    out.into()
+}
+
+/// How packed points lie, and how many there are; `None` for bytes that are something else.
+pub(super) fn head(bytes: &[u8]) -> Option<(Spacing, usize)> {
+    let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
+    let spacing = Spacing { log2: head[0], a_row: u16::from_le_bytes([head[6], head[7]]).into() };
+    let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+    let possible = spacing.log2 <= COARSEST && head[1] <= 28 && head[2..5].iter().all(|width| *width <= 12);
+    let bits = head[1..5].iter().map(|width| usize::from(*width)).sum::<usize>();
+    // A file has a place of its own for each point.
+    let places = count == 1 || count > 1 && head[1] > 0;
+    (possible && places && bits.checked_mul(count)?.div_ceil(8) == packed.len()).then_some((spacing, count))
+}
+
+/// Appends what [`pack`] packed. Of bytes that are something else, points that mean nothing, or `None`.
+pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
+    let (spacing, count) = head(bytes)?;
+    let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
+    let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let widths = [head[1], head[2], head[3], head[4]].map(u32::from);
+    let bits = widths.iter().sum::<u32>() as usize;
+    let least = [0, short(12), short(14), short(16)].map(u64::from);
+    points.reserve(count);
+    for at in 0..count {
+        let from = at * bits;
+        let held = match packed.get(from / 8..).and_then(<[u8]>::first_chunk::<16>) {
+            Some(bytes) => u128::from_le_bytes(*bytes),
+            None => {
+                let mut last = [0; 16];
+                let rest = &packed[(from / 8).min(packed.len())..];
+                last[..rest.len()].copy_from_slice(rest);
+                u128::from_le_bytes(last)
+            }
+        };
+        let mut held = (held >> (from % 8)) as u64;
+        let mut parts = least;
+        for (part, width) in parts.iter_mut().zip(widths) {
+            *part += held & ((1 << width) - 1);
+            held >>= width;
+        }
+        points.push(Point::of_parts(parts));
+    }
+    Some(spacing)
+}
+
+/// Every second point of each row, if rows have more than one.
+pub(super) fn thin(points: &mut Vec<Point>, spacing: Spacing) -> Spacing {
+    let mut at = 0;
+    points.retain(|_| {
+        let kept = at % 2 == 0;
+        at = if at + 1 >= spacing.a_row { 0 } else { at + 1 };
+        kept
+    });
+    Spacing { log2: spacing.log2 + 1, a_row: spacing.a_row.div_ceil(2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draws::Draws;
+
+    #[test]
+    fn a_point_is_what_was_put_into_it() {
+        for sums in [[0, 0, 0, 0], [-2048, 2047, -1, 0], [5, -6, 7, 0]] {
+            let point = Point::new(33_554_431, 7, &sums).unwrap();
+            assert_eq!((point.byte(), point.bit(), point.sums()), (33_554_431, 7, sums));
+            assert_eq!(Point::of_parts(point.parts()), point);
+        }
+        assert!(Point::new(1 << 25, 0, &[0; 4]).is_none());
+        assert!(Point::new(0, 0, &[0, 2048, 0, 0]).is_none());
+        assert!(Point::new(0, 0, &[0, 0, -2049, 0]).is_none());
+    }
+
+    #[test]
+    fn packed_points_come_back_as_they_were() {
+        let mut draws = Draws::new([7, 0, 0]);
+        for count in [1, 2, 3, 17, 200] {
+            for (most, wide) in [(1, 1), (100, 1), (1 << 25, 4096), (90_000, 700)] {
+                let mut draw = |most: u64| draws.below(most) as i32;
+                let mut points: Vec<Point> = (0..count)
+                    .map(|_| {
+                        let sums = [0; 4].map(|_: i32| draw(wide) - wide as i32 / 2);
+                        Point::new(draw(most) as usize, draw(8) as usize, &sums).unwrap()
+                    })
+                    .collect();
+                points[0] = Point::new(1, 1, &[-1, 1, 0, 0]).unwrap();
+                let spacing = Spacing::new(4, 100);
+                let packed = pack(&points, spacing);
+                let mut again = Vec::new();
+                assert_eq!(unpack(&packed, &mut again), Some(spacing));
+                assert_eq!(again, points);
+                for cut in 0..packed.len() {
+                    assert_eq!(unpack(&packed[..cut], &mut Vec::new()), None, "{cut} of {}", packed.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_points_or_none() {
+        let mut draws = Draws::new([1, 0, 0]);
+        for n in 0..20_000 {
+            let mut bytes: Vec<u8> = (0..draws.below(80)).map(|_| draws.below(256) as u8).collect();
+            // Near the truth.
+            if let Some(head) = bytes.first_chunk_mut::<HEAD>().filter(|_| n % 2 == 0) {
+                head[0] = 4;
+                head[1..5].fill(draws.below(9) as u8);
+                head[8..12].fill(0);
+                head[8] = draws.below(20) as u8;
+            }
+            let mut points = Vec::new();
+            if unpack(&bytes, &mut points).is_some() {
+                assert!(!points.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn thinner_points_are_those_of_a_wider_spacing() {
+        for units in [1, 7, 8, 9, 31, 32, 33, 63] {
+            // A point for each unit that has one, with its number as its place.
+            let at = |log2: u8, known: usize| -> Vec<Point> {
+                let noted = (0..5 * units).filter(|unit| unit % units % (1 << log2) == 0).chain([5 * units]);
+                noted.filter(|unit| *unit <= known).map(|unit| Point::new(unit, 0, &[0; 4]).unwrap()).collect()
+            };
+            for known in 0..=5 * units {
+                let (mut points, mut spacing) = (at(3, known), Spacing::new(3, units));
+                for log2 in 4..=COARSEST {
+                    spacing = thin(&mut points, spacing);
+                    assert_eq!((&points, spacing), (&at(log2, known), Spacing::new(log2, units)), "{units} {known}");
+                }
+            }
+        }
+    }
+}
