@@ -29,7 +29,7 @@ use crate::{
         scan_components, segment,
     },
     huffman::{Bits, First, PADDING, Rest, STANDARD, natural},
-    index::{Index, Lengths, Point, Spacing},
+    index::{Index, Lengths, Point, Points, Spacing},
     planes::{Plane, Window},
     simd::{Block, Idct, Level},
 };
@@ -48,10 +48,8 @@ pub(crate) struct Memory {
     /// Where in `bytes` something was left out.
     removed: Vec<u32>,
     /// What the index knows, and what is new to it.
-    known: Vec<Point>,
+    known: Points,
     points: Vec<Point>,
-    /// What is read of a stored index.
-    stored: Vec<u8>,
     idct: Idct,
 }
 
@@ -375,7 +373,7 @@ struct End {
 impl Scan<'_> {
     /// Decodes the blocks that the grid needs; gives the end of the scan's data.
     fn decode(&self, index: Option<&Index>, strict: bool, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
-        let Memory { tables, bytes, restarts, removed, known, points, stored, idct } = memory;
+        let Memory { tables, bytes, restarts, removed, known, points, idct } = memory;
         let alone = self.components.len() == 1;
         let grid = self.grid;
         // Blocks of a single component follow each other line by line, and those outside the image are left out.
@@ -395,7 +393,7 @@ impl Scan<'_> {
         let sides = || self.components.iter().map(|one| grid.components[one.component].side);
         let few = index.is_some() && sides().max() <= Some(4);
         known.clear();
-        let found = index.map(|(index, key)| index.find(key, units[1], few, known, stored)).unwrap_or_default();
+        let found = index.map(|(index, key)| index.find(key, units[1], few, known)).unwrap_or_default();
         let (lengths, spacing) = (found.lengths, Spacing::new(found.log2, units[1]));
         let extent = Extent { units, y, x, spacing };
         let wants_lengths = lengths.is_none() && few && sides().min() <= Some(2);
@@ -451,16 +449,17 @@ impl Scan<'_> {
     ) -> Result<usize> {
         let Notes { bytes, removed, points } = notes;
         let Known { index, points: mut known, mut lengths, wants_lengths, strict } = known;
+        let none = Points::default();
         let count = extent.units[0] * extent.units[1] * blocks.len();
         lengths = lengths.filter(|lengths| lengths.from(0).len() == count);
         let new_lengths = || index.filter(|_| wants_lengths).and_then(|(index, key)| index.lengths(key, count));
-        if !known.is_empty() {
+        if known.len() > 0 {
             lengths = lengths.or_else(new_lengths);
         }
         let mut row = extent.y.start;
         while row < extent.y.end {
             let Range { start, end } = extent.points(row);
-            let (Some(&from), Some(&to)) = (known.get(start), known.get(end)) else { break };
+            let (Some(from), Some(to)) = (known.get(start), known.get(end)) else { break };
             // One byte more: stuffing ends with it.
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
             unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
@@ -481,7 +480,7 @@ impl Scan<'_> {
             });
             if !matches!(walked, Ok(true)) || walk.is_over() {
                 // The index is wrong, as none of ours is: decoded as if there were none.
-                (known, lengths, row) = (&[], None, extent.y.start);
+                (known, lengths, row) = (&none, None, extent.y.start);
                 break;
             }
             row += 1;
@@ -493,7 +492,7 @@ impl Scan<'_> {
 
         // From the last point that helps on, to the end of the window.
         let from = extent.points(row).start.min(known.len().saturating_sub(1));
-        let point = known.get(from).copied();
+        let point = known.get(from);
         let skipped = point.map_or(0, Point::byte);
         let begin = (self.start + skipped).min(self.bytes.len());
         let end = unstuff(self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
@@ -510,7 +509,7 @@ impl Scan<'_> {
             && end.marked
             && !points.is_empty()
         {
-            points.splice(0..0, known.iter().copied());
+            points.splice(0..0, known.iter());
             index.put(key, points, extent.spacing);
         }
         Ok(end.at)
@@ -563,7 +562,7 @@ impl Extent {
     }
 
     /// About how many units are skipped.
-    fn skipped(&self, known: &[Point]) -> usize {
+    fn skipped(&self, known: &Points) -> usize {
         let Self { units, y, x, spacing } = self;
         if known.get(self.points(y.end - 1).end).is_some() {
             return y.len() * (x.start % spacing.every());
@@ -586,7 +585,7 @@ impl Extent {
 /// What is known of a file, and where it is noted.
 struct Known<'a> {
     index: Option<(&'a Index, u128)>,
-    points: &'a [Point],
+    points: &'a Points,
     lengths: Option<Arc<Lengths>>,
     /// Whether there are none, and they would help.
     wants_lengths: bool,

@@ -270,8 +270,8 @@ fn a_whole_file_is_known_once_its_last_row_was_read() {
     let indexed = Decoder::new().index(index.clone());
     let file = file(160, 520, 90, SamplingFactor::F_1_1, |_| {});
     let points = |index: &Index| {
-        let mut points = Vec::new();
-        index.find(Index::key(&file), 65, false, &mut points, &mut Vec::new());
+        let mut points = crate::index::Points::default();
+        index.find(Index::key(&file), 65, false, &mut points);
         points.len()
     };
     let mut out = Scratch::default();

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
     lengths::Lengths,
-    point::{COARSEST, Point, Spacing, head, pack, thin, unpack},
+    point::{COARSEST, Point, Points, Spacing, head, pack, thin, unpack},
     stored::{Record, Stored, Writer},
 };
 
@@ -141,7 +141,6 @@ impl Shard {
         self.log2 = log2;
         let (mut points, mut freed) = (Vec::new(), 0);
         for known in self.entries.values_mut() {
-            points.clear();
             let Some(mut spacing) = unpack(&known.points, &mut points) else { continue };
             // One a row is left to each.
             if spacing.log2 >= log2 || spacing.a_row <= 1 {
@@ -217,38 +216,28 @@ impl Index {
         lock(&self.0.shards[(key >> 120) as usize])
     }
 
-    /// What is known of a file whose rows have so many units: its points are put in place of what is in `points`, and
-    /// `bytes` is room for reading. Lengths are looked for only if they are wanted.
-    pub(crate) fn find(
-        &self,
-        key: u128,
-        units: usize,
-        wants_lengths: bool,
-        points: &mut Vec<Point>,
-        bytes: &mut Vec<u8>,
-    ) -> Found {
-        let mut taken = |packed: &[u8]| {
-            points.clear();
-            // Of other rows it is another file's.
-            let fits = |spacing: &Spacing| *spacing == Spacing::new(spacing.log2, units);
-            let spacing = unpack(packed, points).filter(fits);
-            spacing.map_or_else(|| points.clear(), |_| ());
-            spacing
-        };
+    /// What is known of a file whose rows have so many units: its points take the place of those in `points`. Lengths are
+    /// looked for only if they are wanted.
+    pub(crate) fn find(&self, key: u128, units: usize, wants_lengths: bool, points: &mut Points) -> Found {
         let (mut spacing, mut lengths, log2) = {
             let shard = self.shard(key);
             let known = shard.entries.get(&key);
-            let spacing = taken(known.map_or(&[], |known| &known.points));
+            let packed = known.map_or(&[][..], |known| &known.points);
+            let spacing = points.read(units, |bytes| {
+                bytes.extend_from_slice(packed);
+                Some(())
+            });
             (spacing, known.and_then(|known| known.lengths.clone()).filter(|_| wants_lengths), shard.log2)
         };
         let wants_lengths = wants_lengths && lengths.is_none();
         let stored = self.0.stored.as_ref().filter(|_| spacing.is_none() || wants_lengths);
         if let Some((stored, record)) = stored.and_then(|stored| Some((stored, stored.find(key)?))) {
             if spacing.is_none() {
-                spacing = stored.read_points(&record, bytes).and_then(&mut taken);
+                spacing = points.read(units, |bytes| stored.read_points(&record, bytes));
             }
             if wants_lengths {
-                lengths = stored.read_lengths(&record, bytes).map(|stored| self.take_lengths(key, stored));
+                let mut bytes = Vec::new();
+                lengths = stored.read_lengths(&record, &mut bytes).map(|()| self.take_lengths(key, &bytes));
             }
         }
         Found { log2: spacing.map_or(log2, |spacing| spacing.log2), lengths }
@@ -431,15 +420,11 @@ impl Best {
     }
 
     fn take(&mut self, from: &Stored, record: &Record, bytes: &mut Vec<u8>) {
-        if let Some(points) = from.read_points(record, bytes)
-            && reach(points) > reach(&self.points)
-        {
-            self.points = points.to_vec();
+        if from.read_points(record, bytes).is_some() && reach(bytes) > reach(&self.points) {
+            self.points.clone_from(bytes);
         }
-        if self.lengths.is_empty()
-            && let Some(lengths) = from.read_lengths(record, bytes)
-        {
-            self.lengths = lengths.to_vec();
+        if self.lengths.is_empty() && from.read_lengths(record, bytes).is_some() {
+            self.lengths.clone_from(bytes);
         }
     }
 }
@@ -479,13 +464,13 @@ mod tests {
     }
 
     fn find(index: &Index, key: u128) -> Option<(u8, Vec<Point>)> {
-        let mut points = Vec::new();
-        let found = index.find(key, ROWS, false, &mut points, &mut Vec::new());
-        (!points.is_empty()).then_some((found.log2, points))
+        let mut points = Points::default();
+        let found = index.find(key, ROWS, false, &mut points);
+        (points.len() > 0).then(|| (found.log2, points.iter().collect()))
     }
 
     fn noted(index: &Index, key: u128) -> Option<Vec<u8>> {
-        index.find(key, ROWS, true, &mut Vec::new(), &mut Vec::new()).lengths.map(|lengths| lengths.to_bytes())
+        index.find(key, ROWS, true, &mut Points::default()).lengths.map(|lengths| lengths.to_bytes())
     }
 
     #[test]
@@ -606,8 +591,7 @@ mod tests {
         index.save(&path).unwrap();
         let again = Index::open(&path, 1 << 20).unwrap();
         assert_eq!(noted(&again, 1).unwrap()[..301], [[5; 300].as_slice(), &[0]].concat());
-        again.find(1, ROWS, true, &mut Vec::new(), &mut Vec::new()).lengths.unwrap().from(300)[0]
-            .store(6, Ordering::Relaxed);
+        again.find(1, ROWS, true, &mut Points::default()).lengths.unwrap().from(300)[0].store(6, Ordering::Relaxed);
         assert_eq!(noted(&again, 1).unwrap()[299..302], [5, 6, 0]);
         again.save(&path).unwrap();
         assert_eq!(noted(&Index::open(&path, 1 << 20).unwrap(), 1).unwrap()[299..302], [5, 6, 0]);

@@ -19,4 +19,7 @@ mod point;
 mod stored;
 
 pub use self::known::Index;
-pub(crate) use self::{lengths::Lengths, point::Point, point::Spacing};
+pub(crate) use self::{
+    lengths::Lengths,
+    point::{Point, Points, Spacing},
+};

@@ -126,29 +126,41 @@ pub(super) fn pack(points: &[Point], spacing: Spacing) -> Box<[u8]> {
     out.into()
 }
 
-/// How packed points lie, and how many there are; `None` for bytes that are something else.
-pub(super) fn head(bytes: &[u8]) -> Option<(Spacing, usize)> {
-    let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
-    let spacing = Spacing { log2: head[0], a_row: u16::from_le_bytes([head[6], head[7]]).into() };
-    let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
-    let possible = spacing.log2 <= COARSEST && head[1] <= 28 && head[2..5].iter().all(|width| *width <= 12);
-    let bits = head[1..5].iter().map(|width| usize::from(*width)).sum::<usize>();
-    // A file has a place of its own for each point.
-    let places = count == 1 || count > 1 && head[1] > 0;
-    (possible && places && bits.checked_mul(count)?.div_ceil(8) == packed.len()).then_some((spacing, count))
+/// What stands before packed points.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    spacing: Spacing,
+    count: usize,
+    /// Bits of each part, and the least of each.
+    widths: [u32; 4],
+    least: [u64; 4],
 }
 
-/// Appends what [`pack`] packed. Of bytes that are something else, points that mean nothing, or `None`.
-pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
-    let (spacing, count) = head(bytes)?;
-    let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
-    let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-    let widths = [head[1], head[2], head[3], head[4]].map(u32::from);
-    let bits = widths.iter().sum::<u32>() as usize;
-    let least = [0, short(12), short(14), short(16)].map(u64::from);
-    points.reserve(count);
-    for at in 0..count {
-        let from = at * bits;
+impl Head {
+    /// `None` for bytes that are something else.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
+        let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        let spacing = Spacing { log2: head[0], a_row: short(6).into() };
+        let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let widths = [head[1], head[2], head[3], head[4]].map(u32::from);
+        let possible = spacing.log2 <= COARSEST && widths[0] <= 28 && widths[1..].iter().all(|width| *width <= 12);
+        // A file has a place of its own for each point.
+        let places = count == 1 || count > 1 && widths[0] > 0;
+        let least = [0, short(12), short(14), short(16)].map(u64::from);
+        let head = Self { spacing, count, widths, least };
+        (possible && places && head.bits().checked_mul(count)?.div_ceil(8) == packed.len()).then_some(head)
+    }
+
+    /// Bits of a point.
+    fn bits(&self) -> usize {
+        self.widths.iter().sum::<u32>() as usize
+    }
+
+    /// Point `at` of those in `packed`, which has so many.
+    #[inline]
+    fn point(&self, packed: &[u8], at: usize) -> Point {
+        let from = at * self.bits();
         let held = match packed.get(from / 8..).and_then(<[u8]>::first_chunk::<16>) {
             Some(bytes) => u128::from_le_bytes(*bytes),
             None => {
@@ -159,14 +171,62 @@ pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
             }
         };
         let mut held = (held >> (from % 8)) as u64;
-        let mut parts = least;
-        for (part, width) in parts.iter_mut().zip(widths) {
+        let mut parts = self.least;
+        for (part, width) in parts.iter_mut().zip(self.widths) {
             *part += held & ((1 << width) - 1);
             held >>= width;
         }
-        points.push(Point::of_parts(parts));
+        Point::of_parts(parts)
     }
-    Some(spacing)
+}
+
+/// How packed points lie, and how many there are; `None` for bytes that are something else.
+pub(super) fn head(bytes: &[u8]) -> Option<(Spacing, usize)> {
+    Head::read(bytes).map(|head| (head.spacing, head.count))
+}
+
+/// Points that [`pack`] packed, read one by one: a crop looks at two of each row. Memory for file after file.
+#[derive(Debug, Default)]
+pub(crate) struct Points {
+    bytes: Vec<u8>,
+    head: Head,
+}
+
+impl Points {
+    /// Forgets them.
+    pub(crate) fn clear(&mut self) {
+        self.head = Head::default();
+    }
+
+    /// Reads them with `read`, which fills the bytes. Of a file whose rows have another number of units, they are none, and
+    /// so are bytes that are something else.
+    pub(super) fn read(&mut self, units: usize, read: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Spacing> {
+        self.clear();
+        self.bytes.clear();
+        let head = read(&mut self.bytes).and_then(|()| Head::read(&self.bytes));
+        self.head = head.filter(|head| head.spacing == Spacing::new(head.spacing.log2, units))?;
+        Some(self.head.spacing)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.head.count
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Point> {
+        (at < self.head.count).then(|| self.head.point(&self.bytes[HEAD..], at))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Point> {
+        (0..self.head.count).map(|at| self.head.point(&self.bytes[HEAD..], at))
+    }
+}
+
+/// All that [`pack`] packed. Of bytes that are something else, points that mean nothing, or `None`.
+pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
+    let head = Head::read(bytes)?;
+    points.clear();
+    points.extend((0..head.count).map(|at| head.point(&bytes[HEAD..], at)));
+    Some(head.spacing)
 }
 
 /// Every second point of each row, if rows have more than one.

@@ -147,26 +147,29 @@ impl Stored {
         })
     }
 
-    /// The packed points of a file: one read.
-    pub(super) fn read_points<'a>(&self, record: &Record, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    /// Puts the packed points of a file into `bytes`: one read.
+    pub(super) fn read_points(&self, record: &Record, bytes: &mut Vec<u8>) -> Option<()> {
         self.read(record.offset, record.points, bytes)
     }
 
-    /// The lengths of its blocks: one read.
-    pub(super) fn read_lengths<'a>(&self, record: &Record, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    /// Puts the lengths of its blocks into `bytes`: one read.
+    pub(super) fn read_lengths(&self, record: &Record, bytes: &mut Vec<u8>) -> Option<()> {
         let points = Record { lengths: 0, ..*record }.bytes();
         self.read(record.offset.checked_add(points)?, record.lengths, bytes)
     }
 
-    fn read<'a>(&self, offset: u64, len: u32, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    fn read(&self, offset: u64, len: u32, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.clear();
         let all = u64::from(len) + SUM as u64;
         if len == 0 || offset.checked_add(all)? > self.table {
             return None;
         }
         bytes.resize(all as usize, 0);
         read_at(&self.file, bytes, offset).ok()?;
-        let (bytes, sum) = bytes.split_last_chunk::<SUM>()?;
-        (xxh3_64(bytes) == u64::from_le_bytes(*sum)).then_some(bytes)
+        let (read, sum) = bytes.split_last_chunk::<SUM>()?;
+        let good = xxh3_64(read) == u64::from_le_bytes(*sum);
+        bytes.truncate(if good { len as usize } else { 0 });
+        good.then_some(())
     }
 }
 
