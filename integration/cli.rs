@@ -118,7 +118,9 @@ fn redact(value: &mut Value, path: &str) {
         Value::Array(list) => list.iter_mut().for_each(|value| redact(value, path)),
         Value::Number(_) => {
             let steady = STEADY.contains(&path) || STEADY_BELOW.iter().any(|above| path.starts_with(above));
-            if !steady || matches!(path, ".config.memory_budget" | ".config.max_record_bytes") {
+            // A part of the machine's memory.
+            let share = [".config.memory_budget", ".config.max_record_bytes", ".config.decode_index_bytes"];
+            if !steady || share.contains(&path) {
                 *value = "[number]".into();
             }
         }
@@ -1405,6 +1407,37 @@ fn what_a_run_learned_of_the_files_is_kept_and_changes_no_byte() {
     let output = run(&[&["run"], &kept[..]].concat());
     let words = text(&output.stderr);
     assert!(output.status.code() == Some(1) && words.contains("is no decode index"), "{words}");
+}
+
+#[test]
+fn an_index_made_ahead_of_the_first_epoch_is_all_that_there_is_to_learn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("photos.index").to_string_lossy().into_owned();
+    let photos = &data().photos;
+    let inspect = || -> Value {
+        let findings = ok(&["inspect", photos, "--decode-index", &file, "--json", "-"]);
+        serde_json::from_str::<Value>(&findings).unwrap()["decode_index"].clone()
+    };
+    let (found, records) = (inspect(), 24);
+    assert_eq!((found["jpegs"].as_u64(), found["files"].as_u64()), (Some(records), Some(records)), "{found}");
+    assert_eq!(
+        (found["unreadable"].as_u64(), found["bytes"].as_u64()),
+        (Some(0), Some(fs::metadata(&file).unwrap().len()))
+    );
+    // Whatever a run looks at, it is known; ranks share the file.
+    let before = fs::read(&file).unwrap();
+    let common = [photos, "--batch-size", "4", "--shuffle", "1", "--transform", "imagenet-train", "--epochs", "2"];
+    assert_eq!(checksum(&[&common[..], &["--decode-index", &file]].concat()), checksum(&common));
+    assert_eq!(fs::read(&file).unwrap(), before, "nothing was new");
+    // What is there stays, what is damaged is counted.
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("broken.jpg"), [0xff, 0xd8, 0xff]).unwrap();
+    let other = other.to_string_lossy();
+    let findings = ok(&["inspect", &other, "--decode-index", &file, "--json", "-"]);
+    let found = &serde_json::from_str::<Value>(&findings).unwrap()["decode_index"];
+    assert_eq!((found["files"].as_u64(), found["unreadable"].as_u64()), (Some(records), Some(1)), "{found}");
+    assert!(found["first_error"].as_str().is_some_and(|error| error.contains("broken.jpg")), "{found}");
 }
 
 #[test]

@@ -476,10 +476,12 @@ impl LoaderBuilder {
 
     /// Bytes for what is learned of JPEG files while they are decoded on the CPU: later epochs then begin to decode
     /// where the crop begins. Default: an eighth of the memory of this machine or container, divided among its ranks (as
-    /// [`Shard::with_local`](crate::Shard::with_local) says), beside [`memory_budget`](Self::memory_budget). It is taken as files
-    /// come: 800 bytes for a photograph of 500x375 pixels, 1 GB for ImageNet's 1.28 million; 300 KB for one of 12 megapixels that
-    /// is shrunk to a quarter or less, while half of it is free. Where it does not hold all of them, it knows less of each
-    /// (see [`DecodeIndex`](crate::codec::DecodeIndex)). 0 keeps nothing. Pixels do not depend on it.
+    /// [`Shard::with_local`](crate::Shard::with_local) says), and at most 1 GiB; beside
+    /// [`memory_budget`](Self::memory_budget). It is taken as files come: 700 bytes to 2 KB for a photograph of 500x375 pixels
+    /// (by how its colour is stored); 300 KB for one of 12 megapixels that is shrunk to a quarter or less, while half of it is
+    /// free. Where it does not hold all that there is to know, it knows less of each file (see
+    /// [`DecodeIndex`](crate::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
+    /// GB. 0 keeps nothing. Pixels do not depend on it.
     pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
         self.config.decode_index_bytes = Some(bytes);
         self

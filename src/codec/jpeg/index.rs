@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use infeed_jpeg::{Decoder, Index, Scratch};
 
-use super::in_our_words;
+use super::words::in_our_words;
 use crate::{
     error::{Error, ErrorKind, Result},
     source::io_kind,
@@ -14,7 +14,7 @@ use crate::{
 ///
 /// A JPEG can only be read from its first byte on: what lies above and beside a crop is skipped, which takes half the
 /// time of decoding it. While a file is decoded, the index notes where in the data each row of blocks begins, and every
-/// 8th unit in it: 4 to 6 bytes a point, about 700 bytes for a photograph of 500x375 pixels. When the same file comes
+/// 8th unit in it: 4 to 6 bytes a point, 700 bytes to 2 KB for a photograph of 500x375 pixels. When the same file comes
 /// again, decoding starts at the point before the crop and goes from row to row without what lies between.
 ///
 /// Of images that a crop shrinks to a quarter or an eighth, it also notes how long each block is (a byte a block, about a ninth
@@ -26,7 +26,7 @@ use crate::{
 /// loaders. Files with restart markers do not need it, progressive ones can't use it.
 ///
 /// Memory: at most the budget. When it is used up, points become half as many, of a part of the files at a time, down to one a
-/// row (150 bytes of such a photograph, and 100 for the entry): decoding becomes a little slower, and no file is forgotten.
+/// row (150 to 300 bytes of such a photograph, and 100 for the entry): decoding becomes a little slower, and no file is forgotten.
 /// After that nothing is added. What was [saved](Self::save) and [opened](Self::open) again takes hardly any memory: the file is
 /// read where it lies, by all processes of a machine, and the system keeps what they read once. Cloning gives another
 /// handle.

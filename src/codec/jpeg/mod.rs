@@ -7,13 +7,15 @@
 //! ```
 
 mod index;
+mod words;
 
 use std::ops::Range;
 
 use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 
 pub use self::index::{DecodeIndex, LearnRoom};
-use super::{ImageCodec, ImageHeader, PixelBuffer, Window, cause, corrupt, unsupported};
+use self::words::in_our_words;
+use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::kernels::{Level, Plane},
@@ -165,21 +167,6 @@ impl Jpeg {
         let decoded = self.decoder.pixels_of_columns(bytes, header, [rows, cols], &mut memory.scratch, pixels);
         out.put_state(memory);
         decoded.map_err(in_our_words)
-    }
-}
-
-/// The decoder's error as ours: the same words, and what to do about it.
-fn in_our_words(error: infeed_jpeg::Error) -> Error {
-    let what = error.to_string();
-    let ours = match error.kind() {
-        infeed_jpeg::ErrorKind::Damaged => corrupt(what),
-        infeed_jpeg::ErrorKind::Unsupported => unsupported(what),
-        infeed_jpeg::ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, what).of_machine(),
-        _ => Error::new(ErrorKind::Internal, what),
-    };
-    match std::error::Error::source(&error) {
-        Some(words) => ours.with_source(cause(words.to_string())),
-        None => ours,
     }
 }
 
