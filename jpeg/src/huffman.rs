@@ -9,7 +9,8 @@ use crate::simd::Block;
 
 /// Bits that the tables of coefficients look at.
 const LOOK: u32 = 11;
-/// Bits that the table for skipping looks at.
+/// Bits that the table for skipping looks at: 11, 13 and 14 are 10, 2 and 14 % slower. Two places of a scan skipped side by side,
+/// as if a second one were known, take 17 % less, and so 4 % of a first epoch at the most: not worth finding one.
 const SKIP: u32 = 12;
 /// Bits that the table of first coefficients looks at: its codes are short.
 const FIRST_LOOK: u32 = 9;

@@ -1,3 +1,4 @@
+import os
 from array import array
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, final
@@ -124,8 +125,14 @@ class Stream:
 @final
 class Loader:
     def __new__(
-        cls, dataset: Dataset, config: str, transform: str | None, map: tuple[Callable[..., Any], bool] | None
+        cls,
+        dataset: Dataset,
+        config: str,
+        transform: str | None,
+        map: tuple[Callable[..., Any], bool] | None,
+        index: str | os.PathLike[str] | None,
     ) -> Loader: ...
+    def save_index(self) -> None: ...
     def listed(self, records: array[int], sizes: array[int] | None) -> Loader: ...
     def stream_of(self, epoch: int, alone: bool) -> Stream: ...
     def stream_behind(self, state: str, alone: bool) -> Stream: ...

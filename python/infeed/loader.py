@@ -244,6 +244,9 @@ class Loader:
     - ``cache``: keeps what was read from a store near: ``"/mnt/nvme/cache:100GB"``, ``"ram:8GB"``.
     - ``decoded_cache``: keeps decoded pixels, so that later epochs neither read nor decode: ``"ram:8GB"``, or a folder for
       all processes and runs of a machine. ``infeed doctor`` says what it brings and how much there is.
+    - ``decode_index``: a file that knows where the rows of JPEGs begin, so that only what a crop needs is decoded, from the
+      first epoch on: ``infeed inspect DATASET --decode-index FILE`` makes it. Processes of a machine share it. What this
+      loader learns beside it is added by ``save_decode_index``, and by ``close``. Without a file each run learns anew.
 
     **Bad samples**: ``on_bad_sample="raise"`` ends the epoch with an error; ``"substitute"`` puts the nearest good row of
     the batch in its place; ``{"skip": {"at_most": 100}}`` leaves them out, and ends above so many.
@@ -281,6 +284,7 @@ class Loader:
         channels_last: bool = False,
         on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any] = "raise",
         cache: str | None = None,
+        decode_index: _Url | None = None,
         map: Callable[..., Any] | None = None,  # noqa: A002
         batch_transform: Callable[[_native.Batch], Any] | None = None,
         **more: Any,
@@ -333,7 +337,8 @@ class Loader:
             config["transform"] = lowered
         if map is not None and dtype == "bfloat16":
             raise ConfigError("map: numpy has no bfloat16: take float32, or batch_transform")
-        self._args = (dataset, config, line, drop_last, rank, world_size)
+        index = None if decode_index is None else os.fspath(decode_index)
+        self._args = (dataset, config, line, drop_last, rank, world_size, index)
         self._picked = picked
         self._map = None if map is None else _mapped(map)
         self._then: _Then | None = batch_transform
@@ -356,7 +361,7 @@ class Loader:
         if self._closed:
             raise RuntimeError("this loader is closed: make another one")
         if self._native is None:
-            dataset, config, line, drop_last, rank, world_size = self._args
+            dataset, config, line, drop_last, rank, world_size, index = self._args
             shard = self._shard = _shard(rank, world_size)
             last = "drop" if drop_last else "partial" if shard["world"] == 1 else "pad"
             config = {**config, "shard": shard, "last_batch": last}
@@ -364,21 +369,21 @@ class Loader:
                 text = json.dumps(config)
             except TypeError as error:
                 raise TypeError(f"Loader(): {error}: settings are numbers, texts, lists and dicts") from None
-            self._native = self._built(dataset, config, text, line)
+            self._native = self._built(dataset, config, text, line, index)
             if self._state is not None:
                 state, self._state = self._state, None
                 self._resume(self._native, state)
         return self._native
 
     def _built(
-        self, dataset: _native.Dataset, config: Mapping[str, Any], text: str, line: str | None
+        self, dataset: _native.Dataset, config: Mapping[str, Any], text: str, line: str | None, index: str | None
     ) -> _native.Loader:
         if self._map is not None or dataset.is_python:
             from .objects import guard_exit
 
             guard_exit()
         try:
-            return _native.Loader(dataset, text, line, self._map)
+            return _native.Loader(dataset, text, line, self._map, index)
         except DeviceError as error:
             if "pin_memory" not in config or config["device"] != "cpu":
                 raise
@@ -386,7 +391,7 @@ class Loader:
 
             # As torch does: the same script runs on machines without a GPU.
             warnings.warn(f"pin_memory: {error}; batches lie in ordinary memory", RuntimeWarning, stacklevel=4)
-            return _native.Loader(dataset, json.dumps({**config, "pin_memory": False}), line, self._map)
+            return _native.Loader(dataset, json.dumps({**config, "pin_memory": False}), line, self._map, index)
 
     def _ordered(self, epoch: int) -> _native.Loader:
         """The engine, in the order of an epoch."""
@@ -508,8 +513,20 @@ class Loader:
         config: dict[str, Any] = json.loads(self._engine().config())
         return config
 
+    def save_decode_index(self) -> None:
+        """Adds what was learned of JPEGs to the file of ``decode_index``; without one there is nothing to do.
+
+        Other processes may save to the same file: what they have added stays. Raises ``CorruptError`` when the file is no
+        decode index (any more), ``OSError`` when it can't be written.
+        """
+        if self._native is not None:
+            self._native.save_index()
+
     def close(self) -> None:
-        """Ends reading and threads. Tensors that are still held stay as they are."""
+        """Ends reading and threads, and adds what was learned to the file of ``decode_index``. Tensors that are still held
+        stay as they are."""
+        if self._args[6] is not None:
+            self.save_decode_index()
         self._closed = True
         self._drop_parked()
         self._native = None

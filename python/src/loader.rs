@@ -1,9 +1,10 @@
 //! A loader: threads and buffers, and the streams that use them.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use engine::{
     LoaderState, Transform,
+    codec::DecodeIndex,
     sampler::{ListSampler, Shard},
     transform::View,
 };
@@ -19,7 +20,11 @@ use crate::{callbacks, dataset::Dataset, errors, log, process::Owned, stream::St
 /// The engine's loader. Python's `infeed.Loader` has the words for it.
 #[pyclass(frozen, module = "infeed._native")]
 #[derive(Debug)]
-pub(crate) struct Loader(Owned<engine::Loader>);
+pub(crate) struct Loader {
+    engine: Owned<engine::Loader>,
+    /// What it knows of JPEGs, and where that is kept.
+    index: Option<(PathBuf, DecodeIndex)>,
+}
 
 /// What serde says, without a place in text that no user wrote.
 pub(crate) fn without_place(error: &serde_json::Error) -> String {
@@ -49,7 +54,7 @@ fn end(epoch: u64, alone: bool) -> u64 {
 #[pymethods]
 impl Loader {
     /// `config`: a `LoaderConfig` as JSON. `transform`: one as a line, or the name of one or of several views.
-    /// `map`: a function for samples, and whether it takes a number of its own for each.
+    /// `map`: a function for samples, and whether it takes a number of its own for each. `index`: the file of a decode index.
     #[new]
     fn new(
         py: Python<'_>,
@@ -57,6 +62,7 @@ impl Loader {
         config: &str,
         transform: Option<&str>,
         map: Option<(Py<PyAny>, bool)>,
+        index: Option<PathBuf>,
     ) -> PyResult<Self> {
         log::listen(py)?;
         let mut config: engine::LoaderConfig = serde_json::from_str(config)
@@ -67,19 +73,24 @@ impl Loader {
                 Err(_) => config.transform = line.parse::<Transform>().map_err(|error| errors::raise(py, &error))?,
             }
         }
+        let open = |path: PathBuf| DecodeIndex::open(&path, config.index_bytes()).map(|index| (path, index));
+        let index = index.map(open).transpose().map_err(|error| errors::raise(py, &error))?;
         let mut builder = engine::Loader::builder(Arc::clone(&dataset.opened)).config(config);
+        if let Some((_, index)) = &index {
+            builder = builder.decode_index(index.clone());
+        }
         if let Some((function, seeded)) = map {
             builder = builder.map(callbacks::map(function, seeded));
         }
         let loader = wait::elsewhere(py, move || builder.build_blocking());
         log::deliver(py)?;
-        Ok(Self(Owned::new(loader?)))
+        Ok(Self { engine: Owned::new(loader?), index })
     }
 
     /// The same threads and memory in the order of a sampler: records of an epoch (`array("q")`), and how many of them are
     /// in each batch, where that is said.
     fn listed(&self, py: Python<'_>, records: &Bound<'_, PyAny>, sizes: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let loader = self.0.get()?;
+        let loader = self.engine.get()?;
         let records = numbers(records, "sampler")?;
         let sizes = sizes.map(|sizes| numbers(sizes, "batch_sampler")).transpose()?;
         let listed = || {
@@ -90,18 +101,19 @@ impl Loader {
             };
             loader.with_sampler(Arc::new(list))
         };
-        Ok(Self(Owned::new(listed().map_err(|error: engine::Error| errors::raise(py, &error))?)))
+        let engine = Owned::new(listed().map_err(|error: engine::Error| errors::raise(py, &error))?);
+        Ok(Self { engine, index: None })
     }
 
     /// Batches from the first of an epoch on, without an end, or those of this epoch alone.
     fn stream_of(&self, py: Python<'_>, epoch: u64, alone: bool) -> PyResult<Stream> {
-        let loader = self.0.get()?;
+        let loader = self.engine.get()?;
         Stream::new(py, loader.epochs(epoch..end(epoch, alone)), loader.state_before(epoch))
     }
 
     /// Batches behind a state, without an end, or those of its epoch alone.
     fn stream_behind(&self, py: Python<'_>, state: &str, alone: bool) -> PyResult<Stream> {
-        let loader = self.0.get()?;
+        let loader = self.engine.get()?;
         let resume = || {
             let state = LoaderState::from_json(state)?;
             // Behind an epoch's last batch it has the order that ended.
@@ -114,16 +126,23 @@ impl Loader {
 
     /// The state before an epoch, as JSON.
     fn state_before(&self, epoch: u64) -> PyResult<String> {
-        Ok(self.0.get()?.state_before(epoch).to_json())
+        Ok(self.engine.get()?.state_before(epoch).to_json())
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(usize::try_from(self.0.get()?.batches_per_epoch())?)
+        Ok(usize::try_from(self.engine.get()?.batches_per_epoch())?)
+    }
+
+    /// Leaves what was learned of JPEGs in the file of the index, if there is one.
+    fn save_index(&self, py: Python<'_>) -> PyResult<()> {
+        self.engine.get()?;
+        let Some((path, index)) = self.index.clone() else { return Ok(()) };
+        wait::elsewhere(py, move || index.save(path))
     }
 
     /// The settings in force, as JSON.
     fn config(&self) -> PyResult<String> {
-        Ok(serde_json::to_string(self.0.get()?.config()).expect("a config is always JSON"))
+        Ok(serde_json::to_string(self.engine.get()?.config()).expect("a config is always JSON"))
     }
 }
 

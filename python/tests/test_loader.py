@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
 import sys
 import threading
 import types
@@ -13,7 +14,7 @@ from typing import Any
 import infeed
 import pytest
 from conftest import png
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, CorruptError
 
 
 def Loader(data: Any, **more: Any) -> infeed.Loader:  # noqa: N802 (it stands for the class)
@@ -228,6 +229,29 @@ def test_decoded_pixels_serve_later_epochs(folder: str, tmp_path: Path) -> None:
         found, report = rows(decoded_cache=kept)
         assert found == plain
         assert report["decoded_cache"]["hits"] > 0
+
+
+def test_what_was_learned_of_jpegs_is_kept_in_a_file(tmp_path: Path) -> None:
+    photos, index = tmp_path / "photos", tmp_path / "photos.index"
+    subprocess.run([sys.executable, "-m", "infeed", "synth", "imagenet", photos, "--count", "8"], check=True)
+
+    def rows(**more: Any) -> list[bytes]:
+        with Loader(photos, batch_size=4, shuffle=3, transform="imagenet-train", **more) as loader:
+            return [batch["image"].numpy().tobytes() for _ in range(2) for batch in loader]
+
+    plain = rows()
+    assert rows(decode_index=index) == plain
+    size = index.stat().st_size
+    assert size > 200
+    assert rows(decode_index=str(index)) == plain
+    assert index.stat().st_size >= size
+    loader = pickle.loads(pickle.dumps(Loader(photos, batch_size=4, transform="imagenet-train", decode_index=index)))
+    loader.save_decode_index()
+    loader.close()
+    loader.close()
+    index.write_text("something else")
+    with pytest.raises(CorruptError, match="is no decode index"):
+        rows(decode_index=index)
 
 
 def test_a_copy_by_pickle_has_the_arguments_and_the_place(folder: str) -> None:
