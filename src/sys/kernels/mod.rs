@@ -35,6 +35,7 @@ mod row_work;
 mod stream;
 mod stretch;
 mod taps;
+mod target;
 mod tile;
 mod volume;
 
