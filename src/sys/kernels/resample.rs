@@ -225,7 +225,8 @@ impl Resampler {
         self.shift::<L, S>(&image, &params, table, &row, out);
     }
 
-    /// No scaling, source and output both planes: rows are moved as they are.
+    /// No scaling, source and output both planes: rows are moved as they are. Not past the caches, which took twice as long (3 x
+    /// 224 x 224 to f32, 49 µs for 24 on a Zen 4): plain stores of whole vectors are fast enough to be alone.
     fn shift<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -259,51 +260,13 @@ impl Resampler {
                 bytemuck::cast_slice_mut(out),
             );
         }
-        let past = goes_past(params, row, self.read_soon);
-        let Self { level, spare, stage, made, channels, .. } = self;
-        spare.resize(width, 0);
-        let spare = &mut bytemuck::cast_slice_mut(spare)[..width];
-        // As much as the first cache holds; all at once where it goes to its place as it is.
-        let some = if past || S::PACKED { (SHIFTED / width).clamp(1, height) } else { height };
-        made.resize(if S::PACKED { some * width } else { 0 }, 0.0);
-        stage.resize(if past { (some * width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
-        let stage: &mut [S::Raw] = bytemuck::cast_slice_mut(stage);
-        let (mut past, out) = match past {
-            true => (Some(Stream::new(*level, bytemuck::cast_slice_mut(out))), &mut [][..]),
-            false => (None, out),
-        };
-        for (c, &channel) in channels.iter().enumerate().take(row.channels as usize) {
+        self.spare.resize(width, 0);
+        let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
+        for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
             let value = Value { scale: table.scale[c], bias: table.bias[c], fill: table.fill[c] };
-            let origin = (channel * image.plane) as isize - (image.first_row * image.width) as isize;
+            let origin = (self.channels[c] * image.plane) as isize - (image.first_row * image.width) as isize;
             let source = Plane { values: image.values, origin, width: image.width };
-            for stored in (0..height).step_by(some) {
-                let rows = some.min(height - stored);
-                // Outputs before these.
-                let before = if by.flip[0] { height - stored - rows } else { stored };
-                let by = Move {
-                    start: [by.start[0] + before as isize, by.start[1]],
-                    from: [by.from[0].saturating_sub(before), by.from[1]],
-                    to: [by.to[0].saturating_sub(before), by.to[1]],
-                    ..by
-                };
-                let out = match past {
-                    Some(_) => &mut stage[..rows * width],
-                    None => &mut out[(c * height + stored) * width..][..rows * width],
-                };
-                if S::PACKED {
-                    let made = &mut made[..rows * width];
-                    lanes::shift::<L, convert::F32>(*level, &source, &by, &value, spare, made);
-                    S::pack(*level, made, out);
-                } else {
-                    lanes::shift::<L, S>(*level, &source, &by, &value, spare, out);
-                }
-                if let Some(past) = &mut past {
-                    past.put(bytemuck::cast_slice(out));
-                }
-            }
-        }
-        if let Some(past) = past {
-            past.end();
+            lanes::shift::<L, S>(self.level, &source, &by, &value, spare, plane);
         }
     }
 
@@ -563,9 +526,6 @@ impl Resampler {
         }
     }
 }
-
-/// Values that are moved at a time, where they do not go to their places at once.
-const SHIFTED: usize = 2048;
 
 /// What lies beside an image.
 fn fill_sides(lines: &mut [f32], width: usize, over: &std::ops::Range<usize>, fill: f32) {

@@ -1,7 +1,8 @@
 //! The horizontal pass of images that are made wider, one plane at a time.
 //!
 //! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, once for
-//! each tap that an output has: two, or up to six. Sums are those of the general pass, bit by bit.
+//! each tap that an output has: two, or up to six. The tables of a run serve several lines, which were stored by the vertical
+//! pass long enough ago for loads of other places and widths. Sums are those of the general pass, bit by bit.
 
 use super::{
     lanes,
