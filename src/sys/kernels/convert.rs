@@ -127,8 +127,7 @@ impl Store for F16 {
         // Below 2^-14: the spacing of f32 from 0.5 to 1 is that of subnormal halves, 2^-24, so the addition rounds.
         let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         let finite = if size < 0x3880_0000 { small } else { normal };
-        // What is no number keeps the top of its bits, and is quiet.
-        let special = if size > 0x7f80_0000 { 0x7e00 | ((size >> 13) & 0x1ff) } else { 0x7c00 };
+        let special = if size > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
         let half = if size >= 0x4780_0000 { special } else { finite };
         (half | ((bits >> 16) & 0x8000)) as u16
     }
@@ -146,6 +145,14 @@ impl Store for F16 {
     }
 }
 
+/// What an instruction made of a value: where that is no number, the instruction keeps more of its bits than
+/// [`of`](Store::of).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn plain(half: u16) -> u16 {
+    if half & 0x7fff > 0x7c00 { half & 0xfe00 } else { half }
+}
+
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT};
 
@@ -159,7 +166,8 @@ macro_rules! halves {
             for (stored, step) in stored.iter_mut().zip(steps) {
                 // SAFETY: so many values, wherever they lie.
                 let step = unsafe { $load(step.as_ptr()) };
-                *stored = bytemuck::cast($convert::<{ $round }>(step));
+                let packed: [u16; $width] = bytemuck::cast($convert::<{ $round }>(step));
+                *stored = packed.map(plain);
             }
             pack_loop::<F16>(rest, stored_rest);
         }
@@ -260,9 +268,15 @@ mod tests {
     fn halves_round_as_the_half_crate_does() {
         for v in hard_values() {
             let (ours, theirs) = (f16::from_bits(F16::of(v)), f16::from_f32(v));
-            assert_eq!(ours.to_bits(), theirs.to_bits(), "{v:e}: {ours} not {theirs}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{v:e}: {ours} not {theirs}"
+            );
             let (ours, theirs) = (bf16::from_bits(Bf16::of(v)), bf16::from_f32(v));
-            assert_eq!(ours.to_bits(), theirs.to_bits(), "{v:e}: {ours} not {theirs}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{v:e}: {ours} not {theirs}"
+            );
         }
     }
 

@@ -233,7 +233,7 @@ mod f16c {
         _mm256_set1_ps,
     };
 
-    use super::{F16, blend_both_loop, blend_loop};
+    use super::{super::convert::plain, F16, blend_both_loop, blend_loop};
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -246,7 +246,8 @@ mod f16c {
     fn mixed(own: __m256, other: __m256, weights: [f32; 2]) -> [u16; 8] {
         let (own, other) =
             (_mm256_mul_ps(own, _mm256_set1_ps(weights[0])), _mm256_mul_ps(other, _mm256_set1_ps(weights[1])));
-        bytemuck::cast(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_add_ps(own, other)))
+        let packed: [u16; 8] = bytemuck::cast(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_add_ps(own, other)));
+        packed.map(plain)
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]

@@ -10,6 +10,7 @@ use super::{
 use crate::{sys::kernels::ChannelTable, types::Layout};
 
 /// A row that is being made from its first line to its last.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Target<'a, S: Store> {
     /// In place.
     Row(&'a mut [S::Raw]),
