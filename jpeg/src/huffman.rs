@@ -5,18 +5,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::simd::Block;
+use crate::simd::{Block, END, ENDS, LOOK, Level, SKIP, extend, pairs, skips};
 
-/// Bits that the tables of coefficients look at.
-const LOOK: u32 = 11;
-/// Bits that the table for skipping looks at: 11, 13 and 14 are 10, 2 and 14 % slower. Two places of a scan skipped side by side,
-/// as if a second one were known, take 17 % less, and so 4 % of a first epoch at the most: not worth finding one.
-const SKIP: u32 = 12;
 /// Bits that the table of first coefficients looks at: its codes are short.
 const FIRST_LOOK: u32 = 9;
-
-/// What a step adds to the place in the block for "no more coefficients"; more than any run of zeros.
-const END: u32 = 128;
 
 /// Natural order of coefficients by their place in the file; places behind the last one go where nobody looks.
 static NATURAL: [u8; 256] = {
@@ -181,9 +173,6 @@ pub(crate) struct Rest {
     skips: bool,
 }
 
-/// Marks the end of a block in `many`.
-const ENDS: u16 = 1 << 10;
-
 /// Puts a code's value wherever `look` is asked for bits that begin with it.
 fn fill<T: Copy>(look: &mut [T], bits: u32, code: u32, length: u32, value: T) {
     if length <= bits {
@@ -201,32 +190,25 @@ impl Default for Rest {
 
 impl Rest {
     /// Becomes the table of this definition; `None` when it contradicts itself.
-    pub(crate) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+    pub(crate) fn read_table(&mut self, text: &[u8], level: Level) -> Option<()> {
         if self.codes.text == text {
             return Some(());
         }
         let Self { codes, one, two, skips, .. } = self;
         (*one, *skips) = ([0; 1 << LOOK], false);
         codes.read(text, false, |code, length, entry| fill(one, LOOK, code, length, entry))?;
-        // Nearly all files have tables of their own, so this pass counts: no branches.
-        pairs(one, two);
+        // Nearly all files have tables of their own, so this pass counts.
+        pairs(level, one, two);
         Some(())
     }
 
     /// Makes skipping twice as fast, which pays when there is much to skip.
-    pub(crate) fn prepare_to_skip(&mut self) {
+    pub(crate) fn prepare_to_skip(&mut self, level: Level) {
         if self.skips {
             return;
         }
-        let once = std::array::from_fn(|bits| {
-            let entry = self.one[bits >> (SKIP - LOOK)];
-            let (length, step) = (entry & 255, entry >> 16 & 255);
-            let step = if step == END { ENDS } else { (step << 4) as u16 };
-            // Longer with its value: not for this table.
-            if length <= SKIP && entry != 0 { length as u16 | step } else { 0 }
-        });
-        let twice = chain(&once);
-        (self.many, self.skips) = (chain(&twice), true);
+        skips(level, &self.one, &mut self.many);
+        self.skips = true;
     }
 
     /// One symbol, whatever its length.
@@ -235,46 +217,6 @@ impl Rest {
         let entry = self.one[(bits.held >> (64 - LOOK)) as usize];
         if entry == 0 { self.codes.find(bits.held) } else { Some(entry) }
     }
-}
-
-/// Up to two symbols with their values, for any `LOOK` bits.
-fn pairs(one: &[u32; 1 << LOOK], two: &mut [u64; 1 << LOOK]) {
-    // First each symbol alone that fits with its value; the second step of 0 writes the same coefficient again.
-    for (bits, (two, entry)) in two.iter_mut().zip(one).enumerate() {
-        let (length, step) = (u64::from(entry & 255), u64::from(entry >> 16 & 255));
-        let value = extend((bits as u64) << (64 - LOOK), entry >> 8 & 255, entry >> 24) as u16;
-        let whole = length | step << 8 | length << 24 | u64::from(value) << 32 | u64::from(value) << 48;
-        *two = if length > u64::from(LOOK) { 0 } else { whole };
-    }
-    let whole = *two;
-    for (bits, two) in two.iter_mut().enumerate() {
-        let (length, step) = (whole[bits] & 255, whole[bits] >> 8 & 255);
-        let next = whole[bits << (length & 15) & ((1 << LOOK) - 1)];
-        let together = length + (next & 255);
-        let both = whole[bits] & 0xffff_ff00_ff00 | together | (next >> 8 & 255) << 16 | next >> 32 << 48;
-        let fits = length != 0 && next != 0 && step != u64::from(END) && together <= u64::from(LOOK);
-        *two = if fits { both } else { whole[bits] };
-    }
-}
-
-/// Twice as many symbols for any `SKIP` bits, as far as they hold them.
-fn chain(table: &[u16; 1 << SKIP]) -> [u16; 1 << SKIP] {
-    std::array::from_fn(|bits| {
-        let this = table[bits];
-        let next = table[bits << (this & 15) & ((1 << SKIP) - 1)];
-        let fits = (this & 15) + (next & 15) <= SKIP as u16 && (this & 0x3f0) + (next & 0x3f0) <= 0x3f0;
-        let goes_on = this & 15 != 0 && this & ENDS == 0 && fits;
-        this + if goes_on { next } else { 0 }
-    })
-}
-
-/// The value behind a code: `size` bits, negative when the first of them is 0.
-#[inline(always)]
-fn extend(bits: u64, code: u32, size: u32) -> i32 {
-    let rest = bits << code;
-    let value = (rest >> 1 >> (63 - size)) as i32;
-    let negative = !((rest as i64) >> 63) as i32;
-    value + (negative & (1 - (1 << size)))
 }
 
 /// Bytes without stuffing, read by bits. Behind the end there are zeros, for ever.

@@ -63,10 +63,12 @@ struct Tables {
     /// Which of those at hand this image has named: first, rest.
     named: [[bool; 4]; 2],
     interval: usize,
+    level: Level,
 }
 
 impl Tables {
-    fn begin(&mut self) {
+    fn begin(&mut self, level: Level) {
+        self.level = level;
         self.quant = [None; 4];
         self.named = [[false; 4]; 2];
         self.interval = 0;
@@ -108,7 +110,7 @@ impl Tables {
             *named = false;
             match class {
                 0 => self.first[slot].get_or_insert_default().read_table(text)?,
-                _ => self.rest[slot].get_or_insert_default().read_table(text)?,
+                _ => self.rest[slot].get_or_insert_default().read_table(text, self.level)?,
             }
             *named = true;
             body = rest;
@@ -124,7 +126,7 @@ impl Tables {
     fn prepare_to_skip(&mut self, components: &ScanComponents) {
         for component in components {
             if let Some(Some(rest)) = self.rest.get_mut(usize::from(component.tables[1])) {
-                rest.prepare_to_skip();
+                rest.prepare_to_skip(self.level);
             }
         }
     }
@@ -269,7 +271,7 @@ pub(crate) fn decode(
         data[..grid.bytes()].fill(128);
     }
     memory.idct = Idct::with_level(options.level);
-    memory.tables.begin();
+    memory.tables.begin(options.level);
     for segment in header.tables(bytes) {
         memory.tables.read(&segment)?;
     }
@@ -811,10 +813,13 @@ impl<'a> Walk<'a> {
 
     /// Decodes units of the window: its row, and columns.
     fn decode(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
-        let mut coefs: Block = [0; 128];
         if self.lengths.is_some() {
             return self.decode_low((row, columns), data);
         }
+        if self.blocks.iter().all(|block| block.side == 8) {
+            return self.decode_whole((row, columns), data);
+        }
+        let mut coefs: Block = [0; 128];
         for column in columns {
             self.count()?;
             let mut bits = self.bits;
@@ -844,6 +849,60 @@ impl<'a> Walk<'a> {
             self.bits = bits;
         }
         Ok(())
+    }
+}
+
+/// A block whose coefficients are read: where its values go, how far their rows are apart, what coefficients are multiples of,
+/// and whether there is only the first.
+type Late<'a> = (usize, usize, &'a [i16; 64], bool);
+
+/// Units of whole blocks.
+impl Walk<'_> {
+    /// Each block is transformed when the one behind it is read: its coefficients, stored one by one, have by then left the
+    /// store buffer, which wider loads would wait for.
+    fn decode_whole(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
+        let mut coefs: [Block; 2] = [[0; 128]; 2];
+        let mut now = 0;
+        let mut late: Option<Late<'_>> = None;
+        let idct = self.idct;
+        let transform = |(at, pitch, quant, flat): Late<'_>, coefs: &Block, data: &mut [u8]| {
+            if flat {
+                Idct::flat(8, coefs[0], quant, &mut data[at..], pitch);
+            } else {
+                idct.run(8, coefs, quant, &mut data[at..], pitch);
+            }
+        };
+        let read = 'units: {
+            for column in columns {
+                if let Err(trouble) = self.count() {
+                    break 'units Err(trouble);
+                }
+                let mut bits = self.bits;
+                for block in self.blocks {
+                    let UnitBlock { component, first, rest, quant, pitch, units: [down, across], at, .. } = *block;
+                    let at = at + (row * down * pitch + column * across) * 8;
+                    let block = &mut coefs[now];
+                    block[..64].fill(0);
+                    let Some((difference, flat)) = bits.block(first, rest, block) else {
+                        break 'units Err(Trouble::Code);
+                    };
+                    let sum = self.sums[component].wrapping_add(difference);
+                    self.sums[component] = sum;
+                    block[0] = sum as i16;
+                    now ^= 1;
+                    if let Some(before) = late.replace((at, pitch, quant, flat)) {
+                        transform(before, &coefs[now], data);
+                    }
+                }
+                self.bits = bits;
+            }
+            Ok(())
+        };
+        // Also in front of damage.
+        if let Some(last) = late {
+            transform(last, &coefs[now ^ 1], data);
+        }
+        read
     }
 }
 

@@ -773,7 +773,7 @@ impl Lowered {
     }
 
     /// Whether custom steps run on the finished row.
-    fn finishes(&self) -> bool {
+    pub(super) fn finishes(&self) -> bool {
         !self.shared.mask && self.shared.on_row < self.shared.ops.len()
     }
 

@@ -64,6 +64,7 @@ impl RowMaker {
             match pass {
                 Pass::Resample { params, spec, table, last } => {
                     let table = lowered.table_at(table).ok_or_else(unknown)?;
+                    resampler.set_read_soon(!last || !drawn.erased.is_empty() || lowered.finishes());
                     // The second tile is read while the first is written, and the other way round.
                     let out = if last {
                         &mut *out

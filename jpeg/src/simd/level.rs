@@ -21,9 +21,9 @@ impl Level {
 
 /// Compiles a loop for each level under the loop's own name.
 macro_rules! at_each_level {
-    ($($(#[$doc:meta])* fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
-        fn $name(level: $crate::simd::level::Level, $($arg: $ty),*) {
+        $vis fn $name(level: $crate::simd::level::Level, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
             fn avx2($($arg: $ty),*) {

@@ -6,15 +6,18 @@
 //! |---|---|---|
 //! | `idct.rs` | the inverse transform of 8 x 8 (AVX2 also: to 4 x 4) | the reduced transforms |
 //! | `rgb.rs` | YCbCr to RGB | colour brought to the width and height of brightness: plain loops for each level |
+//! | `tables.rs` | nothing | tables of several Huffman symbols: plain loops for each level |
 
 #![allow(unsafe_code)]
 
 mod idct;
 mod level;
 mod rgb;
+mod tables;
 
 pub use self::level::Level;
 pub(crate) use self::{
     idct::{Block, Idct},
     rgb::{Interleaver, PlaneRows},
+    tables::{END, ENDS, LOOK, SKIP, extend, pairs, skips},
 };

@@ -5,6 +5,9 @@ use std::fmt::Debug;
 
 use bytemuck::Pod;
 
+#[cfg(target_arch = "x86_64")]
+use super::level::Instructions;
+use super::level::{Level, at_each_level};
 use crate::types::DType;
 
 /// A type of source pixel.
@@ -23,8 +26,31 @@ pub(super) trait Load {
 pub(super) trait Store {
     /// One value as it lies in memory.
     type Raw: Pod + Default + Debug;
+    /// Whether values are stored as they are.
+    const AS_IS: bool = false;
+    /// Whether [`pack`](Self::pack) has an instruction that loops over [`of`](Self::of) do not find: it then pays to make
+    /// values first, in the first cache, and to pack them afterwards.
+    const PACKED: bool = false;
     /// Rounds to nearest, ties to even.
     fn of(value: f32) -> Self::Raw;
+    /// `out[i]` = [`of`](Self::of)`(values[i])`, in whole vectors.
+    fn pack(level: Level, values: &[f32], out: &mut [Self::Raw])
+    where
+        Self: Sized,
+    {
+        pack_each::<Self>(level, values, out);
+    }
+}
+
+at_each_level! {
+    fn pack_each[S: Store](values: &[f32], out: &mut [S::Raw]) = pack_loop;
+}
+
+#[inline(always)]
+fn pack_loop<S: Store>(values: &[f32], out: &mut [S::Raw]) {
+    for (stored, &value) in out.iter_mut().zip(values) {
+        *stored = S::of(value);
+    }
 }
 
 #[derive(Debug)]
@@ -81,6 +107,7 @@ impl Store for U8 {
 
 impl Store for F32 {
     type Raw = f32;
+    const AS_IS: bool = true;
     #[inline(always)]
     fn of(value: f32) -> f32 {
         value
@@ -89,6 +116,7 @@ impl Store for F32 {
 
 impl Store for F16 {
     type Raw = u16;
+    const PACKED: bool = true;
     #[inline(always)]
     fn of(value: f32) -> u16 {
         let bits = value.to_bits();
@@ -103,6 +131,51 @@ impl Store for F16 {
         let half = if size >= 0x4780_0000 { special } else { finite };
         (half | ((bits >> 16) & 0x8000)) as u16
     }
+    /// By the instruction that every processor with AVX2 has: one instead of fifteen.
+    fn pack(level: Level, values: &[f32], out: &mut [u16]) {
+        #[cfg(target_arch = "x86_64")]
+        match level.instructions() {
+            // SAFETY: the processor has the features that it is compiled for.
+            Instructions::Avx512 => return unsafe { halves_avx512(values, out) },
+            // SAFETY: the same.
+            Instructions::Avx2 => return unsafe { halves_avx2(values, out) },
+            Instructions::Portable => {}
+        }
+        pack_each::<Self>(level, values, out);
+    }
+}
+
+/// What an instruction made of a value: where that is no number, the instruction keeps more of its bits than
+/// [`of`](Store::of).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn plain(half: u16) -> u16 {
+    if half & 0x7fff > 0x7c00 { half & 0xfe00 } else { half }
+}
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT};
+
+macro_rules! halves {
+    ($($name:ident: $feature:literal, $width:literal, $load:ident, $convert:ident, $round:expr;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $feature)]
+        fn $name(values: &[f32], out: &mut [u16]) {
+            use std::arch::x86_64::{$convert, $load};
+            let ((steps, rest), (stored, stored_rest)) = (values.as_chunks::<$width>(), out.as_chunks_mut::<$width>());
+            for (stored, step) in stored.iter_mut().zip(steps) {
+                // SAFETY: so many values, wherever they lie.
+                let step = unsafe { $load(step.as_ptr()) };
+                let packed: [u16; $width] = bytemuck::cast($convert::<{ $round }>(step));
+                *stored = packed.map(plain);
+            }
+            pack_loop::<F16>(rest, stored_rest);
+        }
+    )*};
+}
+halves! {
+    halves_avx512: "avx512f,avx2,fma,f16c", 16, _mm512_loadu_ps, _mm512_cvtps_ph, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    halves_avx2: "avx2,fma,f16c", 8, _mm256_loadu_ps, _mm256_cvtps_ph, _MM_FROUND_TO_NEAREST_INT;
 }
 
 impl Store for Bf16 {
@@ -204,6 +277,29 @@ mod tests {
                 ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
                 "{v:e}: {ours} not {theirs}"
             );
+        }
+    }
+
+    #[test]
+    fn values_are_packed_as_one_by_one_whatever_their_number_and_place() {
+        fn check<S: Store>(values: &[f32], level: Level)
+        where
+            S::Raw: PartialEq,
+        {
+            let mut out = vec![S::Raw::default(); values.len()];
+            S::pack(level, values, &mut out);
+            let (got, want): (Vec<S::Raw>, Vec<S::Raw>) = (out, values.iter().map(|v| S::of(*v)).collect());
+            // By their bytes: what is no number equals nothing.
+            assert!(bytemuck::cast_slice::<_, u8>(&got) == bytemuck::cast_slice::<_, u8>(&want), "{level:?}");
+        }
+        let values: Vec<f32> = hard_values().collect();
+        for level in [Level::Portable, Level::Avx2, Level::Best] {
+            for part in [&values[..], &values[3..][..1], &values[5..][..7], &values[1..][..100], &values[..0]] {
+                check::<F16>(part, level);
+                check::<Bf16>(part, level);
+                check::<U8>(part, level);
+                check::<F32>(part, level);
+            }
         }
     }
 

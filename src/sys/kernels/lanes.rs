@@ -1,8 +1,8 @@
 //! The loops that must be fast: plain loops over fixed-size arrays that the compiler turns into vectors.
 
 use super::{
-    convert::{Load, Store},
-    level::at_each_level,
+    convert::{F32, Load, Store},
+    level::{Level, at_each_level},
     params::{Axis, Filter},
     taps::{Taps, build_loop},
 };
@@ -28,6 +28,46 @@ at_each_level! {
     fn shift[L: Load, S: Store](plane: &Plane<'_, L>, move_by: &Move, value: &Value, spare: &mut [L::Raw], out: &mut [S::Raw]) = shift_loop;
     /// `out[i * every]` = pixel `index[i]` of `src`, scaled and rounded.
     fn pick[L: Load, S: Store](src: &[L::Raw], index: &[u32], scale: f32, bias: f32, every: usize, out: &mut [S::Raw]) = pick_loop;
+}
+
+/// [`finish`], where it pays by way of values that are packed afterwards.
+#[expect(clippy::too_many_arguments, reason = "those of `finish`, and memory for what is made")]
+pub(super) fn finish_packed<S: Store>(
+    level: Level,
+    line: &[f32],
+    wide: usize,
+    channel: usize,
+    scale: f32,
+    bias: f32,
+    made: &mut Vec<f32>,
+    out: &mut [S::Raw],
+) {
+    if !S::PACKED {
+        return finish::<S>(level, line, wide, channel, scale, bias, out);
+    }
+    made.resize(out.len(), 0.0);
+    finish::<F32>(level, line, wide, channel, scale, bias, made);
+    S::pack(level, made, out);
+}
+
+/// [`interleave`] in the same way.
+#[expect(clippy::too_many_arguments, reason = "those of `interleave`, and memory for what is made")]
+pub(super) fn interleave_packed<S: Store>(
+    level: Level,
+    line: &[f32],
+    wide: usize,
+    source: &[usize],
+    scale: &[f32],
+    bias: &[f32],
+    made: &mut Vec<f32>,
+    out: &mut [S::Raw],
+) {
+    if !S::PACKED {
+        return interleave::<S>(level, line, wide, source, scale, bias, out);
+    }
+    made.resize(out.len(), 0.0);
+    interleave::<F32>(level, line, wide, source, scale, bias, made);
+    S::pack(level, made, out);
 }
 
 /// Columns of one vertical block: four AVX-512 registers, enough to hide the latency of a fused product.

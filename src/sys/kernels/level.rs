@@ -23,7 +23,7 @@ pub enum Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Instructions {
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 as Ice Lake and Zen 4 have it. Processors before them slow down when they use it.
     Avx512,
@@ -66,7 +66,7 @@ fn detect() -> Instructions {
     macro_rules! all {
         ($($feature:tt)*) => { true $(&& std::arch::is_x86_feature_detected!($feature))* };
     }
-    if !all!("avx2" "fma") {
+    if !all!("avx2" "fma" "f16c") {
         Instructions::Portable
     } else if all!(
         "avx512bitalg" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vl"

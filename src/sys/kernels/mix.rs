@@ -10,6 +10,8 @@
 
 use bytemuck::Pod;
 
+#[cfg(target_arch = "x86_64")]
+use super::level::Instructions;
 use super::{
     Level,
     convert::{Bf16, F16, F32, Store},
@@ -164,18 +166,26 @@ fn roll_blended<V: Value>(level: Level, len: usize, weights: [f32; 2], rows: &mu
     let rows: &mut [V::Raw] = bytemuck::try_cast_slice_mut(rows).ok()?;
     let (len, most) = (len / size_of::<V::Raw>(), STRIP / size_of::<V::Raw>());
     let strips = (0..len).step_by(most).map(|start| Strip { start, line: most.min(len - start), every: 0, lines: 1 });
-    rolled(rows, len, strips, |own, other| blend::<V>(level, own, other, weights));
+    rolled(rows, len, strips, |own, other| V::blend(level, own, other, weights));
     Some(())
 }
 
 fn swap_blended<V: Value>(level: Level, weights: [f32; 2], a: &mut [u8], b: &mut [u8]) -> Option<()> {
-    blend_both::<V>(level, bytemuck::try_cast_slice_mut(a).ok()?, bytemuck::try_cast_slice_mut(b).ok()?, weights);
+    V::blend_both(level, bytemuck::try_cast_slice_mut(a).ok()?, bytemuck::try_cast_slice_mut(b).ok()?, weights);
     Some(())
 }
 
 /// A type of values that can be blended.
-pub(super) trait Value: Store {
+pub(super) trait Value: Store + Sized {
     fn f32(raw: Self::Raw) -> f32;
+    /// `own` becomes itself and `other`, by weight.
+    fn blend(level: Level, own: &mut [Self::Raw], other: &[Self::Raw], weights: [f32; 2]) {
+        blend::<Self>(level, own, other, weights);
+    }
+    /// Each becomes itself and the other.
+    fn blend_both(level: Level, a: &mut [Self::Raw], b: &mut [Self::Raw], weights: [f32; 2]) {
+        blend_both::<Self>(level, a, b, weights);
+    }
 }
 
 impl Value for F32 {
@@ -194,6 +204,69 @@ impl Value for F16 {
         let finite = f32::from_bits((bits & 0x7fff) << 13) * UP;
         let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
         f32::from_bits(finite.to_bits() | special | (bits & 0x8000) << 16)
+    }
+
+    fn blend(level: Level, own: &mut [u16], other: &[u16], weights: [f32; 2]) {
+        #[cfg(target_arch = "x86_64")]
+        if level.instructions() >= Instructions::Avx2 {
+            // SAFETY: the processor has the features that it is compiled for.
+            return unsafe { f16c::blend(own, other, weights) };
+        }
+        blend::<Self>(level, own, other, weights);
+    }
+
+    fn blend_both(level: Level, a: &mut [u16], b: &mut [u16], weights: [f32; 2]) {
+        #[cfg(target_arch = "x86_64")]
+        if level.instructions() >= Instructions::Avx2 {
+            // SAFETY: the processor has the features that it is compiled for.
+            return unsafe { f16c::blend_both(a, b, weights) };
+        }
+        blend_both::<Self>(level, a, b, weights);
+    }
+}
+
+/// Halves by the instructions for them, eight at a time.
+#[cfg(target_arch = "x86_64")]
+mod f16c {
+    use std::arch::x86_64::{
+        __m256, _MM_FROUND_TO_NEAREST_INT, _mm256_add_ps, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_mul_ps,
+        _mm256_set1_ps,
+    };
+
+    use super::{super::convert::plain, F16, blend_both_loop, blend_loop};
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn floats(halves: [u16; 8]) -> __m256 {
+        _mm256_cvtph_ps(bytemuck::cast(halves))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn mixed(own: __m256, other: __m256, weights: [f32; 2]) -> [u16; 8] {
+        let (own, other) =
+            (_mm256_mul_ps(own, _mm256_set1_ps(weights[0])), _mm256_mul_ps(other, _mm256_set1_ps(weights[1])));
+        let packed: [u16; 8] = bytemuck::cast(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_add_ps(own, other)));
+        packed.map(plain)
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn blend(own: &mut [u16], other: &[u16], weights: [f32; 2]) {
+        let ((own, own_rest), (other, other_rest)) = (own.as_chunks_mut::<8>(), other.as_chunks::<8>());
+        for (own, other) in own.iter_mut().zip(other) {
+            *own = mixed(floats(*own), floats(*other), weights);
+        }
+        blend_loop::<F16>(own_rest, other_rest, weights);
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn blend_both(a: &mut [u16], b: &mut [u16], weights: [f32; 2]) {
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks_mut::<8>(), b.as_chunks_mut::<8>());
+        for (a, b) in a.iter_mut().zip(b) {
+            let (one, two) = (floats(*a), floats(*b));
+            (*a, *b) = (mixed(one, two, weights), mixed(two, one, weights));
+        }
+        blend_both_loop::<F16>(a_rest, b_rest, weights);
     }
 }
 

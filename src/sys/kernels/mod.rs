@@ -7,6 +7,8 @@
 //!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
 //! ```
 //!
+//! Values of f16 are packed after the fact, and lines of large rows leave past the caches (`target.rs`, `stream.rs`).
+//!
 //! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
 //!
 //! What is done to pictures between two resamples is in `tile`, what is done to rows of a batch in `mix.rs`. A GPU does the
@@ -35,6 +37,7 @@ mod row_work;
 mod stream;
 mod stretch;
 mod taps;
+mod target;
 mod tile;
 mod volume;
 

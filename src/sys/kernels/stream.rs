@@ -4,7 +4,13 @@
 //! keep what is still to be read. A line that is written in two parts costs more than it saves, so the end of what is put
 //! waits for what comes next. Little is put at a time: it drains while the next is computed.
 
+use smallvec::SmallVec;
+
 use super::level::{Instructions, Level};
+
+/// Bytes of a row from which on it is written past the caches: they do not hold it until somebody reads it, and writing
+/// through them costs reading it first.
+pub(super) const PAST_CACHES: usize = 256 << 10;
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -77,6 +83,31 @@ impl Drop for Stream<'_> {
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
+    }
+}
+
+/// The planes of a row, each a [`Stream`].
+pub(super) struct Planes<'a>(SmallVec<[Stream<'a>; 3]>);
+
+impl<'a> Planes<'a> {
+    pub(super) fn new(level: Level, planes: usize, out: &'a mut [u8]) -> Self {
+        let len = out.len() / planes;
+        debug_assert_eq!(len * planes, out.len(), "planes of one length");
+        Self(out.chunks_exact_mut(len).map(|plane| Stream::new(level, plane)).collect())
+    }
+
+    /// Appends to each plane its part of `bytes`, where those of the planes lie one after another, but for `skip` bytes that
+    /// each begins with.
+    pub(super) fn put(&mut self, bytes: &[u8], skip: usize) {
+        let len = bytes.len() / self.0.len();
+        for (plane, bytes) in self.0.iter_mut().zip(bytes.chunks_exact(len)) {
+            plane.put(&bytes[skip..]);
+        }
+    }
+
+    /// Stores what is left.
+    pub(super) fn end(self) {
+        self.0.into_iter().for_each(Stream::end);
     }
 }
 
@@ -163,6 +194,23 @@ mod tests {
                     assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xaa));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn planes_are_filled_side_by_side_wherever_they_begin() {
+        let from: Vec<u8> = (0..3 * 700).map(|i| (i * 7 + i / 256) as u8).collect();
+        for (start, len, line) in [(0, 640, 64), (1, 630, 90), (63, 700, 100), (5, 33, 11), (64, 128, 128)] {
+            let mut to = vec![0xaa; start + 3 * len + 70];
+            let mut planes = Planes::new(Level::Best, 3, &mut to[start..start + 3 * len]);
+            for at in (0..len).step_by(line) {
+                // With a line before it, which was put already.
+                let lines = [0, 1, 2].map(|plane| [&[1; 11][..], &from[plane * len + at..][..line]].concat());
+                planes.put(&lines.concat(), 11);
+            }
+            planes.end();
+            assert_eq!(to[start..start + 3 * len], from[..3 * len]);
+            assert!(to[..start].iter().chain(&to[start + 3 * len..]).all(|byte| *byte == 0xaa));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The horizontal pass of images that are made wider, one plane at a time.
 //!
 //! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, once for
-//! each tap that an output has: two, or up to six. Sums are those of the general pass, bit by bit.
+//! each tap that an output has: two, or up to six. The tables of a run serve several lines, which were stored by the vertical
+//! pass long enough ago for loads of other places and widths. Sums are those of the general pass, bit by bit.
 
 use super::{
     lanes,
@@ -10,8 +11,14 @@ use super::{
     taps::Taps,
 };
 
+#[cfg(target_arch = "x86_64")]
+use avx512::{floats, put, whole};
+
 /// Values behind the last one that a run of outputs may load.
 pub(super) const SPARE: usize = 16;
+
+/// Lines that are made at a time: tables are read once for all of them.
+pub(super) const ROWS: usize = 4;
 
 /// Taps of an output of Lanczos' filter that is not widened; by rounding there may be more, which the general pass makes.
 const MOST_TAPS: usize = 6;
@@ -132,176 +139,228 @@ impl Stretch {
         true
     }
 
-    /// `out[o]` = the weighted sum of output `o`'s taps in `src`, cut to `0..most` if the filter overshoots, times `scale`,
-    /// plus `bias`.
+    /// For each of the lines in `out`, `width` apart: `out[from + o]` = the weighted sum of output `o`'s taps in the line's
+    /// own of `src`, `pitch` apart, cut to `0..most` if the filter overshoots, times `scale`, plus `bias`. At most [`ROWS`].
     ///
     /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes.
-    pub(super) fn row(&self, src: &[f32], most: Option<f32>, scale: f32, bias: f32, out: &mut [f32]) {
+    #[expect(clippy::too_many_arguments, reason = "two grids of lines, and what becomes of a value")]
+    pub(super) fn rows(
+        &self,
+        src: &[f32],
+        pitch: usize,
+        most: Option<f32>,
+        scale: f32,
+        bias: f32,
+        out: &mut [f32],
+        width: usize,
+    ) {
         let overshoots = self.of.is_some_and(|of| of.4.overshoots());
         let within = most.filter(|_| overshoots).map_or([f32::NEG_INFINITY, f32::INFINITY], |most| [0.0, most]);
+        let lines = Lines { src, pitch, out, width, within, scale, bias };
         #[cfg(target_arch = "x86_64")]
-        match (self.width, self.taps > 2 || overshoots) {
+        match (self.width, self.taps > 2 || overshoots, lines.out.len() == ROWS * width) {
             // SAFETY: `prepare` found AVX-512F on this machine.
-            (16, false) => unsafe { self.row_avx512(src, scale, bias, out) },
+            (16, false, true) => unsafe { self.rows_avx512::<ROWS>(lines) },
+            // SAFETY: the same.
+            (16, true, true) => unsafe { self.many_avx512::<ROWS>(lines) },
             // SAFETY: `prepare` found AVX2 and FMA on this machine.
-            (8, false) => unsafe { self.row_avx2(src, scale, bias, out) },
-            // SAFETY: as the first.
-            (16, true) => unsafe { self.many_avx512(src, within, scale, bias, out) },
-            // SAFETY: as the second.
-            (8, true) => unsafe { self.many_avx2(src, within, scale, bias, out) },
-            _ => {}
+            (8, false, true) => unsafe { self.rows_avx2::<ROWS>(lines) },
+            // SAFETY: the same.
+            (8, true, true) => unsafe { self.many_avx2::<ROWS>(lines) },
+            _ => {
+                let Lines { out, .. } = lines;
+                for (line, out) in out.chunks_exact_mut(width).enumerate() {
+                    let src = &src[line * pitch..];
+                    let lines = Lines { src, pitch, out, width, within, scale, bias };
+                    match (self.width, self.taps > 2 || overshoots) {
+                        // SAFETY: as above.
+                        (16, false) => unsafe { self.rows_avx512::<1>(lines) },
+                        // SAFETY: as above.
+                        (16, true) => unsafe { self.many_avx512::<1>(lines) },
+                        // SAFETY: as above.
+                        (8, false) => unsafe { self.rows_avx2::<1>(lines) },
+                        // SAFETY: as above.
+                        (8, true) => unsafe { self.many_avx2::<1>(lines) },
+                        _ => {}
+                    }
+                }
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (src, within, scale, bias, out);
+        let _ = lines;
     }
 
-    /// [`row_avx512`](Self::row_avx512) for any number of taps.
+    /// [`rows_avx512`](Self::rows_avx512) for any number of taps.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    fn many_avx512(&self, src: &[f32], within: [f32; 2], scale: f32, bias: f32, out: &mut [f32]) {
+    fn many_avx512<const N: usize>(&self, mut lines: Lines<'_>) {
         use std::arch::x86_64::{
-            __m512, __m512i, _mm512_add_epi32, _mm512_cmpgt_epi32_mask, _mm512_fmadd_ps, _mm512_loadu_ps,
-            _mm512_loadu_si512, _mm512_mask3_fmadd_ps, _mm512_max_ps, _mm512_min_ps, _mm512_permutexvar_ps,
-            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+            __m512i, _mm512_add_epi32, _mm512_cmpgt_epi32_mask, _mm512_fmadd_ps, _mm512_mask3_fmadd_ps, _mm512_max_ps,
+            _mm512_min_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
         };
-        #[inline]
-        #[target_feature(enable = "avx512f")]
-        fn floats(values: &[f32; 16]) -> __m512 {
-            // SAFETY: sixteen values.
-            unsafe { _mm512_loadu_ps(values.as_ptr()) }
-        }
-        #[inline]
-        #[target_feature(enable = "avx512f")]
-        fn whole(values: &[i32; 16]) -> __m512i {
-            // SAFETY: sixteen values of four bytes.
-            unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
-        }
-        let [low, high] = within.map(|end| _mm512_set1_ps(end));
-        let (scale, bias, one) = (_mm512_set1_ps(scale), _mm512_set1_ps(bias), _mm512_set1_epi32(1));
+        let [low, high] = lines.within.map(|end| _mm512_set1_ps(end));
+        let (scale, bias, one) = (_mm512_set1_ps(lines.scale), _mm512_set1_ps(lines.bias), _mm512_set1_epi32(1));
         let tables = self.index.as_chunks::<16>().0.iter().zip(self.counts.as_chunks::<16>().0);
         let weights = self.many.as_chunks::<16>().0.chunks_exact(self.taps);
         for (((index, counts), weights), &(base, start)) in tables.zip(weights).zip(&self.runs) {
-            let pixels: &[f32; 16] = src[base as usize..].first_chunk().expect("rows end with spare values");
-            let stored: &mut [f32; 16] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
-            let (pixels, mut index, counts) = (floats(pixels), whole(index), whole(counts));
-            let (mut sum, mut tap) = (_mm512_setzero_ps(), _mm512_set1_epi32(0));
+            let (mut index, counts): (__m512i, __m512i) = (whole(index), whole(counts));
+            let mut tap = _mm512_set1_epi32(0);
+            let mut pixels = [_mm512_setzero_ps(); N];
+            for (line, pixels) in pixels.iter_mut().enumerate() {
+                *pixels = floats(lines.pixels(line, base));
+            }
+            let mut sums = [_mm512_setzero_ps(); N];
             for weights in weights {
                 // An output's own taps only: what lies behind them may be infinite.
                 let own = _mm512_cmpgt_epi32_mask(counts, tap);
-                sum = _mm512_mask3_fmadd_ps(floats(weights), _mm512_permutexvar_ps(index, pixels), sum, own);
+                for line in 0..N {
+                    let pixel = _mm512_permutexvar_ps(index, pixels[line]);
+                    sums[line] = _mm512_mask3_fmadd_ps(floats(weights), pixel, sums[line], own);
+                }
                 (index, tap) = (_mm512_add_epi32(index, one), _mm512_add_epi32(tap, one));
             }
-            // In this order a value that is no number stays one.
-            let sum = _mm512_min_ps(high, _mm512_max_ps(low, sum));
-            let value = _mm512_fmadd_ps(sum, scale, bias);
-            // SAFETY: sixteen values.
-            unsafe { _mm512_storeu_ps(stored.as_mut_ptr(), value) };
+            for (line, sum) in sums.into_iter().enumerate() {
+                // In this order a value that is no number stays one.
+                let sum = _mm512_min_ps(high, _mm512_max_ps(low, sum));
+                put(_mm512_fmadd_ps(sum, scale, bias), lines.out(line, self.x.from, start));
+            }
         }
     }
 
-    /// [`row_avx2`](Self::row_avx2) for any number of taps.
+    /// [`rows_avx2`](Self::rows_avx2) for any number of taps.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn many_avx2(&self, src: &[f32], within: [f32; 2], scale: f32, bias: f32, out: &mut [f32]) {
+    fn many_avx2<const N: usize>(&self, mut lines: Lines<'_>) {
         use std::arch::x86_64::{
             __m256, __m256i, _mm256_add_epi32, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_cmpgt_epi32,
             _mm256_fmadd_ps, _mm256_max_ps, _mm256_min_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps,
             _mm256_setzero_ps,
         };
-        let [low, high] = within.map(|end| _mm256_set1_ps(end));
-        let (scale, bias, one) = (_mm256_set1_ps(scale), _mm256_set1_ps(bias), _mm256_set1_epi32(1));
+        let [low, high] = lines.within.map(|end| _mm256_set1_ps(end));
+        let (scale, bias, one) = (_mm256_set1_ps(lines.scale), _mm256_set1_ps(lines.bias), _mm256_set1_epi32(1));
         let tables = self.index.as_chunks::<8>().0.iter().zip(self.counts.as_chunks::<8>().0);
         let weights = self.many.as_chunks::<8>().0.chunks_exact(self.taps);
         for (((index, counts), weights), &(base, start)) in tables.zip(weights).zip(&self.runs) {
-            let pixels: &[f32; 8] = src[base as usize..].first_chunk().expect("rows end with spare values");
-            let stored: &mut [f32; 8] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
-            let pixels: __m256 = bytemuck::cast(*pixels);
             let (mut index, counts): (__m256i, __m256i) = (bytemuck::cast(*index), bytemuck::cast(*counts));
-            let (mut sum, mut tap) = (_mm256_setzero_ps(), _mm256_set1_epi32(0));
+            let mut tap = _mm256_set1_epi32(0);
+            let pixels: [__m256; N] = std::array::from_fn(|line| bytemuck::cast(*lines.pixels::<8>(line, base)));
+            let mut sums = [_mm256_setzero_ps(); N];
             for weights in weights {
                 // An output's own taps only: what lies behind them may be infinite.
                 let own = _mm256_castsi256_ps(_mm256_cmpgt_epi32(counts, tap));
-                let pixel = _mm256_permutevar8x32_ps(pixels, index);
-                sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(bytemuck::cast(*weights), pixel, sum), own);
+                for line in 0..N {
+                    let pixel = _mm256_permutevar8x32_ps(pixels[line], index);
+                    let more = _mm256_fmadd_ps(bytemuck::cast(*weights), pixel, sums[line]);
+                    sums[line] = _mm256_blendv_ps(sums[line], more, own);
+                }
                 (index, tap) = (_mm256_add_epi32(index, one), _mm256_add_epi32(tap, one));
             }
-            // In this order a value that is no number stays one.
-            let sum = _mm256_min_ps(high, _mm256_max_ps(low, sum));
-            *stored = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
+            for (line, sum) in sums.into_iter().enumerate() {
+                // In this order a value that is no number stays one.
+                let sum = _mm256_min_ps(high, _mm256_max_ps(low, sum));
+                *lines.out::<8>(line, self.x.from, start) = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
+            }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    fn row_avx512(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+    fn rows_avx512<const N: usize>(&self, mut lines: Lines<'_>) {
         use std::arch::x86_64::{
-            __m512i, _mm512_add_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask3_fmadd_ps,
-            _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
-            _mm512_test_epi32_mask,
+            __m512, __m512i, _mm512_add_epi32, _mm512_fmadd_ps, _mm512_mask3_fmadd_ps, _mm512_permutexvar_ps,
+            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_test_epi32_mask,
         };
-        #[inline]
-        #[target_feature(enable = "avx512f")]
-        fn whole(values: &[i32; 16]) -> __m512i {
-            // SAFETY: sixteen values of four bytes.
-            unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
-        }
-        let (scale, bias, one) = (_mm512_set1_ps(scale), _mm512_set1_ps(bias), _mm512_set1_epi32(1));
+        let (scale, bias, one) = (_mm512_set1_ps(lines.scale), _mm512_set1_ps(lines.bias), _mm512_set1_epi32(1));
         let tables = self.index.as_chunks::<16>().0.iter().zip(self.two.as_chunks::<16>().0);
         let weights = self.near.as_chunks::<16>().0.iter().zip(self.far.as_chunks::<16>().0);
         for (((index, two), (near, far)), &(base, start)) in tables.zip(weights).zip(&self.runs) {
-            let pixels: &[f32; 16] = src[base as usize..].first_chunk().expect("rows end with spare values");
-            let stored: &mut [f32; 16] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
-            // SAFETY: sixteen values.
-            let pixels = unsafe { _mm512_loadu_ps(pixels.as_ptr()) };
-            // SAFETY: sixteen values.
-            let near = unsafe { _mm512_loadu_ps(near.as_ptr()) };
-            // SAFETY: sixteen values.
-            let far = unsafe { _mm512_loadu_ps(far.as_ptr()) };
-            let (index, two) = (whole(index), whole(two));
-            let sum = _mm512_fmadd_ps(near, _mm512_permutexvar_ps(index, pixels), _mm512_setzero_ps());
-            let right = _mm512_permutexvar_ps(_mm512_add_epi32(index, one), pixels);
-            // Where there is one tap, its neighbour is not touched: it may be infinite.
-            let sum = _mm512_mask3_fmadd_ps(far, right, sum, _mm512_test_epi32_mask(two, two));
-            let value = _mm512_fmadd_ps(sum, scale, bias);
-            // SAFETY: sixteen values.
-            unsafe { _mm512_storeu_ps(stored.as_mut_ptr(), value) };
+            let (index, two): (__m512i, __m512i) = (whole(index), whole(two));
+            let (near, far): (__m512, __m512) = (floats(near), floats(far));
+            let (next, two) = (_mm512_add_epi32(index, one), _mm512_test_epi32_mask(two, two));
+            for line in 0..N {
+                let pixels: __m512 = floats(lines.pixels(line, base));
+                let sum = _mm512_fmadd_ps(near, _mm512_permutexvar_ps(index, pixels), _mm512_setzero_ps());
+                // Where there is one tap, its neighbour is not touched: it may be infinite.
+                let sum = _mm512_mask3_fmadd_ps(far, _mm512_permutexvar_ps(next, pixels), sum, two);
+                put(_mm512_fmadd_ps(sum, scale, bias), lines.out(line, self.x.from, start));
+            }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn row_avx2(&self, src: &[f32], scale: f32, bias: f32, out: &mut [f32]) {
+    fn rows_avx2<const N: usize>(&self, mut lines: Lines<'_>) {
         use std::arch::x86_64::{
-            __m256i, _mm256_add_epi32, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-            _mm256_loadu_si256, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-            _mm256_storeu_ps,
+            __m256, __m256i, _mm256_add_epi32, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_fmadd_ps,
+            _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
         };
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn whole(values: &[i32; 8]) -> __m256i {
-            // SAFETY: eight values of four bytes.
-            unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
-        }
-        let (scale, bias, one) = (_mm256_set1_ps(scale), _mm256_set1_ps(bias), _mm256_set1_epi32(1));
+        let (scale, bias, one) = (_mm256_set1_ps(lines.scale), _mm256_set1_ps(lines.bias), _mm256_set1_epi32(1));
         let tables = self.index.as_chunks::<8>().0.iter().zip(self.two.as_chunks::<8>().0);
         let weights = self.near.as_chunks::<8>().0.iter().zip(self.far.as_chunks::<8>().0);
         for (((index, two), (near, far)), &(base, start)) in tables.zip(weights).zip(&self.runs) {
-            let pixels: &[f32; 8] = src[base as usize..].first_chunk().expect("rows end with spare values");
-            let stored: &mut [f32; 8] = out[start as usize..].first_chunk_mut().expect("runs end within the row");
-            // SAFETY: eight values.
-            let pixels = unsafe { _mm256_loadu_ps(pixels.as_ptr()) };
-            // SAFETY: eight values.
-            let near = unsafe { _mm256_loadu_ps(near.as_ptr()) };
-            // SAFETY: eight values.
-            let far = unsafe { _mm256_loadu_ps(far.as_ptr()) };
-            let (index, two) = (whole(index), _mm256_castsi256_ps(whole(two)));
-            let sum = _mm256_fmadd_ps(near, _mm256_permutevar8x32_ps(pixels, index), _mm256_setzero_ps());
-            let right = _mm256_permutevar8x32_ps(pixels, _mm256_add_epi32(index, one));
-            // Where there is one tap, its neighbour does not count: it may be infinite.
-            let sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(far, right, sum), two);
-            let value = _mm256_fmadd_ps(sum, scale, bias);
-            // SAFETY: eight values.
-            unsafe { _mm256_storeu_ps(stored.as_mut_ptr(), value) };
+            let (index, two): (__m256i, __m256i) = (bytemuck::cast(*index), bytemuck::cast(*two));
+            let (near, far): (__m256, __m256) = (bytemuck::cast(*near), bytemuck::cast(*far));
+            let (next, two) = (_mm256_add_epi32(index, one), _mm256_castsi256_ps(two));
+            for line in 0..N {
+                let pixels: __m256 = bytemuck::cast(*lines.pixels::<8>(line, base));
+                let sum = _mm256_fmadd_ps(near, _mm256_permutevar8x32_ps(pixels, index), _mm256_setzero_ps());
+                let right = _mm256_permutevar8x32_ps(pixels, next);
+                // Where there is one tap, its neighbour does not count: it may be infinite.
+                let sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(far, right, sum), two);
+                *lines.out::<8>(line, self.x.from, start) = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
+            }
         }
+    }
+}
+
+/// What [`Stretch::rows`] was given.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no machine without its registers makes tables"))]
+struct Lines<'a> {
+    src: &'a [f32],
+    pitch: usize,
+    out: &'a mut [f32],
+    width: usize,
+    within: [f32; 2],
+    scale: f32,
+    bias: f32,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lines<'_> {
+    #[inline(always)]
+    fn pixels<const W: usize>(&self, line: usize, base: u32) -> &[f32; W] {
+        self.src[line * self.pitch + base as usize..].first_chunk().expect("lines end with spare values")
+    }
+
+    #[inline(always)]
+    fn out<const W: usize>(&mut self, line: usize, from: usize, start: u32) -> &mut [f32; W] {
+        self.out[line * self.width + from + start as usize..].first_chunk_mut().expect("runs end within the line")
+    }
+}
+
+/// Loads and a store that no safe call makes.
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use std::arch::x86_64::{__m512, __m512i, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_storeu_ps};
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn floats(values: &[f32; 16]) -> __m512 {
+        // SAFETY: sixteen values.
+        unsafe { _mm512_loadu_ps(values.as_ptr()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn whole(values: &[i32; 16]) -> __m512i {
+        // SAFETY: sixteen values of four bytes.
+        unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn put(value: __m512, out: &mut [f32; 16]) {
+        // SAFETY: sixteen values.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::{
     convert::{Bf16, F16, F32, Load, Store, U8, U16},
     level::{Level, at_each_level},
-    stream::{Stream, fetch},
+    stream::{PAST_CACHES, Stream, fetch},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -270,9 +270,6 @@ const GATHER: usize = 256;
 const BLOCK: usize = 4096;
 /// Bytes that leave it together: so few that they drain while the next are computed.
 const DRAIN: usize = 1024;
-/// Rows of at least so many bytes go past the caches: they would drive out what is still to be read, and each line
-/// would be fetched before it is overwritten.
-const PAST_CACHES: usize = 256 << 10;
 
 #[repr(align(64))]
 struct Block([u8; BLOCK]);
@@ -411,7 +408,7 @@ fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity) -> Opt
             match dtype {
                 DType::U8 => Some(convert::<$L, U8>),
                 DType::I16 => Some(convert::<$L, I16>),
-                DType::F16 => Some(convert::<$L, F16>),
+                DType::F16 => Some(halves::<$L>),
                 DType::Bf16 => Some(convert::<$L, Bf16>),
                 DType::F32 => Some(convert::<$L, F32>),
                 _ => None,
@@ -459,6 +456,21 @@ fn widen<A: Pod, B: Pod + From<A>>(_: Level, src: &[u8], reverse: bool, _: &Inte
         values.rev().zip(out).for_each(|(value, out)| *out = value);
     } else {
         values.zip(out).for_each(|(value, out)| *out = value);
+    }
+}
+
+/// [`convert`] to halves, which are packed afterwards.
+fn halves<L: Load>(level: Level, src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) {
+    const SOME: usize = 1024;
+    let mut made = [0.0f32; SOME];
+    let (out, size): (&mut [u16], _) = (bytemuck::cast_slice_mut(out), size_of::<L::Raw>());
+    let n = out.len();
+    for (part, out) in out.chunks_mut(SOME).enumerate() {
+        let (made, start) = (&mut made[..out.len()], part * SOME);
+        let start = if reverse { n - start - out.len() } else { start };
+        let src = &src[start * size..][..out.len() * size];
+        convert::<L, F32>(level, src, reverse, intensity, bytemuck::cast_slice_mut(made));
+        F16::pack(level, made, out);
     }
 }
 
