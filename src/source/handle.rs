@@ -32,7 +32,7 @@ pub(super) struct Inner {
     pub(super) trust: Arc<Trust>,
     /// Names the store to caches, beside the url: its endpoint.
     pub(super) store_name: Arc<str>,
-    /// The folder of `prefix`, when it is one of this machine: listed without the store, see `walk.rs`.
+    /// The folder of `prefix`, when it is one of this machine: listed without the store, see `walk`.
     pub(super) folder: Option<PathBuf>,
     /// How long an outage of the store is waited for.
     pub(super) patience: Duration,

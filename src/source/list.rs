@@ -16,7 +16,7 @@ use super::{
     errors::store_error,
     handle::Inner,
     unrepeated::Keys,
-    walk::{Walk, is_hidden},
+    walk::{self, Walk, is_hidden},
 };
 use crate::error::{Error, Result};
 
@@ -48,9 +48,10 @@ impl Source {
     /// that cannot be read by its name (`..`, `//`, a leading `/`, control characters).
     ///
     /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray` and `.zgroup`; empty ones
-    /// are not. In a local folder, links
-    /// to files and folders are followed, except links that lead back into their own path.
-    /// Costs one look-up per file: 10,000 files take about 30 ms when the folder is warm.
+    /// are not. In a local folder, links to files and folders are followed, except links that lead back into their own path.
+    /// It is read by threads of its own: as many as there are cores, 8 at most, or 16 where the file system answers
+    /// slowly. They end with the listing, or soon after it was dropped. Costs one look-up per file: 2 µs of a core each when the
+    /// folder is warm; where each call takes 0.3 ms, 300,000 files take 7 s.
     pub fn list(&self) -> BoxStream<'static, Result<Object>> {
         let source = self.clone();
         async_stream::try_stream! {
@@ -60,11 +61,10 @@ impl Source {
                 let meta = head.map_err(|e| store_error(e, "cannot be looked up").at_object(source.url()))?;
                 yield Object { name: name.to_owned(), size: meta.size, etag: meta.e_tag };
             } else if let Some(folder) = &source.0.folder {
-                for (count, object) in Walk::new(folder.clone(), source.clone()).enumerate() {
-                    yield object?;
-                    // About a millisecond of a warm disk: whoever opens a dataset shares its runtime with others.
-                    if count % 256 == 255 {
-                        tokio::task::yield_now().await;
+                let mut walk = Walk::start(folder.clone(), &source)?;
+                while let Some(found) = walk.next().await {
+                    for object in found?.into_objects() {
+                        yield object;
                     }
                 }
             } else {
@@ -93,6 +93,9 @@ impl Source {
             return cached_list::objects(self, remote, manifests).await;
         }
         let _ = manifests;
+        if let (Some(folder), None) = (&self.0.folder, self.only()) {
+            return walk::all(folder.clone(), self).await;
+        }
         let mut objects: Vec<Object> = match self.list().try_collect().await {
             // Most web servers list nothing: then the url is one file's.
             Err(error) if self.is_web() && self.only().is_none() && cannot_list(&error) => Vec::new(),
