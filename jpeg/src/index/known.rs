@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    fs::File,
+    fs::{File, TryLockError},
     hash::{BuildHasherDefault, Hasher},
     io::{self, BufWriter, Write},
     path::Path,
@@ -11,6 +11,8 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -348,8 +350,8 @@ impl Index {
     /// file held before stays known, also what others have put there since this index was opened: processes that learn of
     /// parts of the same files may all save to one. Nothing is written when there is nothing to add.
     ///
-    /// Two that save at the same moment wait for each other where the file system has locks of folders (those of Linux and
-    /// macOS do; without them, one of the two may be lost, never damaged). Takes the time of writing the file anew, and 32 bytes
+    /// Two that save at the same moment wait for each other, a minute at most, where the file system has locks of folders (those of
+    /// Linux and macOS do; without them, what one of the two adds may be lost, and nothing is damaged). Takes the time of writing the file anew, and 32 bytes
     /// of memory for each file that is known.
     ///
     /// # Errors
@@ -357,9 +359,8 @@ impl Index {
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Held until the end; given up by the system when the handle closes.
-        let turn = File::open(folder);
-        let _ = turn.as_ref().map(File::lock);
+        // Held until the end.
+        let _turn = wait_for_turn(folder);
         let current = stored(path)?;
         let own = self.0.stored.as_ref();
         let own = own.filter(|own| current.as_ref().is_none_or(|current| !current.is(own)));
@@ -367,8 +368,10 @@ impl Index {
             return Ok(());
         }
         let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let written = File::create(&beside).and_then(|file| {
+        // Also beside those of other machines, whose processes have the same numbers.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+        beside.push(format!(".{}-{now:x}.part", std::process::id()));
+        let written = File::create_new(&beside).and_then(|file| {
             let file = self.write([own, current.as_ref()], BufWriter::with_capacity(1 << 20, file))?;
             file.into_inner()?.sync_all()?;
             std::fs::rename(&beside, path)
@@ -432,6 +435,21 @@ impl Best {
 /// Rows of units that packed points reach, and how many points there are.
 fn reach(packed: &[u8]) -> (usize, usize) {
     head(packed).map_or((0, 0), |(spacing, count)| spacing.reach(count))
+}
+
+/// Waits while others save to this folder: the handle holds a lock, which the system gives up when it closes. `None` where
+/// there are no such locks, and after a minute: whoever holds it so long does something else.
+fn wait_for_turn(folder: &Path) -> Option<File> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let handle = File::open(folder).ok()?;
+    for _ in 0..Duration::from_secs(60).as_millis() / PAUSE.as_millis() {
+        match handle.try_lock() {
+            Ok(()) => return Some(handle),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
 }
 
 /// The file at `path`, if there is one.
@@ -580,6 +598,27 @@ mod tests {
         let other = folder.path().join("other");
         all.save(&other).unwrap();
         assert_eq!(Index::open(&other, 0).unwrap().len(), 701);
+    }
+
+    #[test]
+    fn of_those_who_save_at_the_same_moment_nobody_loses_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let key = |n: u128| xxh3_128(&n.to_le_bytes());
+        thread::scope(|scope| {
+            for part in 0..6 {
+                let path = &path;
+                scope.spawn(move || {
+                    let index = Index::open(path, 1 << 20).unwrap();
+                    for n in 0..5 {
+                        put(&index, key(part * 10 + n), 7, 1);
+                        index.save(path).unwrap();
+                    }
+                });
+            }
+        });
+        let all = Index::open(&path, 0).unwrap();
+        assert_eq!((all.len(), std::fs::read_dir(folder.path()).unwrap().count()), (30, 1));
     }
 
     #[test]
