@@ -480,7 +480,7 @@ impl LoaderBuilder {
     /// [`memory_budget`](Self::memory_budget). It is taken as files come: 700 bytes to 2 KB for a photograph of 500x375 pixels
     /// (by how its colour is stored); 300 KB for one of 12 megapixels that is shrunk to a quarter or less, while half of it is
     /// free. Where it does not hold all that there is to know, it knows less of each file (see
-    /// [`DecodeIndex`](crate::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
+    /// [decode index](crate::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
     /// GB. 0 keeps nothing. Pixels do not depend on it.
     pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
         self.config.decode_index_bytes = Some(bytes);

@@ -63,7 +63,7 @@ impl Stretch {
             + 4 * (self.index.capacity() + self.near.capacity() + self.far.capacity() + self.two.capacity())
     }
 
-    /// Makes the tables for `params`; says whether [`row`](Self::row) can serve them.
+    /// Makes the tables for `params`; says whether [`rows`](Self::rows) can serve them.
     pub(super) fn prepare(&mut self, level: Level, params: &ResampleParams, row: &RowSpec) -> bool {
         // The second: sources are no taller than rows, which bounds the scratch memory for all of them.
         if params.x.step >= 1.0 || params.y.step > 1.0 {
