@@ -8,6 +8,7 @@ use tokio::{sync::OwnedSemaphorePermit, task};
 use super::{
     fields::{BatchRows, MissingRows},
     plan::BatchPlan,
+    run_ahead,
     stream::StreamShared,
 };
 use crate::{
@@ -19,6 +20,13 @@ use crate::{
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
 pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
+    let loader = &stream.loader;
+    // Their rows are made without scratch, and as large as all else together.
+    if loader.fields.iter().any(|field| field.volume.is_some()) {
+        let count = plan.records.len();
+        let jobs = count.div_ceil(loader.chunk.get(count));
+        plan.begun = Some(stream.run_ahead.begin(run_ahead::width(loader.tuning.workers(), jobs)).await);
+    }
     let permit = stream.row_permits.acquire().await?;
     plan.waits.permit(began);
     Some(permit)

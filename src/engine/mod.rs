@@ -88,6 +88,7 @@ mod read_parts;
 mod read_slots;
 mod riding;
 mod run;
+mod run_ahead;
 mod shared_parts;
 mod stream;
 mod task;
