@@ -22,10 +22,13 @@ pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> O
     let began = Instant::now();
     let loader = &stream.loader;
     // Their rows are made without scratch, and as large as all else together.
-    if loader.fields.iter().any(|field| field.volume.is_some()) {
+    if let Some(last) = loader.fields.iter().rfind(|field| field.volume.is_some()) {
         let count = plan.records.len();
         let jobs = count.div_ceil(loader.chunk.get(count));
-        plan.begun = Some(stream.run_ahead.begin(run_ahead::width(loader.tuning.workers(), jobs)).await);
+        let width = run_ahead::width(loader.tuning.workers(), jobs);
+        let (lent, returned) = (|| last.pool.lent() as u64, || last.pool.returned());
+        let begun = stream.run_ahead.begin(width, lent, returned, tokio::time::sleep(run_ahead::MOMENT));
+        plan.begun = Some(begun.await);
     }
     let permit = stream.row_permits.acquire().await?;
     plan.waits.permit(began);

@@ -116,7 +116,11 @@ impl Run {
             self.head = Some(seat);
         }
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
-        let sealed = ready!(std::pin::Pin::new(head).poll(cx));
+        let Poll::Ready(sealed) = std::pin::Pin::new(head).poll(cx) else {
+            self.stream.run_ahead.asked(true);
+            return Poll::Pending;
+        };
+        self.stream.run_ahead.asked(false);
         self.head = None;
         self.stream.ramp.add_permits(fetch::RAMP);
         let Ok(Sealed { result, permit, timeline, span }) = sealed else {
