@@ -188,7 +188,10 @@ mod tests {
             ahead.asked(false);
         }
         let lent = Cell::new(3);
-        let back = || ready(lent.set(lent.get() - 1));
+        let back = || {
+            lent.set(lent.get() - 1);
+            ready(())
+        };
         assert!(ahead.begin(3, || lent.get(), back, pending()).now_or_never().is_some());
     }
 
