@@ -3,6 +3,9 @@
 //! `imagenet`: a photograph of 500×375, the whole of it (the dearest crop) or a crop of the average size, to 224×224.
 //! `cifar`: pad 4, crop 32, flip, normalise. Warm caches, no allocation in the timed part.
 //!
+//! `patch`: boxes of 96³ out of volumes of 144³, no cache of which holds either, beside what copying takes on the same
+//! machine in the same minute: the same lines of the same volumes, and as many bytes at a stretch.
+//!
 //! `mix`: a batch of 256 rows of 224×224×3, mixed in place, which no cache holds.
 
 use std::hint::black_box;
@@ -13,8 +16,8 @@ use infeed::{
     dataset::ImageInfo,
     internal::{
         kernels::{
-            Axis, ChannelTable, Filter, Level, Mixture, Pixels, ResampleParams, Resampler, RowSpec, mix_rolled,
-            mix_swapped,
+            Axis, ChannelTable, Filter, Intensity, Level, Mixture, Pixels, ResampleParams, Resampler, RowSpec,
+            VolumeAxis, Voxels, mix_rolled, mix_swapped, write_volume,
         },
         rows::Rows,
     },
@@ -112,6 +115,65 @@ fn cells(c: &mut Criterion) {
     group.finish();
 }
 
+/// Another box of another volume into another row each time.
+fn patch(c: &mut Criterion) {
+    const SIDE: usize = 144;
+    const BOX: usize = 96;
+    let mut group = c.benchmark_group("resample/patch");
+    for (name, from, to, mask) in [
+        ("f32", DType::F32, DType::F32, false),
+        ("i16-f32", DType::I16, DType::F32, false),
+        ("mask", DType::U8, DType::U8, true),
+    ] {
+        let (size, row) = (from.size(), BOX.pow(3) * to.size());
+        // 96 MB of volumes and as much of rows.
+        let (volumes, rows) = ((96 << 20) / (SIDE.pow(3) * size), (96 << 20) / row);
+        let whole = |_| bytes::Bytes::from((0..SIDE.pow(3) * size).map(|i| i as u8 & 0x3f).collect::<Vec<u8>>());
+        let volumes: Vec<_> = (0..volumes).map(whole).collect();
+        let mut out = vec![1; rows * row];
+        let pitch = [SIDE * SIDE * size, SIDE * size, size];
+        let mut draws = (0usize..).map(|i| {
+            let start = [i * 7 % 49, i * 11 % 49, i * 13 % 49];
+            (i * 5 % volumes.len(), start, i % rows * row)
+        });
+        let mut draw = || draws.next().expect("it has no end");
+        group.throughput(Throughput::Bytes((row + BOX.pow(3) * size) as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let (volume, start, at) = draw();
+                let pieces = std::slice::from_ref(&volumes[volume]);
+                let src = Voxels { dtype: from, begin: [0; 3], shape: [SIDE; 3], pieces, pitch, skip: 0 };
+                let axis =
+                    |i: usize| VolumeAxis { start: start[i] as i64, high: SIDE as i64, ..VolumeAxis::whole(i, BOX) };
+                let axes = [axis(0), axis(1), axis(2)];
+                let out = black_box(&mut out[at..at + row]);
+                write_volume(&src, &axes, &Intensity::NONE, mask, to, Level::Best, out).expect("it fits");
+            });
+        });
+        if from != to {
+            continue;
+        }
+        group.bench_function(format!("{name}/copy-lines"), |b| {
+            b.iter(|| {
+                let (volume, start, at) = draw();
+                let lines = black_box(&mut out[at..at + row]).chunks_exact_mut(BOX * size).enumerate();
+                for (i, line) in lines {
+                    let (z, y) = (start[0] + i / BOX, start[1] + i % BOX);
+                    let at = z * pitch[0] + y * pitch[1] + start[2] * pitch[2];
+                    line.copy_from_slice(&volumes[volume][at..at + line.len()]);
+                }
+            });
+        });
+        group.bench_function(format!("{name}/copy-stretch"), |b| {
+            b.iter(|| {
+                let (volume, _, at) = draw();
+                black_box(&mut out[at..at + row]).copy_from_slice(&volumes[volume][..row]);
+            });
+        });
+    }
+    group.finish();
+}
+
 fn mix(c: &mut Criterion) {
     let mut group = c.benchmark_group("mix/256x3x224x224");
     let (blend, paste) = (Mixture::Blend { own: 0.3, other: 0.7 }, Mixture::Paste([40, 152, 60, 172]));
@@ -139,5 +201,5 @@ fn mix(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, imagenet, cifar, cells, mix);
+criterion_group!(benches, imagenet, cifar, cells, mix, patch);
 criterion_main!(benches);

@@ -15,7 +15,7 @@ use crate::{
     dataset::Value,
     error::{Error, ErrorKind, Result},
     report::Stage,
-    sys::rows::Rows,
+    sys::{kernels::reads_soon, rows::Rows},
     transform::{Lowered, RowMaker},
     types::Device,
 };
@@ -92,14 +92,17 @@ impl Worker for CpuWorker {
         let start = Instant::now();
         let mut decode = Duration::ZERO;
         let Job { items, rows, .. } = &mut job;
-        let mut outcome = |(row, item): (usize, &mut Item)| {
+        let mut outcomes = Vec::with_capacity(items.len());
+        for row in 0..items.len() {
+            // It comes while this one is worked at.
+            items.get(row + 1).iter().for_each(|next| soon(next));
+            let item = &mut items[row];
             self.keep(item, &mut decode);
-            match self.item(item, row, rows, &mut decode) {
+            outcomes.push(match self.item(item, row, rows, &mut decode) {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
-            }
-        };
-        let outcomes = items.iter_mut().enumerate().map(&mut outcome).collect();
+            });
+        }
         // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
         let transform = start.elapsed().saturating_sub(decode);
         let images = self.reader.take_decoded();
@@ -108,6 +111,15 @@ impl Worker for CpuWorker {
 
     fn poll(&mut self, _wait: Wait) -> Vec<Finished> {
         std::mem::take(&mut self.finished)
+    }
+}
+
+/// Asks for the pixels of an item that is worked at next.
+fn soon(item: &Item) {
+    for value in item.sample.iter().flat_map(|sample| &sample.values) {
+        if let Value::Pixels { data, .. } = value {
+            reads_soon(data);
+        }
     }
 }
 

@@ -60,20 +60,23 @@ pub fn parse_record(layout: Cifar, bytes: &[u8]) -> Result<CifarRecord<'_>> {
     if bytes.len() != size {
         return Err(Error::corrupt(format!("the record has {} bytes of {size}", bytes.len())));
     }
+    let (labels, pixels) = bytes.split_at(size - PIXELS);
+    let (coarse_label, label) = parse_labels(layout, labels)?;
+    Ok(CifarRecord { label, coarse_label, pixels })
+}
+
+/// The coarse label, where there is one, and the label.
+fn parse_labels(layout: Cifar, labels: &[u8]) -> Result<(Option<u8>, u8)> {
     let in_range = |what: &str, label: u8, classes: usize| match usize::from(label) < classes {
         true => Ok(label),
         false => Err(Error::corrupt(format!("{what} is {label}, there are {classes} classes"))),
     };
-    let (labels, pixels) = bytes.split_at(size - PIXELS);
     match (layout, labels) {
-        (Cifar::Ten, [label]) => {
-            Ok(CifarRecord { label: in_range("the label", *label, 10)?, coarse_label: None, pixels })
+        (Cifar::Ten, [label]) => Ok((None, in_range("the label", *label, 10)?)),
+        (Cifar::Hundred, [coarse, fine]) => {
+            let fine = in_range("the fine label", *fine, 100)?;
+            Ok((Some(in_range("the coarse label", *coarse, 20)?), fine))
         }
-        (Cifar::Hundred, [coarse, fine]) => Ok(CifarRecord {
-            label: in_range("the fine label", *fine, 100)?,
-            coarse_label: Some(in_range("the coarse label", *coarse, 20)?),
-            pixels,
-        }),
         _ => unreachable!("a record is its labels and its pixels"),
     }
 }
@@ -196,6 +199,11 @@ impl Cifar {
         Ok(given.cloned().or(found))
     }
 
+    /// The label bytes of all records.
+    fn labels(self, records: &[u8]) -> Vec<u8> {
+        records.chunks_exact(self.record_bytes()).flat_map(|record| &record[..self.label_bytes()]).copied().collect()
+    }
+
     async fn load(self, source: &Source, objects: &[Object], options: &OpenOptions) -> Result<CifarDataset> {
         let chosen = self.choose(source, objects, options)?;
         let size = self.record_bytes() as u64;
@@ -218,7 +226,8 @@ impl Cifar {
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
         let files = try_join_all(chosen.iter().map(|o| async { o.extent(source).read().await })).await?;
-        let files = chosen.iter().zip(files).map(|(object, data)| Stored::new(object, object.size / size, data));
+        let held = |data: Bytes| Held { labels: self.labels(&data), records: data };
+        let files = chosen.iter().zip(files).map(|(object, data)| Stored::new(object, object.size / size, held(data)));
         let files = ShardTable::new(source, files);
         let print = files.print(self.name(), |print, file| print.text(base(&file.name)).number(file.size));
         let pixels = FieldKind::Image { channels: 3, size: Some((32, 32)), dtype: Some(DType::U8) };
@@ -262,22 +271,28 @@ impl Format for Cifar {
     }
 }
 
+/// A file in memory.
+struct Held {
+    records: Bytes,
+    /// Beside each other: where records are drawn at random, the thread that cuts one would wait for its first bytes.
+    labels: Vec<u8>,
+}
+
 /// See [`Cifar`].
 #[derive(Debug)]
 struct CifarDataset {
     layout: Cifar,
-    /// Each with its bytes.
-    files: ShardTable<Bytes>,
+    files: ShardTable<Held>,
     schema: Schema,
     fingerprint: Fingerprint,
 }
 
 impl CifarDataset {
-    /// The file that holds the record, and where.
-    fn find(&self, record: u64) -> Result<(&Stored<Bytes>, Range<usize>)> {
+    /// The file that holds the record, where, and its labels.
+    fn find(&self, record: u64) -> Result<(&Stored<Held>, Range<usize>, &[u8])> {
         let (file, i) = self.files.find(record)?;
-        let size = self.layout.record_bytes();
-        Ok((file, i * size..(i + 1) * size))
+        let (size, labels) = (self.layout.record_bytes(), self.layout.label_bytes());
+        Ok((file, i * size..(i + 1) * size, &file.of.labels[i * labels..(i + 1) * labels]))
     }
 }
 
@@ -302,15 +317,15 @@ impl Dataset for CifarDataset {
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
-        let (file, range) = self.find(record)?;
-        let bytes = file.of.slice(range.clone());
-        let cut = parse_record(self.layout, &bytes).map_err(|e| {
+        let (file, range, labels) = self.find(record)?;
+        let (coarse_label, label) = parse_labels(self.layout, labels).map_err(|e| {
             let at = range.start as u64..range.end as u64;
             e.at_stage(Stage::Parse).at_record(record).at_object(self.files.name_of(file)).at_range(at)
         })?;
-        let mut values = smallvec![Value::Pixels { info: IMAGE, data: bytes.slice(self.layout.label_bytes()..) }];
-        values.extend(cut.coarse_label.map(|label| Value::Label(label.into())));
-        values.push(Value::Label(cut.label.into()));
+        let data = file.of.records.slice(range.start + self.layout.label_bytes()..range.end);
+        let mut values = smallvec![Value::Pixels { info: IMAGE, data }];
+        values.extend(coarse_label.map(|label| Value::Label(label.into())));
+        values.push(Value::Label(label.into()));
         Ok(Sample { values })
     }
 
@@ -327,7 +342,7 @@ impl Dataset for CifarDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.files.shards().iter().map(|file| file.of.len() as u64).sum()
+        self.files.shards().iter().map(|file| (file.of.records.len() + file.of.labels.len()) as u64).sum()
     }
 
     fn fingerprint(&self) -> Fingerprint {

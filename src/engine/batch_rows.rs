@@ -8,6 +8,7 @@ use tokio::{sync::OwnedSemaphorePermit, task};
 use super::{
     fields::{BatchRows, MissingRows},
     plan::BatchPlan,
+    run_ahead,
     stream::StreamShared,
 };
 use crate::{
@@ -19,6 +20,16 @@ use crate::{
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
 pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
+    let loader = &stream.loader;
+    // Their rows are made without scratch, and as large as all else together.
+    if let Some(last) = loader.fields.iter().rfind(|field| field.volume.is_some()) {
+        let count = plan.records.len();
+        let jobs = count.div_ceil(loader.chunk.get(count));
+        let width = run_ahead::width(loader.tuning.workers(), jobs);
+        let (lent, returned) = (|| last.pool.lent() as u64, || last.pool.returned());
+        let begun = stream.run_ahead.begin(width, lent, returned, tokio::time::sleep(run_ahead::MOMENT));
+        plan.begun = Some(begun.await);
+    }
     let permit = stream.row_permits.acquire().await?;
     plan.waits.permit(began);
     Some(permit)

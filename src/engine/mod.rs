@@ -20,6 +20,8 @@
 //! - *seats*: batches announced to the stream and not yet polled;
 //! - *rows*: batches that may own memory for their rows, until the poll that hands them over (`permits.rs`); in host memory they
 //!   take it when the first of their jobs writes;
+//! - *volumes*: batches of them that are begun before the oldest is whole, and while the trainer may give buffers back
+//!   (`run_ahead.rs`); their rows are all that is large;
 //! - *threads*: decode threads at work, the others park (`queue.rs`);
 //! - *encoded*: bytes read ahead and not yet decoded, in units of 64 KiB;
 //! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`shared_parts.rs`);
@@ -51,7 +53,7 @@
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
 //!                     └ dataset_reads ──────────────────┤            │         ├ shared_parts ──┤ queue, io_runtime, mix,
-//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots
+//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots, run_ahead
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -88,6 +90,7 @@ mod read_parts;
 mod read_slots;
 mod riding;
 mod run;
+mod run_ahead;
 mod shared_parts;
 mod stream;
 mod task;

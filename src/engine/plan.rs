@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use tracing::Span;
 
-use super::{loader_shared::LoaderShared, timeline::Waits};
+use super::{loader_shared::LoaderShared, run_ahead::Begun, timeline::Waits};
 use crate::{
     random::SampleRng,
     sampler::{LoaderState, Sampler},
@@ -34,6 +34,8 @@ pub(super) struct BatchPlan {
     pub(super) after: LoaderState,
     /// What it waited for until its first job.
     pub(super) waits: Waits,
+    /// Held until it is whole, where batches wait for one another.
+    pub(super) begun: Option<Begun>,
     /// `infeed.batch`, from here until the trainer has it.
     pub(super) span: Span,
 }
@@ -105,7 +107,8 @@ impl Iterator for Planner {
             let bytes = tracing::field::Empty;
             let span = tracing::debug_span!(parent: &self.span, "infeed.batch", epoch, step, rows, bytes);
             let waits = Waits::planned(began);
-            return Some(BatchPlan { epoch, step, positions, records, rngs, valid, size, after, waits, span });
+            let begun = None;
+            return Some(BatchPlan { epoch, step, positions, records, rngs, valid, size, after, waits, begun, span });
         }
         None
     }

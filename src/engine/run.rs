@@ -22,6 +22,7 @@ use super::{
     loader_shared::LoaderShared,
     permits::{RowPermits, UNIT, units},
     plan::{Planner, RecordOrder},
+    run_ahead::RunAhead,
     stream::{Facts, HandedOver, Sealed, Seat, StreamShared, Watch},
     tune,
     workers::Workers,
@@ -87,6 +88,7 @@ impl Run {
             started: Instant::now(),
             planned: AtomicBool::new(false),
             row_permits: RowPermits::new(turn.prefetch()),
+            run_ahead: RunAhead::default(),
             gave_up: AtomicBool::new(false),
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
@@ -114,7 +116,11 @@ impl Run {
             self.head = Some(seat);
         }
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
-        let sealed = ready!(std::pin::Pin::new(head).poll(cx));
+        let Poll::Ready(sealed) = std::pin::Pin::new(head).poll(cx) else {
+            self.stream.run_ahead.asked(true);
+            return Poll::Pending;
+        };
+        self.stream.run_ahead.asked(false);
         self.head = None;
         self.stream.ramp.add_permits(fetch::RAMP);
         let Ok(Sealed { result, permit, timeline, span }) = sealed else {

@@ -16,6 +16,7 @@ use super::{
     gate::Gate,
     loader_shared::LoaderShared,
     permits::RowPermits,
+    run_ahead::RunAhead,
     timeline::Timeline,
     tune::{Asking, Turn},
 };
@@ -47,6 +48,8 @@ pub(super) struct StreamShared {
     pub(super) planned: AtomicBool,
     /// Batches that may own rows.
     pub(super) row_permits: RowPermits,
+    /// Batches that are being made; where rows are large it bounds them.
+    pub(super) run_ahead: RunAhead,
     /// Some of these permits were given up when a GPU had no memory left.
     pub(super) gave_up: AtomicBool,
     /// Batches whose bytes may be asked for; see `RAMP` in `fetch.rs`.

@@ -1,11 +1,16 @@
 //! Batches do not depend on what `auto` does, however wild.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures::FutureExt;
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
@@ -15,8 +20,10 @@ use super::{
 };
 use crate::{
     Result,
-    dataset::{Dataset, Field, FieldKind, Schema},
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, Volume, VolumeChannel},
     error::ErrorKind,
+    fingerprint::Fingerprint,
+    random::SampleRng,
     report::TuneReport,
     sampler::LastBatch,
     source::Source,
@@ -180,4 +187,86 @@ fn streams_beside_each_other_all_end() {
         let all: Vec<_> = streams.into_iter().map(|stream| stream.join().unwrap()).collect();
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
     });
+}
+
+/// Volumes in memory, the first of which stays in its thread's hands until others were begun.
+#[derive(Debug)]
+struct Volumes {
+    schema: Schema,
+    begun: Mutex<usize>,
+    more: Condvar,
+    /// Records that were begun when the first was whole.
+    most: AtomicUsize,
+}
+
+impl Dataset for Volumes {
+    fn len(&self) -> u64 {
+        64
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn format(&self) -> &str {
+        "volumes"
+    }
+    fn plan(&self, _record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        Ok(ReadPlan::default())
+    }
+    fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+        let mut begun = self.begun.lock().unwrap();
+        *begun += 1;
+        self.more.notify_all();
+        if record == 0 {
+            // The first of its batch alone, and at least one batch behind it.
+            let short = |begun: &mut usize| *begun < 5;
+            (begun, _) = self.more.wait_timeout_while(begun, PATIENCE, short).unwrap();
+            drop(begun);
+            // The others have time to go where they must not.
+            thread::sleep(Duration::from_millis(50));
+            self.most.store(*self.begun.lock().unwrap(), Ordering::Relaxed);
+        }
+        let channel = VolumeChannel {
+            dtype: DType::U8,
+            slope: 1.0,
+            intercept: 0.0,
+            begin: [0; 3],
+            shape: [2; 3],
+            pieces: [Bytes::from_static(&[7; 8])].into_iter().collect(),
+            pitch: [4, 2, 1],
+            skip: 0,
+        };
+        let volume = Volume { shape: [2; 3], channels: [channel].into_iter().collect(), foreground: Bytes::new() };
+        Ok(Sample::new([Value::Volume(Box::new(volume))]))
+    }
+    fn needs_fetch(&self) -> bool {
+        false
+    }
+    fn largest_read(&self) -> u64 {
+        0
+    }
+    fn object(&self, record: u64) -> String {
+        name(record)
+    }
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of("volumes").finish()
+    }
+}
+
+#[test]
+fn no_batch_of_volumes_is_begun_while_one_far_before_it_is_not_whole() {
+    for workers in [2, 4] {
+        let kind = FieldKind::Volume { channels: 1, size: Some([2; 3]), mask: None };
+        let volumes = Arc::new(Volumes {
+            schema: Schema::new(vec![Field::new("ct", kind)]),
+            begun: Mutex::new(0),
+            more: Condvar::new(),
+            most: AtomicUsize::new(0),
+        });
+        let builder = Loader::builder(Arc::clone(&volumes) as Arc<dyn Dataset>).device(Device::Cpu).batch_size(4);
+        let loader = builder.workers(workers).prefetch(16).build_blocking().unwrap();
+        assert_eq!(loader.epochs(0..1).blocking().map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+        // A batch is at least one job: one behind the first for each thread. How many records make a job is learned.
+        let most = volumes.most.load(Ordering::Relaxed);
+        assert!((5..=4 * (1 + workers)).contains(&most), "{workers} workers: {most} records");
+    }
 }

@@ -84,6 +84,11 @@ impl Tuning {
         !(self.scope.workers.is_fixed() && self.scope.prefetch.is_fixed())
     }
 
+    /// Threads that work now.
+    pub(in crate::engine) fn workers(&self) -> usize {
+        self.state().tuner.workers()
+    }
+
     /// A stream begins. The first of the loader begins with what was found, which `set_active` tells the threads.
     pub(in crate::engine) fn join(&self, set_active: impl FnOnce(usize)) -> Turn {
         let mut state = self.state();
