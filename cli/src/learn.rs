@@ -1,7 +1,6 @@
 //! `infeed inspect --decode-index`: what a decode index can know of a dataset, ahead of the first epoch.
 
 use std::{
-    num::NonZeroUsize,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -19,6 +18,8 @@ use crate::{failure::Failure, out::Out, stats, units};
 
 /// Records that are read ahead for each core: files come at once, objects of a bucket after tens of milliseconds.
 const READ_AHEAD: usize = 16;
+/// Records after which it is looked whether memory is half full: a few MB are learned of so many.
+const PART: u64 = 4096;
 
 /// What was learned.
 #[derive(Debug, Serialize)]
@@ -62,11 +63,10 @@ pub(crate) async fn of(
     let rooms = Arc::new(Mutex::new(Vec::<LearnRoom>::new()));
     let (mut jpegs, mut unreadable, mut first_error) = (0, 0, None);
     out.start_bar(dataset.len(), "{pos}/{len} records {wide_bar} {eta}");
-    let part = NonZeroUsize::new(4096).expect("not zero");
     let mut from = 0;
     while from < dataset.len() {
         // The index changes hands only between parts.
-        let to = (from + part.get() as u64).min(dataset.len());
+        let to = (from + PART).min(dataset.len());
         let records = stream::iter(from..to).map(|record| {
             let (index, rooms) = (index.clone(), Arc::clone(&rooms));
             async move {

@@ -4,8 +4,11 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use std::{env, fs, ops::Range, path::Path, time::Instant};
+mod folder;
 
+use std::{env, ops::Range, path::Path, time::Instant};
+
+use folder::files_below;
 use infeed_jpeg::{Decoder, Header, Index, Result, Scratch, Window};
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 
@@ -16,8 +19,7 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     };
     let rounds = args.next().and_then(|word| word.parse().ok()).unwrap_or(3);
-    let mut files = Vec::new();
-    collect(Path::new(&folder), &mut files)?;
+    let files = files_below(Path::new(&folder))?;
     println!("{} files that have planes", files.len());
 
     let index = Index::new(256 << 20);
@@ -62,20 +64,4 @@ fn time(name: &str, files: &[Vec<u8>], mut decode: impl FnMut(&[u8]) -> Result<(
         "  {name:28} {rate:8.0} images/s{}",
         if failed > 0 { format!(", {failed} failed") } else { String::new() }
     );
-}
-
-/// The files below a folder that this decoder reads itself.
-fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else {
-            let file = fs::read(&path)?;
-            if Header::parse(&file).is_ok_and(|header| header.has_planes()) {
-                files.push(file);
-            }
-        }
-    }
-    Ok(())
 }

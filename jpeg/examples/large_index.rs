@@ -8,8 +8,11 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
+mod folder;
+
 use std::{env, fs, path::Path, thread, time::Instant};
 
+use folder::files_below;
 use infeed_jpeg::{Decoder, Header, Index, Scratch, Window};
 
 /// Copies that are decoded.
@@ -23,8 +26,7 @@ fn main() -> std::io::Result<()> {
     };
     let copies: usize = copies.parse().map_err(std::io::Error::other)?;
     let rounds: usize = args.next().and_then(|word| word.parse().ok()).unwrap_or(5);
-    let mut files = Vec::new();
-    collect(Path::new(&folder), &mut files)?;
+    let mut files = files_below(Path::new(&folder))?;
     files.sort();
 
     let (index, before, start) = (Index::new(u64::MAX / 2), resident(), Instant::now());
@@ -93,7 +95,7 @@ fn main() -> std::io::Result<()> {
             let window = crop(&header, n as u64);
             for turn in 0..decoders.len() {
                 let kind = (turn + round + n) % decoders.len();
-                // What a thread looked at last is still in its caches: all begin with the file there, and none with its tables.
+                // Whoever comes first finds neither the file nor its tables in the caches: each does, in some round, and not in others.
                 let start = Instant::now();
                 let decoded = decoders[kind].planes(file, &header, &window, &mut scratch, &mut data);
                 if decoded.is_ok() {
@@ -134,19 +136,4 @@ fn crop(header: &Header, n: u64) -> Window {
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
-}
-
-fn collect(folder: &Path, files: &mut Vec<Vec<u8>>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else {
-            let file = fs::read(&path)?;
-            if Header::parse(&file).is_ok_and(|header| header.has_planes()) {
-                files.push(file);
-            }
-        }
-    }
-    Ok(())
 }
