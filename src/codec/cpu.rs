@@ -15,7 +15,7 @@ use crate::{
     dataset::Value,
     error::{Error, ErrorKind, Result},
     report::Stage,
-    sys::{kernels::reads_soon, rows::Rows},
+    sys::rows::Rows,
     transform::{Lowered, RowMaker},
     types::Device,
 };
@@ -94,8 +94,7 @@ impl Worker for CpuWorker {
         let Job { items, rows, .. } = &mut job;
         let mut outcomes = Vec::with_capacity(items.len());
         for row in 0..items.len() {
-            // It comes while this one is worked at.
-            items.get(row + 1).iter().for_each(|next| soon(next));
+            self.maker.reads_next(items.get(row + 1).map_or(&[], pixels));
             let item = &mut items[row];
             self.keep(item, &mut decode);
             outcomes.push(match self.item(item, row, rows, &mut decode) {
@@ -114,13 +113,12 @@ impl Worker for CpuWorker {
     }
 }
 
-/// Asks for the pixels of an item that is worked at next.
-fn soon(item: &Item) {
-    for value in item.sample.iter().flat_map(|sample| &sample.values) {
-        if let Value::Pixels { data, .. } = value {
-            reads_soon(data);
-        }
-    }
+/// The first pixels of a sample that has some.
+fn pixels(item: &Item) -> &[u8] {
+    let values = item.sample.iter().flat_map(|sample| &sample.values);
+    let mut pixels =
+        values.filter_map(|value| if let Value::Pixels { data, .. } = value { Some(&data[..]) } else { None });
+    pixels.next().unwrap_or_default()
 }
 
 impl CpuWorker {

@@ -52,6 +52,11 @@ impl RowMaker {
         self.resampler.held_bytes() + self.runner.held_bytes() + tiles
     }
 
+    /// Tells which pixels come after the next sample.
+    pub fn reads_next(&mut self, pixels: &[u8]) {
+        self.resampler.reads_next(pixels);
+    }
+
     /// Writes the row of one sample into `out`, every byte of it. `drawn` is of the same image, by the same `lowered`.
     ///
     /// # Errors

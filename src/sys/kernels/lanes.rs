@@ -395,16 +395,28 @@ fn shift_row<L: Load, S: Store, const FLIP: bool>(
     row: &mut [S::Raw],
 ) {
     let width = row.len();
-    let mut at = 0;
-    while at + STEP <= width {
-        shift_step::<L, S, FLIP>(pixels, at, value, row);
-        at += STEP;
-    }
-    if at < width && width >= STEP {
-        shift_step::<L, S, FLIP>(pixels, width - STEP, value, row);
+    let pixels = &pixels[..width];
+    // Loops, not closures: those would not be compiled for the instructions of this level.
+    if FLIP {
+        // What is left over at the end of the pixels is at the start of a flipped row.
+        for (from, to) in pixels.as_chunks().0.iter().zip(row.as_rchunks_mut().1.iter_mut().rev()) {
+            shift_step::<L, S, FLIP>(from, value, to);
+        }
     } else {
-        for o in at..width {
-            row[if FLIP { width - 1 - o } else { o }] = S::of(L::f32(pixels[o]).mul_add(value.scale, value.bias));
+        for (from, to) in pixels.as_chunks().0.iter().zip(row.as_chunks_mut().0) {
+            shift_step::<L, S, FLIP>(from, value, to);
+        }
+    }
+    let at = width - width % STEP;
+    if at < width {
+        let to = if FLIP { row.first_chunk_mut() } else { row.last_chunk_mut() };
+        // The last step overlaps the one before it and writes the same values again.
+        if let (Some(from), Some(to)) = (pixels.last_chunk(), to) {
+            shift_step::<L, S, FLIP>(from, value, to);
+        } else {
+            for o in at..width {
+                row[if FLIP { width - 1 - o } else { o }] = S::of(L::f32(pixels[o]).mul_add(value.scale, value.bias));
+            }
         }
     }
     // Afterwards: choosing in each step took twice as long as all else, and a few columns are cheap.
@@ -415,12 +427,9 @@ fn shift_row<L: Load, S: Store, const FLIP: bool>(
 }
 
 #[inline(always)]
-fn shift_step<L: Load, S: Store, const FLIP: bool>(pixels: &[L::Raw], at: usize, value: &Value, row: &mut [S::Raw]) {
-    let to = if FLIP { row.len() - at - STEP } else { at };
-    let pixels: &[L::Raw; STEP] = pixels[at..].first_chunk().expect("a step lies within the row");
-    let stored: &mut [S::Raw; STEP] = row[to..].first_chunk_mut().expect("a step lies within the row");
+fn shift_step<L: Load, S: Store, const FLIP: bool>(from: &[L::Raw; STEP], value: &Value, to: &mut [S::Raw; STEP]) {
     for i in 0..STEP {
-        stored[if FLIP { STEP - 1 - i } else { i }] = S::of(L::f32(pixels[i]).mul_add(value.scale, value.bias));
+        to[if FLIP { STEP - 1 - i } else { i }] = S::of(L::f32(from[i]).mul_add(value.scale, value.bias));
     }
 }
 

@@ -49,6 +49,5 @@ pub use planes::{Plane, Planes};
 pub use resample::Resampler;
 pub use row::fill_rect;
 pub use row_work::{RowFill, RowPass, RowRoom, RowWork, SCRATCH_ALIGN, WORDS_ALIGN};
-pub use soon::reads_soon;
 pub use tile::{Map, PLACES, PixelOp, Program, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};

@@ -6,6 +6,7 @@ use super::{
     level::Level,
     params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
     row::{check_row, cut_out, fill_row},
+    soon::Soon,
     stream::Stream,
     stretch::{ROWS, SPARE, Stretch},
     taps::Taps,
@@ -48,6 +49,8 @@ pub struct Resampler {
     pub(super) made: Vec<f32>,
     /// Whether rows are read as soon as they are there.
     pub(super) read_soon: bool,
+    /// What is read after the image at hand.
+    soon: Soon,
     /// For planes of brightness and colour.
     pub(super) planes: PlaneScratch,
 }
@@ -88,6 +91,11 @@ impl Resampler {
     /// caches, which then keep what is still to be read.
     pub const fn set_read_soon(&mut self, soon: bool) {
         self.read_soon = soon;
+    }
+
+    /// Tells which pixels come after the next image: if they are few, the machine is asked for them while it is worked at.
+    pub fn reads_next(&mut self, pixels: &[u8]) {
+        self.soon = Soon::of(pixels);
     }
 
     /// Bytes of scratch memory now held.
@@ -167,8 +175,13 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [S::Raw],
     ) {
-        if !params.filter.is_nearest() && params.x.is_shift() && params.y.is_shift() {
-            if image.pixel == 1 && row.layout == Layout::Nchw {
+        let moved = !params.filter.is_nearest() && params.x.is_shift() && params.y.is_shift();
+        let planes = image.pixel == 1 && row.layout == Layout::Nchw;
+        if !(moved && planes) {
+            self.soon.ask(1);
+        }
+        if moved {
+            if planes {
                 self.shift::<L, S>(image, params, table, row, out);
             } else if self.moves_pixels(image, params, table, row) {
                 self.shift_pixels::<L, S>(image, params, table, row, out);
@@ -251,6 +264,7 @@ impl Resampler {
             && table.scale.iter().all(|s| *s == 1.0)
             && table.bias.iter().all(|b| *b == 0.0)
         {
+            self.soon.ask(1);
             return self.copy(
                 image,
                 &by,
@@ -262,7 +276,9 @@ impl Resampler {
         }
         self.spare.resize(width, 0);
         let spare = &mut bytemuck::cast_slice_mut(&mut self.spare)[..width];
+        let planes = row.channels as usize;
         for (c, plane) in out.chunks_exact_mut(width * height).enumerate() {
+            self.soon.ask(planes - c);
             let value = Value { scale: table.scale[c], bias: table.bias[c], fill: table.fill[c] };
             let origin = (self.channels[c] * image.plane) as isize - (image.first_row * image.width) as isize;
             let source = Plane { values: image.values, origin, width: image.width };

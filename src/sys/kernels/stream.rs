@@ -111,16 +111,16 @@ impl<'a> Planes<'a> {
     }
 }
 
-/// Asks for bytes that are read soon.
-pub(super) fn fetch(bytes: &[u8]) {
+/// Asks for the lines of so many bytes from an address on. Changes nothing else.
+pub(super) fn fetch(from: usize, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE) {
+    for line in (0..bytes).step_by(LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of every x86-64; a hint reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        // SAFETY: SSE is part of every x86-64; a hint reads nothing, wherever it points to.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(from.wrapping_add(line))) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = (from, bytes);
 }
 
 fn width_at(level: Level) -> usize {

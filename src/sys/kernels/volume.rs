@@ -233,7 +233,8 @@ pub fn write_volume(
                     let first = ax.at(if reverse { shown.end - 1 } else { shown.start }) as usize;
                     (at[az.from], at[ay.from], at[along]) = (z, y, first);
                     let (piece, at) = src.place(cut, at);
-                    fetch(&piece[at..at + shown.len() * size]);
+                    let soon = &piece[at..at + shown.len() * size];
+                    fetch(soon.as_ptr().addr(), soon.len());
                 }
             }
             sink.fill(shown.start);
