@@ -224,8 +224,8 @@ impl Fetcher {
     /// Spawns a chunk's reads, once they stand in the queues for requests.
     async fn start(&mut self, chunk: impl Future<Output = ()> + Send + 'static) {
         // The queues are in the order of the calls, tasks are not in the order in which they are spawned: several threads run
-        // them side by side, and one that has taken tokio's budget of 128 permits for a turn goes behind the others. With
-        // two requests in flight every other one was for the second batch, and the first came twice as late.
+        // them side by side, and one that has used up tokio's budget for a turn goes behind the others. With two requests
+        // in flight and two threads, the second batch was asked for beside the first.
         let mut chunk = Box::pin(chunk);
         let begun = unconstrained(poll_fn(|context| Poll::Ready(chunk.as_mut().poll(context))));
         if begun.await.is_pending() {
