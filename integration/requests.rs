@@ -280,6 +280,46 @@ fn an_engine_of_several_threads_changes_nothing() {
     assert!(one == run(4));
 }
 
+/// For each of the first requests, as many as batch 0 has records and `ahead` more: whether it is for batch 0. Each is answered
+/// only when the store is told to, so what comes first is what was asked for first.
+fn first_requests(size: usize, threads: usize, concurrency: Option<usize>, ahead: usize) -> Vec<bool> {
+    let (dataset, tracker) = Records::remote(6 * size as u64);
+    tracker.close_gate();
+    let io = IoRuntime::with_threads(threads.try_into().unwrap()).unwrap();
+    let settings = builder(dataset).batch_size(size).io_runtime(&io);
+    let loader = concurrency.into_iter().fold(settings, |b, n| b.io_concurrency(n)).build_blocking().unwrap();
+    let mut batches = loader.epoch(0).blocking();
+    tracker.let_through(size);
+    assert!(tracker.wait_for_requests(size + ahead, PATIENCE), "{} of {size} and {ahead}", tracker.requests());
+    let names = tracker.names();
+    tracker.open_gate();
+    assert_eq!(batches.by_ref().map(Result::unwrap).count(), 6);
+    let first: Vec<_> = (0..size as u64).map(name).collect();
+    names[..size + ahead].iter().map(|name| first.contains(name)).collect()
+}
+
+#[test]
+fn what_an_earlier_batch_wants_is_asked_for_before_what_a_later_one_wants() {
+    for (size, threads, concurrency, ahead) in [
+        (64, 1, Some(2), 2),
+        (300, 1, Some(2), 2),
+        (64, 2, Some(2), 2),
+        (300, 2, Some(2), 2),
+        (64, 4, Some(2), 2),
+        (64, 4, Some(16), 15),
+        (300, 4, Some(16), 15),
+        (64, 4, None, 15),
+        (300, 4, None, 15),
+    ] {
+        for _ in 0..10 {
+            // Those that are in flight together begin in any order, and one that is slow has a copy.
+            let first = first_requests(size, threads, concurrency, ahead).iter().filter(|first| **first).count();
+            let case = format!("{threads} threads, {concurrency:?} in flight, batches of {size}");
+            assert!(first >= size, "{case}: {first} of the first {} requests are for the first batch", size + ahead);
+        }
+    }
+}
+
 #[test]
 fn reading_ahead_begins_small_and_grows_with_each_batch() {
     let (batch, step) = (64, ms(1));

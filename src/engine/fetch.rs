@@ -4,8 +4,10 @@
 //! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
 
 use std::{
+    future::{Future, poll_fn},
     num::NonZeroUsize,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -13,7 +15,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    task::JoinSet,
+    task::{JoinSet, coop::unconstrained},
 };
 use tracing::{Instrument, Span};
 
@@ -176,7 +178,7 @@ impl Fetcher {
                 let _ = arrived.send(Fetched { first, bytes, times, encoded: Encoded::new(permit) });
                 cached::write(&stream, writers).await;
             };
-            self.tasks.spawn(chunk.instrument(span.clone()));
+            self.start(chunk.instrument(span.clone())).await;
             first += rows;
         }
     }
@@ -217,6 +219,18 @@ impl Fetcher {
         };
         self.tasks.spawn(call.instrument(span.clone()));
         Some(())
+    }
+
+    /// Spawns a chunk's reads, once they stand in the queues for requests.
+    async fn start(&mut self, chunk: impl Future<Output = ()> + Send + 'static) {
+        // The queues are in the order of the calls, tasks are not in the order in which they are spawned: several threads run
+        // them side by side, and one that has used up tokio's budget for a turn goes behind the others. With two requests
+        // in flight and two threads, the second batch was asked for beside the first.
+        let mut chunk = Box::pin(chunk);
+        let begun = unconstrained(poll_fn(|context| Poll::Ready(chunk.as_mut().poll(context))));
+        if begun.await.is_pending() {
+            self.tasks.spawn(chunk);
+        }
     }
 
     /// Waits until every read and placement is done.
