@@ -74,7 +74,8 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
     - ``columns``: the columns of tables that are needed.
     - ``options``: ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
-      ``fields`` (a dict from names to lists of files), ``manifests`` (a folder), ``patience`` (seconds a store may take),
+      ``fields`` (a dict from names to lists of files), ``manifests`` (a folder where listings
+      are kept, of local folders too), ``patience`` (seconds a store may take),
       ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither
       torch nor the launcher says which this is), ``allow_incomplete`` (shards of ``prepare`` of which others are missing).
       ``filters`` (a list: ``["label=cat,dog", "width>=256"]``; records that pass all), ``records`` (a file that lists those

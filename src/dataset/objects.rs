@@ -21,7 +21,7 @@ pub(super) async fn list(
     if objects.is_empty()
         && let Some(source) = source.as_object().await?
     {
-        let objects = source.objects(None).await?;
+        let objects = source.objects(None, None).await?;
         return Ok((source, objects));
     }
     Ok((source, objects))
@@ -31,7 +31,8 @@ pub(super) async fn list(
 async fn all(source: &Source, manifests: Option<&Path>, shared: Option<&SharedList>) -> Result<Vec<Object>> {
     match shared {
         Some(shared) => shared.objects(source, manifests).await,
-        None => source.objects(manifests).await,
+        // What makes a file an image is what has it read whole.
+        None => source.objects(manifests, Some(names::is_image)).await,
     }
 }
 
@@ -128,5 +129,72 @@ pub(super) async fn read_beside(source: &Source, objects: &[Object], name: &str)
     match (source.only(), &objects[..]) {
         (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{fs, path::Path, time::Duration};
+
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::{
+        dataset::{Dataset, open},
+        random::SampleRng,
+    };
+
+    fn read(dataset: &dyn Dataset, object: &str) -> Result<usize> {
+        let record = (0..dataset.len()).find(|record| dataset.object(*record).ends_with(object)).unwrap();
+        let plan = dataset.plan(record, SampleRng::new(0, 0, 0)).unwrap();
+        let mut buffer = bytes::BytesMut::new();
+        plan.extents[0].open_inline()?.read_into(&mut buffer)?;
+        Ok(buffer.len())
+    }
+
+    #[test]
+    fn a_kept_listing_of_a_folder_gives_the_same_dataset_until_a_read_finds_another_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let (images, kept) = (dir.path().join("images"), dir.path().join("kept"));
+        for class in 0..20 {
+            fs::create_dir_all(images.join(class.to_string())).unwrap();
+            (0..1000)
+                .for_each(|i| fs::write(images.join(format!("{class}/{i}.jpg")), &b"0123456789"[..i % 7]).unwrap());
+        }
+        // Until nothing is too new to be kept.
+        std::thread::sleep(Duration::from_millis(2_100));
+        let url = images.to_str().unwrap();
+        let without = || block_on(open(url).into_future()).unwrap();
+        let with = || block_on(open(url).manifests(&kept).into_future()).unwrap();
+        let files = |dir: &Path| fs::read_dir(dir).map_or(0, Iterator::count);
+        let same = |one: &dyn Dataset, other: &dyn Dataset| {
+            assert_eq!((one.len(), one.fingerprint()), (other.len(), other.fingerprint()));
+        };
+        same(&*with(), &*without());
+        assert_eq!(files(&kept), 1);
+        let file = fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
+        let written = fs::metadata(&file).unwrap().modified().unwrap();
+        same(&*with(), &*without());
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written, "taken, not made anew");
+        for (size, says) in
+            [(9, "the object has 9 bytes, 5 when it was listed"), (2, "the object ends after 2 of 5 bytes")]
+        {
+            fs::write(images.join("7/5.jpg"), &b"0123456789"[..size]).unwrap();
+            let dataset = with();
+            assert_ne!(dataset.fingerprint(), without().fingerprint(), "what is documented");
+            assert_eq!((read(&*dataset, "/7/6.jpg").unwrap(), files(&kept)), (6, 1));
+            let text = format!("{:#}", read(&*dataset, "/7/5.jpg").unwrap_err());
+            assert!(
+                text.contains(says) && text.contains("/images/7/5.jpg") && text.contains("open the dataset again"),
+                "{text}"
+            );
+            assert_eq!(files(&kept), 0, "forgotten");
+            let again = with();
+            same(&*again, &*without());
+            assert_eq!((read(&*again, "/7/5.jpg").unwrap(), files(&kept)), (size, 1));
+            fs::write(images.join("7/5.jpg"), "01234").unwrap();
+            fs::remove_file(&file).unwrap();
+            with();
+        }
     }
 }

@@ -276,13 +276,22 @@ impl Open {
         self
     }
 
-    /// Keeps what listing a bucket found in this folder, where the next opening finds it: names, sizes and ETags of
-    /// buckets of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
+    /// Keeps what listing a bucket or a local folder found in this folder, where the next opening finds it: names, sizes and
+    /// ETags of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
     /// warning when anything differs.
     ///
     /// Else the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), else it is `infeed` in
     /// `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, when they can't lie beside the shards.
-    /// It says where, not that something has to be kept: a folder of this machine is listed anew each time.
+    ///
+    /// **Of a local folder** a listing is kept only where this or the variable names the place. An opening then asks for the
+    /// times of each folder in it, instead of listing it and looking up each file: what came, went or was renamed changes them,
+    /// and such a folder is listed again. One that changed less than 2 s before it was listed is not kept, nor is one with
+    /// more than 64 links and files that are no images, which are looked up each time, nor what is mounted by FUSE. An
+    /// image that was **written again in its place** does not change its folder: one of another size is an error when it is read
+    /// (`Corrupt`, or what [`on_bad_sample`](crate::LoaderBuilder::on_bad_sample) says), and has the listing forgotten, so
+    /// that opening again is right; until then the fingerprint is of the sizes that were kept. Who replaces images should
+    /// write them aside and rename them. The machine's clock and that of a file server should agree; folders that
+    /// were seen before show a change when the client of the file system does (NFS: up to a minute, `acdirmax`).
     pub fn manifests(mut self, dir: impl Into<PathBuf>) -> Self {
         self.options.manifests = Some(dir.into());
         self

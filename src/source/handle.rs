@@ -1,6 +1,12 @@
 //! A store and a prefix.
 
-use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    ops::Range,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use object_store::{ObjectStore, path::Path};
 
@@ -34,6 +40,8 @@ pub(super) struct Inner {
     pub(super) store_name: Arc<str>,
     /// The folder of `prefix`, when it is one of this machine: listed without the store, see `walk`.
     pub(super) folder: Option<PathBuf>,
+    /// Where sizes were taken from that nobody has looked up since: forgotten when one of them is wrong.
+    pub(super) believed: Arc<Mutex<Option<Manifest>>>,
     /// How long an outage of the store is waited for.
     pub(super) patience: Duration,
     /// A web server: it can be asked for files, and perhaps not for a list of them.
@@ -114,6 +122,7 @@ impl Source {
             trust: Arc::default(),
             store_name: "".into(),
             folder: None,
+            believed: Arc::default(),
             patience: PATIENCE,
             web: false,
             only: None,
@@ -249,7 +258,19 @@ impl Source {
     }
 
     pub(super) fn at(&self, error: Error, name: &str, range: &Range<u64>) -> Error {
+        // Of a file: that it has another length than was listed.
+        if error.kind() == ErrorKind::Corrupt {
+            let believed = self.0.believed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(manifest) = believed {
+                manifest.forget(&format!("{} was written again in its place", self.display_name(name)));
+            }
+        }
         error.at_stage(Stage::Fetch).at_object(self.display_name(name)).at_range(range.clone())
+    }
+
+    /// Has `manifest` forgotten when a file turns out to have another length, so that the next opening lists again.
+    pub(super) fn believe(&self, manifest: Manifest) {
+        *self.0.believed.lock().unwrap_or_else(PoisonError::into_inner) = Some(manifest);
     }
 
     /// This place, as every process calls it: a folder, or the endpoint that was found, bucket and prefix.
@@ -276,6 +297,12 @@ impl Source {
         let own = None;
         let vars = own.unwrap_or_else(connect::Vars::process);
         Manifest::folder(&vars, chosen).map(|dir| Manifest::new(&dir, self.place(), kind))
+    }
+
+    /// Where the listing of this folder of the machine is kept, if a place was named for it.
+    pub(super) fn folder_manifest(&self, chosen: Option<&std::path::Path>) -> Option<Manifest> {
+        let dir = Manifest::named(&connect::Vars::process(), chosen)?;
+        Some(Manifest::new(&dir, self.place(), "folder"))
     }
 }
 

@@ -20,6 +20,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 
+/// With fewer files of a folder, listing them takes less than a second however slowly calls are answered.
+const WORTH: usize = 20_000;
 /// Objects looked up at a time.
 const LOOKS: usize = 16;
 
@@ -63,7 +65,7 @@ impl Source {
             } else if let Some(folder) = &source.0.folder {
                 let mut walk = Walk::start(folder.clone(), &source)?;
                 while let Some(found) = walk.next().await {
-                    for object in found?.into_objects() {
+                    for object in found?.found.into_objects() {
                         yield object;
                     }
                 }
@@ -87,14 +89,26 @@ impl Source {
 
     /// Everything that [`list`](Self::list) gives, in the order of names; of a bucket, from the manifest if that is
     /// right, which is kept in `manifests` or where the variables say.
-    pub(crate) async fn objects(&self, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+    ///
+    /// A local folder has one only where `manifests` or a variable names the place, and for who says by `whole` of which
+    /// names he reads files from the beginning to the end.
+    pub(crate) async fn objects(
+        &self,
+        manifests: Option<&std::path::Path>,
+        whole: Option<fn(&str) -> bool>,
+    ) -> Result<Vec<Object>> {
         #[cfg(feature = "s3")]
         if let (Some(remote), None) = (&self.0.remote, self.only()) {
             return cached_list::objects(self, remote, manifests).await;
         }
-        let _ = manifests;
         if let (Some(folder), None) = (&self.0.folder, self.only()) {
-            return walk::all(folder.clone(), self).await;
+            let Some((whole, manifest)) = whole.and_then(|whole| Some((whole, self.folder_manifest(manifests)?)))
+            else {
+                return walk::all(folder.clone(), self).await;
+            };
+            let objects = walk::all_since(folder.clone(), self, &manifest, whole, WORTH).await?;
+            self.believe(manifest);
+            return Ok(objects);
         }
         let mut objects: Vec<Object> = match self.list().try_collect().await {
             // Most web servers list nothing: then the url is one file's.

@@ -9,6 +9,7 @@
 //! | kind | tells | is kept | is believed |
 //! |---|---|---|---|
 //! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
+//! | `folder` | names and sizes of a local folder, and by what its folders are known again (`walk/kept.rs`) | from 20,000 files on, where a place was named | folder by folder, after a look at each; until a file turns out to have another size |
 //! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
 //!
 //! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
@@ -36,12 +37,9 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// The folder of all manifests: `chosen`, or what the variables say; `None` for none.
     pub(super) fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
-        if let Some(dir) = chosen {
-            return Some(dir.to_owned());
-        }
         match vars.get("INFEED_MANIFEST_DIR") {
-            Some("off") => None,
-            Some(dir) => Some(PathBuf::from(dir)),
+            _ if chosen.is_some() => chosen.map(Path::to_owned),
+            Some(_) => Self::named(vars, chosen),
             None => {
                 let home = || vars.get("HOME").map(|home| Path::new(home).join(".cache"));
                 vars.get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|cache| cache.join("infeed"))
@@ -49,12 +47,17 @@ impl Manifest {
         }
     }
 
+    /// That folder, if somebody named it.
+    pub(super) fn named(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
+        let told = || vars.get("INFEED_MANIFEST_DIR").filter(|dir| *dir != "off").map(Path::new);
+        chosen.or_else(told).map(Path::to_owned)
+    }
+
     /// The one of this kind about `place`. `dir` exists or will be made.
     pub(super) fn new(dir: &Path, place: Fingerprint, kind: &str) -> Self {
         Self { file: dir.join(format!("{place}.{kind}")) }
     }
 
-    #[cfg(any(test, feature = "s3"))]
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
@@ -75,8 +78,13 @@ impl Manifest {
 
     /// Removes one that was found wrong, and says so.
     pub(crate) fn forget(&self, wrong: &str) {
-        tracing::warn!(file = %self.file.display(), "what was kept is not used and made anew: {wrong}");
-        let _ = fs::remove_file(&self.file);
+        let file = self.file.display();
+        tracing::warn!(%file, "what was kept is not used and made anew: {wrong}");
+        if let Err(error) = fs::remove_file(&self.file)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%file, %error, "it cannot be removed: remove it, or set INFEED_MANIFEST_DIR to another folder or to off");
+        }
     }
 
     /// Keeps these bytes in place of those before, or says why they cannot be kept.
@@ -212,9 +220,18 @@ mod tests {
         assert_eq!(folder(2, None), Some("/x/infeed".into()));
         assert_eq!(folder(1, None), Some("/h/.cache/infeed".into()));
         assert_eq!(folder(0, None), None);
+        let named = |count, chosen: Option<&str>| Manifest::named(&vars(&home[..count]), chosen.map(Path::new));
+        assert_eq!(
+            (named(3, Some("/c")), named(3, None), named(2, None)),
+            (Some("/c".into()), Some("/i".into()), None)
+        );
         let off = vars(&[("HOME", "/h"), ("INFEED_MANIFEST_DIR", "off")]);
         assert_eq!(Manifest::folder(&off, None), None);
         assert_eq!(Manifest::folder(&off, Some(Path::new("/c"))), Some("/c".into()));
+        assert_eq!(
+            (Manifest::named(&off, None), Manifest::named(&off, Some(Path::new("/c")))),
+            (None, Some("/c".into()))
+        );
     }
 
     #[test]

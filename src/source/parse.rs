@@ -253,6 +253,7 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
         requests: Requests::new(),
         store_name: "".into(),
         folder: Some(folder),
+        believed: Arc::default(),
         patience: PATIENCE,
         web: false,
         only,

@@ -77,9 +77,10 @@ impl SharedList {
         Ok(objects)
     }
 
-    /// Lists, and writes it down; nothing is written when there is nothing.
+    /// Lists, and writes it down; nothing is written when there is nothing. A local folder is listed anew: a size that is kept
+    /// and wrong would be pinned.
     async fn make(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
-        let objects = source.objects(manifests).await?;
+        let objects = source.objects(manifests, None).await?;
         if objects.is_empty() {
             return Ok(objects);
         }

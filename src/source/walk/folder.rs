@@ -38,6 +38,8 @@ pub(super) enum Entry {
     /// A file of this length.
     File(u64),
     Folder(Folder),
+    /// What is not listed: a pipe, or a link that loops.
+    Other,
 }
 
 impl Folder {
@@ -60,12 +62,12 @@ impl Folder {
         Error::new(io_kind(&error), what).at_stage(Stage::Open).at_object(object).with_source(error)
     }
 
-    /// Looks `entry` up, and hands its name to `with`; not, if it is not shown.
+    /// Looks `entry` up, and hands its name to `with`, what it is and whether by a link; not, if it is not shown.
     pub(super) fn look(
         self: &Arc<Self>,
         entry: &DirEntry,
         source: &Source,
-        with: impl FnOnce(&str, Entry),
+        with: impl FnOnce(&str, Entry, bool),
     ) -> Result<()> {
         let base = entry.file_name();
         if is_hidden(base.as_encoded_bytes()) {
@@ -83,31 +85,65 @@ impl Folder {
             false if !kind.is_file() => Ok(Some((kind, 0))),
             false => Ok(Some((kind, entry.metadata()?.len()))),
         });
-        let (kind, size, real) = match found {
-            Ok(Some((kind, size))) => (kind, size, None),
-            Ok(None) => self.follow(entry, base, source)?,
-            // Removed between the listing and the look-up, as a temporary file is.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(self.error(e, base, source)),
-        };
-        if kind.is_file() {
-            with(base, Entry::File(size));
-        } else if kind.is_dir() {
-            let real = real.unwrap_or_else(|| self.real.join(base));
-            let name = format!("{}{base}/", self.name);
-            if self.holds(&real) {
-                let folder = source.display_name(name.trim_end_matches('/'));
-                tracing::warn!(%folder, "a link leads back into its own path; not followed");
-            } else {
-                with(base, Entry::Folder(Self { real, name, above: Some(Arc::clone(self)) }));
+        match found {
+            Ok(Some((kind, size))) => with(base, self.entry(kind, size, None, base, source), false),
+            Ok(None) => {
+                let (kind, size, real) = self.follow(base, source)?;
+                with(base, self.entry(kind, size, real, base, source), true);
             }
+            // Removed between the listing and the look-up, as a temporary file is.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(self.error(e, base, source)),
         }
         Ok(())
     }
 
+    /// Looks up a file or link that was there.
+    pub(super) fn look_again(self: &Arc<Self>, base: &str, source: &Source) -> Result<Entry> {
+        let path = self.real.join(base);
+        match fs::metadata(&path) {
+            Ok(meta) if meta.is_file() => Ok(Entry::File(meta.len())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => Ok(Entry::Other),
+            // Tells what is wrong.
+            _ => {
+                let (kind, size, real) = self.follow(base, source)?;
+                Ok(self.entry(kind, size, real, base, source))
+            }
+        }
+    }
+
+    /// One of its folders, which is no link.
+    pub(super) fn child(self: &Arc<Self>, base: &str) -> Self {
+        Self { real: self.real.join(base), name: format!("{}{base}/", self.name), above: Some(Arc::clone(self)) }
+    }
+
+    fn entry(
+        self: &Arc<Self>,
+        kind: fs::FileType,
+        size: u64,
+        real: Option<PathBuf>,
+        base: &str,
+        source: &Source,
+    ) -> Entry {
+        if kind.is_file() {
+            return Entry::File(size);
+        }
+        if !kind.is_dir() {
+            return Entry::Other;
+        }
+        let mut folder = self.child(base);
+        folder.real = real.unwrap_or(folder.real);
+        if self.holds(&folder.real) {
+            let folder = source.display_name(folder.name.trim_end_matches('/'));
+            tracing::warn!(%folder, "a link leads back into its own path; not followed");
+            return Entry::Other;
+        }
+        Entry::Folder(folder)
+    }
+
     /// What a link leads to, and of a folder where that is.
-    fn follow(&self, entry: &DirEntry, base: &str, source: &Source) -> Result<(fs::FileType, u64, Option<PathBuf>)> {
-        let path = entry.path();
+    fn follow(&self, base: &str, source: &Source) -> Result<(fs::FileType, u64, Option<PathBuf>)> {
+        let path = self.real.join(base);
         let found = fs::metadata(&path).and_then(|meta| {
             // Only folders can loop: of a file it need not be known where it is, which takes a call for each part of the path.
             let real = if meta.is_dir() { Some(path.canonicalize()?) } else { None };

@@ -41,6 +41,11 @@ impl Found {
         self.text.push_str(base);
     }
 
+    /// Names within the folder, and sizes.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|file| (file.name(&self.text), file.size))
+    }
+
     /// Adds what another thread found of the same folder.
     pub(super) fn append(&mut self, other: Self) {
         if self.files.is_empty() {

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
     thread,
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use tokio::sync::mpsc;
@@ -15,7 +15,10 @@ use tokio::sync::mpsc;
 use super::{
     folder::{Entry, Folder},
     found::Found,
+    kept::{Kept, Listed, Saved},
+    objects::objects,
     pace::Pace,
+    stamp::{Believed, Stamp},
 };
 use crate::{
     error::{Error, ErrorKind, Result, panic_words},
@@ -30,20 +33,38 @@ const WAIT: usize = 256;
 /// Folders that were listed and not taken yet, after which threads wait for whoever takes them.
 const AHEAD: usize = 64;
 
+/// Names of a folder that one thread looks up again; with more, all threads list it.
+const AGAIN: usize = BATCH;
+
+/// What listings before have kept, and what is to be kept of this one.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    pub(super) saved: Mutex<Saved>,
+    pub(super) believed: Believed,
+    /// Whether a file is read from its beginning to its end, by its name.
+    pub(super) whole: fn(&str) -> bool,
+    pub(super) now: fn() -> SystemTime,
+}
+
 /// The files below a folder, as threads find them. Dropping it stops them, each after its batch.
 #[derive(Debug)]
 pub(in crate::source) struct Walk {
-    found: mpsc::Receiver<Result<Found>>,
+    found: mpsc::Receiver<Result<Listed>>,
 }
 
 impl Walk {
     /// `root` is canonical.
     pub(in crate::source) fn start(root: PathBuf, source: &Source) -> Result<Self> {
-        Pool::start(root, source).map(|(_, found)| Self { found })
+        Pool::start(root, source, None).map(|(_, found)| Self { found })
+    }
+
+    /// With what was kept.
+    pub(super) fn keeping(root: PathBuf, source: &Source, keeping: Arc<Keeping>) -> Result<Self> {
+        Pool::start(root, source, Some(keeping)).map(|(_, found)| Self { found })
     }
 
     /// One more folder, in no promised order; its files are sorted.
-    pub(in crate::source) async fn next(&mut self) -> Option<Result<Found>> {
+    pub(in crate::source) async fn next(&mut self) -> Option<Result<Listed>> {
         self.found.recv().await
     }
 }
@@ -53,26 +74,19 @@ pub(in crate::source) async fn all(root: PathBuf, source: &Source) -> Result<Vec
     let mut walk = Walk::start(root, source)?;
     let mut folders = Vec::new();
     while let Some(found) = walk.next().await {
-        folders.push(found?);
+        folders.push(found?.found);
     }
-    // Their names end with `/`, as they stand in those of their files.
-    folders.sort_unstable_by(|a, b| a.folder.cmp(&b.folder));
-    let mut objects = Vec::with_capacity(folders.iter().map(Found::len).sum());
-    folders.into_iter().for_each(|found| objects.extend(found.into_objects()));
-    // In order already, unless a folder has files and folders. Then a sort that makes use of what is.
-    if !objects.is_sorted_by(|a, b| a.name < b.name) {
-        objects.sort_by(|a, b| a.name.cmp(&b.name));
-    }
-    Ok(objects)
+    Ok(objects(folders))
 }
 
 #[derive(Debug)]
 pub(super) struct Pool {
     source: Source,
+    keeping: Option<Arc<Keeping>>,
     queue: Mutex<Queue>,
     wake: Condvar,
     /// Closed when the last thread ends.
-    out: mpsc::Sender<Result<Found>>,
+    out: mpsc::Sender<Result<Listed>>,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +119,8 @@ struct Reading {
 #[derive(Debug, Default)]
 struct State {
     found: Found,
+    kept: Option<Kept>,
+    taken: bool,
     /// Batches that are not looked up, and the rest of the folder.
     parts: usize,
 }
@@ -131,15 +147,20 @@ impl Queue {
 
 impl Pool {
     /// The first of the threads, by which it lives as long as they do, and what they find.
-    pub(super) fn start(root: PathBuf, source: &Source) -> Result<(Weak<Self>, mpsc::Receiver<Result<Found>>)> {
+    pub(super) fn start(
+        root: PathBuf,
+        source: &Source,
+        keeping: Option<Arc<Keeping>>,
+    ) -> Result<(Weak<Self>, mpsc::Receiver<Result<Listed>>)> {
         let (out, found) = mpsc::channel(AHEAD);
         let queue = Queue { folders: vec![Folder::root(root)], unfinished: 1, threads: 1, ..Queue::default() };
-        let pool = Arc::new(Self { source: source.clone(), queue: Mutex::new(queue), wake: Condvar::new(), out });
-        let alive = Arc::downgrade(&pool);
+        let (source, queue) = (source.clone(), Mutex::new(queue));
+        let pool = Arc::new(Self { source, keeping, queue, wake: Condvar::new(), out });
+        let (alive, url) = (Arc::downgrade(&pool), pool.source.url().to_owned());
         pool.start_thread().map_err(|error| {
             Error::new(ErrorKind::Io, "no thread can be started to list it")
                 .at_stage(Stage::Open)
-                .at_object(source.url())
+                .at_object(url)
                 .with_source(error)
         })?;
         Ok((alive, found))
@@ -216,10 +237,25 @@ impl Pool {
     fn read(self: &Arc<Self>, folder: Folder) -> Result<()> {
         let folder = Arc::new(folder);
         let failed = |error| folder.error(error, "", &self.source);
+        let mut kept = None;
+        if let Some(keeping) = &self.keeping {
+            let (start, now) = (Instant::now(), (keeping.now)());
+            // Before it is read: what comes meanwhile gives another.
+            let meta = fs::metadata(&folder.real).map_err(failed)?;
+            self.queue().pace.add(1, start.elapsed());
+            let stamp = Stamp::of(&meta);
+            if keeping.believed.holds(&meta) {
+                let saved = keeping.saved.lock().unwrap_or_else(PoisonError::into_inner).take(&folder.name, stamp);
+                if let Some((found, kept)) = saved {
+                    return self.take_kept(folder, found, kept);
+                }
+                kept = stamp.is_settled(now).then(|| Kept { stamp, folders: Vec::new(), again: Vec::new() });
+            }
+        }
         let start = Instant::now();
         let entries = fs::read_dir(&folder.real).map_err(failed)?;
         self.queue().pace.add(1, start.elapsed());
-        let state = State { found: Found::of(&folder.name), parts: 1 };
+        let state = State { found: Found::of(&folder.name), kept, taken: false, parts: 1 };
         let of = Arc::new(Reading { folder: Arc::clone(&folder), state: Mutex::new(state) });
         let mut batch = Vec::new();
         for entry in entries {
@@ -255,17 +291,59 @@ impl Pool {
     fn look(&self, Batch { of, entries }: Batch) -> Result<()> {
         let start = Instant::now();
         let (mut found, mut folders) = (Found::default(), Vec::new());
+        let (mut below, mut again) = (Vec::new(), Vec::new());
         for entry in &entries {
-            of.folder.look(entry, &self.source, |base, entry| match entry {
-                Entry::File(size) => found.add(base, size),
-                Entry::Folder(folder) => folders.push(folder),
+            of.folder.look(entry, &self.source, |base, entry, link| {
+                if let Some(keeping) = &self.keeping {
+                    match &entry {
+                        _ if link => again.push(base.to_owned()),
+                        Entry::File(_) if !(keeping.whole)(base) => again.push(base.to_owned()),
+                        Entry::Folder(_) => below.push(base.to_owned()),
+                        _ => {}
+                    }
+                }
+                match entry {
+                    Entry::File(size) => found.add(base, size),
+                    Entry::Folder(folder) => folders.push(folder),
+                    Entry::Other => {}
+                }
             })?;
         }
         let (count, took) = (entries.len(), start.elapsed());
         // Before the folder may be finished: the last of them lets it be closed.
         drop(entries);
+        self.queue().pace.add(u32::try_from(count).unwrap_or(u32::MAX), took);
+        if let Some(kept) = &mut of.state().kept {
+            kept.folders.append(&mut below);
+            kept.again.append(&mut again);
+        }
+        self.add(&of, found, folders);
+        Ok(())
+    }
+
+    /// A folder that is as it was when it was kept.
+    fn take_kept(&self, folder: Arc<Folder>, found: Found, kept: Kept) -> Result<()> {
+        let start = Instant::now();
+        let (mut more, mut folders) = (Found::default(), Vec::new());
+        for base in &kept.again {
+            match folder.look_again(base, &self.source)? {
+                Entry::File(size) => more.add(base, size),
+                Entry::Folder(folder) => folders.push(folder),
+                Entry::Other => {}
+            }
+        }
+        if let Ok(count @ 1..) = u32::try_from(kept.again.len()) {
+            self.queue().pace.add(count, start.elapsed());
+        }
+        folders.extend(kept.folders.iter().map(|base| folder.child(base)));
+        let state = State { found, kept: Some(kept), taken: true, parts: 1 };
+        self.add(&Arc::new(Reading { folder, state: Mutex::new(state) }), more, folders);
+        Ok(())
+    }
+
+    /// Adds a part of a folder to what was found of it, and sends that with the last.
+    fn add(&self, of: &Reading, found: Found, mut folders: Vec<Folder>) {
         let mut queue = self.queue();
-        queue.pace.add(u32::try_from(count).unwrap_or(u32::MAX), took);
         queue.unfinished += folders.len();
         let wakes = folders.len().min(queue.idle);
         queue.folders.append(&mut folders);
@@ -275,14 +353,15 @@ impl Pool {
         state.found.append(found);
         state.parts -= 1;
         if state.parts > 0 {
-            return Ok(());
+            return;
         }
-        let mut found = std::mem::take(&mut state.found);
+        let State { mut found, kept, taken, .. } = std::mem::take(&mut *state);
         drop(state);
-        if found.len() > 0 {
+        let kept = kept.filter(|kept| kept.again.len() <= AGAIN);
+        if found.len() > 0 || kept.is_some() {
             found.finish();
             // An error: nobody takes it, which `take` sees.
-            let _ = self.out.blocking_send(Ok(found));
+            let _ = self.out.blocking_send(Ok(Listed { found, kept, taken }));
         }
         let mut queue = self.queue();
         queue.unfinished -= 1;
@@ -290,7 +369,6 @@ impl Pool {
             drop(queue);
             self.wake.notify_all();
         }
-        Ok(())
     }
 }
 

@@ -72,9 +72,9 @@ fn who_takes_nothing_more_lets_all_threads_end() {
     // More than are kept ready, so that threads wait.
     (0..300).for_each(|i| write(dir.path(), &format!("{i}/x"), 1));
     for taken in [0, 1, 300] {
-        let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path())).unwrap();
+        let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path()), None).unwrap();
         for _ in 0..taken {
-            assert_eq!(block_on(found.recv()).unwrap().unwrap().into_objects().len(), 1);
+            assert_eq!(block_on(found.recv()).unwrap().unwrap().found.len(), 1);
         }
         if taken == 300 {
             assert!(block_on(found.recv()).is_none());
@@ -92,7 +92,7 @@ fn the_first_error_ends_a_listing_and_its_threads() {
     (0..100).for_each(|i| write(dir.path(), &format!("{i}/{i}/x"), 1));
     fs::write(dir.path().join("50/50").join(std::ffi::OsStr::from_bytes(b"\xff.jpg")), "").unwrap();
     std::os::unix::fs::symlink("gone", dir.path().join("70/dangling")).unwrap();
-    let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path())).unwrap();
+    let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path()), None).unwrap();
     let error = loop {
         match block_on(found.recv()).expect("an error comes before the end") {
             Ok(_) => {}
@@ -119,7 +119,7 @@ fn a_file_that_is_gone_before_it_is_looked_up_is_left_out_and_a_folder_is_an_err
     fs::remove_dir_all(dir.path().join("folder")).unwrap();
     let mut found = Vec::new();
     for entry in &entries {
-        root.look(entry, &source, |base, entry| found.push((base.to_owned(), entry))).unwrap();
+        root.look(entry, &source, |base, entry, _| found.push((base.to_owned(), entry))).unwrap();
     }
     // What file systems tell of an entry's kind without being asked.
     if let Some((name, entry)) = found.pop() {
