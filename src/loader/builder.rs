@@ -304,7 +304,8 @@ impl LoaderBuilder {
 
     /// Decoding threads. Never changes what comes out.
     ///
-    /// Default: one for each core this process may use at first (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer
+    /// Default: one for each core this process may use at first, over the processes of the machine ([`Shard::local_world`](crate::Shard::local_world)) where these are not bound to
+    /// cores of their own (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer
     /// where they keep up with the trainer, more where they wait for files.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);

@@ -90,7 +90,7 @@ pub struct LoaderConfig {
     /// Whether rows in host memory are page-locked, see [`LoaderBuilder::pin_memory`](crate::LoaderBuilder::pin_memory).
     /// Default false.
     pub pin_memory: bool,
-    /// Decoding threads; `None`: one for each core at first, then what the run needs, see
+    /// Decoding threads; `None`: one for each core at first (over the processes of the machine), then what the run needs, see
     /// [`LoaderBuilder::workers`](crate::LoaderBuilder::workers).
     pub workers: Option<usize>,
     /// Batches that are finished or in work ahead of the trainer; `None` chooses, and follows the run.

@@ -26,7 +26,7 @@ use crate::{
     report::RequestRecorder,
     sampler::Shard,
     source::{Cache, Reader},
-    sys::numa::Near,
+    sys::{machine, numa::Near},
     transform::{Foreground, LoweredVolume, Transform},
     types::Device,
 };
@@ -125,7 +125,7 @@ impl LoaderBuilder {
 fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loader>> {
     let indexed = builder.indexed();
     let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, maps, .. } = builder;
-    let cores = crate::sys::machine::cores();
+    let cores = machine::cores();
     let checked = resolve::check(&config, dataset.len())?;
     let process = config.shard;
     let shards = shards(process, devices.as_deref())?;
@@ -174,7 +174,9 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         Some(decoder) => Recipe::Given(decoder),
         None => Recipe::Made(found.iter().map(make).collect::<Result<_>>()?),
     };
-    let threads = checked.threads(cores, recipe.has_engines());
+    let processes = process.local_world() as usize / places.len().max(1);
+    let own = if machine::is_bound() { cores } else { machine::share(cores, processes) };
+    let threads = checked.threads(own, recipe.has_engines());
     let device_facts = |(place, batch): &(&Place, BatchBytes)| -> Option<Result<DeviceFacts>> {
         let context = place.context()?;
         // Threads that the run may add take memory there, too.

@@ -25,8 +25,9 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::TuneReport,
-    sampler::LastBatch,
+    sampler::{LastBatch, Shard},
     source::Source,
+    sys::machine,
     types::{DType, Device},
 };
 
@@ -134,6 +135,20 @@ fn the_least_memory_is_enough_for_any_change() {
             assert!(tuned.workers.now <= started, "{kind}: {tuned:?}");
         }
     }
+}
+
+#[test]
+fn processes_of_a_machine_begin_with_their_share_of_its_cores() {
+    let workers = |processes: u32| {
+        let shard = Shard::new(0, 8).unwrap().with_local(0, processes).unwrap();
+        builder("memory").shard(shard).build_blocking().unwrap().config().workers.unwrap()
+    };
+    let cores = machine::cores().get();
+    // Whoever bound this process has divided the machine.
+    let share = |processes: usize| if machine::is_bound() { cores } else { (cores / processes).max(1) };
+    assert_eq!([workers(1), workers(2), workers(8)], [cores, share(2), share(8)]);
+    let given = builder("memory").shard(Shard::new(0, 8).unwrap().with_local(0, 8).unwrap()).workers(3);
+    assert_eq!(given.build_blocking().unwrap().config().workers, Some(3));
 }
 
 #[test]

@@ -58,6 +58,18 @@ fn within(quota: f64) -> NonZeroUsize {
     NonZeroUsize::new(quota as usize).unwrap_or(NonZeroUsize::MIN)
 }
 
+/// Whether this thread may run on some processors of the machine alone: what binds processes has divided them, then.
+#[must_use]
+pub fn is_bound() -> bool {
+    super::threads::allowed().zip(processors()).is_some_and(|(allowed, all)| allowed.len() < all)
+}
+
+/// The cores of each of several processes that divide them, one at least.
+#[must_use]
+pub fn share(cores: NonZeroUsize, processes: usize) -> NonZeroUsize {
+    NonZeroUsize::new(cores.get() / processes.max(1)).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// Processors of the machine, whoever may use them.
 #[must_use]
 pub fn processors() -> Option<usize> {
@@ -128,6 +140,13 @@ fn folders(root: &Path, groups: &str, controller: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_process_has_its_share_of_the_cores_and_one_at_least() {
+        let number = |n| NonZeroUsize::new(n).unwrap();
+        let shares = [(64, 8), (64, 1), (64, 0), (7, 2), (2, 8)].map(|(cores, n)| share(number(cores), n).get());
+        assert_eq!(shares, [8, 64, 64, 3, 1]);
+    }
 
     #[test]
     fn the_least_limit_of_all_groups_above_counts() {
