@@ -140,7 +140,7 @@ mod tests {
 
     /// `cargo test --release --lib a_million -- --ignored --nocapture`
     #[test]
-    #[ignore = "a measurement that checks no promise: README, Development, says how to run it"]
+    #[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
     fn a_million_objects() {
         let objects = some(1_000_000);
         let start = std::time::Instant::now();

@@ -340,7 +340,7 @@ mod tests {
 
     /// `INFEED_TREE=DIR cargo test --release -p infeed --lib what_a_kept_listing -- --ignored --nocapture`
     #[test]
-    #[ignore = "a measurement that checks no promise: README, Development, says how to run it"]
+    #[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
     fn what_a_kept_listing_saves() {
         use std::io::Write as _;
         let root = fs::canonicalize(std::env::var("INFEED_TREE").expect("INFEED_TREE names a folder")).unwrap();
