@@ -134,7 +134,7 @@ fn rows_differ_where_rgb_is_cut_before_the_resampling() {
 
 /// Of photographs in the folder `INFEED_PHOTOS`: how many values differ, and how many of those because of a cut.
 #[test]
-#[ignore = "prints figures of a folder of photographs: README, Development, says how to run it"]
+#[ignore = "prints figures of a folder of photographs: CONTRIBUTING, Measure, says how to run it"]
 #[expect(clippy::print_stdout, reason = "that is what it is for")]
 fn figures_of_photographs() {
     let folder = std::env::var("INFEED_PHOTOS").expect("INFEED_PHOTOS names a folder");

@@ -367,7 +367,7 @@ async fn some_empty_pages_and_any_order_are_fine() {
 /// What verification costs, by the processor time of `infeed run`:
 /// `cargo test --release --test integration -- --ignored --nocapture what_verification_costs`
 #[test]
-#[ignore = "a measurement that checks no promise: README, Development, says how to run it"]
+#[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
 fn what_verification_costs() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("photos").display().to_string();

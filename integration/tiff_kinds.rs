@@ -388,7 +388,7 @@ fn every_kind_keeps_the_contract() {
 
 /// Files of other writers in the folder `INFEED_TIFFS`: each `x.tif` has its pixels in `x.raw`, or is refused.
 #[test]
-#[ignore = "compares a folder of files with what another reader made of them: README, Development, says how to run it"]
+#[ignore = "compares a folder of files with what another reader made of them: CONTRIBUTING, Measure, says how to run it"]
 #[expect(clippy::print_stdout, reason = "that is what it is for")]
 fn files_of_other_writers() {
     let folder = std::env::var("INFEED_TIFFS").expect("INFEED_TIFFS names a folder");

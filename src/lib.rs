@@ -82,6 +82,7 @@ pub mod dataset;
 mod engine;
 pub mod error;
 mod fingerprint;
+pub mod guide;
 pub mod loader;
 #[cfg(any(feature = "otel", feature = "prometheus"))]
 pub mod metrics;

@@ -20,6 +20,7 @@ from pathlib import Path
 # No __pycache__: it would lie beside the sources.
 sys.dont_write_bytecode = True
 
+import headline
 import photographs
 import venvs
 from entries import HERE, IN_PYTHON, Contestant, Workload, in_python, infeed_command, peer_command, read_infeed, read_peer
@@ -421,6 +422,7 @@ def parse():
     parser.add_argument("--cores", type=int, default=2, help="that all may use, and workers or threads of each (default: 2)")
     parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
     parser.add_argument("--out", default="results.json", help="every raw figure (default: results.json)")
+    parser.add_argument("--headline", action="store_true", help="write the README's table of this run, and its figures into benches/results/headline.json")
     first, _ = parser.parse_known_args()
     if first.quick:
         parser.set_defaults(**QUICK)
@@ -507,6 +509,8 @@ def main():
             entered = wanted(args, workload, contestants(args, workload, peers))
             rounds = compete(workload, entered, args, cores, save)
             show(workload, rounds, summarise(rounds), cores)
+    if args.headline:
+        headline.write(result)
     print(f"\nAll figures: {args.out}")
 
 

@@ -1,0 +1,70 @@
+#![doc = r"[augmentations]: crate::guide::augmentations
+[auto]: crate::guide::auto
+[bottlenecks]: crate::guide::bottlenecks
+[buckets]: crate::guide::buckets
+[caches]: crate::guide::caches
+[coming-from]: crate::guide::coming_from
+[configuration]: crate::guide::configuration
+[data]: crate::guide::data
+[detection]: crate::guide::detection
+[extending]: crate::guide::extending
+[gpu]: crate::guide::gpu
+[limits]: crate::guide::limits
+[many-machines]: crate::guide::many_machines
+[metrics]: crate::guide::metrics
+[promises]: crate::guide::promises
+[shards]: crate::guide::shards
+[transforms]: crate::guide::transforms
+[volumes]: crate::guide::volumes
+"]
+#![doc = include_str!("../docs/README.md")]
+// The pages are files of `docs`, so that they can be read beside the README, too. There their links lead to files; here the
+// definitions that come first win, which lead to the pages of this documentation.
+
+macro_rules! pages {
+    ($($name:ident, $file:literal, $items:literal;)*) => {$(
+        #[doc = "[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
+        #[doc = "[buckets]: crate::guide::buckets\n[caches]: crate::guide::caches"]
+        #[doc = "[configuration]: crate::guide::configuration\n[data]: crate::guide::data"]
+        #[doc = "[detection]: crate::guide::detection\n[extending]: crate::guide::extending"]
+        #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
+        #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
+        #[doc = "[transforms]: crate::guide::transforms\n[volumes]: crate::guide::volumes\n"]
+        #[doc = include_str!(concat!("../docs/", $file))]
+        #[doc = concat!("\n\n**In the reference**: ", $items)]
+        pub mod $name {}
+    )*};
+}
+
+pages! {
+    data, "data.md", "[`open`](crate::open), [`Open`](crate::dataset::Open), [`Dataset`](crate::Dataset), [`Filter`](crate::dataset::Filter), \
+        [`Mixture`](crate::sampler::Mixture), [`OnBadSample`](crate::OnBadSample).";
+    transforms, "transforms.md", "[`Transform`](crate::Transform), [`Op`](crate::transform::Op), [`PRESETS`](crate::transform::PRESETS), \
+        [`View`](crate::transform::View), [`LoaderBuilder::transform`](crate::LoaderBuilder::transform), [`mix`](crate::LoaderBuilder::mix), \
+        [`map`](crate::LoaderBuilder::map), [`map_batch`](crate::LoaderBuilder::map_batch).";
+    augmentations, "augmentations.md", "[`Transform`](crate::Transform), [`transform::augment`](crate::transform::augment).";
+    detection, "detection.md", "[`Open::annotations`](crate::dataset::Open::annotations), [`Instances`](crate::dataset::Instances), \
+        [`BatchInstances`](crate::BatchInstances), [`BucketSampler`](crate::sampler::BucketSampler).";
+    volumes, "volumes.md", "[`Open::field`](crate::dataset::Open::field), [`Open::channels`](crate::dataset::Open::channels), \
+        [`Open::pattern`](crate::dataset::Open::pattern), [`Transform::patch`](crate::Transform::patch).";
+    shards, "shards.md", "[`open`](crate::open), [`Open::columns`](crate::dataset::Open::columns), [`Order::Blocks`](crate::Order::Blocks).";
+    buckets, "buckets.md", "[`source`](crate::source), [`Open::patience`](crate::dataset::Open::patience), [`Verify`](crate::source::Verify), \
+        [`LoaderBuilder::cache`](crate::LoaderBuilder::cache).";
+    caches, "caches.md", "[`LoaderBuilder::decode_index`](crate::LoaderBuilder::decode_index), \
+        [`decoded_cache`](crate::LoaderBuilder::decoded_cache), [`cache`](crate::LoaderBuilder::cache).";
+    many_machines, "many-machines.md", "[`Shard`](crate::Shard), [`Shard::from_env`](crate::Shard::from_env), \
+        [`Open::listing`](crate::dataset::Open::listing).";
+    gpu, "gpu.md", "[`device`](crate::device), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
+        [`LoaderBuilder::device`](crate::LoaderBuilder::device), [`build_each`](crate::LoaderBuilder::build_each).";
+    bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](crate::report), [`Monitor`](crate::loader::Monitor).";
+    metrics, "metrics.md", "`infeed::metrics`, with the features `prometheus` and `otel`.";
+    auto, "auto.md", "[`LoaderBuilder::workers`](crate::LoaderBuilder::workers), [`prefetch`](crate::LoaderBuilder::prefetch), \
+        [`autotune`](crate::LoaderBuilder::autotune), [`memory_budget`](crate::LoaderBuilder::memory_budget).";
+    configuration, "configuration.md", "[`LoaderConfig`](crate::LoaderConfig), [`LoaderBuilder::config`](crate::LoaderBuilder::config).";
+    promises, "promises.md", "[`LoaderState`](crate::LoaderState), [`Batch::state`](crate::Batch::state), \
+        [`Loader::resume_epochs`](crate::Loader::resume_epochs), [`Loader::resume_epoch`](crate::Loader::resume_epoch).";
+    extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](crate::dataset::Format), [`ImageCodec`](crate::codec::ImageCodec), \
+        [`Decoder`](crate::codec::Decoder), [`Sampler`](crate::sampler::Sampler), [`MemoryDataset`](crate::dataset::MemoryDataset).";
+    coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
+    limits, "limits.md", "the features of the crate are on [its first page](crate).";
+}
