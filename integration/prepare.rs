@@ -454,6 +454,9 @@ fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
     let told: Vec<_> = done.bad_samples.iter().map(|bad| bad.unreadable).collect();
     assert_eq!((done.records, told), (10, vec![true, false]));
     assert_eq!(opened(out.path().to_str().unwrap()).len(), 10);
+    // Allowing more of them is no other job.
+    let more = Prepare::new(Arc::clone(&dataset), out.path().display().to_string()).size(Size::Exact(32, 32));
+    assert_eq!(wait(more.on_bad_sample(OnBadSample::Skip { at_most: 3 }).run()).unwrap().found, done.shards);
     let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 1 })).0.unwrap_err();
     assert!(error.is_sample(), "{error}");
     let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 2 }).max_unreadable(0)).0.unwrap_err();

@@ -295,10 +295,15 @@ impl<'a> Prepare<'a> {
 
     /// Identity of what will be in the shards.
     fn job(&self) -> Fingerprint {
+        // How many may be left out changes no shard: who allows more of them goes on.
+        let bad = match self.bad {
+            OnBadSample::Skip { .. } | OnBadSample::SkipPadded { .. } => "Skip".to_owned(),
+            other => format!("{other:?}"),
+        };
         Fingerprint::of("prepare 1")
             .part(self.dataset.fingerprint())
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
-            .text(&format!("{:?} {}", self.bad, self.restarts))
+            .text(&format!("{bad} {}", self.restarts))
             .number(self.shard_size)
             .finish()
     }
