@@ -84,7 +84,7 @@ fn bash_can_read_its_completions_and_finds_an_option() {
     let file = folder.path().join("infeed.bash");
     fs::write(&file, ok(&["completions", "bash"])).unwrap();
     let Ok(checked) = Command::new("bash").arg("-n").arg(&file).output() else {
-        eprintln!("skipped: there is no bash");
+        crate::support::skipped("there is no bash");
         return;
     };
     assert!(checked.status.success(), "{}", text(&checked.stderr));

@@ -147,7 +147,7 @@ mod tests {
         let cli = Cli::command();
         let commands = cli.get_subcommands().filter(|command| !command.is_hide_set());
         for command in std::iter::once(&cli).chain(commands) {
-            let text = command.get_after_help().expect(command.get_name()).to_string();
+            let text = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
             let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("  infeed")).collect();
             assert!(text.starts_with("Examples:\n") && lines.len() + 1 == text.lines().count(), "{text}");
             assert!((2..=5).contains(&lines.len()), "{text}");
