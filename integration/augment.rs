@@ -179,9 +179,13 @@ fn a_wrong_line_says_what_and_where() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(words.iter().all(|word| said.contains(word)), "{line}: {said}");
     };
-    refused("imagenet-trian", &["no transform and no step \"imagenet-trian\"", "imagenet-train", "color_jitter"]);
+    refused("imagenet-trian", &["no transform and no step \"imagenet-trian\"", "did you mean imagenet-train?"]);
+    refused("resnet50", &["no transform and no step \"resnet50\"", "imagenet-train", "color_jitter"]);
     refused("dino;to_float", &["dino is several views of an image", "View::preset", "(step 1)"]);
-    refused("center_crop:224;colour_jitter:0.4", &["no step \"colour_jitter\"", "(step 2)"]);
+    refused(
+        "center_crop:224;colour_jitter:0.4",
+        &["no step \"colour_jitter\"", "did you mean color_jitter?", "(step 2)"],
+    );
     refused("center_crop:224,bicubic", &["one setting too many", "takes size"]);
     refused("center_crop:size=2,size=3", &["size twice"]);
     refused("center_crop", &["missing field `size`"]);

@@ -90,7 +90,20 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn help_lists_what_there_is() {
     insta::assert_snapshot!("help", ok(&["--help"]));
-    for command in ["run", "profile", "sweep", "doctor", "inspect", "stage", "prepare", "plan", "synth"] {
+    for command in [
+        "demo",
+        "run",
+        "profile",
+        "sweep",
+        "doctor",
+        "inspect",
+        "stage",
+        "prepare",
+        "plan",
+        "synth",
+        "completions",
+        "man",
+    ] {
         insta::assert_snapshot!(format!("help_{command}"), ok(&[command, "--help"]));
     }
 }
@@ -704,6 +717,20 @@ fn inspect_writes_a_contact_sheet() {
     let out = ok(&["inspect", &data().photos, "--sheet", sheet.to_str().unwrap(), "--transform", "imagenet-train"]);
     assert!(out.contains("24 samples"), "{out}");
     let image = image::open(&sheet).unwrap().to_rgb8();
+    // The same as a JPEG, and as nothing else.
+    let other = |name: &str| {
+        run(&["inspect", &data().photos, "--sheet", dir.path().join(name).to_str().unwrap(), "-t", "imagenet-train"])
+    };
+    assert!(other("sheet.jpg").status.success());
+    let jpeg = fs::read(dir.path().join("sheet.jpg")).unwrap();
+    let pixels = zune_jpeg::JpegDecoder::new(zune_core::bytestream::ZCursor::new(&jpeg)).decode().unwrap();
+    let far = pixels.iter().zip(image.as_raw()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum::<u64>();
+    assert!(pixels.len() == image.as_raw().len() && far < 8 * pixels.len() as u64, "{far} in {}", pixels.len());
+    let refused = other("sheet.webp");
+    assert_eq!(refused.status.code(), Some(2));
+    let words = text(&refused.stderr);
+    assert!(words.contains("sheet.webp") && words.contains(".png or .jpg"), "{words}");
+    assert!(!dir.path().join("sheet.webp").exists());
     // Below each picture stand its class and its name.
     assert_eq!(image.dimensions(), (6 * 228 + 4, 4 * (228 + 22) + 4));
     let below = image.view(4, 4 + 224, 224, 22);
@@ -1260,7 +1287,7 @@ fn a_sweep_measures_each_cell_keeps_it_and_goes_on() {
     let more = ["--workers", "1,2", "--batch-size", "10,20", "--csv", &csv, "--html", &html];
     let words = ok(&[&common[..], &more].concat());
     assert_eq!(words.matches("measured before").count(), 2, "{words}");
-    assert!(words.contains("knee: workers") && words.contains("no GPU"), "{words}");
+    assert!(words.contains("knee, up to which more workers help: workers") && words.contains("no GPU"), "{words}");
     let all: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     let cells = all["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4);

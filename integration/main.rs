@@ -67,6 +67,7 @@ mod s3;
 mod sampling;
 mod several;
 mod shards;
+mod shell;
 mod stage;
 mod suites;
 mod support;

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use infeed::{
-    DType, Dataset, ErrorKind, Result, Shard, Transform,
+    DType, Dataset, ErrorKind, OnBadSample, Result, Shard, Transform,
     dataset::{MemoryDataset, SampleRng, dataset_contract},
     open,
     prepare::{Prepare, Prepared, Size, Store},
@@ -365,4 +365,114 @@ fn what_shards_cannot_hold_is_refused() {
     let texts = || vec![Bytes::new()];
     let twice = MemoryDataset::builder().bytes("a.b", texts()).bytes("a/b", texts());
     assert!(refused(twice, |p| p).contains("both called `a_b`"));
+}
+
+#[test]
+fn a_folder_of_other_files_is_refused_by_name_and_left_alone() {
+    let out = TempDir::new().unwrap();
+    fs::create_dir(out.path().join("notes")).unwrap();
+    fs::write(out.path().join("notes/a.txt"), "mine").unwrap();
+    let url = out.path().to_str().unwrap();
+    let refused = command(&["prepare", photos(), url]).output().unwrap();
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{words}");
+    assert!(words.contains("notes/a.txt") && words.contains("name a new or empty folder"), "{words}");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "nothing is begun");
+    // The dataset's own folder is one of those.
+    let refused = command(&["prepare", photos(), photos()]).output().unwrap();
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(".JPEG"));
+    // Names that begin with a dot are nobody's data, and what comes beside shards later does no harm.
+    fs::remove_dir_all(out.path().join("notes")).unwrap();
+    fs::write(out.path().join(".keep"), "").unwrap();
+    let half = ["prepare", photos(), url, "--parts", "4", "--rank", "0", "--world-size", "2"];
+    run(&half);
+    fs::write(out.path().join("README.md"), "photographs").unwrap();
+    run(&["prepare", photos(), url, "--parts", "4", "--rank", "1", "--world-size", "2"]);
+    assert_eq!(opened(url).len(), 40);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_what_is_done_and_how_to_go_on() {
+    let (whole, stopped) = (TempDir::with_prefix("a b").unwrap(), TempDir::with_prefix("a b").unwrap());
+    // A second of work at least, after which little is left to be done.
+    let url = "synthetic://?count=600&height=160&width=160&classes=3";
+    let words = |out: &TempDir| {
+        ["prepare", url, out.path().to_str().unwrap(), "--quality", "90", "--parts", "60", "--workers", "1"]
+            .map(str::to_owned)
+    };
+    let start = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    assert!(start(&words(&whole)).wait_with_output().unwrap().status.success());
+    let child = start(&words(&stopped));
+    let began = Instant::now();
+    while !stopped.path().join("shard-000001.infeed").exists() {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let (told, last) =
+        (String::from_utf8_lossy(&ended.stdout).into_owned(), String::from_utf8_lossy(&ended.stderr).into_owned());
+    assert_eq!(ended.status.code(), Some(130), "{told}{last}");
+    assert!(last.contains("stopped by SIGINT; the same command goes on"), "{last}");
+    assert!(
+        told.contains(" of 600 records were packed; ") && told.contains(" of 60 shards are finished and stay"),
+        "{told}"
+    );
+    let line = told.lines().last().unwrap().split_once("To go on: ").unwrap().1;
+    // The line is the command, as a shell takes it.
+    assert!(line.contains(&format!("'{}'", stopped.path().display())), "{line}");
+    let again = Command::new("sh").args(["-c", line]).env_clear().output().unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    assert!(String::from_utf8_lossy(&again.stdout).contains("were there"), "what was finished is not made again");
+    same(&files(whole.path()), &files(stopped.path()));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
+    let source = TempDir::new().unwrap();
+    let url = source.path().to_str().unwrap();
+    run(&["synth", "imagenet", url, "--count", "12", "--classes", "1", "--seed", "3"]);
+    let class = fs::read_dir(source.path()).unwrap().next().unwrap().unwrap().path();
+    let names = files(&class).into_keys().collect::<Vec<_>>();
+    // One is gone after it was listed, one is cut off.
+    let dataset = opened(url);
+    fs::remove_file(class.join(&names[2])).unwrap();
+    fs::write(class.join(&names[7]), [0xff, 0xd8, 0xff]).unwrap();
+    let prepare = |set: fn(Prepare<'static>) -> Prepare<'static>| {
+        let out = TempDir::new().unwrap();
+        let prepare = Prepare::new(Arc::clone(&dataset), out.path().display().to_string()).size(Size::Exact(32, 32));
+        (wait(set(prepare).run()), out)
+    };
+    let error = prepare(|p| p).0.unwrap_err();
+    assert!(error.is_sample() && error.to_string().contains(&names[2]), "{error}");
+    let (done, out) = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 2 }));
+    let done = done.unwrap();
+    let told: Vec<_> = done.bad_samples.iter().map(|bad| bad.unreadable).collect();
+    assert_eq!((done.records, told), (10, vec![true, false]));
+    assert_eq!(opened(out.path().to_str().unwrap()).len(), 10);
+    // Allowing more of them is no other job.
+    let more = Prepare::new(Arc::clone(&dataset), out.path().display().to_string()).size(Size::Exact(32, 32));
+    assert_eq!(wait(more.on_bad_sample(OnBadSample::Skip { at_most: 3 }).run()).unwrap().found, done.shards);
+    let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 1 })).0.unwrap_err();
+    assert!(error.is_sample(), "{error}");
+    let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 2 }).max_unreadable(0)).0.unwrap_err();
+    assert!(error.to_string().contains("max_unreadable"), "{error}");
+    // The same in words of the command line, for what can be listed.
+    fs::remove_file(class.join(&names[3])).unwrap();
+    let out = TempDir::new().unwrap();
+    let place = |name: &str| out.path().join(name).display().to_string();
+    let tried = |name: &str, policy: &str| {
+        let args =
+            ["prepare", url, &place(name), "--resize", "32x32", "--on-bad-sample", policy, "--max-unreadable", "0"];
+        command(&args).output().unwrap()
+    };
+    assert_eq!(tried("stop", "stop").status.code(), Some(1));
+    let skipped = tried("skip", "skip");
+    assert!(skipped.status.success() && String::from_utf8_lossy(&skipped.stderr).contains(&names[7]));
+    assert_eq!(opened(&place("skip")).len(), 9);
+    assert_eq!(tried("substitute", "substitute").status.code(), Some(2));
 }

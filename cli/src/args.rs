@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use infeed::{
     DType, Dataset, Device, Layout,
     codec::Split,
@@ -12,40 +12,66 @@ use infeed::{
     transform::{View, augment::Mix},
 };
 
-use crate::{failure::Failure, out::JsonTarget, parts::Part, units};
+use crate::{failure::Failure, help, out::JsonTarget, parts::Part, units};
 
 /// Loads training data: batches as fast as the machine can make them, in an exact order, within a memory bound.
 ///
 /// Without a command: runs the demo.
 #[derive(Debug, Parser)]
-#[command(name = "infeed", version, max_term_width = 100)]
+#[command(name = "infeed", version, max_term_width = 100, after_help = help::INFEED)]
 pub(crate) struct Cli {
+    /// Write nothing to stderr but warnings and errors: no progress bars, and no lines while it runs
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a small dataset, stream it into a simulated trainer, and show what happened
+    /// Make a small dataset, load it for a simulated training, and show what happened
+    #[command(after_help = help::DEMO)]
     Demo,
-    /// Stream a dataset for some epochs, printing a line per some batches and a summary
+    /// Load a dataset as a training would, and tell how fast: a line every 20 batches, then a summary
+    #[command(after_help = help::RUN)]
     Run(Box<WatchedArgs>),
     /// Show where the time of a run goes: a table per stage, the first batch apart, each stage alone
+    #[command(after_help = help::PROFILE)]
     Profile(Box<ProfileArgs>),
-    /// Run each combination of workers, batch size and more; find where more stops helping
+    /// Try each combination of workers, batch size and more, and find where more of them stop helping
+    #[command(after_help = help::SWEEP)]
     Sweep(Box<SweepArgs>),
-    /// Find what holds the trainer up, and the one change that would help most
+    /// Find what holds a training up, and the one change that would help most
+    #[command(after_help = help::DOCTOR)]
     Doctor(Box<DoctorArgs>),
     /// Tell what a dataset holds: format, records, classes, sizes, fields, the first records
+    #[command(after_help = help::INSPECT)]
     Inspect(InspectArgs),
-    /// Copy a dataset to a local folder or RAM disk: verified, resumable, within a bound
+    /// Copy a dataset to a local folder or RAM disk: verified, goes on after a stop, within a limit
+    #[command(after_help = help::STAGE)]
     Stage(StageArgs),
-    /// Resize, encode and pack a dataset into tar shards ahead of time: resumable, on all cores and ranks
+    /// Resize, encode and pack a dataset into tar shards ahead of training, on all cores; goes on after a stop
+    #[command(after_help = help::PREPARE)]
     Prepare(PrepareArgs),
-    /// Reckon what training on many machines asks of a store, what it costs, and which way to take
+    /// Calculate what training on many machines asks of a store, what it costs, and how best to read
+    #[command(after_help = help::PLAN)]
     Plan(Box<PlanArgs>),
     /// Generate data with the statistics of the real thing
+    #[command(after_help = help::SYNTH)]
     Synth(SynthArgs),
+    /// Write what a shell completes names and options with, to stdout
+    #[command(after_help = help::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages: the main one to stdout, or one for each command to a folder
+    #[command(after_help = help::MAN)]
+    Man {
+        /// Where to: a folder, made when it is not there [default: the main page to stdout]
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
     /// Remove the demo's folder when the demo is gone, however it ended
     #[command(hide = true)]
     SweepUp { dir: PathBuf },
@@ -64,22 +90,22 @@ pub(crate) struct WatchedArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ObserverArgs {
     /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; q ends the run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "quiet")]
     pub live: bool,
-    /// Answer Prometheus at this address under /metrics, such as 127.0.0.1:9464; port 0 takes a free one
+    /// Serve figures to Prometheus at this address under /metrics, such as 127.0.0.1:9464; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
-    /// Go on answering for so long after the run, so that its last figures are scraped
+    /// Keep serving them for so long after the run, so that its last figures are scraped
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::parse_time, requires = "metrics")]
     pub metrics_linger: Duration,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Dataset: a folder, file://…, or synthetic://…
+    #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
     /// Epochs of the whole run: a run that goes on with --resume does what is left of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
     /// Print a line each time this many batches are done
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
@@ -87,16 +113,16 @@ pub(crate) struct RunArgs {
     /// Stop after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
-    /// Stop after the batch in which so much time has passed since the first
+    /// Stop after the batch in which this much time has passed since the first
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub max_time: Option<Duration>,
-    /// Tell the rate after so much time apart: that of a loader that has settled
+    /// Tell a second rate that leaves out this much time at the start: that of a loader that has warmed up
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub warm_up: Option<Duration>,
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
-    /// Sum a hash of every row: equal however the run was carried out
+    /// Sum a hash of every row: equal for equal data in equal order, whatever the workers, caches and store
     #[arg(long)]
     pub checksum: bool,
     /// Write the state to resume from after each logged batch and at the end
@@ -105,21 +131,21 @@ pub(crate) struct RunArgs {
     /// Go on where FILE was written, with its checksum so far, to the end of --epochs; an error when nothing is left
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Begin with what FILE knows of the JPEGs, if it is there, and leave in it what this run learned: later epochs and
-    /// runs decode only what a crop needs. Ranks may share one; inspect has the same option, to make it ahead of time
+    /// Keep in FILE where the rows of each JPEG begin, as far as this run learned it, and begin with what is there: later
+    /// epochs and runs decode only what a crop needs. Ranks may share one; inspect makes it ahead of time
     #[arg(long, value_name = "FILE")]
     pub decode_index: Option<PathBuf>,
-    /// Make RGB pixels of 8 bits of JPEGs before they are resampled, as torchvision does: nearer to its values at edges
-    /// of strong colours, and slower. On the CPU
+    /// Turn JPEGs into 8-bit RGB before they are resized, as torchvision does: nearer to its values at edges of strong
+    /// colours, and slower. On the CPU
     #[arg(long)]
     pub jpeg_exact: bool,
-    /// Look at all data of each JPEG, whatever the crop, and refuse those with bytes left over, which others pass over
+    /// Look at all data of each JPEG, whatever the crop, and refuse those with bytes left over, which other readers ignore
     #[arg(long)]
     pub jpeg_strict: bool,
     /// Write all figures as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
-    /// Write a report to look at and to hand on: one file that needs no network
+    /// Write a report for a browser: one file that needs no network
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
     #[command(flatten)]
@@ -148,19 +174,19 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct SweepArgs {
-    /// Dataset: a folder, file://…, or synthetic://…
+    #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Epochs of each cell [default: as many as begin in 3 s, without --max-batches and --max-time]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Epochs of each combination [default: as many as begin in 3 s, without --max-batches and --max-time]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
-    /// Stop each cell after this many batches
+    /// Stop each combination after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
-    /// Stop each cell after the batch in which so much time has passed since its first
+    /// Stop each combination after the batch in which this much time has passed since its first
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub max_time: Option<Duration>,
-    /// Afterwards run workers and prefetch on auto and the best cell in turn, so many times each, and compare what they
-    /// come to when auto has settled
+    /// Afterwards run workers and prefetch on auto and the best combination in turn, so many times each, and compare their
+    /// rates once auto has settled
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub auto: Option<u64>,
     /// How long auto may take to settle
@@ -169,16 +195,16 @@ pub(crate) struct SweepArgs {
     /// Simulated trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
-    /// Keep the figures in FILE after each cell, and go on where it ends
+    /// Keep the figures in FILE after each combination, and go on where it ends
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the cells as a table of comma-separated values
+    /// Write the combinations as a table of comma-separated values
     #[arg(long, value_name = "FILE.csv")]
     pub csv: Option<PathBuf>,
     /// Write all figures as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
-    /// Write a report to look at and to hand on: one file that needs no network
+    /// Write a report for a browser: one file that needs no network
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
     #[command(flatten)]
@@ -191,10 +217,10 @@ pub(crate) struct SweepArgs {
 
 /// What a sweep goes through; each option takes a list.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Cells")]
+#[command(next_help_heading = "Lists to try")]
 pub(crate) struct ListArgs {
-    /// Rows of a batch on each rank [default: 256]
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    /// Samples in a batch, of each process [default: 256]
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = units::parse_rows)]
     pub batch_size: Vec<usize>,
     /// Element types of images [default: f32]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
@@ -203,10 +229,10 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
     pub device: Vec<Auto<Device>>,
     /// Decoding threads [default: auto]
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = auto_whole)]
     pub workers: Vec<Auto<usize>>,
     /// Batches made ahead of the trainer [default: auto]
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = auto_whole)]
     pub prefetch: Vec<Auto<usize>>,
 }
 
@@ -218,6 +244,10 @@ pub(crate) struct DatasetArgs {
     /// arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
+    /// Images: take labels from this CSV (file,label) or JSON ({"a.jpg": 3}): a file of the dataset, else a path or url.
+    /// Labels are numbers or class names
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub labels: Option<String>,
     /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<String>,
@@ -304,6 +334,9 @@ impl DatasetArgs {
         if let Some(format) = &self.format {
             open = open.format(format);
         }
+        if let Some(labels) = &self.labels {
+            open = open.labels(labels);
+        }
         if let Some(annotations) = &self.annotations {
             open = open.annotations(annotations);
         }
@@ -335,9 +368,10 @@ impl DatasetArgs {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
-        let Self { patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
+        let Self { labels, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
         let given = [
             (format.is_some(), "--format"),
+            (labels.is_some(), "--labels"),
             (annotations.is_some(), "--annotations"),
             (*masks, "--masks"),
             (channels.is_some(), "--channels"),
@@ -378,8 +412,8 @@ pub(crate) struct LoaderArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Loader")]
 pub(crate) struct SweptArgs {
-    /// Rows of a batch on each rank [default: 256]
-    #[arg(long, value_name = "N")]
+    /// Samples in a batch, of each process [default: 256]
+    #[arg(short, long, value_name = "N", value_parser = units::parse_rows)]
     pub batch_size: Option<usize>,
     /// Element type of images [default: f32]
     #[arg(long, value_name = "TYPE")]
@@ -387,11 +421,12 @@ pub(crate) struct SweptArgs {
     /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: auto]
     #[arg(long, value_name = "auto|DEVICE")]
     pub device: Option<Auto<Device>>,
-    /// Decoding threads [default: auto, one for each core at first, then what the run needs]
-    #[arg(long, value_name = "auto|N")]
+    /// Decoding threads [default: auto, one for each core over the processes of the machine at first, then what the run
+    /// needs]
+    #[arg(short, long, value_name = "auto|N", value_parser = auto_whole)]
     pub workers: Option<Auto<usize>>,
     /// Batches made ahead of the trainer [default: auto]
-    #[arg(long, value_name = "auto|N")]
+    #[arg(long, value_name = "auto|N", value_parser = auto_whole)]
     pub prefetch: Option<Auto<usize>>,
 }
 
@@ -406,7 +441,7 @@ pub(crate) struct FixedArgs {
     /// torchvision-v2-val, deit-train, timm-a1, simclr, dino, dino-global-1, dino-global-2, dino-local, none), or steps:
     /// 'random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1'
     /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
-    #[arg(long, value_name = "NAME|FILE.json|STEPS")]
+    #[arg(short, long, value_name = "NAME|FILE.json|STEPS")]
     pub transform: Option<String>,
     /// Several rows of each image, which is read and decoded once: NAME=STEPS or NAME*COUNT=STEPS for each, such as
     /// --view 'global*2=random_resized_crop:224;normalize' --view 'local*8=random_resized_crop:96;normalize'; --transform
@@ -443,7 +478,7 @@ pub(crate) struct FixedArgs {
     /// CUDA streams that decode beside the hardware engines [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub streams: Option<Auto<usize>>,
-    /// How a GPU's decoders share images [default: adaptive]
+    /// How the decoders of a GPU share the images among them [default: adaptive]
     #[arg(long, value_name = "HOW")]
     pub split: Option<SplitArg>,
     /// Requests in flight to a remote store [default: auto]
@@ -497,7 +532,7 @@ pub(crate) struct FixedArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
-    /// Dataset: a folder, file://…, or synthetic://…
+    #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     #[arg(required_unless_present = "devices")]
     pub url: Option<String>,
     /// Tell what GPU there is, or why there is none
@@ -512,14 +547,14 @@ pub(crate) struct InspectArgs {
     /// Records of --stats, evenly spread [default: all]
     #[arg(long, value_name = "N", requires = "stats", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Write a contact sheet of transformed samples, with their classes and names
-    #[arg(long, value_name = "FILE.png", requires = "url")]
+    /// Write a picture of transformed samples, each with its class and file name; .png or .jpg
+    #[arg(long, value_name = "FILE", requires = "url")]
     pub sheet: Option<PathBuf>,
     /// On the sheet, a row for each augmentation of the transform, alone; of all there are, if it has none
     #[arg(long, requires = "sheet")]
     pub ops: bool,
     /// Transform of the sheet, as for run [default: as for run]
-    #[arg(long, value_name = "NAME|FILE.json|STEPS", requires = "sheet")]
+    #[arg(short, long, value_name = "NAME|FILE.json|STEPS", requires = "sheet")]
     pub transform: Option<String>,
     /// Views of the sheet, as for run: a row for each record
     #[arg(long = "view", value_name = "NAME=STEPS", requires = "sheet", conflicts_with = "transform")]
@@ -543,7 +578,9 @@ pub(crate) struct InspectArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StageArgs {
-    /// What to copy: a dataset, or an archive (.tar, .tar.gz, .tgz, .tar.zst) that is unpacked
+    /// What to copy: a dataset (a folder, or a url such as s3://bucket/train), or an archive (.tar, .tar.gz, .tgz,
+    /// .tar.zst) that is unpacked
+    #[arg(value_hint = ValueHint::AnyPath)]
     pub url: String,
     /// Where to: a folder, made when it is not there; a copy that broke off goes on
     pub dir: PathBuf,
@@ -560,9 +597,10 @@ pub(crate) struct StageArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PrepareArgs {
-    /// Dataset to read
+    #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Where to: a folder, made when it is not there, or a bucket and prefix; work that broke off goes on
+    /// Where to: a new or empty folder, or a bucket and prefix; work that broke off there goes on
+    #[arg(value_hint = ValueHint::DirPath)]
     pub out: String,
     /// Resize so that the shorter side has N pixels; smaller images stay as they are
     #[arg(long, value_name = "N", conflicts_with = "resize")]
@@ -598,11 +636,17 @@ pub(crate) struct PrepareArgs {
     #[arg(long, value_name = "W", requires = "rank")]
     pub world_size: Option<u32>,
     /// Threads that decode and encode [default: auto, one for each core]
-    #[arg(long, value_name = "auto|N")]
+    #[arg(short, long, value_name = "auto|N", value_parser = auto_whole)]
     pub workers: Option<Auto<usize>>,
-    /// Leave out images that can't be decoded, this many at most
+    /// What to do with an image that can't be decoded, or a file that can't be read [default: stop]
+    #[arg(long, value_name = "HOW", conflicts_with = "skip_bad")]
+    pub on_bad_sample: Option<OnBadImage>,
+    /// Leave them out, but stop when there are more than this many
     #[arg(long, value_name = "N")]
     pub skip_bad: Option<u64>,
+    /// Unreadable files or objects that end the work if there are more [default: 16, or one in a hundred]
+    #[arg(long, value_name = "N")]
+    pub max_unreadable: Option<u64>,
     /// Write all figures as JSON; with - to stdout, and the words to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
@@ -614,8 +658,9 @@ pub(crate) struct PrepareArgs {
 /// tells.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
-    /// Dataset, opened for its records, bytes and objects; or say --records and --record-bytes
-    #[arg(required_unless_present = "records")]
+    /// Dataset (a folder, or a url such as s3://bucket/train), opened for its records, bytes and objects; or give --records
+    /// and --record-bytes
+    #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "records")]
     pub url: Option<String>,
     /// Records of the dataset, such as 1.28e6
     #[arg(long, value_name = "N", value_parser = units::parse_count, conflicts_with = "url", requires = "record_bytes")]
@@ -666,14 +711,14 @@ pub(crate) struct NodeArgs {
     /// Cores of a node for loading
     #[arg(long, value_name = "N", value_parser = units::parse_positive, default_value = "96")]
     pub cores: f64,
-    /// Milliseconds of a core for a sample whose bytes are there; 0 for decoding on a GPU
+    /// Milliseconds that one core takes for a sample whose bytes are there; 0 for decoding on a GPU
     /// [default: 1.286, measured on photographs of 108 KB]
     #[arg(long, value_name = "MS", value_parser = units::parse_amount)]
     pub ms_per_image: Option<f64>,
     /// Network of a node: bytes or bits a second
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "100Gbit/s")]
     pub bandwidth: f64,
-    /// Room near the trainers: in a folder of each node, or in the memory of each rank
+    /// Cache near the trainers: in a folder of each node (SIZE), or in the memory of each process (ram:SIZE)
     #[arg(long, value_name = "SIZE|ram:SIZE")]
     pub cache: Option<Room>,
     /// Encoded bytes that each rank reads ahead; a --memory-budget of run makes them fewer
@@ -762,7 +807,7 @@ pub(crate) struct SynthArgs {
     /// Volumes: leave them uncompressed
     #[arg(long)]
     pub raw: bool,
-    /// Decides every byte
+    /// Decides every byte: the same seed gives the same files
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     #[command(flatten)]
@@ -884,9 +929,9 @@ value_enum!(
 value_enum!(
     /// `--split`
     SplitArg => Split {
-        /// Whoever is idle takes the next one
+        /// The decoder that is idle takes the next image
         Adaptive => Self::Adaptive,
-        /// By header and record alone, so that runs on one machine repeat to the byte
+        /// The image alone decides, so that runs on one machine repeat to the byte
         Fixed => Self::Fixed,
     }
 );
@@ -926,6 +971,15 @@ pub(crate) enum OnBadSampleArg {
     Substitute,
 }
 
+/// `--on-bad-sample` of `prepare`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnBadImage {
+    /// End the work with the error
+    Stop,
+    /// Leave it out of the shards
+    Skip,
+}
+
 /// `auto` or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Auto<T>(pub Option<T>);
@@ -938,6 +992,14 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Auto<T> {
             return Ok(Self(None));
         }
         text.parse().map(|value| Self(Some(value))).map_err(|error: T::Err| format!("{error}; or say auto"))
+    }
+}
+
+/// `auto` or a whole number.
+fn auto_whole(text: &str) -> Result<Auto<usize>, String> {
+    match text {
+        "auto" => Ok(Auto(None)),
+        _ => units::parse_whole(text).map(|n| Auto(Some(n))).map_err(|error| format!("{error}, or auto")),
     }
 }
 

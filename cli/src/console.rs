@@ -16,6 +16,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Whether a view has the terminal.
 static VIEW: AtomicBool = AtomicBool::new(false);
+/// Whether `--quiet` was said.
+static QUIET: AtomicBool = AtomicBool::new(false);
 /// What was to be written meanwhile.
 static HELD: Mutex<HeldLines> = Mutex::new(HeldLines { lines: VecDeque::new(), warnings: Vec::new(), more: 0 });
 
@@ -83,6 +85,16 @@ pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
 /// Writes one line to stdout, names in it escaped.
 pub(crate) fn to_stdout(line: &dyn fmt::Display) -> io::Result<()> {
     writeln!(io::stdout(), "{}", printable::lines(&line.to_string()))
+}
+
+/// `--quiet`, for good.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Release);
+}
+
+/// Whether stderr is for warnings and errors alone.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Acquire)
 }
 
 /// Whether a view has the terminal.

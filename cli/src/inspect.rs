@@ -170,7 +170,11 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     let mut out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
-    args.sheet.as_deref().map_or(Ok(()), out::check_writable)?;
+    if let Some(path) = &args.sheet {
+        sheet::FileType::of(path)?;
+        out::check_writable(path)?;
+    }
+    Steps::check(args.transform.as_deref())?;
     let devices = args.devices.then(infeed::device::devices);
     let mut free_memory = Vec::new();
     if let Some(devices) = &devices {

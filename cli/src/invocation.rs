@@ -27,12 +27,26 @@ pub(crate) fn args() -> &'static [OsString] {
 }
 
 /// What a shell was given, as far as it is known.
-pub(crate) fn line() -> impl Iterator<Item = OsString> {
+fn line() -> impl Iterator<Item = OsString> {
     let program = match &given().starter[..] {
         [] => std::env::args_os().take(1).collect(),
         starter => starter.to_vec(),
     };
     program.into_iter().chain(args().iter().cloned())
+}
+
+/// The command, for a shell to take again.
+pub(crate) fn shell_line() -> String {
+    line().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+/// A word that a shell reads as it is.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// Starts ourselves again; arguments are to be added.
@@ -44,5 +58,20 @@ pub(crate) fn again() -> std::io::Result<Command> {
             command.args(first);
             Ok(command)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_words_as_they_were() {
+        assert_eq!(quoted("--step-time=5ms"), "--step-time=5ms");
+        assert_eq!(quoted("s3://bucket/a-b_c.tar"), "s3://bucket/a-b_c.tar");
+        assert_eq!(quoted("train-{000..146}.tar"), "'train-{000..146}.tar'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("a b;$c~*"), "'a b;$c~*'");
     }
 }

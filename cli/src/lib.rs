@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod gpu;
+mod help;
 mod html;
 mod inspect;
 mod invocation;
@@ -22,6 +23,7 @@ mod options;
 #[cfg(feature = "otel")]
 mod otel;
 mod out;
+mod pages;
 mod parts;
 mod plan;
 mod prepare;
@@ -96,6 +98,9 @@ fn perform(name: Option<OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
+    if cli.quiet {
+        console::be_quiet();
+    }
     let filter = match log::from_env() {
         Ok(filter) => filter,
         Err(failure) => return failure.report(),
@@ -145,6 +150,8 @@ fn perform(name: Option<OsString>) -> u8 {
         Command::Prepare(args) => on_runtime(prepare::command(args)),
         Command::Plan(args) => on_runtime(plan::command(*args)),
         Command::Synth(args) => synth::command(&args),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { dir } => pages::manual(dir.as_deref()),
         Command::SweepUp { dir } => demo::sweep_up(&dir),
     };
     #[cfg(feature = "otel")]

@@ -42,6 +42,7 @@ pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mu
         parts: Vec::new(),
         config: settings,
         stopped: None,
+        ended: None,
         line: TimeLine::default(),
         threads: Vec::new(),
     };

@@ -293,6 +293,11 @@ impl Steps {
         Ok((Self::named(name)?, name.into()))
     }
 
+    /// Whether `--transform` can be read. Asked before a dataset is opened, which may take minutes.
+    pub(crate) fn check(transform: Option<&str>) -> Result<(), Failure> {
+        transform.map_or(Ok(()), |name| Self::named(name).map(drop))
+    }
+
     /// A preset, `none`, a file, or steps in one line.
     fn named(name: &str) -> Result<Self, Failure> {
         let path = Path::new(name);

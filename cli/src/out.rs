@@ -50,7 +50,7 @@ impl Out {
     pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
         self.bar.finish_and_clear();
         // The view shows how far it is.
-        if self.silent || console::has_view() {
+        if self.silent || console::has_view() || console::is_quiet() {
             return;
         }
         let style = ProgressStyle::with_template(template).expect("templates are literals");
@@ -67,9 +67,14 @@ impl Out {
         self.bar.finish_and_clear();
     }
 
-    /// Writes one line, or several.
+    /// Writes a line of how far the work is, which `--quiet` leaves out.
+    pub(crate) fn progress(&self, line: impl fmt::Display) -> Result<(), Failure> {
+        if console::is_quiet() { Ok(()) } else { self.line(line) }
+    }
+
+    /// Writes one line, or several. Where JSON takes stdout, `--quiet` leaves them out.
     pub(crate) fn line(&self, line: impl fmt::Display) -> Result<(), Failure> {
-        if self.quiet {
+        if self.quiet || (self.to_stderr && console::is_quiet()) {
             return Ok(());
         }
         if console::hold_line(&line) {

@@ -1,19 +1,23 @@
 //! `infeed prepare`: a dataset resized, encoded and packed into shards.
 
-use std::time::Instant;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use infeed::{
     OnBadSample,
-    prepare::{Prepare, Size, Store},
+    prepare::{Prepare, Progress, Size, Store},
     sampler::Launch,
 };
 use serde::Serialize;
 
 use crate::{
-    args::{Auto, PrepareArgs},
+    args::{Auto, OnBadImage, PrepareArgs},
     failure::Failure,
-    options,
+    invocation, options,
     out::{JsonTarget, Out},
+    signals::{Signal, Signals},
     units,
 };
 
@@ -55,12 +59,13 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     let shard = launch.shard;
     if shard.world() > 1 {
         let by = launch.variables.join(", ");
-        out.line(format_args!("rank {} of {} by {by}", shard.rank(), shard.world()))?;
+        out.progress(format_args!("rank {} of {} by {by}", shard.rank(), shard.world()))?;
     }
     if args.dataset.parts(&args.url)?.iter().any(|part| part.share.is_some()) {
         return Err(Failure::Usage("prepare packs each record once: leave out the shares of parts".into()));
     }
     let dataset = args.dataset.open(&args.url, || Ok(shard.rank())).await?;
+    let records = dataset.len();
     let size = match (args.shorter, args.resize) {
         (Some(side), _) => Size::Shorter(side),
         (None, Some(pair)) => Size::Exact(pair.0, pair.1),
@@ -73,6 +78,8 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     };
     out.start_bar(0, "{wide_bar} {pos}/{len} records, {per_sec}, {eta} left");
     let bar = out.bar().clone();
+    let seen = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&seen);
     let mut prepare = Prepare::new(dataset, args.out.as_str())
         .name(args.name.as_str())
         .size(size)
@@ -81,6 +88,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         .shard_size(args.shard_size.0)
         .shard(shard)
         .progress(move |done| {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
             bar.set_length(done.of);
             bar.set_position(done.records);
         });
@@ -93,12 +101,29 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     if let Some(Auto(Some(workers))) = args.workers {
         prepare = prepare.workers(workers);
     }
-    if let Some(at_most) = args.skip_bad {
+    let at_most = match args.on_bad_sample {
+        Some(OnBadImage::Skip) => Some(records),
+        Some(OnBadImage::Stop) | None => args.skip_bad,
+    };
+    if let Some(at_most) = at_most {
         prepare = prepare.on_bad_sample(OnBadSample::Skip { at_most });
     }
+    if let Some(most) = args.max_unreadable {
+        prepare = prepare.max_unreadable(most);
+    }
     let start = Instant::now();
-    let done = prepare.run().await.inspect_err(|_| out.end_bar())?;
+    let mut signals = Signals::new()?;
+    let ran = tokio::select! {
+        ran = prepare.run() => Ok(ran),
+        signal = signals.next() => Err(signal),
+    };
     out.end_bar();
+    let done = match ran {
+        Ok(done) => done?,
+        Err(signal) => {
+            return Err(stopped(signal, &args.out, *seen.lock().unwrap_or_else(PoisonError::into_inner), &out));
+        }
+    };
     let seconds = start.elapsed().as_secs_f64();
     let rate = done.records as f64 / seconds;
     for bad in done.bad_samples.iter().take(10) {
@@ -146,4 +171,23 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         records_per_second: rate,
     };
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
+}
+
+/// Tells what is done, and how to go on.
+fn stopped(signal: Signal, folder: &str, seen: Option<Progress>, out: &Out) -> Failure {
+    let done = match seen {
+        Some(Progress { records, of, shards, of_shards, .. }) => format!(
+            "{} of {} records were packed; {} of {} shards are finished and stay",
+            units::count(records),
+            units::count(of),
+            units::count(shards),
+            units::count(of_shards),
+        ),
+        None => "nothing was packed yet".into(),
+    };
+    let again = invocation::shell_line();
+    match out.line(format_args!("{folder}: {done}. To go on: {again}")) {
+        Ok(()) => Failure::Stopped(signal, "the same command goes on with the first shard that is not finished"),
+        Err(failure) => failure,
+    }
 }

@@ -1,6 +1,6 @@
 //! The contact sheet of `inspect`: what a model would see, but for the normalisation; or what each augmentation does.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
 use font8x8::UnicodeFonts;
 use futures::StreamExt;
@@ -10,8 +10,54 @@ use infeed::{
     sampler::{LastBatch, Shard},
     transform::{Op, Transform, View},
 };
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::{args::InspectArgs, failure::Failure, options::Steps, out, rgb_png};
+
+/// Files that a sheet can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileType {
+    Png,
+    Jpeg,
+}
+
+impl FileType {
+    /// As the file's name says.
+    pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        match ending.as_deref() {
+            Some("png") => Ok(Self::Png),
+            Some("jpg" | "jpeg") => Ok(Self::Jpeg),
+            _ => {
+                let path = path.display();
+                Err(Failure::Usage(format!(
+                    "--sheet {path}: a sheet is a PNG or a JPEG; end the name with .png or .jpg"
+                )))
+            }
+        }
+    }
+
+    fn encode(self, Sheet { width, height, rgb }: &Sheet) -> Result<Vec<u8>, Failure> {
+        let failed = |error: &dyn fmt::Display| Failure::Failed(format!("--sheet: {error}"));
+        match self {
+            Self::Png => rgb_png::encode(rgb, *width, *height).map_err(|error| failed(&error)),
+            Self::Jpeg => {
+                let (Ok(width), Ok(height)) = (u16::try_from(*width), u16::try_from(*height)) else {
+                    return Err(failed(&"a JPEG has 65,535 pixels at most in a row or column; write a .png"));
+                };
+                let mut bytes = Vec::new();
+                let mut encoder = Encoder::new(&mut bytes, QUALITY);
+                // Letters are one pixel wide.
+                encoder.set_sampling_factor(SamplingFactor::F_1_1);
+                encoder.encode(rgb, width, height, ColorType::Rgb).map_err(|error| failed(&error))?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Of sheets that are JPEGs.
+const QUALITY: u8 = 92;
 
 /// Pictures in a row of the sheet; as many rows at most.
 const COLUMNS: usize = 6;
@@ -61,7 +107,7 @@ impl Cells {
     }
 }
 
-/// Writes a PNG of up to 36 transformed records (with views: six, a row for each), with class and name; gives their
+/// Writes a picture of up to 36 transformed records (with views: six, a row for each), with class and name; gives their
 /// number, or that of the pictures of augmentations.
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
@@ -81,8 +127,7 @@ pub(crate) async fn write(
         (samples(dataset, &names, steps, args).await?, columns)
     };
     let sheet = compose(&cells, columns)?;
-    let file = rgb_png::encode(&sheet.rgb, sheet.width, sheet.height);
-    out::replace(path, &file.map_err(|error| Failure::Failed(format!("--sheet: {error}")))?)?;
+    out::replace(path, &FileType::of(path)?.encode(&sheet)?)?;
     Ok(if args.ops { cells.cells.len() } else { cells.cells.len() / names.len() })
 }
 
@@ -314,6 +359,11 @@ pub(crate) fn of_pictures(
     compose(&Cells { height, width, cells }, COLUMNS)
 }
 
+/// Stands for what was left out.
+const DOTS: char = '…';
+/// How it looks, as wide as any letter: on the line that full stops stand on.
+const THREE_DOTS: [u8; LETTER] = [0, 0, 0, 0, 0, 0b1101_1011, 0b1101_1011, 0];
+
 /// Rows of pixels.
 pub(crate) struct Sheet {
     pub(crate) width: u32,
@@ -338,13 +388,15 @@ impl Sheet {
         let shown: Vec<char> = if letters.len() <= most {
             letters
         } else {
-            // Beginnings and ends of names tell them apart.
-            let (head, tail) = (most.saturating_sub(2).div_ceil(2), most.saturating_sub(2) / 2);
-            let dots = ['.', '.'].into_iter().take(most);
+            // Beginnings and ends of names tell them apart, ends more so: n01…_10026.JPEG.
+            let head = most.saturating_sub(1) / 3;
+            let tail = most.saturating_sub(1) - head;
+            let dots = [DOTS].into_iter().take(most);
             letters[..head].iter().copied().chain(dots).chain(letters[letters.len() - tail..].iter().copied()).collect()
         };
         for (n, letter) in shown.into_iter().enumerate() {
-            let glyph = font8x8::BASIC_FONTS.get(letter).or_else(|| font8x8::LATIN_FONTS.get(letter));
+            let known = || font8x8::BASIC_FONTS.get(letter).or_else(|| font8x8::LATIN_FONTS.get(letter));
+            let glyph = if letter == DOTS { Some(THREE_DOTS) } else { known() };
             for (y, line) in glyph.unwrap_or([0x7e; LETTER]).into_iter().enumerate() {
                 for x in (0..LETTER).filter(|x| line >> x & 1 == 1) {
                     self.put(left + n * LETTER + x, top + y, [0; 3]);
@@ -385,4 +437,37 @@ fn compose(Cells { height, width, cells }: &Cells, columns: usize) -> Result<She
         }
     }
     Ok(sheet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_the_type() {
+        for (name, file_type) in [("a.png", FileType::Png), ("a/b.JPG", FileType::Jpeg), ("a.b.jpeg", FileType::Jpeg)] {
+            assert_eq!(FileType::of(Path::new(name)).ok(), Some(file_type), "{name}");
+        }
+        for name in ["a.webp", "a.gif", "png", "sheet", "a.png/b", "a.pdf"] {
+            let Err(Failure::Usage(words)) = FileType::of(Path::new(name)) else { panic!("{name} was taken") };
+            assert!(words.contains(name) && words.contains(".png or .jpg"), "{words}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_too_long_are_shortened_in_their_middle() {
+        let drawn = |most: usize, words: &str| {
+            let mut sheet = Sheet::new(80, 8);
+            sheet.write(0, 0, most, words);
+            sheet.rgb
+        };
+        assert!(drawn(10, "n0144_0026") == drawn(20, "n0144_0026"), "what fits stays");
+        assert!(drawn(9, "n01440764_10026.JPEG") == drawn(9, "n0…6.JPEG"));
+        assert!(drawn(4, "n01440764_10026.JPEG") == drawn(4, "n…EG"));
+        assert!(drawn(1, "n01440764") == drawn(1, "…") && drawn(0, "n01440764") == drawn(0, ""));
+        // Three dots at the foot of the line, as wide as a letter.
+        let dots = drawn(1, "…");
+        let dark: Vec<usize> = (0..80 * 8).filter(|at| dots[at * 3] == 0).collect();
+        assert_eq!(dark, [400, 401, 403, 404, 406, 407, 480, 481, 483, 484, 486, 487]);
+    }
 }

@@ -28,6 +28,14 @@ impl Signal {
         }
     }
 
+    /// The same for people who do not know signals.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Interrupt => "Ctrl-C",
+            Self::Terminate | Self::Quit => self.name(),
+        }
+    }
+
     /// What shells report for a process that the signal ended; whoever presses a key is not told of a failure.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {

@@ -63,6 +63,21 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     number.map(|n| n as u64).ok_or_else(|| "use a whole number of 1 or more, such as 1281167 or 1.28e6".into())
 }
 
+/// Reads a whole number as it is typed for a setting: `8`.
+pub(crate) fn parse_whole(text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| "use a whole number such as 8".into())
+}
+
+/// Reads a batch size: `256`. `64k` is refused, for half of the world reads it as 64000, half as 65536.
+pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.parse().map_err(|_| match &text[..digits] {
+        "" => "use a number of samples, such as 256".into(),
+        number => format!("use a number of samples without a unit, such as {number} or {number}000"),
+    })
+}
+
 /// Reads a number above 0.
 pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
     let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);

@@ -25,6 +25,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     source::{Object, SharedList, Source},
+    types::similar::nearest,
 };
 
 /// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
@@ -440,7 +441,9 @@ async fn open_objects(
     let format = match &options.format {
         Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
             let known: Vec<_> = candidates().map(Format::name).collect();
-            Error::config(format!("unknown format `{name}`")).hint(format!("use one of {}", known.join(", ")))
+            let meant = nearest(name, known.iter().copied());
+            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
+            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
         })?,
         // A file of annotations says more of images than their names: in folders they may be anything.
         None if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) => {

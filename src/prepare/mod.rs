@@ -21,7 +21,8 @@
 //!   the work was broken off.
 //! - **A shard is finished when it is there**: it appears at once and whole, after its sidecar, which names the job and a
 //!   crc32c of each member; a run that goes on reads finished local shards again to compare. The manifest appears with the
-//!   last of them. A tar of no sidecar is somebody else's, and is never written over.
+//!   last of them. A tar of no sidecar is somebody else's, and is never written over; and into a folder that holds other
+//!   files and no sidecar nothing is written at all.
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +54,7 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
-    loader::{Loader, OnBadSample},
+    loader::{Loader, LoaderBuilder, OnBadSample},
     report::{BadSample, Stage},
     sampler::{LastBatch, Order, Shard},
     source::{Extent, Object, ObjectWriter, Source},
@@ -99,6 +100,10 @@ pub struct Progress {
     pub of: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Shards of this rank that are finished and stay, those that were there before among them.
+    pub shards: u64,
+    /// Shards of this rank.
+    pub of_shards: u64,
 }
 
 /// Settings of a preparation; [`run`](Self::run) does it.
@@ -116,6 +121,7 @@ pub struct Prepare<'a> {
     shard: Shard,
     workers: Option<usize>,
     bad: OnBadSample,
+    max_unreadable: Option<u64>,
     progress: Option<Box<dyn FnMut(Progress) + Send + Sync + 'a>>,
 }
 
@@ -141,6 +147,7 @@ impl<'a> Prepare<'a> {
             shard: Shard::default(),
             workers: None,
             bad: OnBadSample::Stop,
+            max_unreadable: None,
             progress: None,
         }
     }
@@ -206,13 +213,21 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// What becomes of images that can't be decoded: `Stop` (default), or `Skip`, which leaves them out.
+    /// What becomes of images that can't be decoded, and of records whose files or objects can't be read: `Stop` (default), or
+    /// `Skip`, which leaves them out.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.bad = policy;
         self
     }
 
-    /// Is told after every few records.
+    /// How many records may be left out because they can't be read, see
+    /// [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable). Default: 16, or one in a hundred.
+    pub fn max_unreadable(mut self, records: u64) -> Self {
+        self.max_unreadable = Some(records);
+        self
+    }
+
+    /// Is told after every few records, and after each shard.
     pub fn progress(mut self, progress: impl FnMut(Progress) + Send + Sync + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -280,10 +295,15 @@ impl<'a> Prepare<'a> {
 
     /// Identity of what will be in the shards.
     fn job(&self) -> Fingerprint {
+        // How many may be left out changes no shard: who allows more of them goes on.
+        let bad = match self.bad {
+            OnBadSample::Skip { .. } | OnBadSample::SkipPadded { .. } => "Skip".to_owned(),
+            other => format!("{other:?}"),
+        };
         Fingerprint::of("prepare 1")
             .part(self.dataset.fingerprint())
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
-            .text(&format!("{:?} {}", self.bad, self.restarts))
+            .text(&format!("{bad} {}", self.restarts))
             .number(self.shard_size)
             .finish()
     }
@@ -295,8 +315,8 @@ impl<'a> Prepare<'a> {
     /// bucket's rule for incomplete uploads removes it.
     ///
     /// # Errors
-    /// `Config` for settings that can't be, and for an output that holds shards of another job; what reading, decoding and
-    /// writing fail with.
+    /// `Config` for settings that can't be, and for an output that holds shards of another job, or other files and none of this
+    /// one; what reading, decoding and writing fail with.
     pub async fn run(mut self) -> Result<Prepared> {
         self.check()?;
         let out = Source::create(&self.url)?;
@@ -376,8 +396,14 @@ impl<'a> Prepare<'a> {
             }
         }
         let mut tars = objects.keys().filter(|name| name.ends_with(".tar"));
-        match tars.find(|name| !ours.contains(**name) || !told.contains(**name)) {
-            Some(other) => Err(foreign(other)),
+        if let Some(other) = tars.find(|name| !ours.contains(**name) || !told.contains(**name)) {
+            return Err(foreign(other));
+        }
+        // Beside shards of ours other files do no harm; where there are none, the folder is more likely a mistake.
+        match objects.keys().filter(|_| told.is_empty()).min() {
+            Some(other) => Err(Error::config("other files are there, and no shards of an earlier run")
+                .at_object(out.display_name(other))
+                .hint("name a new or empty folder")),
             None => Ok(present),
         }
     }
@@ -411,9 +437,8 @@ impl<'a> Prepare<'a> {
                 // Also where a whole batch is bad: only samples are written, however they lie in batches.
                 OnBadSample::Skip { at_most } => OnBadSample::SkipPadded { at_most },
                 other => other,
-            })
-            .build()
-            .await?;
+            });
+        let loader = self.max_unreadable.into_iter().fold(loader, LoaderBuilder::max_unreadable).build().await?;
         let mut batches = loader.epoch(0);
         let mut ends = sizes.iter().scan(0, |end, (_, records)| {
             *end += records;
@@ -422,6 +447,7 @@ impl<'a> Prepare<'a> {
         let names: Vec<String> = sizes.iter().map(|(shard, _)| self.file(*shard)).collect();
         let mut shards = names.into_iter();
         let mut open: Option<(u64, Tar)> = None;
+        let mut finished = done.found;
         loop {
             // Parts are uploaded while the next records are made.
             let uploading = async {
@@ -439,11 +465,15 @@ impl<'a> Prepare<'a> {
             // Rows that were skipped moved the last ones into their places.
             let mut rows: Vec<usize> = (0..batch.valid()).collect();
             rows.sort_unstable_by_key(|row| batch.positions()[*row]);
-            for row in rows {
+            for (n, row) in rows.into_iter().enumerate() {
                 let position = batch.positions()[row];
                 while open.as_ref().is_none_or(|(end, _)| position >= *end) {
                     if let Some((_, tar)) = open.take() {
                         done.bytes_written += tar.finish(out, told).await?;
+                        finished += 1;
+                        let records = done.records + n as u64 + batches.report().bad_sample_count;
+                        let (bytes, of_shards) = (done.bytes_written, done.own_shards);
+                        self.tell(Progress { records, of, bytes, shards: finished, of_shards });
                     }
                     let (Some(end), Some(name)) = (ends.next(), shards.next()) else { return Err(lost()) };
                     open = Some((end, Tar::begin(out, &name)?));
@@ -452,11 +482,9 @@ impl<'a> Prepare<'a> {
                 tar.add(&pieces[row]).await?;
             }
             done.records += batch.valid() as u64;
-            if let Some(progress) = &mut self.progress {
-                let bytes = done.bytes_written + open.as_ref().map_or(0, |(_, tar)| tar.size);
-                let records = done.records + batches.report().bad_sample_count;
-                progress(Progress { records, of, bytes });
-            }
+            let bytes = done.bytes_written + open.as_ref().map_or(0, |(_, tar)| tar.size);
+            let records = done.records + batches.report().bad_sample_count;
+            self.tell(Progress { records, of, bytes, shards: finished, of_shards: done.own_shards });
         }
         // Shards whose last records were all skipped are there too, if empty.
         loop {
@@ -469,6 +497,12 @@ impl<'a> Prepare<'a> {
         let report = batches.report();
         (done.bytes_read, done.bad_samples) = (report.bytes_read, report.bad_samples);
         Ok(())
+    }
+
+    fn tell(&mut self, done: Progress) {
+        if let Some(progress) = &mut self.progress {
+            progress(done);
+        }
     }
 
     /// Writes the manifest, once the shards of all ranks are there.

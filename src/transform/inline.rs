@@ -10,7 +10,10 @@ use super::{
     presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
     view::VIEW_PRESETS,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    types::similar::nearest,
+};
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
 const PLACES: [(&str, &[&str]); 40] = [
@@ -203,12 +206,17 @@ fn known(name: &str) -> Result<()> {
     }
     // Without its settings a step is refused too, or not; but otherwise.
     let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());
-    if refused.is_some_and(|why| why.starts_with("unknown variant")) {
-        let names = PLACES.map(|(name, _)| name).join(", ");
-        return Err(Error::config(format!("there is no transform and no step {name:?}"))
-            .hint(format!("use one of {}; or steps: {names}, and the others of transform::Op", PRESETS.join(", "))));
-    }
-    Ok(())
+    let Some(why) = refused.filter(|why| why.starts_with("unknown variant")) else { return Ok(()) };
+    // "unknown variant `x`, expected one of `resize_shorter`, …": all steps, those without settings too.
+    let steps = why.split('`').skip(3).step_by(2);
+    let hint = match nearest(name, PRESETS.into_iter().chain(VIEW_PRESETS).chain(steps)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            let names = PLACES.map(|(name, _)| name).join(", ");
+            format!("use one of {}; or steps: {names}, and the others of transform::Op", PRESETS.join(", "))
+        }
+    };
+    Err(Error::config(format!("there is no transform and no step {name:?}")).hint(hint))
 }
 
 fn statistics(of: &str) -> Map<String, Value> {

@@ -1,6 +1,7 @@
-//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; and names as they are printed.
+//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; names as they are printed, and those that were meant.
 
 pub mod printable;
+pub(crate) mod similar;
 
 use std::{fmt, str::FromStr};
 

@@ -26,7 +26,7 @@ use crate::{
     alone::{Held, Only},
     args::{DoctorArgs, OnBadSampleArg, OnOff, RunArgs},
     failure::Failure,
-    options,
+    options::{self, Steps},
     out::{self, JsonTarget, Out},
     report::RunReport,
     run::{self, Observers},
@@ -45,6 +45,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     if args.state.is_some() || args.resume.is_some() {
         return Err(Failure::Usage("--state and --resume are for infeed run".into()));
     }
+    Steps::check(args.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
     let dataset = args.dataset.open(&args.url, || options::rank(&args.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();

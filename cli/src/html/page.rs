@@ -100,10 +100,9 @@ impl Page {
     /// The command and the machine.
     pub(crate) fn end(mut self) -> String {
         self.heading("Command and machine");
-        let command: Vec<String> = invocation::line().map(|arg| quoted(&arg.to_string_lossy())).collect();
         let cores = infeed::internal::machine::cores().get();
         let mut rows = vec![
-            vec!["command".into(), command.join(" ")],
+            vec!["command".into(), invocation::shell_line()],
             vec!["infeed".into(), env!("CARGO_PKG_VERSION").into()],
             vec!["system".into(), format!("{} {}", std::env::consts::OS, std::env::consts::ARCH)],
             vec!["cores".into(), cores.to_string()],
@@ -114,15 +113,6 @@ impl Page {
         self.table(&[], &rows);
         self.0.push_str("</body></html>\n");
         self.0
-    }
-}
-
-/// As a shell would take it.
-fn quoted(arg: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+%@".contains(c);
-    match !arg.is_empty() && arg.chars().all(plain) {
-        true => arg.to_owned(),
-        false => format!("'{}'", arg.replace('\'', "'\\''")),
     }
 }
 
@@ -140,11 +130,5 @@ mod tests {
         let html = page.end();
         assert!(!html.contains("<script") && html.contains("&lt;script&gt;"), "{html}");
         assert!(!html.contains("http://") && !html.contains("https://"), "a page loads nothing");
-    }
-
-    #[test]
-    fn a_command_can_be_pasted() {
-        assert_eq!(quoted("--step-time=5ms"), "--step-time=5ms");
-        assert_eq!(quoted("it's here"), "'it'\\''s here'");
     }
 }

@@ -11,7 +11,7 @@ use report::ProfileReport;
 use crate::{
     args::ProfileArgs,
     failure::Failure,
-    options,
+    options::{self, Steps},
     out::{self, JsonTarget, Out},
     process,
     run::{self, Observers},
@@ -27,6 +27,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     if args.run.state.is_some() || args.run.resume.is_some() {
         return Err(Failure::Usage("--state and --resume are for infeed run".into()));
     }
+    Steps::check(args.run.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
     let dataset = args.run.dataset.open(&args.run.url, || options::rank(&args.run.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();

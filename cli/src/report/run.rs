@@ -65,6 +65,9 @@ pub(crate) struct RunReport {
     /// The signal that ended it early.
     #[serde(skip)]
     pub stopped: Option<Signal>,
+    /// What ended it early, and after how much.
+    #[serde(skip)]
+    pub ended: Option<String>,
     /// Wait and time of batches, for pictures.
     #[serde(skip)]
     pub line: TimeLine,
@@ -191,6 +194,7 @@ impl RunReport {
             units::count(self.stream.batches)
         );
         rows.push(("delivered", delivered));
+        rows.extend(self.ended.iter().map(|words| ("stopped", words.clone())));
         rows.extend(self.parts.iter().map(|part| ("part", part.words())));
         let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
         // Datasets that lie in memory read nothing.

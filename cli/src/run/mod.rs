@@ -23,7 +23,7 @@ use crate::{
     gpu::GpuSampler,
     html,
     live::{self, About, Live, LiveInputs},
-    options,
+    options::{self, Steps},
     out::{self, JsonTarget, Out},
     process,
     report::{Requests, RunReport, TimeLine},
@@ -52,7 +52,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     // And neither in an address that was taken.
     let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
-    if let Some(server) = &server {
+    if let Some(server) = server.as_ref().filter(|_| !console::is_quiet()) {
         console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
     }
     let mut observers = Observers { live: watching.live, metrics };
@@ -88,6 +88,7 @@ pub(crate) async fn run(
     out: &mut Out,
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
+    Steps::check(args.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
     let dataset = args.dataset.open(&args.url, || options::rank(&args.loader.fixed)).await?;
     on(args, &dataset, start.elapsed().as_secs_f64(), from, out, observers).await
@@ -195,10 +196,12 @@ pub(crate) async fn on(
         batches_wanted: args.max_batches.unwrap_or(u64::MAX),
         signals,
         stopped: None,
+        at: None,
         line: TimeLine::default(),
         first: None,
         warmed: None,
         settled: None,
+        out_of_time: false,
         parts: Parts::of(&loader),
     };
     let trained = trainer.train(stream).await;
@@ -216,6 +219,7 @@ pub(crate) async fn on(
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
     let gpu = gpu.and_then(GpuSampler::finish);
     let sampled = sampler.map(UsageSampler::finish);
+    let ended = trainer.ended();
     let Trainer { checksum, settled, stopped, line, parts, .. } = trainer;
     Ok(RunReport {
         version: 1,
@@ -242,6 +246,7 @@ pub(crate) async fn on(
         parts: parts.reports(),
         config,
         stopped,
+        ended,
         line,
         threads: process::threads(),
     })

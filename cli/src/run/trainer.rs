@@ -21,6 +21,7 @@ use crate::{
     report::{PartReport, Settled, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
+    units,
 };
 
 /// The loop. Nothing in it but the step costs more than a few microseconds: it is our benchmark.
@@ -41,11 +42,15 @@ pub(super) struct Trainer<'a> {
     pub(super) batches_wanted: u64,
     pub(super) signals: Signals,
     pub(super) stopped: Option<Signal>,
+    /// Epoch of the last batch, and the batches of it that are done.
+    pub(super) at: Option<(u64, u64)>,
     pub(super) line: TimeLine,
     /// When the first batch came.
     pub(super) first: Option<Instant>,
     pub(super) warmed: Option<Warmed>,
     pub(super) settled: Option<Settled>,
+    /// Whether --max-time is over.
+    pub(super) out_of_time: bool,
     pub(super) parts: Parts,
 }
 
@@ -131,6 +136,7 @@ impl Trainer<'_> {
             let data = asked.elapsed();
             let batch = batch?;
             self.take(&batch)?;
+            self.at = Some((batch.epoch(), self.done(&batch)));
             // The last batch's step is done, the state is saved, and then the run ends.
             tokio::select! {
                 biased;
@@ -155,11 +161,28 @@ impl Trainer<'_> {
                     logged => logged?,
                 }
             }
-            if self.args.max_time.is_some_and(|most| running >= most) {
+            self.out_of_time = self.args.max_time.is_some_and(|most| running >= most);
+            if self.out_of_time {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// What ended the run before its last epoch did, and after how much; `None`: nothing.
+    pub(super) fn ended(&self) -> Option<String> {
+        let (epochs, all) = (self.args.epochs, self.batches_per_epoch);
+        // Where it would have begun, when no batch came.
+        let (epoch, done) = self.at.unwrap_or(self.step_offset);
+        let by = match self.stopped {
+            Some(signal) => signal.words(),
+            None if epoch + 1 >= epochs && done >= all => return None,
+            None if self.batches >= self.batches_wanted => "--max-batches",
+            None if self.out_of_time => "--max-time",
+            None => return None,
+        };
+        let (done, all) = (units::count(done), units::count(all));
+        Some(format!("by {by} after {done} of {all} batches of epoch {} of {epochs}", epoch + 1))
     }
 
     /// Keeps the figures of what comes after the warm-up. `running`: since the first batch.
@@ -208,7 +231,7 @@ impl Trainer<'_> {
 
     fn log(&self, batch: &Batch) -> Result<(), Failure> {
         let (epoch, done, all) = (batch.epoch(), self.done(batch), self.batches_per_epoch);
-        self.out.line(format_args!("Epoch [{epoch}][{done}/{all}] {}", self.meters))
+        self.out.progress(format_args!("Epoch [{epoch}][{done}/{all}] {}", self.meters))
     }
 
     fn save(&self, state: LoaderState) -> Result<(), Failure> {

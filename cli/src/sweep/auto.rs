@@ -4,7 +4,10 @@ use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Settings};
+use super::{
+    cell::{Cell, Settings},
+    typed::typed,
+};
 use crate::units;
 
 /// What `auto` is to reach of the best cell's rate.
@@ -112,19 +115,11 @@ fn median(sorted: &[f64]) -> f64 {
 
 /// The sweep's options for a run that ends by time.
 pub(crate) fn options(shared: &[OsString], settle: Duration, measured: Option<Duration>) -> Vec<OsString> {
-    const OTHER: [&str; 3] = ["--epochs", "--max-batches", "--max-time"];
-    let mut options = Vec::new();
-    let mut given = shared.iter();
-    while let Some(word) = given.next() {
-        let text = word.to_string_lossy();
-        let (name, takes_next) = text.split_once('=').map_or((&*text, true), |(name, _)| (name, false));
-        // Every option that a sweep hands on takes a value.
-        let value = if takes_next && name.starts_with("--") { given.next() } else { None };
-        if !OTHER.contains(&name) {
-            options.push(word.clone());
-            options.extend(value.cloned());
-        }
-    }
+    const OTHER: [&str; 3] = ["epochs", "max-batches", "max-time"];
+    let kept = typed(shared.iter().cloned())
+        .into_iter()
+        .filter(|typed| !typed.name.as_deref().is_some_and(|name| OTHER.contains(&name)));
+    let mut options: Vec<OsString> = kept.flat_map(|typed| typed.words).collect();
     let measured = measured.unwrap_or(MEASURED);
     let ms = |time: Duration| OsString::from(format!("{}ms", time.as_millis()));
     let own = ["--epochs".into(), "1000000000".into(), "--warm-up".into(), ms(settle), "--max-time".into()];

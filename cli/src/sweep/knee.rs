@@ -70,7 +70,7 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
         1 => format!("1 worker gives {:+.0} %", percent(cell)),
         n => format!("{n} workers give {:+.0} %", percent(cell)),
     };
-    let mut words = format!("knee: {}, {} samples/s", name(knee), rate(knee));
+    let mut words = format!("The knee, up to which more workers help: {}, {} samples/s", name(knee), rate(knee));
     // Writing to a string does not fail.
     let _ = match std::ptr::eq(knee, best) {
         true => write!(words, ", the best rate of all"),
@@ -89,7 +89,7 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
         }
     }
     let why = match knee.bottleneck.as_deref() {
-        _ if rises => "no knee inside the sweep: the rate still rises at its edge, so go on with more workers",
+        _ if rises => "the rate still rises at the edge of the sweep, so go on with more workers",
         Some("yield") => "the trainer is the limit, so a faster loader changes nothing",
         Some("fetch") => "reading is the limit, so more decode threads wait for the same bytes",
         Some(_) if cores_busy(knee) => "all cores are busy, so more threads share the same processor",

@@ -14,6 +14,7 @@ mod options;
 mod page;
 mod report;
 mod runner;
+mod typed;
 
 use std::ffi::OsString;
 
@@ -82,10 +83,10 @@ async fn run_cells(
     out: &mut Out,
 ) -> Result<Option<Signal>, Failure> {
     let mut runner = Runner::new(&args.url)?;
-    out.start_bar(wanted.len() as u64, "{msg} {wide_bar} {pos}/{len} cells, {eta} left");
+    out.start_bar(wanted.len() as u64, "{msg} {wide_bar} {pos}/{len} combinations, {eta} left");
     for settings in wanted {
         if report.cells.iter().any(|cell| cell.asked == *settings && cell.error.is_none()) {
-            out.line(format_args!("{settings}: measured before"))?;
+            out.progress(format_args!("{settings}: measured before"))?;
             out.bar().inc(1);
             continue;
         }
@@ -96,7 +97,7 @@ async fn run_cells(
                 return Ok(Some(signal));
             }
         };
-        out.line(format_args!("{settings}: {}", cell.words()))?;
+        out.progress(format_args!("{settings}: {}", cell.words()))?;
         report.cells.retain(|old| old.asked != *settings);
         report.cells.push(cell);
         report.write(args.out.as_deref())?;
@@ -150,7 +151,7 @@ async fn run_rounds(
             cells.reverse();
         }
         let (Some(best), Some(auto)) = (cells.pop(), cells.pop()) else { break };
-        out.line(format_args!("auto: {}; {}: {}", auto.words(), found.best, best.words()))?;
+        out.progress(format_args!("auto: {}; {}: {}", auto.words(), found.best, best.words()))?;
         found.add(auto::Round { auto, best });
         report.auto = Some(found.clone());
         report.write(args.out.as_deref())?;

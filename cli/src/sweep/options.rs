@@ -4,7 +4,10 @@ use std::ffi::OsString;
 
 use infeed::DType;
 
-use super::cell::Settings;
+use super::{
+    cell::Settings,
+    typed::{Typed, typed},
+};
 use crate::args::{Auto, ListArgs};
 
 /// Every combination, workers changing fastest.
@@ -34,47 +37,38 @@ pub(super) fn settings(lists: &ListArgs) -> Vec<Settings> {
     all
 }
 
-/// What was typed, less the url, the lists and where the sweep's own figures go. Clap has taken all of it, so each of
-/// these has its value.
+/// What was typed, less the url, the lists and where the sweep's own figures go.
 pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
-    const OWN: [&str; 11] = [
-        "--workers",
-        "--batch-size",
-        "--prefetch",
-        "--dtype",
-        "--device",
-        "--out",
-        "--csv",
-        "--json",
-        "--html",
-        "--auto",
-        "--settle",
+    const OWN: [&str; 12] = [
+        "workers",
+        "batch-size",
+        "prefetch",
+        "dtype",
+        "device",
+        "out",
+        "csv",
+        "json",
+        "html",
+        "auto",
+        "settle",
+        // Of a cell nothing is shown.
+        "quiet",
     ];
+    const ENDS: [&str; 3] = ["epochs", "max-batches", "max-time"];
     let mut shared = Vec::new();
-    let mut given = given.into_iter();
-    let mut url_seen = false;
-    while let Some(word) = given.next() {
-        let text = word.to_string_lossy();
-        let name = text.split_once('=').map_or(&*text, |(name, _)| name);
-        if OWN.contains(&name) {
-            if name.len() == text.len() {
-                given.next();
-            }
-        } else if !url_seen && text == url {
-            url_seen = true;
-        } else {
-            let takes_value = text.starts_with("--") && name.len() == text.len();
-            shared.push(word);
-            // Every option of a run that a sweep has takes a value, which may look like one of the words above.
-            if takes_value {
-                shared.extend(given.next());
+    let (mut url_seen, mut ends) = (false, false);
+    for Typed { name, words } in typed(given) {
+        match name.as_deref() {
+            Some(name) if OWN.contains(&name) => {}
+            None if !url_seen && words[0].to_string_lossy() == url => url_seen = true,
+            name => {
+                ends |= name.is_some_and(|name| ENDS.contains(&name));
+                shared.extend(words);
             }
         }
     }
     // Nobody said how long: an epoch may take a millisecond or a day, and neither tells which cell is faster.
-    let ends = ["--epochs", "--max-batches", "--max-time"];
-    let says = |option: &OsString| ends.iter().any(|end| option.to_string_lossy().split('=').next() == Some(end));
-    if !shared.iter().any(says) {
+    if !ends {
         shared.extend(["--epochs", "1000000000", "--max-time", CELL].map(OsString::from));
     }
     shared
@@ -112,6 +106,10 @@ mod tests {
         assert_eq!(shared, [&said[..], &["--epochs", "1000000000", "--max-time", CELL]].concat());
         let given = ["/data", "--max-batches=7"].map(OsString::from);
         assert_eq!(shared_options(given.into(), "/data"), ["--max-batches=7"]);
+        // Short ones, with their values beside them or not, and switches, behind which no value stands.
+        let given = ["-w", "1,2", "--masks", "-b64", "-q", "-e", "/data", "-tnone", "--allow-incomplete", "/data"];
+        let shared = shared_options(given.map(OsString::from).into(), "/data");
+        assert_eq!(shared, ["--masks", "-e", "/data", "-tnone", "--allow-incomplete"]);
     }
 
     #[test]

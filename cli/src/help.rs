@@ -1,0 +1,168 @@
+//! Longer texts of the help: what a dataset's url may be, and commands to begin with.
+
+/// Of the argument `URL`, for `-h`.
+pub(crate) const DATASET: &str =
+    "Dataset: a folder, or a url (s3://, gs://, az://, hf://, https://, file://, synthetic://)";
+
+/// The same for `--help`.
+pub(crate) const DATASET_LONG: &str = "\
+Dataset: a folder, or a url:
+  /data/train, file:///data/train     a local folder or file
+  s3://bucket/train                   S3, and stores like it
+  gs://bucket/train                   Google Cloud (feature gcs)
+  az://container/train                Azure (feature azure)
+  hf://datasets/OWNER/NAME            Hugging Face's hub
+  https://host/train-{000..146}.tar   files of a web server
+  synthetic://?count=1000&classes=10  random pixels, no files
+
+What lies there tells the format: images in class folders, COCO, Pascal VOC, CIFAR, shards (tar as of WebDataset, MDS, \
+TFRecord), arrays (.npy), volumes (NRRD, NIfTI), and with the features parquet, zarr, hdf5, dicom and jxl Parquet, Zarr, \
+HDF5, DICOM and JPEG XL. Features are chosen where infeed is built: cargo install infeed-cli --features gcs,parquet.";
+
+/// Of `infeed`.
+pub(crate) const INFEED: &str = "\
+Examples:
+  infeed                                                 # the demo, under 30 s
+  infeed inspect /data/train --sheet sheet.png           # what is it, and what does it look like?
+  infeed run /data/train -b 256 -t imagenet-train        # how fast can this machine load it?
+  infeed doctor /data/train --step-time 50ms             # what holds my training up?
+  infeed help run                                        # all options of a command";
+
+/// Of `infeed demo`.
+pub(crate) const DEMO: &str = "\
+Examples:
+  infeed demo
+  infeed demo --quiet     # the figures alone, no progress bars";
+
+/// Of `infeed run`.
+pub(crate) const RUN: &str = "\
+Examples:
+  infeed run /data/train -b 256 -t imagenet-train --shuffle 1
+  infeed run cifar-10-batches-bin -t cifar-train --shuffle 1 -e 10 --json run.json
+  infeed run s3://bucket/train --step-time 50ms --cache /nvme/cache:200GB
+  infeed run 'https://host/train-{000..146}.tar' -t 'random_resized_crop:176;normalize'
+  infeed run /data/train -e 90 --state run.state         # later: the same with --resume run.state";
+
+/// Of `infeed profile`.
+pub(crate) const PROFILE: &str = "\
+Examples:
+  infeed profile /data/train --max-batches 100
+  infeed profile /data/train -b 256 -t imagenet-train --step-time 50ms --html profile.html
+  infeed profile s3://bucket/train --max-time 30s --trace trace.json   # for ui.perfetto.dev";
+
+/// Of `infeed sweep`.
+pub(crate) const SWEEP: &str = "\
+Examples:
+  infeed sweep /data/train -w 1,2,4,8
+  infeed sweep /data/train -w 1,2,4,8 -b 64,256 --csv sweep.csv --html sweep.html
+  infeed sweep /data/train -w 2,4 --device cpu,cuda:0 --max-batches 50 --out sweep.json
+  infeed sweep /data/train -w 1,2,4,8 --auto 3           # does workers auto find the best number?";
+
+/// Of `infeed doctor`.
+pub(crate) const DOCTOR: &str = "\
+Examples:
+  infeed doctor /data/train --step-time 50ms             # a batch takes the model 50 ms
+  infeed doctor s3://bucket/train -b 256 -t imagenet-train --step-time 120ms
+  infeed doctor /data/train --step-time 50ms --html doctor.html";
+
+/// Of `infeed inspect`.
+pub(crate) const INSPECT: &str = "\
+Examples:
+  infeed inspect /data/train
+  infeed inspect /data/train --sheet sheet.png -t imagenet-train     # what the model sees
+  infeed inspect /data/train --sheet ops.jpg --ops -t deit-train     # what each augmentation does
+  infeed inspect /data/train --stats --count 2000                    # values for normalize
+  infeed inspect --devices                                           # is there a GPU?";
+
+/// Of `infeed stage`.
+pub(crate) const STAGE: &str = "\
+Examples:
+  infeed stage s3://bucket/imagenet /dev/shm/imagenet    # into memory; again after a stop
+  infeed stage s3://bucket/imagenet /nvme/imagenet --limit 200GB --jobs 64
+  infeed stage https://host/flowers.tar.gz /data/flowers # unpacks it";
+
+/// Of `infeed prepare`.
+pub(crate) const PREPARE: &str = "\
+Examples:
+  infeed prepare /data/train /data/train-shards --shuffle 1
+  infeed prepare /data/train /data/train-256 --shorter 256 --quality 90
+  infeed prepare s3://bucket/caltech256 s3://bucket/caltech256-shards --resize 256x256 --parts 8
+  infeed prepare /data/train /data/train-256 --shorter 256 --rank 0 --world-size 4  # one of four
+  infeed prepare /data/train /data/train-256 --shorter 256 --on-bad-sample skip";
+
+/// Of `infeed plan`.
+pub(crate) const PLAN: &str = "\
+Examples:
+  infeed plan /data/train --nodes 1,8,64
+  infeed plan s3://bucket/train --nodes 8 --step-time 120ms --cache 1TB
+  infeed plan --records 1.28e6 --record-bytes 110KB --nodes 16 --bandwidth 25Gbit/s";
+
+/// Of `infeed synth`.
+pub(crate) const SYNTH: &str = "\
+Examples:
+  infeed synth imagenet /dev/shm/imagenet --count 2000
+  infeed synth cifar10 /tmp/cifar10 --count 50000
+  infeed synth tiff /tmp/cells --count 500 --channels 5 --size 64x64
+  infeed synth nrrd /tmp/patients --count 4 --side 96";
+
+/// Of `infeed completions`.
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  infeed completions bash > ~/.local/share/bash-completion/completions/infeed
+  infeed completions zsh > ~/.zfunc/_infeed              # a folder of fpath
+  infeed completions fish > ~/.config/fish/completions/infeed.fish";
+
+/// Of `infeed man`.
+pub(crate) const MAN: &str = "\
+Examples:
+  infeed man > infeed.1; man ./infeed.1                  # the main page
+  infeed man ~/.local/share/man/man1                     # a page for each command: man infeed-run";
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use crate::args::Cli;
+
+    /// As a shell would, of words, '…' and `#`.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (n, part) in line.split('\'').enumerate() {
+            if n % 2 == 1 {
+                words.push(part.to_owned());
+                continue;
+            }
+            for word in part.split_whitespace() {
+                if matches!(word, "#" | ">") {
+                    return words;
+                }
+                words.push(word.to_owned());
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_command_has_examples_and_each_is_understood() {
+        let cli = Cli::command();
+        let commands = cli.get_subcommands().filter(|command| !command.is_hide_set());
+        for command in std::iter::once(&cli).chain(commands) {
+            let text = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
+            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("  infeed")).collect();
+            assert!(text.starts_with("Examples:\n") && lines.len() + 1 == text.lines().count(), "{text}");
+            assert!((2..=5).contains(&lines.len()), "{text}");
+            for line in lines {
+                // So that help does not break it.
+                assert!(line.chars().count() <= 100, "{line}");
+                let words = words(line.split(';').next().filter(|_| !line.contains('\'')).unwrap_or(line));
+                let own = words.get(1).is_some_and(|word| word == command.get_name());
+                assert!(own || command.get_name() == "infeed", "{line}");
+                match Cli::try_parse_from(&words) {
+                    Ok(_) => {}
+                    Err(error) if error.exit_code() == 0 => {}
+                    Err(error) => panic!("{line}: {error}"),
+                }
+            }
+        }
+    }
+}
