@@ -192,8 +192,11 @@ impl HttpService for Listening {
             // Of a part of an object nothing is told that could be checked.
             if parts.status.as_u16() == 200 {
                 // Gone through once: each of the dozen lookups would hash its name.
-                let all: Vec<(&str, &str)> =
-                    parts.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
+                let all: Vec<(&str, &str)> = parts
+                    .headers
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+                    .collect();
                 let told = Told::by(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), s3);
                 parts.extensions.insert(told);
             }
