@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Beside the commands of a page: what a user has typed before.
-PICTURES = 200
+PICTURES = 600
 # No command of README is meant to take this long, in seconds.
 ENDLESS = 600
 
