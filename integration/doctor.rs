@@ -114,7 +114,7 @@ fn a_small_budget_is_named() {
     let args = ["--batch-size", "1", "--step-time", "0ms", "--max-batches", "48", "--workers", "4", "--prefetch", "1"];
     let found = doctor_until(&[&[&*photos], &args[..]].concat(), &[], |found| limit(found) == "room");
     assert_eq!(limit(&found), "room", "{found:#}");
-    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("memory budget"), "{found:#}");
+    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("--memory-budget"), "{found:#}");
 }
 
 #[cfg(feature = "s3")]

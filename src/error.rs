@@ -1,5 +1,7 @@
 //! The only error type: what went wrong, where, and what to do about it.
 
+pub(crate) mod setting;
+
 use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
 use crate::{report::Stage, types::printable};
@@ -17,6 +19,8 @@ pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> &str {
 ///
 /// `Display` prints one line of its own level; causes are in [`source`](StdError::source), and `{:#}` prints the
 /// whole chain. Branch on [`kind`](Error::kind), read [`context`](Error::context) for the object and record.
+///
+/// Settings are called as the methods that set them; in the command line as its options, in Python as its arguments.
 ///
 /// ```
 /// use infeed::{Error, ErrorKind};

@@ -4,7 +4,10 @@ use std::{fmt::Display, io, path::Path};
 
 use infeed::{Error, ErrorKind};
 
-use crate::{console::to_stderr, signals::Signal};
+use crate::{
+    console::{Label, labelled, to_stderr},
+    signals::Signal,
+};
 
 /// Why a command stopped, which decides the exit code.
 #[derive(Debug)]
@@ -29,11 +32,11 @@ impl Failure {
     pub(crate) fn report(&self) -> u8 {
         match self {
             Self::Usage(message) => {
-                to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
+                labelled(Label::Error, &format_args!("{message}\n\nFor more information, try '--help'."));
                 2
             }
             Self::Failed(message) => {
-                to_stderr(format_args!("error: {message}"));
+                labelled(Label::Error, message);
                 1
             }
             Self::Pipe => 0,
@@ -60,5 +63,55 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Self::Pipe,
             _ => Self::Failed(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::{CommandFactory as _, Parser as _};
+    use infeed::internal::{Front, SETTINGS};
+
+    use crate::args::Cli;
+
+    /// The long options of all commands, or of one.
+    fn options(of: Option<&str>) -> HashSet<String> {
+        let cli = Cli::command();
+        let commands = cli.get_subcommands().filter(|command| of.is_none_or(|name| command.get_name() == name));
+        let longs = commands.flat_map(|command| command.get_arguments().filter_map(|arg| arg.get_long()));
+        longs.map(|long| format!("--{long}")).collect()
+    }
+
+    #[test]
+    fn every_option_that_an_error_names_exists() {
+        let (all, of_prepare) = (options(None), options(Some("prepare")));
+        assert!(all.len() > 50 && of_prepare.len() > 10);
+        for setting in SETTINGS {
+            let [name, in_prepare] = [Front::Command, Front::Prepare].map(|front| setting.name(front));
+            let first = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
+            assert!(name.is_empty() || all.contains(&first(name)), "{name}");
+            // Those that have a name of their own there.
+            assert!(name == in_prepare || of_prepare.contains(&first(in_prepare)), "{in_prepare}");
+        }
+    }
+
+    #[test]
+    fn options_that_are_named_with_a_value_can_be_typed_so() {
+        let mut typed = 0;
+        for setting in SETTINGS {
+            for (front, command) in
+                [(Front::Command, &["infeed", "run", "x"][..]), (Front::Prepare, &["infeed", "prepare", "x", "y"])]
+            {
+                let name = setting.name(front).replace(" N", " 1");
+                let is_own = front == Front::Command || setting.name(front) != setting.name(Front::Command);
+                if is_own && name.contains(' ') && !name.contains(['…']) && !name.contains(" or ") {
+                    let args = command.iter().copied().chain(name.split(' '));
+                    Cli::try_parse_from(args).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    typed += 1;
+                }
+            }
+        }
+        assert!(typed >= 4, "{typed}");
     }
 }

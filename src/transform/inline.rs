@@ -10,7 +10,10 @@ use super::{
     presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
     view::VIEW_PRESETS,
 };
-use crate::error::{Error, Result};
+use crate::error::{
+    Error, Result,
+    setting::{Front, TRANSFORM},
+};
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
 const PLACES: [(&str, &[&str]); 40] = [
@@ -198,8 +201,10 @@ fn one(step: &str) -> Result<Op> {
 /// Refuses what is no step, whatever its settings.
 fn known(name: &str) -> Result<()> {
     if VIEW_PRESETS.contains(&name) {
-        return Err(Error::config(format!("{name} is several views of an image, no step"))
-            .hint(format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views, --transform {name}")));
+        return Err(Error::config(format!("{name} is several views of an image, no step")).hint(match Front::here() {
+            Front::Library => format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views"),
+            _ => format!("use it by itself: {}", TRANSFORM.to(name)),
+        }));
     }
     // Without its settings a step is refused too, or not; but otherwise.
     let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());
