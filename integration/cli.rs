@@ -385,11 +385,11 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--log-every", "0"], "--log-every"),
         (&["--epochs", "0"], "--epochs"),
         // What is said of the dataset, which no CIFAR takes.
-        (&["--columns", "image"], "cifar10 take no columns"),
-        (&["--channels", "{name}_{channel}.tif"], "cifar10 take no channels"),
-        (&["--pattern", "{patient}/{field}"], "cifar10 take no pattern"),
-        (&["--field", "image=ct+pet"], "cifar10 take no field"),
-        (&["--samples-per-patient", "2"], "cifar10 take no samples_per_patient"),
+        (&["--columns", "image"], "cifar10 take no --columns"),
+        (&["--channels", "{name}_{channel}.tif"], "cifar10 take no --channels"),
+        (&["--pattern", "{patient}/{field}"], "cifar10 take no --pattern"),
+        (&["--field", "image=ct+pet"], "cifar10 take no --field"),
+        (&["--samples-per-patient", "2"], "cifar10 take no --samples-per-patient"),
     ] {
         let output = run(&[&["run", &data().cifar10], args].concat());
         let message = text(&output.stderr);

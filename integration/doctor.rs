@@ -138,7 +138,7 @@ fn a_slow_store_is_named() {
     let found = doctor_until(&[&[&*server.url("cells")], &args[..]].concat(), &env, |found| limit(found) == "fetch");
     assert_eq!(limit(&found), "fetch", "{found:#}");
     let words = found["diagnosis"]["words"].as_str().unwrap();
-    assert!(words.contains("store") && words.contains("io_concurrency"), "{words}");
+    assert!(words.contains("store") && words.contains("--io-concurrency"), "{words}");
     // The batches themselves say the same.
     let parts = found["cold"]["first_batch_parts"].as_array().unwrap().iter();
     let longest = parts.max_by(|a, b| a["seconds"].as_f64().unwrap().total_cmp(&b["seconds"].as_f64().unwrap()));

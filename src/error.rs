@@ -1,9 +1,8 @@
 //! The only error type: what went wrong, where, and what to do about it.
 
-pub(crate) mod setting;
-
 use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
+pub(crate) use crate::types::setting;
 use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].

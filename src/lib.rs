@@ -142,10 +142,12 @@ pub mod internal {
     pub use crate::sys::nvtx;
     pub use crate::{
         engine::can_start_threads,
-        error::setting::{Front, SETTINGS, Setting, speak_as},
         report::times::Clock,
         sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
-        types::printable,
+        types::{
+            printable,
+            setting::{Front, SETTINGS, Setting, speak_as},
+        },
     };
 }
 

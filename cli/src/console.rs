@@ -185,11 +185,11 @@ pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
     view
 }
 
-/// Takes a line for stderr, if there is a view.
-pub(crate) fn hold_warning(line: &dyn fmt::Display) -> bool {
+/// Takes a warning for stderr, if there is a view.
+pub(crate) fn hold_warning(words: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
-        held().warn(&printable::lines(&line.to_string()));
+        held().warn(&Label::Warning.line(&words.to_string(), colours()));
     }
     view
 }

@@ -86,7 +86,7 @@ impl Out {
 
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
-        if !self.silent && !console::hold_warning(&format_args!("warning: {warning}")) {
+        if !self.silent && !console::hold_warning(&warning) {
             self.bar.suspend(|| console::labelled(Label::Warning, &warning));
         }
     }

@@ -1,6 +1,8 @@
-//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; and names as they are printed.
+//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; names as they are printed,
+//! and settings as errors call them.
 
 pub mod printable;
+pub(crate) mod setting;
 
 use std::{fmt, str::FromStr};
 

@@ -314,6 +314,6 @@ mod tests {
             }
         }
         assert!(read > 2000, "only {read} texts were read");
-        assert!(found.is_empty(), "name settings by the constants of error::setting:\n{}", found.join("\n"));
+        assert!(found.is_empty(), "name settings by the constants of types::setting:\n{}", found.join("\n"));
     }
 }
