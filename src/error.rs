@@ -2,7 +2,7 @@
 
 use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
-pub(crate) use crate::types::setting;
+pub(crate) use crate::setting;
 use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].

@@ -90,6 +90,7 @@ pub mod prepare;
 mod random;
 pub mod report;
 pub mod sampler;
+mod setting;
 pub mod source;
 mod sys;
 pub mod tensor;
@@ -143,11 +144,9 @@ pub mod internal {
     pub use crate::{
         engine::can_start_threads,
         report::times::Clock,
+        setting::{Front, SETTINGS, Setting, speak_as},
         sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
-        types::{
-            printable,
-            setting::{Front, SETTINGS, Setting, speak_as},
-        },
+        types::printable,
     };
 }
 

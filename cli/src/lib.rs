@@ -93,8 +93,8 @@ fn perform(name: Option<OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    let shown = match log::from_env() {
-        Ok(shown) => shown,
+    let asked = match log::from_env() {
+        Ok(asked) => asked,
         Err(failure) => return failure.report(),
     };
     let command = cli.command.unwrap_or(Command::Demo);
@@ -117,7 +117,7 @@ fn perform(name: Option<OsString>) -> u8 {
     };
     #[cfg(feature = "otel")]
     otel.iter().for_each(|otel| otel.observe(&metrics));
-    let registry = tracing_subscriber::registry().with(log::layer(shown)).with(spans);
+    let registry = tracing_subscriber::registry().with(log::layer(asked)).with(spans);
     // Epochs and batches; what is done for each of them is `profile --trace`'s.
     #[cfg(feature = "otel")]
     let registry = registry.with(

@@ -27,29 +27,20 @@ const NAME: &str = "INFEED_LOG";
 /// Bad samples are told by the commands themselves.
 const DEFAULT: &str = "warn,infeed::engine::assembly=error";
 
-/// What is shown of the log.
-#[derive(Debug)]
-pub(crate) enum Shown {
-    /// Warnings, to people.
-    Sentences,
-    /// What was asked for, line by line.
-    Lines(Targets),
-}
-
-/// What `INFEED_LOG` asks for: `debug` shows decisions, `trace` each request.
-pub(crate) fn from_env() -> Result<Shown, Failure> {
+/// Which lines `INFEED_LOG` asks for: `debug` shows decisions, `trace` each request. `None`: nothing was asked for.
+pub(crate) fn from_env() -> Result<Option<Targets>, Failure> {
     match env::var(NAME) {
-        Ok(text) => parse(&text).map(Shown::Lines),
-        Err(env::VarError::NotPresent) => Ok(Shown::Sentences),
+        Ok(text) => parse(&text).map(Some),
+        Err(env::VarError::NotPresent) => Ok(None),
         Err(error) => Err(Failure::Usage(format!("{NAME}: {error}"))),
     }
 }
 
-/// Shows it.
-pub(crate) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(shown: Shown) -> Box<dyn Layer<S> + Send + Sync> {
-    match shown {
-        Shown::Sentences => Sentences.with_filter(parse(DEFAULT).unwrap_or_default()).boxed(),
-        Shown::Lines(targets) => {
+/// Shows these lines, or warnings as sentences.
+pub(crate) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(asked: Option<Targets>) -> Box<dyn Layer<S> + Send + Sync> {
+    match asked {
+        None => Sentences.with_filter(parse(DEFAULT).unwrap_or_default()).boxed(),
+        Some(targets) => {
             let lines = tracing_subscriber::fmt::layer().with_ansi(console::colours()).with_writer(LogLines);
             lines.with_filter(targets).boxed()
         }

@@ -16,7 +16,8 @@ use std::{
 use crate::support::repository;
 
 /// Rooms from the ground up. A room imports rooms of lower floors: nothing beside it, nothing above.
-const LADDER: [&[&str]; 10] = [
+const LADDER: [&[&str]; 11] = [
+    &["setting"],
     &["types", "report", "fingerprint", "random"],
     &["error"],
     &["sys"],

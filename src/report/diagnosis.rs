@@ -15,7 +15,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::types::setting::{CACHE, DECODED_CACHE, IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, SMALL_TYPES};
+use crate::setting::{CACHE, DECODED_CACHE, IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, SMALL_TYPES};
 
 /// AU from which a faster loader changes nothing that one would notice; as [`Report::bottleneck`](super::Report::bottleneck).
 const ENOUGH: f64 = 0.95;

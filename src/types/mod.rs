@@ -1,8 +1,6 @@
-//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; names as they are printed,
-//! and settings as errors call them.
+//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; and names as they are printed.
 
 pub mod printable;
-pub(crate) mod setting;
 
 use std::{fmt, str::FromStr};
 

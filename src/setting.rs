@@ -81,13 +81,13 @@ impl Setting {
     }
 
     /// It, set to a text.
-    pub(crate) fn to(&self, value: &str) -> String {
+    pub(crate) fn to(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("{value:?}"))
     }
 
     /// It, set to a list of one text.
     #[cfg(feature = "parquet")]
-    pub(crate) fn to_list_of(&self, value: &str) -> String {
+    pub(crate) fn to_list_of(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("[{value:?}]"))
     }
 
@@ -314,6 +314,6 @@ mod tests {
             }
         }
         assert!(read > 2000, "only {read} texts were read");
-        assert!(found.is_empty(), "name settings by the constants of types::setting:\n{}", found.join("\n"));
+        assert!(found.is_empty(), "name settings by the constants of `setting`:\n{}", found.join("\n"));
     }
 }
