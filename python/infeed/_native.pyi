@@ -5,7 +5,7 @@ from typing import Any, final
 
 __all__ = [
     "Batch", "Dataset", "Loader", "Place", "Stream", "Tensor", "__version__", "columns", "command", "end_calls", "launcher",
-    "objects", "open", "subset",
+    "objects", "open", "settings", "subset",
 ]
 
 __version__: str
