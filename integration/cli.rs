@@ -377,9 +377,9 @@ fn options_that_cannot_be_exit_with_2() {
     let no_transform = file("t.json", "{\"no\": 1}");
     for (args, words) in [
         (&["--no-such-option"][..], "--no-such-option"),
-        (&["--batch-size", "0"], "batch_size is 0"),
-        (&["--prefetch", "0"], "prefetch is 0"),
-        (&["--workers", "0"], "workers is 0"),
+        (&["--batch-size", "0"], "--batch-size is 0"),
+        (&["--prefetch", "0"], "--prefetch is 0"),
+        (&["--workers", "0"], "--workers is 0"),
         (&["--memory-budget", "64KiB", "--batch-size", "20"], "budget"),
         (&["--memory-budget", "2G"], "GiB"),
         (&["--memory-budget", "1000"], "needs a unit"),
@@ -398,11 +398,11 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--log-every", "0"], "--log-every"),
         (&["--epochs", "0"], "--epochs"),
         // What is said of the dataset, which no CIFAR takes.
-        (&["--columns", "image"], "cifar10 take no columns"),
-        (&["--channels", "{name}_{channel}.tif"], "cifar10 take no channels"),
-        (&["--pattern", "{patient}/{field}"], "cifar10 take no pattern"),
-        (&["--field", "image=ct+pet"], "cifar10 take no field"),
-        (&["--samples-per-patient", "2"], "cifar10 take no samples_per_patient"),
+        (&["--columns", "image"], "cifar10 take no --columns"),
+        (&["--channels", "{name}_{channel}.tif"], "cifar10 take no --channels"),
+        (&["--pattern", "{patient}/{field}"], "cifar10 take no --pattern"),
+        (&["--field", "image=ct+pet"], "cifar10 take no --field"),
+        (&["--samples-per-patient", "2"], "cifar10 take no --samples-per-patient"),
     ] {
         let output = run(&[&["run", &data().cifar10], args].concat());
         let message = text(&output.stderr);
@@ -534,7 +534,10 @@ fn one_huge_file_beside_photographs_is_the_bad_sample_and_the_only_one() {
     let bad = &report["bad_samples"][0];
     assert!(bad["object"].as_str().is_some_and(|name| name.ends_with("z.jpg")), "{bad}");
     let said = bad["error"].as_str().unwrap();
-    assert!(said.contains("3221225472 encoded bytes") && said.contains("set max_record_bytes to 3221225472"), "{said}");
+    assert!(
+        said.contains("3221225472 encoded bytes") && said.contains("set --max-record-bytes to 3221225472"),
+        "{said}"
+    );
     assert!(report["bytes_read"].as_u64() < whole["bytes_read"].as_u64(), "it is not read");
     // What it could have been read with, an eighth, is all that it takes of the others.
     let most = |report: &Value| report["config"]["max_image_bytes"].as_u64().expect("a number");
@@ -542,7 +545,7 @@ fn one_huge_file_beside_photographs_is_the_bad_sample_and_the_only_one() {
     // By default it ends the run, by name.
     let output = run(&[&["run", url], &base[..]].concat());
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("z.jpg") && text(&output.stderr).contains("max_record_bytes"));
+    assert!(text(&output.stderr).contains("z.jpg") && text(&output.stderr).contains("--max-record-bytes"));
 }
 
 #[test]
@@ -565,8 +568,40 @@ fn bad_samples_are_left_out_told_and_counted() {
         let file = name.file_name().unwrap().to_str().unwrap();
         assert!(report["bad_samples"][0]["object"].as_str().is_some_and(|object| object.ends_with(file)), "{json}");
         assert!(words.contains("warning: ") && words.contains(file), "{policy}: {words}");
+        // What is told while it goes on, and what is written down of it, are of the command line too.
+        let of_json = report["bad_samples"][0]["error"].as_str().unwrap();
+        assert!([&*words, of_json].iter().all(|told| told.contains("--on-bad-sample skip")), "{words} {of_json}");
     }
-    assert_eq!(run(&[&["run", url], &base[..]].concat()).status.code(), Some(1));
+    let output = run(&[&["run", url], &base[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let words = text(&output.stderr);
+    assert!(words.starts_with("error: ") && words.contains("set --on-bad-sample skip"), "{words}");
+    assert!(!words.contains("on_bad_sample"), "{words}");
+    // A command with fewer choices has this one, too.
+    let packed = dir.path().join("packed").display().to_string();
+    let output = run(&["prepare", url, &packed, "--shorter", "32"]);
+    let words = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains("set --on-bad-sample skip"), "{words}");
+}
+
+#[test]
+fn a_warning_is_a_sentence_and_a_line_of_the_log_where_one_is_asked_for() {
+    let told = |variables: &[(&str, &str)]| {
+        let args = ["run", &data().cifar10, "--batch-size", "64", "--max-batches", "1", "--cache", "ram:1MiB"];
+        let output = infeed().args(args).envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let words = "the dataset is not read from a remote store: the cache is not used";
+    let sentence = format!("warning: {words}\n");
+    assert_eq!(told(&[]), sentence);
+    assert_eq!(told(&[("CLICOLOR_FORCE", "1")]), format!("\u{1b}[1;33mwarning:\u{1b}[0m {words}\n"));
+    assert_eq!(told(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]), sentence);
+    // With time, level and target.
+    let line = told(&[("INFEED_LOG", "warn")]);
+    assert!(line.ends_with(&format!("WARN infeed::loader::start: {words}\n")) && line.contains('Z'), "{line}");
+    assert!(told(&[("INFEED_LOG", "warn"), ("CLICOLOR_FORCE", "1")]).contains("\u{1b}[33m"));
+    assert_eq!(told(&[("INFEED_LOG", "off")]), "");
 }
 
 #[test]
@@ -576,7 +611,7 @@ fn no_command_succeeds_with_an_epoch_of_no_batches() {
         let words = text(&output.stderr) + &text(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{command}: {words}");
         assert!(
-            words.contains("250 records do not fill one batch of 256; lower batch_size to 250"),
+            words.contains("250 records do not fill one batch of 256; lower --batch-size to 250"),
             "{command}: {words}"
         );
     }
@@ -996,7 +1031,7 @@ fn a_giant_is_refused_by_name_and_size() {
     let output = run(&["run", &url, "--transform", "imagenet-train", "--batch-size", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    for word in ["20000x20000", "max_image_bytes", "record 0", "giant.jpg"] {
+    for word in ["20000x20000", "--max-image-bytes", "record 0", "giant.jpg"] {
         assert!(said.contains(word), "{word} is not in: {said}");
     }
 }
@@ -1486,5 +1521,5 @@ fn the_format_and_the_largest_image_are_said_in_the_command() {
     let output = run(&[&one[..], &["4KiB"]].concat());
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("max_image_bytes is 4096"), "{message}");
+    assert!(message.contains("--max-image-bytes is 4096"), "{message}");
 }

@@ -114,7 +114,7 @@ fn a_small_budget_is_named() {
     let args = ["--batch-size", "1", "--step-time", "0ms", "--max-batches", "48", "--workers", "4", "--prefetch", "1"];
     let found = doctor_until(&[&[&*photos], &args[..]].concat(), &[], |found| limit(found) == "room");
     assert_eq!(limit(&found), "room", "{found:#}");
-    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("memory budget"), "{found:#}");
+    assert!(found["diagnosis"]["words"].as_str().unwrap().contains("--memory-budget"), "{found:#}");
 }
 
 #[cfg(feature = "s3")]
@@ -138,7 +138,7 @@ fn a_slow_store_is_named() {
     let found = doctor_until(&[&[&*server.url("cells")], &args[..]].concat(), &env, |found| limit(found) == "fetch");
     assert_eq!(limit(&found), "fetch", "{found:#}");
     let words = found["diagnosis"]["words"].as_str().unwrap();
-    assert!(words.contains("store") && words.contains("io_concurrency"), "{words}");
+    assert!(words.contains("store") && words.contains("--io-concurrency"), "{words}");
     // The batches themselves say the same.
     let parts = found["cold"]["first_batch_parts"].as_array().unwrap().iter();
     let longest = parts.max_by(|a, b| a["seconds"].as_f64().unwrap().total_cmp(&b["seconds"].as_f64().unwrap()));

@@ -469,8 +469,8 @@ fn what_can_not_be_mixed_is_refused_by_name() {
         ("mix has switch_prob -0.1", usual(), Mix { switch_prob: -0.1, ..both() }, DType::F32),
         ("label_smoothing 2", usual(), Mix { label_smoothing: 2.0, ..both() }, DType::F32),
         ("label_smoothing NaN", usual(), Mix { label_smoothing: nan, ..both() }, DType::F32),
-        ("num_classes 0", usual(), Mix { num_classes: Some(0), ..both() }, DType::F32),
-        ("num_classes 4, the dataset has 5", usual(), Mix { num_classes: Some(4), ..both() }, DType::F32),
+        ("for 0 classes", usual(), Mix { num_classes: Some(0), ..both() }, DType::F32),
+        ("for 4 classes, the dataset has 5", usual(), Mix { num_classes: Some(4), ..both() }, DType::F32),
         ("without a label", vec![picture("image", 8)], both(), DType::F32),
         (
             "several labels: label, coarse",

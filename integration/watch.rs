@@ -207,10 +207,13 @@ fn an_error_is_told_on_a_terminal_that_was_given_back_and_so_are_warnings() {
     let Some((status, screen)) = in_terminal(&format!("{common} stop"), b"") else { return };
     assert_eq!(status.code(), Some(1), "{screen}");
     let tame = |screen: &str| screen.contains(r"a\u{9b}2J\u{202e}b") && !screen.contains(['\u{9b}', '\u{202e}']);
-    assert!(after(&screen).contains("error: ") && tame(&screen), "{screen:?}");
+    assert!(after(&screen).contains("error:") && tame(&screen), "{screen:?}");
     let (status, screen) = in_terminal(&format!("{common} skip"), b"").expect("it was there before");
     assert!(status.success(), "{screen}");
-    assert!(after(&screen).contains("warning: bad sample in epoch 0") && tame(&screen), "{screen:?}");
+    assert!(
+        after(&screen).contains("\u{1b}[1;33mwarning:\u{1b}[0m bad sample in epoch 0") && tame(&screen),
+        "{screen:?}"
+    );
     assert!(picture(&screen).contains(" bad sample"), "{}", picture(&screen));
 }
 

@@ -2,6 +2,7 @@
 
 use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, ops::Range, sync::Arc};
 
+pub(crate) use crate::setting;
 use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].
@@ -17,6 +18,8 @@ pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> &str {
 ///
 /// `Display` prints one line of its own level; causes are in [`source`](StdError::source), and `{:#}` prints the
 /// whole chain. Branch on [`kind`](Error::kind), read [`context`](Error::context) for the object and record.
+///
+/// Settings are called as the methods that set them; in the command line as its options, in Python as its arguments.
 ///
 /// ```
 /// use infeed::{Error, ErrorKind};

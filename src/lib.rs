@@ -91,6 +91,7 @@ pub mod prepare;
 mod random;
 pub mod report;
 pub mod sampler;
+mod setting;
 pub mod source;
 mod sys;
 pub mod tensor;
@@ -144,6 +145,7 @@ pub mod internal {
     pub use crate::{
         engine::can_start_threads,
         report::times::Clock,
+        setting::{Front, SETTINGS, Setting, speak_as},
         sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
         types::printable,
     };

@@ -3,10 +3,10 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
-    io::{self, Write},
+    env, fmt,
+    io::{self, IsTerminal, Write},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -82,6 +82,63 @@ pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable::lines(&line.to_string()));
 }
 
+/// What a line for people begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Label {
+    /// The run ends, or something is wrong with its data.
+    Error,
+    /// The run goes on.
+    Warning,
+}
+
+impl Label {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error:",
+            Self::Warning => "warning:",
+        }
+    }
+
+    /// `label: words`, names in it escaped, the label in its colour or without.
+    fn line(self, words: &str, colours: bool) -> String {
+        let words = printable::lines(words);
+        match (self, colours) {
+            // As clap has them.
+            (Self::Error, true) => format!("\u{1b}[1;31merror:\u{1b}[0m {words}"),
+            (Self::Warning, true) => format!("\u{1b}[1;33mwarning:\u{1b}[0m {words}"),
+            (_, false) => format!("{} {words}", self.word()),
+        }
+    }
+}
+
+/// Whether stderr takes colours: `NO_COLOR`, `CLICOLOR_FORCE` and `CLICOLOR` decide as they do for clap's messages, else
+/// whether it is a terminal that knows them.
+pub(crate) fn colours() -> bool {
+    static COLOURS: LazyLock<bool> =
+        LazyLock::new(|| wants_colours(|name| env::var_os(name)?.into_string().ok(), io::stderr().is_terminal()));
+    *COLOURS
+}
+
+fn wants_colours(var: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
+    let set = |name| var(name).is_some_and(|value| !value.is_empty());
+    let not_zero = |name| var(name).map(|value| value != "0");
+    if set("NO_COLOR") {
+        return false;
+    }
+    let knows = || var("TERM").is_some_and(|term| term != "dumb") || not_zero("CLICOLOR") == Some(true);
+    not_zero("CLICOLOR_FORCE") == Some(true) || (not_zero("CLICOLOR") != Some(false) && terminal && knows())
+}
+
+/// Writes an error or a warning to stderr, view or not.
+pub(crate) fn labelled(label: Label, words: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "{}", label.line(&words.to_string(), colours()));
+}
+
+/// The same for what is told while it runs: it waits while there is a view.
+pub(crate) fn labelled_line(label: Label, words: &str) {
+    let _ = LogLines.write_all(format!("{}\n", label.line(words, colours())).as_bytes());
+}
+
 /// Writes one line to stdout, names in it escaped.
 pub(crate) fn to_stdout(line: &dyn fmt::Display) -> io::Result<()> {
     writeln!(io::stdout(), "{}", printable::lines(&line.to_string()))
@@ -140,11 +197,11 @@ pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
     view
 }
 
-/// Takes a line for stderr, if there is a view.
-pub(crate) fn hold_warning(line: &dyn fmt::Display) -> bool {
+/// Takes a warning for stderr, if there is a view.
+pub(crate) fn hold_warning(words: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
-        held().warn(&printable::lines(&line.to_string()));
+        held().warn(&Label::Warning.line(&words.to_string(), colours()));
     }
     view
 }
@@ -186,6 +243,34 @@ mod tests {
     fn orders_to_a_terminal_are_left_out() {
         assert_eq!(plain("\u{1b}[33m WARN\u{1b}[0m a\tb\r\u{7}"), " WARN a b");
         assert_eq!(plain("\u{1b}["), "");
+    }
+
+    #[test]
+    fn colours_are_for_terminals_and_for_who_asks() {
+        for (variables, terminal, want) in [
+            (&[("TERM", "xterm")][..], true, true),
+            (&[("TERM", "xterm")], false, false),
+            (&[("TERM", "dumb")], true, false),
+            (&[], true, false),
+            (&[("TERM", "xterm"), ("NO_COLOR", "1")], true, false),
+            (&[("TERM", "xterm"), ("NO_COLOR", "")], true, true),
+            (&[("TERM", "xterm"), ("CLICOLOR", "0")], true, false),
+            (&[("CLICOLOR_FORCE", "1")], false, true),
+            (&[("CLICOLOR_FORCE", "0")], false, false),
+            (&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], true, false),
+        ] {
+            let var =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            assert_eq!(wants_colours(var, terminal), want, "{variables:?} {terminal}");
+        }
+    }
+
+    #[test]
+    fn a_label_has_the_colour_and_names_have_none() {
+        let name = "a\u{1b}[31mb";
+        assert_eq!(Label::Warning.line(name, false), r"warning: a\u{1b}[31mb");
+        assert_eq!(Label::Warning.line(name, true), "\u{1b}[1;33mwarning:\u{1b}[0m a\\u{1b}[31mb");
+        assert_eq!(plain(&Label::Error.line("x", true)), "error: x");
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::{fmt::Display, io, path::Path};
 
 use infeed::{Error, ErrorKind};
 
-use crate::{console::to_stderr, signals::Signal};
+use crate::{
+    console::{Label, labelled, to_stderr},
+    signals::Signal,
+};
 
 /// Why a command stopped, which decides the exit code.
 #[derive(Debug)]
@@ -29,11 +32,11 @@ impl Failure {
     pub(crate) fn report(&self) -> u8 {
         match self {
             Self::Usage(message) => {
-                to_stderr(format_args!("error: {message}\n\nFor more information, try '--help'."));
+                labelled(Label::Error, &format_args!("{message}\n\nFor more information, try '--help'."));
                 2
             }
             Self::Failed(message) => {
-                to_stderr(format_args!("error: {message}"));
+                labelled(Label::Error, message);
                 1
             }
             Self::Pipe => 0,
@@ -60,5 +63,42 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Self::Pipe,
             _ => Self::Failed(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::{CommandFactory as _, Parser as _};
+    use infeed::internal::{Front, SETTINGS};
+
+    use crate::args::Cli;
+
+    #[test]
+    fn every_option_that_an_error_names_exists() {
+        let cli = Cli::command();
+        let longs = cli.get_subcommands().flat_map(|command| command.get_arguments().filter_map(|arg| arg.get_long()));
+        let all: HashSet<String> = longs.map(|long| format!("--{long}")).collect();
+        assert!(all.len() > 50);
+        for setting in SETTINGS {
+            let name = setting.name(Front::Command);
+            assert!(name.is_empty() || all.contains(name.split(' ').next().unwrap_or_default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn options_that_are_named_with_a_value_can_be_typed_so() {
+        let mut typed = 0;
+        for setting in SETTINGS {
+            let name = setting.name(Front::Command).replace(" N", " 1");
+            if name.contains(' ') && !name.contains('…') && !name.contains(" or ") {
+                let args = ["infeed", "run", "x"].into_iter().chain(name.split(' '));
+                Cli::try_parse_from(args).unwrap_or_else(|error| panic!("{name}: {error}"));
+                typed += 1;
+            }
+        }
+        assert!(typed >= 3, "{typed}");
+        Cli::try_parse_from(["infeed", "prepare", "x", "y", "--on-bad-sample", "skip"]).unwrap();
     }
 }

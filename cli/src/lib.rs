@@ -45,16 +45,11 @@ mod trace;
 mod units;
 mod usage;
 
-use std::{
-    ffi::OsString,
-    future::Future,
-    io::{IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{ffi::OsString, future::Future, io::Write, process::ExitCode};
 
 use clap::Parser;
 use infeed::{
-    internal::{can_start_threads, printable},
+    internal::{Front, can_start_threads, printable, speak_as},
     metrics::Metrics,
 };
 use tracing::Level;
@@ -84,6 +79,8 @@ pub fn main_of(starter: Vec<OsString>, args: Vec<OsString>) -> u8 {
 
 /// The exit code.
 fn perform(name: Option<OsString>) -> u8 {
+    // Before anything can be refused, by the parsing of arguments too.
+    speak_as(Front::Command);
     let name = name.unwrap_or_else(|| "infeed".into());
     let cli = match Cli::try_parse_from(std::iter::once(name).chain(invocation::args().iter().cloned())) {
         Ok(cli) => cli,
@@ -101,12 +98,10 @@ fn perform(name: Option<OsString>) -> u8 {
     if cli.quiet {
         console::be_quiet();
     }
-    let filter = match log::from_env() {
-        Ok(filter) => filter,
+    let asked = match log::from_env() {
+        Ok(asked) => asked,
         Err(failure) => return failure.report(),
     };
-    let colours = std::io::stderr().is_terminal();
-    let words = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(console::LogLines).with_filter(filter);
     let command = cli.command.unwrap_or(Command::Demo);
     let trace = match &command {
         Command::Profile(args) => match args.trace.as_deref().map(Trace::create).transpose() {
@@ -124,7 +119,7 @@ fn perform(name: Option<OsString>) -> u8 {
     };
     #[cfg(feature = "otel")]
     otel.iter().for_each(|otel| otel.observe(&metrics));
-    let registry = tracing_subscriber::registry().with(words).with(spans);
+    let registry = tracing_subscriber::registry().with(log::layer(asked)).with(spans);
     // Epochs and batches; what is done for each of them is `profile --trace`'s.
     #[cfg(feature = "otel")]
     let registry = registry.with(

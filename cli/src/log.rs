@@ -1,23 +1,104 @@
-//! `INFEED_LOG`: which lines of the library's log are shown on stderr.
+//! What the library tells while it runs, on stderr: warnings as sentences, or with `INFEED_LOG` the lines of its log, with
+//! time, level and target.
 
-use std::env;
+use std::{
+    env,
+    fmt::{self, Write as _},
+};
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use infeed::internal::printable;
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::Context,
+    registry::LookupSpan,
+};
 
-use crate::failure::Failure;
+use crate::{
+    console::{self, Label, LogLines},
+    failure::Failure,
+};
 
 const NAME: &str = "INFEED_LOG";
 /// Bad samples are told by the commands themselves.
 const DEFAULT: &str = "warn,infeed::engine::assembly=error";
 
-/// What is shown: `debug` shows decisions, `trace` each request.
-pub(crate) fn from_env() -> Result<Targets, Failure> {
-    let text = match env::var(NAME) {
-        Ok(text) => text,
-        Err(env::VarError::NotPresent) => DEFAULT.into(),
-        Err(error) => return Err(Failure::Usage(format!("{NAME}: {error}"))),
-    };
-    parse(&text)
+/// Which lines `INFEED_LOG` asks for: `debug` shows decisions, `trace` each request. `None`: nothing was asked for.
+pub(crate) fn from_env() -> Result<Option<Targets>, Failure> {
+    match env::var(NAME) {
+        Ok(text) => parse(&text).map(Some),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(error) => Err(Failure::Usage(format!("{NAME}: {error}"))),
+    }
+}
+
+/// Shows these lines, or warnings as sentences.
+pub(crate) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(asked: Option<Targets>) -> Box<dyn Layer<S> + Send + Sync> {
+    match asked {
+        None => Sentences.with_filter(parse(DEFAULT).unwrap_or_default()).boxed(),
+        Some(targets) => {
+            let lines = tracing_subscriber::fmt::layer().with_ansi(console::colours()).with_writer(LogLines);
+            lines.with_filter(targets).boxed()
+        }
+    }
+}
+
+/// Events as sentences.
+struct Sentences;
+
+impl<S: Subscriber> Layer<S> for Sentences {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut sentence = Sentence::default();
+        event.record(&mut sentence);
+        let label = if *event.metadata().level() == Level::ERROR { Label::Error } else { Label::Warning };
+        console::labelled_line(label, &sentence.finish());
+    }
+}
+
+/// `the tar has changed since it was indexed (file a.tar, size 5120): why`
+#[derive(Default)]
+struct Sentence {
+    message: String,
+    fields: String,
+    error: String,
+}
+
+impl Sentence {
+    fn finish(self) -> String {
+        let Self { message, fields, error } = self;
+        let fields = if fields.is_empty() { fields } else { format!(" ({fields})") };
+        let error = if error.is_empty() { error } else { format!(": {error}") };
+        message + &fields + &error
+    }
+}
+
+impl Visit for Sentence {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            "error" => write!(self.error, "{value:?}"),
+            name => {
+                let comma = if self.fields.is_empty() { "" } else { ", " };
+                // One line: a value may be the name of a file.
+                let (value, name) = (format!("{value:?}"), name.replace('_', " "));
+                let value = printable::name(&value);
+                match name.strip_suffix(" s") {
+                    _ if name == "seconds" => write!(self.fields, "{comma}{value} s"),
+                    Some(name) => write!(self.fields, "{comma}{name} {value} s"),
+                    None => write!(self.fields, "{comma}{name} {value}"),
+                }
+            }
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
 }
 
 /// Reads a level, or levels by target: `debug`, `warn,infeed::source=trace`.
@@ -44,9 +125,32 @@ fn parse(text: &str) -> Result<Targets, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use tracing::Level;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
+
+    #[test]
+    fn an_event_is_a_sentence() {
+        struct Kept(Arc<Mutex<Vec<String>>>);
+        impl<S: Subscriber> Layer<S> for Kept {
+            fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+                let mut sentence = Sentence::default();
+                event.record(&mut sentence);
+                self.0.lock().unwrap().push(sentence.finish());
+            }
+        }
+        let kept = Arc::<Mutex<Vec<String>>>::default();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(Kept(Arc::clone(&kept))), || {
+            tracing::warn!("the cache is not used");
+            let (file, error) = ("a\nwarning: b.tar", "disk on fire");
+            tracing::warn!(%error, file, waited_s = 30, "a read does not come");
+        });
+        let want =
+            ["the cache is not used", r"a read does not come (file a\nwarning: b.tar, waited 30 s): disk on fire"];
+        assert_eq!(*kept.lock().unwrap(), want);
+    }
 
     #[test]
     fn a_level_or_a_level_by_target() {

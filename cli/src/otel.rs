@@ -14,7 +14,10 @@ use tracing::Subscriber;
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::failure::Failure;
+use crate::{
+    console::{Label, labelled},
+    failure::Failure,
+};
 
 /// What sends. Made before the runtime and shut down after it: its client blocks.
 #[derive(Debug)]
@@ -111,8 +114,8 @@ impl Otel {
         let spans = self.spans.map(|provider| provider.shutdown().map_err(|error| ("spans", error)));
         for failed in [figures, spans].into_iter().flatten().filter_map(Result::err) {
             let (what, error) = failed;
-            let warning = format_args!("warning: OpenTelemetry: the last {what} were not sent: {error}");
-            crate::console::to_stderr(warning);
+            let warning = format_args!("OpenTelemetry: the last {what} were not sent: {error}");
+            labelled(Label::Warning, &warning);
         }
     }
 }

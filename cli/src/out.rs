@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    console::{self, to_stderr},
+    console::{self, Label, to_stderr},
     failure::Failure,
 };
 
@@ -91,9 +91,8 @@ impl Out {
 
     /// Writes a warning to stderr; it should tell the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
-        let warning = format_args!("warning: {warning}");
         if !self.silent && !console::hold_warning(&warning) {
-            self.bar.suspend(|| to_stderr(warning));
+            self.bar.suspend(|| console::labelled(Label::Warning, &warning));
         }
     }
 }

@@ -6,6 +6,8 @@ use infeed::internal::nvtx;
 use tracing::{Subscriber, span::Id};
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
+use crate::console::{Label, labelled};
+
 /// A range for as long as a thread is inside a span.
 #[derive(Debug)]
 pub(crate) struct Ranges;
@@ -18,7 +20,7 @@ impl Ranges {
             // Without a profiler there is nothing to say.
             Err(_) if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => None,
             Err(why) => {
-                crate::console::to_stderr(format_args!("warning: no NVTX ranges: {why}"));
+                labelled(Label::Warning, &format_args!("no NVTX ranges: {why}"));
                 None
             }
         }

@@ -16,7 +16,8 @@ use std::{
 use crate::support::repository;
 
 /// Rooms from the ground up. A room imports rooms of lower floors: nothing beside it, nothing above.
-const LADDER: [&[&str]; 10] = [
+const LADDER: [&[&str]; 12] = [
+    &["setting"],
     &["types", "report", "fingerprint", "random"],
     &["error"],
     &["sys"],
@@ -28,6 +29,8 @@ const LADDER: [&[&str]; 10] = [
     &["loader"],
     // What it writes comes out of a loader; what they tell, too.
     &["prepare", "metrics"],
+    // Documentation alone.
+    &["guide"],
 ];
 
 /// Words that a room may use of its neighbour: (room, neighbour, words).

@@ -5,7 +5,7 @@ from typing import Any, final
 
 __all__ = [
     "Batch", "Dataset", "Loader", "Place", "Stream", "Tensor", "__version__", "columns", "command", "end_calls", "launcher",
-    "objects", "open", "subset",
+    "objects", "open", "settings", "subset",
 ]
 
 __version__: str
@@ -30,6 +30,7 @@ def subset(
 ) -> Dataset: ...
 def end_calls() -> None: ...
 def command(starter: list[str], args: list[str]) -> int: ...
+def settings() -> list[str]: ...
 def launcher() -> tuple[int, int, int, int]: ...
 @final
 class Dataset:

@@ -37,6 +37,7 @@ mod _native {
         columns::{columns, subset},
         command::command,
         dataset::{Dataset, objects, open},
+        errors::settings,
         loader::{Loader, launcher},
         stream::{Batch, Place, Stream},
         tensor::Tensor,
@@ -45,6 +46,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        infeed::internal::speak_as(infeed::internal::Front::Python);
         // As a subclass it would be one of Python's own objects, and slower.
         let mapping = module.py().import("collections.abc")?.getattr("Mapping")?;
         mapping.call_method1("register", (module.py().get_type::<Batch>(),))?;

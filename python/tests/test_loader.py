@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import pickle
 import subprocess
@@ -14,6 +16,7 @@ from typing import Any
 import infeed
 import pytest
 from conftest import png
+from infeed import _native
 from infeed.errors import ConfigError, CorruptError
 
 
@@ -387,6 +390,36 @@ def test_what_is_not_there_is_told_as_python_does(folder: str) -> None:
         infeed.open(folder, no_such_option=1)
     with pytest.raises(TypeError, match="not int"):
         Loader(5)
+
+
+def test_errors_speak_of_arguments(damaged: str, folder: str) -> None:
+    with pytest.raises(infeed.Error) as told:
+        list(Loader(damaged, batch_size=5))
+    skip = 'on_bad_sample={"skip": {"at_most": …}}'
+    assert told.value.hint is not None and told.value.hint.endswith(f"set {skip}")
+    assert skip in str(told.value) and "on_bad_sample(" not in str(told.value)
+    with pytest.raises(ConfigError, match="memory_budget is .*; raise memory_budget or lower batch_size or num_workers"):
+        Loader(folder, batch_size=100, memory_budget=1)
+
+
+def test_arguments_that_errors_name_can_be_given(folder: str) -> None:
+    of_loader = set(inspect.signature(infeed.Loader).parameters) | set(Loader(folder).config)
+    # Keys of the engine's config that are said otherwise here, and those whose value there is none by default.
+    of_loader = of_loader - {"workers", "last_batch", "shard", "layout"} | {"mix", "views", "decoded_cache"}
+    options: dict[str, Any] = {"masks": True, "allow_incomplete": True, "samples_per_patient": 1, "patience": 1.0}
+    options |= {"fields": {"image": ["x"]}, "columns": ["image"], "classes": ["a"]}
+    given = 0
+    for words in _native.settings():
+        name, _, value = words.partition("=")
+        whole = value and "…" not in value and " or " not in value
+        if name not in of_loader:
+            # Refused by what opens it, if at all; not as something that nobody knows.
+            with contextlib.suppress(infeed.Error):
+                infeed.open(folder, **{name: options.get(name, "x")})
+        elif whole or name == "on_bad_sample":
+            Loader(folder, **eval(f"dict({words.replace('…', '1')})"))
+            given += 1
+    assert given >= 4
 
 
 def test_a_closed_loader_says_so(folder: str) -> None:

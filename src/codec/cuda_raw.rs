@@ -23,7 +23,10 @@ use super::{
     reader::{Drawing, Reader, fits_mask, images, sized},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DEVICE_BUDGET, STREAMS},
+    },
     report::Stage,
     sys::{
         cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
@@ -318,7 +321,7 @@ impl RawWorker {
 pub(super) fn of_device(error: Error) -> Error {
     if error.kind() == ErrorKind::OutOfMemory {
         return Error::new(ErrorKind::Device, "the GPU has no memory left to work with")
-            .hint("lower device_budget or streams, or free memory of the GPU")
+            .hint(format!("lower {DEVICE_BUDGET} or {STREAMS}, or free memory of the GPU"))
             .with_source(error);
     }
     error

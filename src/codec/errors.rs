@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, setting::SKIP};
 
 /// An error for damaged data.
 pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the object again or set on_bad_sample(Skip)")
+    Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// An error for valid data that no codec here reads.
 pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, what).hint("convert the file or set on_bad_sample(Skip)")
+    Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
 }
 
 /// The words of a library about a file.

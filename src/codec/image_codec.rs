@@ -10,7 +10,10 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{MAX_IMAGE_BYTES, MEMORY_BUDGET, WORKERS},
+    },
     sys::kernels::{Plane, Planes, ResampleParams, RowSpec},
     types::ImageInfo,
 };
@@ -157,7 +160,7 @@ pub struct PixelBuffer {
 /// The system has no memory for the pixels of an image.
 pub(super) fn no_memory(len: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("no memory for the {len} bytes of an image"))
-        .hint("free memory of the machine, or lower workers, max_image_bytes or memory_budget")
+        .hint(format!("free memory of the machine, or lower {WORKERS}, {MAX_IMAGE_BYTES} or {MEMORY_BUDGET}"))
         .of_machine()
 }
 

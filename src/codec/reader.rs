@@ -19,7 +19,10 @@ use bytes::Bytes;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
     dataset::{Instances, Sample, Value},
-    error::{Error, ErrorKind, Result, panic_words},
+    error::{
+        Error, ErrorKind, Result, panic_words,
+        setting::{MAX_IMAGE_BYTES, SKIP, in_rust},
+    },
     random::SampleRng,
     sys::kernels::{Pixels, Planes},
     transform::{Decoded, Drawn, Lowered},
@@ -32,7 +35,7 @@ pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[
     match size.replace(here) {
         Some([w, h]) if lowered.is_mask() && here != [w, h] => {
             let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
-            Err(corrupt(what).hint("make them the same size, or set on_bad_sample(Skip)"))
+            Err(corrupt(what).hint(format!("make them the same size, or set {SKIP}")))
         }
         _ => Ok(()),
     }
@@ -61,7 +64,7 @@ impl<'a> Drawing<'a> {
         match self.instances.map(|instances| instances.size) {
             Some([height, width]) if [height, width] != [info.height, info.width] => {
                 let what = format!("boxes of an image of {height}x{width} for one of {}x{}", info.height, info.width);
-                Err(corrupt(what).hint("look at the annotations of this image, or set on_bad_sample(Skip)"))
+                Err(corrupt(what).hint(format!("look at the annotations of this image, or set {SKIP}")))
             }
             _ => Ok(()),
         }
@@ -292,9 +295,9 @@ impl Reader {
             return Ok(());
         }
         let (name, shape, most) = (codec.name(), shape_of(&header.info), self.max_image_bytes);
-        let what = format!("{name} of {shape} takes {peak} bytes to decode, max_image_bytes is {most}");
+        let what = format!("{name} of {shape} takes {peak} bytes to decode, {MAX_IMAGE_BYTES} is {most}");
         Err(Error::new(ErrorKind::OutOfMemory, what)
-            .hint("raise max_image_bytes, shrink the image or set on_bad_sample(Skip)"))
+            .hint(format!("raise {MAX_IMAGE_BYTES}, shrink the image or set {SKIP}")))
     }
 
     /// All pixels of an image of one file. `None`: they are there already, in memory or in the file as they are; or nobody
@@ -348,8 +351,8 @@ impl Reader {
                 }
                 let all = ImageInfo { channels, planar: true, ..*one };
                 if all.len_bytes() > most {
-                    let what = format!("{} takes more than max_image_bytes, {most}", shape_of(&all));
-                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint("raise max_image_bytes"));
+                    let what = format!("{} takes more than {MAX_IMAGE_BYTES}, {most}", shape_of(&all));
+                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint(format!("raise {MAX_IMAGE_BYTES}")));
                 }
                 draw(&all, out)
             })?;
@@ -386,7 +389,7 @@ fn ends_at_one(pixels: &[u8]) -> Result<()> {
     }
     let what = format!("f32 pixels up to {most}, in a dataset that does not say what its pixels are: white is 1 there");
     Err(unsupported(what).hint(
-        "divide them by their white, store them as u8 or u16, put TIFFs of f32 into a folder of their own, or set on_bad_sample(Skip)",
+        format!("divide them by their white, store them as u8 or u16, put TIFFs of f32 into a folder of their own, or set {SKIP}"),
     ))
 }
 
@@ -430,7 +433,7 @@ fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<
     // What a panic leaves in the buffer is pixels without meaning, as any error does.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = format!("the {} codec panicked: {}", codec.name(), panic_words(&*panic));
-        Err(Error::corrupt(what).hint("report it with the file, or set on_bad_sample(Skip)"))
+        Err(Error::corrupt(what).hint(format!("report it with the file, or set {SKIP}")))
     })
 }
 
@@ -451,18 +454,20 @@ fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
     match look_alike(head) {
         Some(Other::Image(name)) => {
             let hint = format!(
-                "codecs are {}; convert the file, add a codec with LoaderBuilder::codec or set on_bad_sample(Skip)",
-                names.join(", ")
+                "codecs are {}; convert the file{} or set {SKIP}",
+                names.join(", "),
+                in_rust(", add a codec with LoaderBuilder::codec")
             );
             unsupported(format!("{name}, which no codec reads: it begins with {begins}")).hint(hint)
         }
         Some(Other::Not(name)) => corrupt(format!("{name}, no image: it begins with {begins}"))
-            .hint("fetch the object again, remove it or set on_bad_sample(Skip)"),
+            .hint(format!("fetch the object again, remove it or set {SKIP}")),
         None => {
             let what = format!("no image that a codec reads: it begins with {begins}");
             let hint = format!(
-                "codecs are {}; add one with LoaderBuilder::codec or set on_bad_sample(Skip)",
-                names.join(", ")
+                "codecs are {}; {}set {SKIP}",
+                names.join(", "),
+                in_rust("add one with LoaderBuilder::codec or ")
             );
             unsupported(what).hint(hint)
         }

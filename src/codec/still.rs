@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use super::{ImageHeader, PixelBuffer, cause, corrupt};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     types::ImageInfo,
 };
 
@@ -37,7 +37,7 @@ pub(super) fn hold<'a>(
 
 pub(super) fn too_large(name: &str) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size explains"))
-        .hint("convert the file or set on_bad_sample(Skip)")
+        .hint(format!("convert the file or set {SKIP}"))
 }
 
 pub(super) fn cut(name: &str, file: &[u8]) -> Error {

@@ -6,7 +6,12 @@ use futures::future::BoxFuture;
 
 use super::record::Dataset;
 use crate::{
-    error::{Error, Result},
+    error::{
+        Error, Result,
+        setting::{
+            ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
+        },
+    },
     source::{Object, Source},
 };
 
@@ -122,16 +127,33 @@ impl OpenOption {
         }
     }
 
-    /// What to do where it is not taken.
-    const fn hint(self) -> &'static str {
+    const fn setting(self) -> Setting {
         match self {
+            Self::Labels => LABELS,
+            Self::Annotations => ANNOTATIONS,
+            Self::Masks => MASKS,
+            Self::Classes => CLASSES,
+            Self::Split => SPLIT,
+            Self::Channels => CHANNELS,
+            Self::Pattern => PATTERN,
+            Self::SamplesPerPatient => SAMPLES_PER_PATIENT,
+            Self::Field => FIELD,
+            Self::Columns => COLUMNS,
+        }
+    }
+
+    /// What to do where it is not taken.
+    fn hint(self) -> String {
+        let hint = match self {
             Self::Labels => {
                 "leave it out: shards and CIFAR hold their labels themselves; a list of labels is for images"
             }
             Self::Annotations => {
                 "leave it out, and the format too: COCO's JSON says what is marked in images that are files of their own"
             }
-            Self::Masks => "leave it out: outlines are in COCO's JSON alone, which annotations(…) names",
+            Self::Masks => {
+                return format!("leave it out: outlines are in COCO's JSON alone, which {ANNOTATIONS} names");
+            }
             Self::Classes => "leave it out: there are no classes whose names could be given",
             Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
@@ -139,7 +161,8 @@ impl OpenOption {
             Self::SamplesPerPatient => "leave it out: only volumes have patients",
             Self::Field => "leave it out: it puts files of volumes together",
             Self::Columns => "leave it out: fields are chosen of shards, whose records have several",
-        }
+        };
+        hint.to_owned()
     }
 }
 
@@ -184,8 +207,9 @@ impl OpenOptions {
     /// `Config`, which names the first option that is not taken, those that are, and what to do.
     pub fn only(&self, what: &str, taken: &[OpenOption]) -> Result<()> {
         let Some(refused) = self.given().find(|option| !taken.contains(option)) else { return Ok(()) };
-        let names: Vec<_> = taken.iter().map(|option| option.name()).collect();
-        let name = refused.name();
+        let names = taken.iter().map(|option| option.setting().word());
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let name = refused.setting().word();
         let what = match &names[..] {
             [] => format!("{what} take no {name}, and no other options"),
             [only] => format!("{what} take no {name}, only {only}"),

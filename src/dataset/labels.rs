@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::names::{SPLITS, is_image};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SPLIT},
     source::Source,
 };
 
@@ -269,7 +269,7 @@ pub(super) fn classes_of(
         let splits = found.into_iter().collect::<Vec<_>>();
         return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
             .at_object(source.url())
-            .hint(format!("open {}, or set split(\"{}\")", source.display_name(&splits[0]), splits[0])));
+            .hint(format!("open {}{}", source.display_name(&splits[0]), SPLIT.or_set(&splits[0]))));
     }
     let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
     let index = index_of(&classes)?;

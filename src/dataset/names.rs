@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SPLIT},
     source::{Object, Source},
 };
 
@@ -87,7 +87,7 @@ pub(super) fn of_split<'a>(
         let names: Vec<_> = splits.into_iter().collect();
         return Err(Error::config(format!("{what} of several splits: {}", names.join(", ")))
             .at_object(source.url())
-            .hint(format!("name one with split(\"{0}\"), or open its files alone, like {0}{like}", names[0])));
+            .hint(format!("open the files of one alone, like {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
     }
     Ok(shards)
 }

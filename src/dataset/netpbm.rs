@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::record::Value;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     types::{DType, ImageInfo},
 };
 
@@ -15,7 +15,7 @@ pub(super) fn begins(file: &[u8]) -> bool {
 
 /// Pixels of a file of `P4`, `P5` or `P6`, brought to all of u8 or u16 as other readers do.
 pub(super) fn parse(file: &Bytes) -> Result<Value> {
-    let bad = |what: String| Error::corrupt(what).hint("fetch the file again, or set on_bad_sample(Skip)");
+    let bad = |what: String| Error::corrupt(what).hint(format!("fetch the file again, or set {SKIP}"));
     let [b'P', kind @ b'1'..=b'7', ..] = file[..] else {
         return Err(bad("no PNM file: it does not begin with P4, P5 or P6".into()));
     };

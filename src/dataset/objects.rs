@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::names;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::LISTING},
     report::Stage,
     source::{Object, SharedList, Source},
 };
@@ -48,7 +48,7 @@ pub(super) async fn named(
         Some(_) if source.is_web() => {
             return Err(Error::config("files that a url names at a web server are looked up, not listed")
                 .at_object(source.url())
-                .hint("leave the listing out"));
+                .hint(format!("leave {LISTING} out")));
         }
         _ if source.is_web() => with_indexes(source, &names).await?,
         _ => all(source, manifests, shared).await?,

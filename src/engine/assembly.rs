@@ -22,7 +22,10 @@ use super::{
 use crate::{
     codec::{Item, Outcome},
     dataset::{Instances, Sample, Value},
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{BATCH_SIZE, SKIP_PADDED},
+    },
     random::SampleRng,
     report::{BadSample, Stage},
     sys::rows::Rows,
@@ -369,9 +372,9 @@ fn none_left(rows: usize, first: &Error) -> Error {
     let error = Error::new(kind, format!("all {rows} samples of a batch are bad")).with_source(first.clone());
     let error = first.context().object.iter().fold(error, |error, object| error.at_object(object.clone()));
     let error = first.context().record.into_iter().fold(error, Error::at_record);
-    error.hint(
-        "mend the data, take a larger batch_size, or set on_bad_sample(SkipPadded), which hands over rows of zeros",
-    )
+    error.hint(format!(
+        "mend the data, take a larger {BATCH_SIZE}, or set {SKIP_PADDED}, which hands over rows of zeros"
+    ))
 }
 
 /// Fills each hole with the last good row, as long as there is one behind it: the moves `(to, from)` and how many

@@ -36,7 +36,7 @@ use super::buffers::Buffers;
 use crate::{
     codec::{ImageCodec, KeepPixels},
     dataset::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
-    error::{Error, Result},
+    error::{Error, Result, setting::DECODED_CACHE},
     fingerprint::{Fingerprint, Fingerprinter},
     report::{CacheRecorder, CacheReport},
     source::{BlobRead, Blobs, CacheSpec, Extent},
@@ -127,7 +127,7 @@ impl DecodedCache {
         }
         if !schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { .. })) {
             return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
-                .hint("leave decoded_cache out"));
+                .hint(format!("leave {DECODED_CACHE} out")));
         }
         let full = Arc::<AtomicBool>::default();
         let tier = match spec.folder() {

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{MAX_RECORD_BYTES, MEMORY_BUDGET},
+    },
     random::SampleRng,
     report::Stage,
     sampler::{LastBatch, Sampler, Shard, Steps},
@@ -88,7 +91,7 @@ impl Limits {
             return Ok(());
         }
         let what = format!("the record has {asked} encoded bytes, more than the {most} that are read");
-        let hint = format!("set max_record_bytes to {asked} or more, or raise memory_budget; or leave it out");
+        let hint = format!("set {MAX_RECORD_BYTES} to {asked} or more, or raise {MEMORY_BUDGET}; or leave it out");
         Err(Error::new(ErrorKind::OutOfMemory, what).at_stage(Stage::Fetch).hint(hint))
     }
 }

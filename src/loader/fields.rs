@@ -4,7 +4,10 @@ use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
 use crate::{
     dataset::{Dataset, FieldKind, Schema},
     engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels},
-    error::{Error, Result},
+    error::{
+        Error, Result,
+        setting::{COLUMNS, FORMAT, MIX, VIEWS},
+    },
     sys::{kernels::RowRoom, rows::Pool},
     transform::{BatchSize, Lowered, Transform},
 };
@@ -72,10 +75,13 @@ fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) ->
         return refuse("there is no image", "open the images too");
     }
     if !config.views.is_empty() {
-        return refuse("which of several views they would be in is not known", "leave the views out, or the boxes");
+        return refuse(
+            "which of several views they would be in is not known",
+            &format!("leave {VIEWS} out, or the boxes"),
+        );
     }
     if config.mix.is_some() {
-        return refuse("they can't be mixed", "leave mix out, or the boxes");
+        return refuse("they can't be mixed", &format!("leave {MIX} out, or the boxes"));
     }
     Ok(())
 }
@@ -110,9 +116,8 @@ impl Fields {
             let names = dataset.schema().fields.iter().map(|field| format!("{} ({})", field.name, field.kind.name()));
             let (steps, have) = (&config.transform, names.collect::<Vec<_>>().join(", "));
             let what = format!("the transform ({steps}) is for images, and no field is one: there are {have}");
-            return Err(
-                Error::config(what).hint("leave the transform out, or open the images too: columns(…), format(…)")
-            );
+            return Err(Error::config(what)
+                .hint(format!("leave the transform out, or open the images too: {COLUMNS}, {FORMAT}")));
         }
         check_instances(dataset.schema(), views, config)?;
         let lowered: Vec<&LoweredField> = all.iter().map(|field| &field.lowered).collect();

@@ -1,7 +1,10 @@
 //! Dividing the memory budget.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{BATCH_SIZE, COLUMNS, DEVICE_BUDGET, DEVICE_CPU, MEMORY_BUDGET, STREAMS, WORKERS},
+    },
     source::CacheSpec,
     sys,
 };
@@ -70,7 +73,7 @@ impl Needs {
         let [usual_scratch, scratch] = scratch;
         let least = self.least();
         let mut texts = if self.of_bytes > self.batch / 2 {
-            format!(", {} of it for fields of bytes, which columns(…) can leave out", mib(self.of_bytes))
+            format!(", {} of it for fields of bytes, which {COLUMNS} can leave out", mib(self.of_bytes))
         } else {
             String::new()
         };
@@ -82,7 +85,7 @@ impl Needs {
         let budget = match budget {
             Some(budget) if budget < least => {
                 let what = format!(
-                    "memory_budget is {}, the least that works is {} (2 batches of {}{}, {} for decoding, {} for reading{})",
+                    "{MEMORY_BUDGET} is {}, the least that works is {} (2 batches of {}{}, {} for decoding, {} for reading{})",
                     mib(budget),
                     mib(least),
                     mib(self.batch),
@@ -98,7 +101,9 @@ impl Needs {
                         String::new()
                     }
                 );
-                return Err(Error::config(what).hint("raise memory_budget or lower batch_size or workers"));
+                return Err(
+                    Error::config(what).hint(format!("raise {MEMORY_BUDGET} or lower {BATCH_SIZE} or {WORKERS}"))
+                );
             }
             Some(budget) => budget,
             None => {
@@ -110,7 +115,7 @@ impl Needs {
                         mib(machine),
                         mib(self.batch)
                     );
-                    return Err(Error::config(what).hint("lower batch_size or workers"));
+                    return Err(Error::config(what).hint(format!("lower {BATCH_SIZE} or {WORKERS}")));
                 }
                 let rows = self.batch.saturating_mul(wanted as u64 + 1);
                 let comfortable =
@@ -187,8 +192,8 @@ pub(super) fn divide_device(
     let budget = match budget {
         Some(budget) if budget < least => {
             let what =
-                format!("device_budget is {}, the least that works is {} ({})", mib(budget), mib(least), parts());
-            return Err(Error::config(what).hint("raise device_budget or lower batch_size or streams"));
+                format!("{DEVICE_BUDGET} is {}, the least that works is {} ({})", mib(budget), mib(least), parts());
+            return Err(Error::config(what).hint(format!("raise {DEVICE_BUDGET} or lower {BATCH_SIZE} or {STREAMS}")));
         }
         Some(budget) => budget,
         None if least > free => {
@@ -199,7 +204,7 @@ pub(super) fn divide_device(
                 parts()
             );
             return Err(Error::new(ErrorKind::OutOfMemory, what)
-                .hint("lower batch_size, free memory of the GPU, or use device cpu"));
+                .hint(format!("lower {BATCH_SIZE}, free memory of the GPU, or use {DEVICE_CPU}")));
         }
         None => {
             let comfortable = batch.saturating_mul(wanted + 1).saturating_add(decoders);

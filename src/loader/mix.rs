@@ -3,7 +3,10 @@
 use crate::{
     dataset::{FieldKind, Schema},
     engine::{BatchMix, LoweredField, Maps},
-    error::{Error, Result},
+    error::{
+        Error, Result,
+        setting::{COLUMNS, DEVICE_CPU, FLOATS, MIX, NUM_CLASSES},
+    },
     sys::kernels::RowSpec,
     transform::augment::Mix,
     types::{DType, Device},
@@ -27,7 +30,7 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
             let what = if field.mask { "mask" } else { field.kind.name() };
             if field.mask || matches!(field.kind, FieldKind::Volume { .. }) {
                 return Err(Error::config(format!("mix on field `{}`, a {what}", field.name))
-                    .hint("leave mixup and cutmix out, or the field: columns(…)"));
+                    .hint(format!("leave mixup and cutmix out, or the field: {COLUMNS}")));
             }
             if let Some(image) = &lowered[place].image {
                 images.push((place, *image.row()));
@@ -45,24 +48,27 @@ fn label(settings: &Mix, schema: &Schema) -> Result<(usize, usize)> {
     let label = match labels[..] {
         [(place, _)] => place,
         [] => {
-            return Err(Error::config("mix on a dataset without a label").hint("leave mix out, or open the labels too"));
+            return Err(Error::config("mix on a dataset without a label")
+                .hint(format!("leave {MIX} out, or open the labels too")));
         }
         _ => {
             let names: Vec<&str> = labels.iter().map(|(_, field)| field.name.as_str()).collect();
             return Err(Error::config(format!("mix on a dataset of several labels: {}", names.join(", ")))
-                .hint("open it with one of them: columns(…)"));
+                .hint(format!("open it with one of them: {COLUMNS}")));
         }
     };
     let known = schema.classes.as_ref().map(|classes| classes.len());
     let classes = match (settings.num_classes, known) {
         (Some(given), Some(known)) if (given as usize) < known => {
-            return Err(Error::config(format!("mix has num_classes {given}, the dataset has {known} classes"))
+            return Err(Error::config(format!("mix is for {given} classes, the dataset has {known}"))
                 .hint(format!("use {known} or more, or leave it out")));
         }
         (Some(given), _) => given as usize,
         (None, Some(known)) if known > 0 => known,
         (None, _) => {
-            return Err(Error::config("mix on a dataset that does not name its classes").hint("set num_classes"));
+            return Err(
+                Error::config("mix on a dataset that does not name its classes").hint(format!("set {NUM_CLASSES}"))
+            );
         }
     };
     Ok((label, classes))
@@ -85,7 +91,7 @@ fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
         && mixup
     {
         return Err(Error::config(format!("mixup on images of {}", row.dtype))
-            .hint("use dtype f32, f16 or bf16; cutmix takes u8, too"));
+            .hint(format!("use {FLOATS}; cutmix takes u8, too")));
     }
     Ok(())
 }
@@ -99,5 +105,5 @@ pub(super) fn check_device(maps: &Maps, device: Device) -> Result<()> {
         Device::Cuda(_) => return Ok(()),
     };
     Err(Error::config(format!("{what} of batches on {device} is not there yet"))
-        .hint("use device cpu, or do it on the GPU in the training step"))
+        .hint(format!("use {DEVICE_CPU}, or do it on the GPU in the training step")))
 }

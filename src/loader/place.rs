@@ -6,7 +6,7 @@ use super::LoaderConfig;
 use crate::{
     codec::{Cpu, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::DEVICE},
     sys::{
         cuda::{self, Context, Kernels, Mixer},
         kernels::RowRoom,
@@ -137,7 +137,7 @@ impl Place {
             return Err(Error::config(what).hint("use a decoder for each device"));
         }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != device) {
-            let what = format!("decoder {} makes rows on {device}, device is {wanted}", decoder.name());
+            let what = format!("decoder {} makes rows on {device}, {DEVICE} is {wanted}", decoder.name());
             return Err(Error::config(what).hint(format!("leave device on auto, or set it to {device}")));
         }
         match device {

@@ -19,7 +19,13 @@ use super::{
 use crate::{
     dataset::SharedBytes,
     engine::{self, BadRows, Limits, Range, Scope},
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{
+            BATCH_SIZE, DTYPE, FILL_LAST, IO_CONCURRENCY, MAX_IMAGE_BYTES, MAX_RECORD_BYTES, PREFETCH, STREAMS,
+            Setting, WORKERS,
+        },
+    },
     sampler::{Batches, Sampler, Steps},
     source::Verify,
     types::{DType, Device},
@@ -177,24 +183,24 @@ struct Growth {
 
 /// Refuses what can't be, whatever the machine.
 pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
-    let zero = |name: &str| Error::config(format!("{name} is 0")).hint("use 1 or more");
+    let zero = |name: Setting| Error::config(format!("{name} is 0")).hint("use 1 or more");
     let given = [
-        ("prefetch", config.prefetch == Some(0)),
-        ("io_concurrency", config.io_concurrency == Some(0)),
-        ("streams", config.streams == Some(0)),
-        ("max_image_bytes", config.max_image_bytes == Some(0)),
-        ("max_record_bytes", config.max_record_bytes == Some(0)),
+        (PREFETCH, config.prefetch == Some(0)),
+        (IO_CONCURRENCY, config.io_concurrency == Some(0)),
+        (STREAMS, config.streams == Some(0)),
+        (MAX_IMAGE_BYTES, config.max_image_bytes == Some(0)),
+        (MAX_RECORD_BYTES, config.max_record_bytes == Some(0)),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, is_zero)| *is_zero) {
         return Err(zero(name));
     }
     if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
-        return Err(Error::config(format!("dtype {} is no type for images", config.dtype))
+        return Err(Error::config(format!("{DTYPE} {} is no type for images", config.dtype))
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
-    let no_threads = || Error::config("workers is 0").hint("use 1 or more, or leave it on auto");
+    let no_threads = || Error::config(format!("{WORKERS} is 0")).hint("use 1 or more, or leave it on auto");
     let workers = config.workers.map(|workers| NonZeroUsize::new(workers).ok_or_else(no_threads)).transpose()?;
-    let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero("batch_size"))?;
+    let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero(BATCH_SIZE))?;
     if records == 0 {
         return Err(Error::new(ErrorKind::Empty, "the dataset has no records")
             .hint("check the path or the subset it was made from"));
@@ -237,8 +243,8 @@ pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, confi
         Error::new(ErrorKind::Empty, format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
     Err(match positions / u64::from(world) {
         0 if positions == 0 => error.hint("use a sampler that draws records"),
-        0 => error.hint("use fewer ranks, or set last_batch to partial or pad"),
-        most => error.hint(format!("lower batch_size to {most} or less, or set last_batch to partial or pad")),
+        0 => error.hint(format!("use fewer ranks, or set {FILL_LAST}")),
+        most => error.hint(format!("lower {BATCH_SIZE} to {most} or less, or set {FILL_LAST}")),
     })
 }
 
@@ -256,8 +262,8 @@ fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, wo
     match batches.sizes().enumerate().find(|(_, rows)| *rows > most) {
         None => Ok(()),
         Some((batch, rows)) => {
-            Err(Error::config(format!("batch {batch} of the sampler has {rows} rows, batch_size is {most}"))
-                .hint(format!("set batch_size to {rows} or more, or list smaller batches")))
+            Err(Error::config(format!("batch {batch} of the sampler has {rows} rows, {BATCH_SIZE} is {most}"))
+                .hint(format!("set {BATCH_SIZE} to {rows} or more, or list smaller batches")))
         }
     }
 }

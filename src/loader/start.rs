@@ -21,7 +21,10 @@ use crate::{
         self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
         Tuning, Workers,
     },
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DECODED_CACHE, DEVICE_CPU},
+    },
     random::SampleRng,
     report::RequestRecorder,
     sampler::Shard,
@@ -368,7 +371,7 @@ fn open_decoded(
     if !on_cpu {
         let what =
             "the decoded cache keeps what this crate's decoder makes on the CPU, and images are decoded elsewhere";
-        return Err(Error::config(what).hint("leave decoded_cache out, or set the device to cpu"));
+        return Err(Error::config(what).hint(format!("leave {DECODED_CACHE} out, or use {DEVICE_CPU}")));
     }
     memory::check_ram_cache(spec, memory)?;
     DecodedCache::open(spec, dataset, codecs, process.local_world() > 1).map(Some)

@@ -16,7 +16,7 @@ use tracing::Span;
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
 use crate::{
     engine::{Batch, Run, Timeline},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::MAX_UNREADABLE},
     report::{BadSample, FirstBatchPart, Report},
 };
 
@@ -196,7 +196,7 @@ fn too_unreadable(last: &BadSample, count: u64, samples: u64, at_most: u64) -> E
     let what =
         format!("{count} of {samples} samples could not be read, at most {at_most} may; the last: {}", last.error);
     let error = Error::new(ErrorKind::Io, what).at_record(last.record).hint(
-        "see whether the disk, mount or store is there and whether access is allowed, then resume; or raise max_unreadable",
+        format!("see whether the disk, mount or store is there and whether access is allowed, then resume; or raise {MAX_UNREADABLE}"),
     );
     match &last.object {
         Some(object) => error.at_object(object.clone()),

@@ -13,7 +13,10 @@ use bytes::Bytes;
 
 use crate::{
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value},
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, FORMAT, VIEWS},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     transform::{Transform, View},
@@ -59,7 +62,7 @@ pub(super) fn fit<'a>(
             }
             FieldKind::Volume { .. } => {
                 return Err(Error::config(format!("views of field `{}`, a volume", field.name))
-                    .hint("views are of images; leave them out, or the field"));
+                    .hint(format!("views are of images; leave {VIEWS} out, or the field: {COLUMNS}")));
             }
             _ => {
                 fields.push(field.clone());
@@ -70,7 +73,7 @@ pub(super) fn fit<'a>(
     }
     if !fields.iter().any(|field: &Field| matches!(field.kind, FieldKind::Image { .. })) {
         let what = "views of a dataset without images";
-        return Err(Error::config(what).hint("leave the views out, or open the images too: columns(…), format(…)"));
+        return Err(Error::config(what).hint(format!("leave {VIEWS} out, or open the images too: {COLUMNS}, {FORMAT}")));
     }
     let twice = |n: &usize| fields[..*n].iter().any(|other: &Field| other.name == fields[*n].name);
     if let Some(n) = (0..fields.len()).find(twice) {

@@ -15,6 +15,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::setting::{CACHE, DECODED_CACHE, IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, SMALL_TYPES};
+
 /// AU from which a faster loader changes nothing that one would notice; as [`Report::bottleneck`](super::Report::bottleneck).
 const ENOUGH: f64 = 0.95;
 /// Bad samples below this share cost less than two runs differ.
@@ -212,16 +214,18 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
     let stall = cold - headspace;
     let room = figures.room.clamp(0.0, stall.max(0.0));
     if room * 2.0 >= stall {
-        add(Limit::Room, room, "leave prefetch and the memory budget on auto, or raise them".into());
+        add(Limit::Room, room, format!("leave {PREFETCH} and {MEMORY_BUDGET} on auto, or raise them"));
         // Whatever else it waits for passes unseen once the loader runs ahead.
         return changes;
     }
     let read = match (figures.remote, figures.requests_exhausted) {
-        (true, true) => "leave io_concurrency on auto, so that more requests are in flight",
-        (true, false) => "keep the data near: --cache DIR:SIZE, or infeed stage URL DIR before training",
-        (false, _) => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR",
+        (true, true) => format!("leave {IO_CONCURRENCY} on auto, so that more requests are in flight"),
+        (true, false) => {
+            format!("keep the data near: {}, or infeed stage URL DIR before training", CACHE.to("DIR:SIZE"))
+        }
+        (false, _) => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR".to_owned(),
     };
-    add(Limit::Fetch, stalls.fetch, read.into());
+    add(Limit::Fetch, stalls.fetch, read);
     let (workers, cores) = (figures.workers.max(1), figures.cores.max(1));
     let decode_share = figures.decode_share.clamp(0.0, 1.0);
     let prep = if decode_share >= 0.5 { Limit::Decode } else { Limit::Augmentation };
@@ -236,8 +240,8 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         add(prep, stalls.prep * decode_share, change.into());
     } else {
         let change =
-            "use fewer or cheaper steps of augmentation, dtype u8 or f16, or take more cores or a GPU (at most)";
-        add(prep, stalls.prep * (1.0 - decode_share), change.into());
+            format!("use fewer or cheaper steps of augmentation, {SMALL_TYPES}, or take more cores or a GPU (at most)");
+        add(prep, stalls.prep * (1.0 - decode_share), change);
     }
     // Later epochs do not read either; what that would save is said above, by what is cheaper to have.
     let cached = (cold - stalls.fetch).max(headspace);
@@ -247,18 +251,19 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         let share = (room as f64 / bytes as f64).min(1.0);
         // In whole GiB, with some room for what else there is of each sample.
         let gib = |bytes: u64| (bytes + bytes / 50).div_ceil(1 << 30);
+        let ram = |gib| DECODED_CACHE.to(&format!("ram:{gib}GiB"));
         let change = match bytes <= room {
-            true => format!("keep decoded pixels from the first epoch on: --decoded-cache ram:{}GiB", gib(bytes)),
+            true => format!("keep decoded pixels from the first epoch on: {}", ram(gib(bytes))),
             false => format!(
-                "keep decoded pixels from the first epoch on: --decoded-cache ram:{}GiB holds {:.0} % of them, DIR:{}GiB on a fast disk all",
-                (room >> 30).max(1),
+                "keep decoded pixels from the first epoch on: {} holds {:.0} % of them, DIR:{}GiB on a fast disk all",
+                ram((room >> 30).max(1)),
                 100.0 * share,
                 gib(bytes)
             ),
         };
         add(Limit::Decode, (cached - decoded) * share, change);
     }
-    add(Limit::Transfer, stalls.transfer, "send smaller rows: dtype u8 or f16".into());
+    add(Limit::Transfer, stalls.transfer, format!("send smaller rows: {SMALL_TYPES}"));
     changes
 }
 
@@ -283,7 +288,7 @@ mod tests {
         let remote = |figures| Measured { remote: true, ..figures };
         for (name, figures, limit, says) in [
             ("slow trainer", figures(0.100, 0.101, 0.102), Limit::Trainer, "changes nothing"),
-            ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "--cache"),
+            ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "cache(\"DIR:SIZE\")"),
             (
                 "few requests",
                 Measured { requests_exhausted: true, ..remote(figures(0.01, 0.011, 0.2)) },
@@ -305,10 +310,15 @@ mod tests {
                 "cheaper",
             ),
             ("copies", Measured { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
-            ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory budget"),
+            ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory_budget"),
             ("bad records", Measured { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
             // Few bad ones, a slow store.
-            ("both", Measured { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) }, Limit::Fetch, "--cache"),
+            (
+                "both",
+                Measured { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) },
+                Limit::Fetch,
+                "cache(\"DIR:SIZE\")",
+            ),
         ] {
             let found = diagnose(&figures);
             assert_eq!(found.limit, limit, "{name}: {found:#?}");
@@ -324,11 +334,11 @@ mod tests {
             diagnose(&Measured { decoded: Some(decoded), decoded_bytes: gib << 30, decoded_room: 8 << 30, ..figures })
         };
         let found = with(0.020, 3);
-        assert!(found.words.contains("--decoded-cache ram:4GiB"), "{}", found.words);
+        assert!(found.words.contains("decoded_cache(\"ram:4GiB\")"), "{}", found.words);
         assert!((found.changes[0].gain - 0.101 / 0.021).abs() < 1e-9, "{found:?}");
         let found = with(0.020, 32);
         let part = found.changes.iter().find(|change| change.change.contains("decoded")).unwrap();
-        assert!(part.change.contains("ram:8GiB holds 25 % of them, DIR:33GiB"), "{part:?}");
+        assert!(part.change.contains("ram:8GiB\") holds 25 % of them, DIR:33GiB"), "{part:?}");
         assert!((part.gain - 0.101 / (0.101 - 0.080 / 4.0)).abs() < 1e-9, "{part:?}");
         // Pixels that take as long bring nothing.
         assert!(with(0.101, 3).changes.iter().all(|change| !change.change.contains("decoded")));

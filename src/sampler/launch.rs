@@ -24,7 +24,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
-use crate::error::{Error, Result};
+use crate::error::{
+    Error, Result,
+    setting::{Front, RANK, WORLD_SIZE},
+};
 
 /// Names the folder in which SageMaker puts everything, `/opt/ml` when nobody sets it.
 pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
@@ -619,7 +622,7 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
     if index >= count {
         let [index_name, count_name] = variables;
         return Err(Error::config(format!("{index_name} gives place {index} and {count_name} {count} tasks"))
-            .hint("give rank and world size yourself"));
+            .hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
     }
     let Launch { launcher, shard, variables: mut told } = launch;
     let of = u64::from(shard.world()) * u64::from(count);
@@ -632,6 +635,28 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
     // One process a task is the rule: then it is the array that tells.
     let launcher = if shard.world() > 1 { launcher } else { Some(name) };
     Ok(Launch { launcher, shard: together, variables: told })
+}
+
+/// How rank and world size are given.
+fn by_hand(rank: &str, world: &str) -> String {
+    match Front::here() {
+        Front::Library => format!("{RANK}(Shard::new({rank}, {world})?)"),
+        Front::Command => format!("{RANK} {rank} {WORLD_SIZE} {world}"),
+        Front::Python => format!("{RANK}={rank}, {WORLD_SIZE}={world}"),
+    }
+}
+
+/// The same for the tasks of an array, whose variable counts from `first`.
+fn of_variable(variable: &str, first: u32) -> String {
+    let rank = match (Front::here(), first) {
+        (Front::Command, 0) => format!("${variable}"),
+        (Front::Command, _) => format!("$(({variable} - {first}))"),
+        (Front::Python, 0) => format!("int(os.environ[{variable:?}])"),
+        (Front::Python, _) => format!("int(os.environ[{variable:?}]) - {first}"),
+        (Front::Library, 0) => variable.to_owned(),
+        (Front::Library, _) => format!("{variable} - {first}"),
+    };
+    by_hand(&rank, "N")
 }
 
 fn task(vars: Vars<'_>) -> Result<Option<Task>> {
@@ -649,11 +674,8 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         ("Grid Engine array", ["SGE_TASK_ID", "SGE_TASK_FIRST", "SGE_TASK_LAST", "SGE_TASK_STEPSIZE"], None),
     ];
     // Their index is there, and what it counts from or to is not.
-    const ALONE: [(&str, &str); 3] = [
-        ("PBS_ARRAY_INDEX", "--rank $PBS_ARRAY_INDEX --world-size N for -J 0-(N-1)"),
-        ("PBS_ARRAYID", "--rank $PBS_ARRAYID --world-size N for -t 0-(N-1)"),
-        ("LSB_JOBINDEX", "--rank $((LSB_JOBINDEX - 1)) --world-size N for [1-N]"),
-    ];
+    const ALONE: [(&str, u32, &str); 3] =
+        [("PBS_ARRAY_INDEX", 0, "-J 0-(N-1)"), ("PBS_ARRAYID", 0, "-t 0-(N-1)"), ("LSB_JOBINDEX", 1, "[1-N]")];
     for (name, [index_name, count_name]) in PAIRS {
         if let (Some(index), Some(count)) = (number(vars, index_name)?, number(vars, count_name)?) {
             return Ok(Some(Task { name, index, count, variables: [index_name, count_name] }));
@@ -677,19 +699,21 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         };
         let Some((index, count)) = place() else {
             let what = format!("{id_name} is {id}, and its place among the tasks of the array can't be told");
-            return Err(Error::config(what).hint(
-                "use an array that counts evenly, such as 0-7 (`scontrol requeue` keeps it), or give rank and world size \
-                 (--rank, --world-size)",
-            ));
+            return Err(Error::config(what).hint(format!(
+                "use an array that counts evenly, such as 0-7 (`scontrol requeue` keeps it), or give rank and world size: {}",
+                by_hand("R", "W")
+            )));
         };
         return Ok(Some(Task { name, index, count, variables: [id_name, last_name] }));
     }
-    for (index_name, line) in ALONE {
+    for (index_name, first, array) in ALONE {
         // A job of LSF that is no array has index 0.
         if let Some(index) = vars(index_name).filter(|index| index_name != "LSB_JOBINDEX" || index.trim() != "0") {
             let what = format!("{index_name} is {index}: a task of an array, which does not tell among how many");
             return Err(Error::config(what).hint(format!(
-                "give rank and world size: {line}; where each task has a dataset of its own, --rank 0 --world-size 1"
+                "give rank and world size: {} for {array}; where each task has a dataset of its own, {}",
+                of_variable(index_name, first),
+                by_hand("0", "1")
             )));
         }
     }

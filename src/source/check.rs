@@ -15,7 +15,7 @@ use super::{
     told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, setting::VERIFY_CHECKSUMS};
 
 /// Bytes hashed before others get the thread: 5 µs of a CRC.
 const AT_ONCE: usize = 256 << 10;
@@ -153,8 +153,11 @@ async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, exte
     if again && in_other_parts(extent).await == Some(found) && trust.give_out(object, found) {
         return Ok(());
     }
-    let tags = if tag.sure { "" } else { "; or set verify to checksums, if ETags of this store are something else" };
-    Err(wrong("MD5", &found, &tag.md5, tags))
+    let tags = match tag.sure {
+        true => String::new(),
+        false => format!("; or set {VERIFY_CHECKSUMS}, if ETags of this store are something else"),
+    };
+    Err(wrong("MD5", &found, &tag.md5, &tags))
 }
 
 /// The MD5 of an object that is read in other parts than before: what is flipped on the way lies elsewhere then. `None` where

@@ -6,7 +6,10 @@ use bytes::{Bytes, BytesMut};
 use object_store::{ObjectMeta, path::Error as PathError};
 
 use super::answer::{Answer, Phase, our_error};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{
+    Error, ErrorKind, Result,
+    setting::{IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, WORKERS},
+};
 
 pub(super) const CHANGED: &str = "it changed since it was listed: open the dataset again";
 
@@ -135,7 +138,7 @@ fn reserved(length: usize) -> Result<Vec<u8>> {
     let mut fresh = Vec::new();
     fresh.try_reserve_exact(length).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))
-            .hint("free memory of the machine, or lower workers, prefetch or memory_budget")
+            .hint(format!("free memory of the machine, or lower {WORKERS}, {PREFETCH} or {MEMORY_BUDGET}"))
             .of_machine()
     })?;
     Ok(fresh)
@@ -152,7 +155,8 @@ pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
 
 /// Not a property of any file or store, so that no sample is skipped for it: a setting of the process is too small.
 pub(super) fn files_ran_out() -> Error {
-    Error::config("too many files are open").hint("raise the limit (`ulimit -n`), or lower io_concurrency and workers")
+    Error::config("too many files are open")
+        .hint(format!("raise the limit (`ulimit -n`), or lower {IO_CONCURRENCY} and {WORKERS}"))
 }
 
 /// This process (`EMFILE`) or the machine (`ENFILE`) can open no more files.

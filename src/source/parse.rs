@@ -15,7 +15,7 @@ use super::{
     handle::{Inner, PATIENCE, tidy},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::in_rust},
     report::Stage,
 };
 
@@ -114,7 +114,10 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             let Some(store) = stores.get(name) else {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no in-memory store named {name:?}"))
                     .at_stage(Stage::Open)
-                    .hint("make it with Source::memory(name) and put objects into it first"));
+                    .hint(match in_rust("make it with Source::memory(name) and put objects into it first") {
+                        "" => "name a folder or a store: such stores are of programs in Rust",
+                        make => make,
+                    }));
             };
             Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url)
                 .sharing_requests(&format!("memory {name} {:016x}", *PROCESS)))

@@ -25,7 +25,7 @@ use object_store::ObjectStoreExt;
 
 use super::{Object, Source, answer::with_answer, errors::store_error, listing};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::LISTING},
     fingerprint::Fingerprint,
     report::Stage,
 };
@@ -60,7 +60,7 @@ impl SharedList {
         if source.only().is_some() {
             return Err(at(Error::config("a listing is of a folder or a prefix, not of one object")
                 .at_object(source.url())
-                .hint("leave the listing out")));
+                .hint(format!("leave {LISTING} out"))));
         }
         let bytes = match self.read().await.map_err(at)? {
             Some(bytes) => bytes,

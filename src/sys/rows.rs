@@ -28,7 +28,10 @@ use tokio::sync::Notify;
 
 use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock, PinnedBlock};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{BATCH_SIZE, PREFETCH},
+    },
     types::Device,
 };
 
@@ -44,7 +47,7 @@ fn bytes_of(rows: usize, row_bytes: usize) -> Result<usize> {
         Error::config(format!(
             "{rows} rows of {row_bytes} bytes are more than {MOST_BYTES} bytes, the most of a buffer"
         ))
-        .hint("lower batch_size, or make the rows smaller")
+        .hint(format!("lower {BATCH_SIZE}, or make the rows smaller"))
     })
 }
 
@@ -183,7 +186,7 @@ impl Memory {
             Place::Pinned(context) => Self::Pinned(PinnedBlock::new(context, len)?),
             Place::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
-                    .hint("lower batch_size or prefetch, or free memory of the machine")
+                    .hint(format!("lower {BATCH_SIZE} or {PREFETCH}, or free memory of the machine"))
             })?),
         })
     }

@@ -11,7 +11,10 @@ use super::{
     view::VIEW_PRESETS,
 };
 use crate::{
-    error::{Error, Result},
+    error::{
+        Error, Result,
+        setting::{Front, TRANSFORM},
+    },
     types::similar::nearest,
 };
 
@@ -201,8 +204,10 @@ fn one(step: &str) -> Result<Op> {
 /// Refuses what is no step, whatever its settings.
 fn known(name: &str) -> Result<()> {
     if VIEW_PRESETS.contains(&name) {
-        return Err(Error::config(format!("{name} is several views of an image, no step"))
-            .hint(format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views, --transform {name}")));
+        return Err(Error::config(format!("{name} is several views of an image, no step")).hint(match Front::here() {
+            Front::Library => format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views"),
+            _ => format!("use it by itself: {}", TRANSFORM.to(name)),
+        }));
     }
     // Without its settings a step is refused too, or not; but otherwise.
     let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());

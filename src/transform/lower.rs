@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     dataset::FieldKind,
-    error::{Error, Result},
+    error::{Error, Result, setting::FLOATS},
     random::SampleRng,
     report::Stage,
     sys::kernels::{ChannelTable, RowRoom, RowSpec},
@@ -602,7 +602,7 @@ impl<'a> Plan<'a> {
     fn must_be_float(name: &str, dtype: DType) -> Result<()> {
         if dtype == DType::U8 {
             return Err(Error::config(format!("{name} gives fractions, which u8 rows can't hold"))
-                .hint(format!("leave {name} out, or use f32, f16 or bf16")));
+                .hint(format!("leave {name} out, or use {FLOATS}")));
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use ratatui::{
 };
 
 use crate::{
-    console,
+    console::{self, Label},
     gpu::LatestGpu,
     signals::{Keys, Signal},
     usage::LatestUsage,
@@ -80,7 +80,7 @@ impl Live {
         let body = move || {
             if let Err(error) = show(inputs, &stopped, &quit) {
                 leave();
-                console::to_stderr(format_args!("warning: the live view ended: {error}; the run goes on"));
+                console::labelled(Label::Warning, &format_args!("the live view ended: {error}; the run goes on"));
             }
         };
         let thread = thread::Builder::new().name("infeed-live".into()).spawn(body);

@@ -2,7 +2,7 @@
 
 use super::filters::Filter;
 use crate::{
-    error::{Error, Result},
+    error::{Error, Result, setting::COLUMNS},
     types::DType,
 };
 
@@ -84,11 +84,11 @@ impl ChunkedArray {
         let Self { name, shape, chunk, .. } = self;
         if shape.is_empty() {
             return Err(Error::config(format!("`{name}` is one number: it has no axis of records"))
-                .hint("leave it out with columns(…)"));
+                .hint(format!("leave it out with {COLUMNS}")));
         }
         if shape[1..].contains(&0) {
             return Err(Error::config(format!("records of `{name}` have no values: its shape is {shape:?}"))
-                .hint("leave it out with columns(…)"));
+                .hint(format!("leave it out with {COLUMNS}")));
         }
         let bytes = |shape: &[u64]| {
             let shape: Option<Vec<usize>> = shape.iter().map(|n| usize::try_from(*n).ok()).collect();

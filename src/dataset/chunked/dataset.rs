@@ -14,7 +14,7 @@ use crate::{
         record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
         schema::{Field, FieldKind, Schema},
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -94,7 +94,7 @@ impl ChunkedDataset {
         if let Some(other) = arrays.iter().find(|array| array.shape[0] != len) {
             let (a, b) = (&first.name, &other.name);
             let what = format!("`{a}` has {len} records, `{b}` {}", other.shape[0]);
-            return Err(Error::config(what).hint("choose arrays whose first axes are equal, with columns(…)"));
+            return Err(Error::config(what).hint(format!("choose arrays whose first axes are equal, with {COLUMNS}")));
         }
         let mut print = Fingerprint::of(format).number(len);
         for array in &arrays {

@@ -7,7 +7,10 @@
 
 use crate::{
     dataset::names::{base, parent},
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{ANNOTATIONS, SPLIT},
+    },
     source::{Object, Source},
 };
 
@@ -62,6 +65,10 @@ pub(super) fn roots_of_named(json: &str, split: Option<&str>) -> Vec<String> {
     roots
 }
 
+fn name_the_file() -> String {
+    format!("name the file: {}", ANNOTATIONS.to("…/instances_train2017.json"))
+}
+
 /// The JSON of the split; of the only one when none was said.
 pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Place> {
     let mut places: Vec<Place> = objects.iter().filter_map(|object| place_of(&object.name)).collect();
@@ -75,16 +82,16 @@ pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -
         (0, Some(split)) => {
             let error = Error::new(ErrorKind::NotFound, format!("no annotations of the split `{split}`"));
             Err(error.at_object(source.url()).hint(match known.is_empty() {
-                true => "name the file: annotations(\"…/instances_train2017.json\")".to_owned(),
-                false => format!("there are those of {known}; or name the file by annotations(…)"),
+                true => name_the_file(),
+                false => format!("there are those of {known}; or name the file by {ANNOTATIONS}"),
             }))
         }
         (0, None) => Err(Error::new(ErrorKind::NotFound, "no annotations beside the images")
             .at_object(source.url())
-            .hint("name the file: annotations(\"…/instances_train2017.json\")")),
+            .hint(name_the_file())),
         _ => Err(Error::config(format!("annotations of several splits: {known}"))
             .at_object(source.url())
-            .hint("name one by split(…), or its file by annotations(…)")),
+            .hint(format!("name the file of one by {ANNOTATIONS}{}", SPLIT.or_set("")))),
     }
 }
 

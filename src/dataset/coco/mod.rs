@@ -29,7 +29,7 @@ use super::{
     record::Dataset,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SPLIT},
     source::{Object, Source},
 };
 
@@ -90,8 +90,9 @@ fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Fil
     if let Some(first) = missing.next() {
         let what = format!("{} of {} images have no file, the first is `{first}`", missing.count() + 1, names.len());
         return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
-            "their names are relative to {}: open the folder that holds them, or name theirs by split(…)",
-            source.url()
+            "their names are relative to {}: open the folder that holds them{}",
+            source.url(),
+            SPLIT.or_set("")
         )));
     }
     names.iter().try_for_each(|name| source.check_name(name))?;

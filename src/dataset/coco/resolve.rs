@@ -14,7 +14,7 @@ use crate::{
         labels::index_of,
         marked::{Marked, Thing, corners},
     },
-    error::{Error, Result},
+    error::{Error, Result, setting::MASKS},
 };
 
 /// Images in the order of the bytes of their names, and all that is marked in them.
@@ -48,7 +48,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         && wrong.values().all(|wrong| wrong == NO_OUTLINE)
     {
         return Err(Error::config("masks are asked for, and no annotation has an outline")
-            .hint("leave masks out, or take a file whose annotations have a segmentation"));
+            .hint(format!("leave {MASKS} out, or take a file whose annotations have a segmentation")));
     }
     let mut things = Vec::with_capacity(annotations.len());
     let mut bad = HashMap::new();

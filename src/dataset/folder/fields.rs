@@ -9,7 +9,7 @@ use crate::{
         schema::{Field, FieldKind},
         tiff::parse_tiff,
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::CHANNELS},
     types::{DType, ImageInfo},
 };
 
@@ -36,7 +36,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
             if channels > 1 && in_file != 1 {
                 let name = files.display(file(0, 0));
                 let what = format!("{in_file} channels in a file that should hold one");
-                return Err(Error::config(what).at_object(name).hint("leave the pattern of channels out"));
+                return Err(Error::config(what).at_object(name).hint(format!("leave {CHANNELS} out")));
             }
             let channels = if channels > 1 { channels as u8 } else { in_file };
             FieldKind::Image { channels, size: (height > 0).then_some((height, width)), dtype: Some(dtype) }

@@ -15,7 +15,7 @@ use super::super::{
     schema::{Field, FieldKind},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::LABELS},
     types::DType,
 };
 
@@ -181,7 +181,7 @@ impl Metadata {
         if missing > 0 {
             let what = format!("{missing} of {count} images have no row, the first is `{first}`");
             return Err(Error::new(ErrorKind::NotFound, what)
-                .hint("add them, with names relative to the dataset; or give labels(…), then the file is not read"));
+                .hint(format!("add them, with names relative to the dataset{}", LABELS.or_set(""))));
         }
         let column = |(at, (name, meant)): (usize, (&String, &Meant))| {
             if taken.contains(&name.as_str()) || name.is_empty() {

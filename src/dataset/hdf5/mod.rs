@@ -46,7 +46,7 @@ use super::{
     record::Dataset,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     report::Stage,
     source::{Object, Source},
 };
@@ -114,7 +114,7 @@ async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
             let what = format!("it does not fit `{}`: {difference}", files[0].name);
             return Err(Error::config(what)
                 .at_object(display(file))
-                .hint("open the kinds of files apart, or name the fields that all have with columns(…)"));
+                .hint(format!("open the kinds of files apart, or name the fields that all have with {COLUMNS}")));
         }
     }
     let mut datasets: Vec<Arc<dyn Dataset>> = datasets.into_iter().map(|dataset| Arc::new(dataset) as _).collect();
@@ -167,7 +167,7 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
         })?;
         let Found { name, stored } = found.swap_remove(at);
         let stored = stored.map_err(|why| {
-            unsupported(format!("`{name}` holds what is not read: {why}")).hint("leave it out of columns(…)")
+            unsupported(format!("`{name}` holds what is not read: {why}")).hint(format!("leave it out of {COLUMNS}"))
         })?;
         Ok((name, stored))
     };
@@ -222,6 +222,8 @@ fn filter(step: &Step) -> Result<Filter> {
         _ => &step.name,
     };
     Err(unsupported(format!("chunks that went through {refused} (filter {}), which is not undone", step.id)).hint(
-        "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with columns(…)",
+        format!(
+            "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
+        ),
     ))
 }

@@ -46,7 +46,10 @@ use super::{
     table::ShardTable,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SPLIT},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -95,7 +98,7 @@ impl Format for Mds {
                     [] => nothing_to_read(source, &objects, "index.json of MDS shards"),
                     _ => Error::config(format!("MDS shards lie in {}", splits.join(", ")))
                         .at_object(source.url())
-                        .hint(format!("open one of these folders, or set split(\"{}\")", splits[0])),
+                        .hint(format!("open one of these folders{}", SPLIT.or_set(splits[0]))),
                 });
             };
             let at = |e: Error| e.at_object(source.display_name(&index.name));
@@ -280,7 +283,7 @@ impl MdsDataset {
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name.clone())) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are the field `{}`", twice.name))
                 .at_object(source.url())
-                .hint("name those to read with columns(…)"));
+                .hint(format!("name those to read with {COLUMNS}")));
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     dataset::{format::OpenOptions, sniff},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     source::{Object, Source},
     types::DType,
 };
@@ -102,7 +102,7 @@ impl Chosen {
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are called `{}`", twice.name))
-                .hint("name each column to read once, with columns(…)"));
+                .hint(format!("name each column to read once, with {COLUMNS}")));
         }
         let mut columns = Vec::new();
         let mut names = Vec::new();
@@ -188,7 +188,7 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
     if end.max(header.unpacked.into()) > PROBE {
         let what = format!("a page of {end} bytes, {PROBE} are read to see what a column holds");
         return Err(near(Error::new(ErrorKind::Unsupported, what))
-            .hint("write the file with smaller pages, or leave the column out with columns(…)"));
+            .hint(format!("write the file with smaller pages, or leave the column out with {COLUMNS}")));
     }
     if (head.len() as u64) < end {
         head = read(end).await?;
@@ -227,7 +227,7 @@ fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
         let columns = named.join(", ");
         tracing::warn!(
             columns,
-            "columns that are left out: a list, a type that is not read, or part of a struct, which columns(…) names"
+            "columns that are left out: a list, a type that is not read, or part of a struct, which {COLUMNS} names"
         );
     }
 }

@@ -6,7 +6,7 @@ use super::{
     chunk::Physical,
     wire::{RLE, damaged, unzigzag, varint},
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, setting::COLUMNS};
 
 /// Encodings by their numbers in the format.
 pub(super) const PLAIN: u32 = 0;
@@ -91,7 +91,7 @@ impl<'a> Values<'a> {
             _ => {
                 let what = format!("values are encoded as {}", name_of(encoding));
                 return Err(Error::new(ErrorKind::Unsupported, what)
-                    .hint("leave the column out with columns(…), or write it plain or with a dictionary"));
+                    .hint(format!("leave the column out with {COLUMNS}, or write it plain or with a dictionary")));
             }
         })
     }

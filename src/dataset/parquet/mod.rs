@@ -44,7 +44,10 @@ use super::{
     table::{ShardTable, Stored},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -218,7 +221,7 @@ impl ParquetDataset {
         let Column { kind, name, unsigned, .. } = &self.columns[column];
         let none = || {
             Error::corrupt(format!("row {row} of the group has no value"))
-                .hint("leave the column out with columns(…), or set on_bad_sample(Skip)")
+                .hint(format!("leave the column out with {COLUMNS}, or set {SKIP}"))
         };
         // Copied, so that the part may go.
         let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
@@ -245,7 +248,7 @@ impl ParquetDataset {
         match known {
             true => Ok(Value::Label(label)),
             false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
-                .hint("a set without labels is read with columns([\"image\"])")),
+                .hint(format!("a set without labels is read with {}", COLUMNS.to_list_of("image")))),
         }
     }
 }
@@ -262,7 +265,8 @@ fn whole(bytes: &[u8], unsigned: bool, row: usize) -> Result<i64> {
     let value = u64::from_ne_bytes(bytes);
     i64::try_from(value).map_err(|_| {
         let what = format!("label {value} of row {row} of the group is beyond {}, the greatest", i64::MAX);
-        Error::new(ErrorKind::Unsupported, what).hint("write the column as int64, or leave it out with columns(…)")
+        Error::new(ErrorKind::Unsupported, what)
+            .hint(format!("write the column as int64, or leave it out with {COLUMNS}"))
     })
 }
 

@@ -1,12 +1,12 @@
 //! What all layers of the format share: its numbers, and how damage is told.
 
-use crate::error::Error;
+use crate::error::{Error, setting::SKIP};
 
 /// The encoding of levels, and of places in a dictionary.
 pub(super) const RLE: u32 = 3;
 
 pub(super) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the file is cut or damaged; fetch it again or set on_bad_sample(Skip)")
+    Error::corrupt(what).hint(format!("the file is cut or damaged; fetch it again or set {SKIP}"))
 }
 
 /// The number that the bytes begin with, and how many it takes.

@@ -10,7 +10,7 @@ use crate::{
         names::{self, looks_like_mask},
         schema::{Field, FieldKind},
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     source::{Object, Source},
     types::DType,
 };
@@ -102,7 +102,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
         if !unknown.is_empty() && unknown.len() < found.len() {
             let extensions = unknown.join(", ");
             // A run without its pictures would pass for one that went well.
-            tracing::warn!(extensions, "members that are left out; columns(…) would give them as bytes");
+            tracing::warn!(extensions, "members that are left out; {COLUMNS} would give them as bytes");
             found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
                 .at_object(source.display_name(&shard.name)),
             None => Error::corrupt(what).at_object(source.url()),
         };
-        return Err(error.hint(format!("name the fields that all have with columns(…), among {names}")));
+        return Err(error.hint(format!("name the fields that all have with {COLUMNS}, among {names}")));
     }
     let column = |(name, (kind, _, most))| Column { name, kind, array: None, most };
     let mut columns: Vec<Column> = found.into_iter().map(column).collect();
@@ -137,7 +137,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
     if columns.len() > 64 {
         return Err(Error::new(ErrorKind::Unsupported, format!("{} fields", columns.len()))
             .at_object(source.url())
-            .hint("name those that you need with columns(…)"));
+            .hint(format!("name those that you need with {COLUMNS}")));
     }
     Ok(columns)
 }

@@ -21,7 +21,10 @@ use crate::{
         sizes::Sizes,
         table::{ShardTable, Stored},
     },
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -139,7 +142,7 @@ impl TarDataset {
                 1 => {}
                 0 => {
                     return Err(wrong(format!("no `{}`", named(column)))
-                        .hint("name the fields that all samples have with columns(…)"));
+                        .hint(format!("name the fields that all samples have with {COLUMNS}")));
                 }
                 n => return Err(wrong(format!("{n} members that are `{}`", named(column))).hint("leave one of each")),
             }
@@ -318,7 +321,7 @@ fn check(shard: &Shard, sample: usize, member: &Member, head: &[u8], content: &[
     }
     if shard.has_crc && crc32c::crc32c(content) != member.crc {
         return Err(Error::corrupt(format!("`{key}.{extension}` is damaged: its crc32c is wrong"))
-            .hint("fetch the tar again or set on_bad_sample(Skip)"));
+            .hint(format!("fetch the tar again or set {SKIP}")));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{
         format::OpenOptions,
         names::{base, parent},
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE},
     source::{Manifest, Object, Source},
 };
 
@@ -112,10 +112,10 @@ impl Known {
             let some = missing.iter().take(8).map(|tar| base(tar)).collect::<Vec<_>>().join(", ");
             let others = if missing.len() > 8 { ", …" } else { "" };
             let what = format!("{} of {of} shards of a `prepare` are not there: {some}{others}", missing.len());
-            return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(
+            return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(format!(
                 "let the other ranks finish, or run `infeed prepare` again with the same settings, which makes what is \
-                 missing; `allow_incomplete` (--allow-incomplete) takes what is there",
-            ));
+                 missing; {ALLOW_INCOMPLETE} takes what is there",
+            )));
         }
         Ok(())
     }

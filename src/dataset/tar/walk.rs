@@ -150,5 +150,5 @@ async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Re
 
 fn sparse(at: u64, end: u64) -> Error {
     let what = "a sparse file, whose bytes do not lie as they are";
-    Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without --sparse")
+    Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without `--sparse`")
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     dataset::packed::{Packing, reader, supported},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     report::Stage,
     source::{Object, Source},
 };
@@ -55,9 +55,7 @@ pub(super) fn content_of(bytes: &Bytes) -> Result<Bytes> {
     let content = fits.then(|| bytes.slice(HEAD as usize..bytes.len() - TAIL as usize));
     let content = content.ok_or_else(|| cut("the record is cut"))?;
     if masked_crc(&content).to_le_bytes() != bytes[bytes.len() - TAIL as usize..] {
-        return Err(
-            Error::corrupt("the record's crc32c is wrong").hint("fetch the file again or set on_bad_sample(Skip)")
-        );
+        return Err(Error::corrupt("the record's crc32c is wrong").hint(format!("fetch the file again or set {SKIP}")));
     }
     Ok(content)
 }

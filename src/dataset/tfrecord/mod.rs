@@ -41,7 +41,10 @@ use super::{
     table::{ShardTable, Stored},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -189,7 +192,7 @@ impl TfRecords {
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
             let what = format!("two features are the field `{}`, `{twice}` one of them", field_name(twice));
-            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint("name those to read with columns(…)"));
+            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint(format!("name those to read with {COLUMNS}")));
         }
         if let Some(unknown) = options.columns.iter().flatten().find(|name| !seen.contains(name.as_str())) {
             let names: Vec<_> = features.iter().map(|(name, _)| field_name(name)).collect();
@@ -203,7 +206,7 @@ impl TfRecords {
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
             return Err(at(Error::new(ErrorKind::NotFound, format!("no features to read among {}", names.join(", "))))
-                .hint("name some with columns(…)"));
+                .hint(format!("name some with {COLUMNS}")));
         }
         let most = dataset.sizes.largest as usize;
         let field = |(name, kind): &(String, Kind)| {
@@ -307,7 +310,7 @@ impl TfRecords {
                 numbers(*n, floats.len(), floats.iter().flat_map(|value| value.to_ne_bytes()).collect())
             }
             (_, None) => Err(Error::corrupt("a feature is missing that other records have")
-                .hint("leave the field out with columns(…), or set on_bad_sample(Skip)")),
+                .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}"))),
             _ => Err(Error::corrupt("a feature is of another kind than in other records")),
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     types::DType,
 };
 
@@ -134,9 +134,9 @@ pub(super) fn palette(values: &[u16]) -> Colours {
 }
 
 pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the object again or set on_bad_sample(Skip)")
+    Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
 }
 
 pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, what).hint("convert the file or set on_bad_sample(Skip)")
+    Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
 }

@@ -7,7 +7,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::header::{Coding, DataFiles, VolumeHeader};
 use crate::{
-    error::{Error, Result},
+    error::{Error, Result, setting::SKIP},
     types::DType,
 };
 
@@ -58,7 +58,7 @@ pub fn decode_volume(header: &VolumeHeader, files: &[Bytes]) -> Result<Bytes> {
 
 fn ends(found: usize, wanted: usize) -> Error {
     Error::corrupt(format!("the voxels end after {found} of {wanted} bytes"))
-        .hint("fetch the object again or set on_bad_sample(Skip)")
+        .hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// Without the header and the lines to skip.
@@ -92,9 +92,7 @@ const MOST_BEFORE: usize = 16 << 20;
 /// Unpacks `len` bytes behind those to skip, and no more: a file that holds more is damaged, or a bomb.
 fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: usize, out: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| {
-        Error::corrupt("damaged compressed voxels")
-            .hint("fetch the object again or set on_bad_sample(Skip)")
-            .with_source(e)
+        Error::corrupt("damaged compressed voxels").hint(format!("fetch the object again or set {SKIP}")).with_source(e)
     };
     let Some(skip) = header.byte_skip else {
         // They end the file, as those of a `.nii.gz` that a detached header names.

@@ -16,7 +16,7 @@ use crate::{
         arrays::numpy_type,
         chunked::{Filter, damaged, unsupported},
     },
-    error::Result,
+    error::{Result, setting::COLUMNS},
     types::DType,
 };
 
@@ -44,7 +44,7 @@ fn lacks(what: &str) -> crate::error::Error {
 
 fn no_type(what: impl std::fmt::Display) -> crate::error::Error {
     unsupported(format!("an array of the type {what}, which is not read"))
-        .hint("leave it out with columns(…), or write it as numbers of 8 to 64 bits")
+        .hint(format!("leave it out with {COLUMNS}, or write it as numbers of 8 to 64 bits"))
 }
 
 fn shape(value: &Value, what: &str) -> Result<Vec<u64>> {

@@ -23,7 +23,10 @@ use super::{
     reader::{Permits, Reader},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{IO_CONCURRENCY, PATIENCE},
+    },
     random::jitter,
     report::{Reading, Sent},
     source::{
@@ -261,9 +264,10 @@ impl<'a> Piece<'a> {
     /// What to say of the `last` failure; a read that never got its turn had none.
     fn gave_up(&self, last: Option<Failed>, tries: &Tries) -> Error {
         let patience = self.source().patience().as_secs_f64();
-        let out = "check the network and the store, then resume; `patience` says how long an outage may last";
+        let out =
+            || format!("check the network and the store, then resume; {PATIENCE} says how long an outage may last");
         let Some(Failed { error, remedy, blame }) = last else {
-            return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).hint(out);
+            return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).hint(out());
         };
         let kind = error.kind();
         if kind == ErrorKind::Corrupt || blame == Blame::Here {
@@ -272,15 +276,15 @@ impl<'a> Piece<'a> {
         }
         let (attempts, refused) = (tries.attempts, remedy == Remedy::FewerRequests);
         let (what, hint) = match (self.is_out(), refused) {
-            (true, true) => (format!("the store refused all requests for {patience} s"), out),
-            (true, false) => (format!("the store gave nothing for {patience} s, the last: {}", error.what()), out),
+            (true, true) => (format!("the store refused all requests for {patience} s"), out()),
+            (true, false) => (format!("the store gave nothing for {patience} s, the last: {}", error.what()), out()),
             (false, true) => (
                 format!("the store refused {attempts} requests: it is asked too often"),
-                "lower io_concurrency, or read with fewer ranks at a time",
+                format!("lower {IO_CONCURRENCY}, or read with fewer ranks at a time"),
             ),
             (false, false) => (
                 format!("gave up after {attempts} requests, the last: {}", error.what()),
-                "check the network and the store, then resume",
+                "check the network and the store, then resume".to_owned(),
             ),
         };
         Error::new(kind, what).hint(hint).with_cause_of(&error)

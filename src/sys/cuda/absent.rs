@@ -8,7 +8,7 @@ use super::{
     handles::{CudaEvent, CudaStream},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::DEVICE_CPU},
     sys::{
         kernels::{Mixture, RowSpec},
         rows::Rows,
@@ -30,7 +30,7 @@ impl Context {
     /// `Device`, saying why this build knows no GPU.
     pub fn open(index: u32) -> Result<Self> {
         Err(Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {MISSING}"))
-            .hint("use device cpu, or build with the feature `cuda` on Linux"))
+            .hint(format!("use {DEVICE_CPU}, or build with the feature `cuda` on Linux")))
     }
 
     /// The number in `cuda:0`.

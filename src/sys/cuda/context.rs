@@ -26,7 +26,10 @@ use super::{
     driver::{Driver, driver, probe},
     exit,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{
+    Error, ErrorKind, Result,
+    setting::{BATCH_SIZE, PREFETCH, WORKERS},
+};
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
 ///
@@ -472,8 +475,9 @@ impl Pinned {
         // SAFETY: `start` outlives the call.
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
-            ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes"))
-                .hint("raise the limit of locked memory (ulimit -l), or lower batch_size, prefetch or workers"),
+            ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
+                format!("raise the limit of locked memory (ulimit -l), or lower {BATCH_SIZE}, {PREFETCH} or {WORKERS}"),
+            ),
             _ => e,
         })?;
         let start = ptr::NonNull::new(start.cast::<u8>())

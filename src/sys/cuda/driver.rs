@@ -17,7 +17,10 @@ use libloading::Library;
 
 use super::gpu::Gpu;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{BATCH_SIZE, DEVICE_BUDGET, PREFETCH},
+    },
     sys::library::load,
 };
 
@@ -195,7 +198,7 @@ impl Driver {
         }
         if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_uint {
             return Err(Error::new(ErrorKind::OutOfMemory, format!("out of device memory ({call})"))
-                .hint("lower batch_size, prefetch or device_budget, or free memory of the GPU"));
+                .hint(format!("lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU")));
         }
         let what = words(call, code).err().unwrap_or_default();
         Err(Error::new(ErrorKind::Device, what)

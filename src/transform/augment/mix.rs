@@ -126,7 +126,7 @@ impl Mix {
             return Err(Error::config(format!("mix has {name} {part}")).hint("use 0 to 1"));
         }
         if self.num_classes == Some(0) {
-            return Err(Error::config("mix has num_classes 0").hint("use the number of classes, 1 or more"));
+            return Err(Error::config("mix is for 0 classes").hint("say how many there are, 1 or more"));
         }
         Ok(())
     }

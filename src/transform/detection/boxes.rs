@@ -3,7 +3,7 @@
 use super::iou::{Box4, Window};
 use crate::{
     dataset::Instances,
-    error::{Error, Result},
+    error::{Error, Result, setting::SKIP},
     report::Stage,
     sys::kernels::{Map, PixelOp},
     types::ImageInfo,
@@ -25,15 +25,15 @@ pub(in crate::transform) struct Marked {
 impl Marked {
     /// The boxes of an image. `sanitizes`: those of no size are dropped later.
     pub(in crate::transform) fn new(instances: &Instances, info: &ImageInfo, sanitizes: bool) -> Result<Self> {
-        let bad = |what: String, hint: &str| Err(Error::corrupt(what).hint(hint.to_owned()).at_stage(Stage::Transform));
+        let bad = |what: String, hint: String| Err(Error::corrupt(what).hint(hint).at_stage(Stage::Transform));
         if !instances.is_sound() {
             let what = format!("lists of instances that differ in length, for {} boxes", instances.len());
-            return bad(what, "give each list an entry for each box");
+            return bad(what, "give each list an entry for each box".to_owned());
         }
         let ([height, width], size) = (instances.size, [info.height, info.width]);
         if instances.size != size {
             let what = format!("boxes of an image of {height}x{width} for one of {}x{}", info.height, info.width);
-            return bad(what, "look at the annotations of this image, or set on_bad_sample(Skip)");
+            return bad(what, format!("look at the annotations of this image, or set {SKIP}"));
         }
         let (right, bottom) = (f64::from(width), f64::from(height));
         let mut boxes = Vec::with_capacity(instances.len());
@@ -42,12 +42,12 @@ impl Marked {
             // Written so that NaN fails; infinite ones have no middle.
             if !(x1 <= x2 && y1 <= y2 && given.iter().all(|v| v.is_finite())) {
                 let what = format!("box {given:?} of instance {id}: left, top, right and bottom in this order");
-                return bad(what, "correct the annotation, or set on_bad_sample(Skip)");
+                return bad(what, format!("correct the annotation, or set {SKIP}"));
             }
             let cut = [x1.clamp(0.0, right), y1.clamp(0.0, bottom), x2.clamp(0.0, right), y2.clamp(0.0, bottom)];
             if !sanitizes && (cut[0] >= cut[2] || cut[1] >= cut[3]) {
                 let what = format!("box {given:?} of instance {id} has nothing of its image of {height}x{width}");
-                return bad(what, "sanitize_bounding_boxes in the transform drops such boxes");
+                return bad(what, "sanitize_bounding_boxes in the transform drops such boxes".to_owned());
             }
             boxes.push(cut);
         }

@@ -19,7 +19,10 @@ use crate::{
             names::{FieldFiles, Pattern},
         },
     },
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{FIELD, FORMAT, PATTERN},
+    },
     report::Stage,
     source::{Extent, Object, Source},
 };
@@ -58,8 +61,10 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     let pattern = options.pattern.as_deref().unwrap_or("{patient}/{field}");
     let found = if by_folder { group(&read, pattern)? } else { BTreeMap::new() };
     if read.is_empty() || (by_folder && found.is_empty()) {
-        return Err(nothing_to_read(source, objects, "DICOM files")
-            .hint("files are FOLDER/….dcm, or lie in folders as the pattern says; format(\"dicom\") takes those without an ending"));
+        return Err(nothing_to_read(source, objects, "DICOM files").hint(format!(
+            "files are FOLDER/….dcm, or lie in folders as the pattern says; {} takes those without an ending",
+            FORMAT.to("dicom")
+        )));
     }
     if !by_folder {
         let images = read_all(source, &read, true).await?;
@@ -86,7 +91,9 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
             let what = format!("it is of another series than {}, in the same folder", first.object.name);
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(source.display_name(&other.object.name))
-                .hint("give each series a folder, or leave pattern and fields out: then each series is a record"));
+                .hint(format!(
+                    "give each series a folder, or leave {PATTERN} and {FIELD} out: then each series is a record"
+                )));
         }
         used.extend(own.iter().map(|image| image.object));
         files.push(one(source, name, own, &mut doubts)?);
@@ -148,7 +155,8 @@ fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<Vo
     if let Some(mask) = named.keys().find(|name| looks_like_mask(base(name))) {
         tracing::warn!(
             series = mask.as_str(),
-            "a folder called as a mask is a record of its own; pattern(\"{{patient}}/{{field}}/\") makes it a field"
+            "a folder called as a mask is a record of its own; {} makes it a field",
+            PATTERN.to("{patient}/{field}/")
         );
     }
     let mut files = Vec::new();

@@ -1,7 +1,7 @@
 //! JPEG's lossless process (ITU-T T.81, annex H): differences to neighbours in Huffman codes. Of its kinds those that DICOM
 //! allows: 2 to 16 bits, one component or several of one size.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, setting::SKIP};
 
 fn bad(what: &'static str) -> Error {
     Error::corrupt(format!("lossless JPEG {what}"))
@@ -106,7 +106,7 @@ impl Bits<'_> {
             _ => return Err(bad("has a difference of more than 16 bits")),
         };
         if self.count < self.made {
-            return Err(bad("ends before its last pixel").hint("fetch the object again or set on_bad_sample(Skip)"));
+            return Err(bad("ends before its last pixel").hint(format!("fetch the object again or set {SKIP}")));
         }
         Ok(difference)
     }
@@ -147,7 +147,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
         // The next marker: others may fill up, and a scan ends before one.
         let found =
             file.get(at..).unwrap_or(&[]).windows(2).position(|two| two[0] == 0xff && !matches!(two[1], 0 | 0xff));
-        at += found.ok_or_else(|| bad("ends early").hint("fetch the object again or set on_bad_sample(Skip)"))? + 2;
+        at += found.ok_or_else(|| bad("ends early").hint(format!("fetch the object again or set {SKIP}")))? + 2;
         let marker = file[at - 1];
         if matches!(marker, 0xd0..=0xd8 | 0x01) {
             continue;
@@ -230,7 +230,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
                     format!("JPEG of process {:02x}, not lossless", marker),
                 ));
             }
-            0xd9 => return Err(bad("ends early").hint("fetch the object again or set on_bad_sample(Skip)")),
+            0xd9 => return Err(bad("ends early").hint(format!("fetch the object again or set {SKIP}"))),
             _ => {}
         }
     }

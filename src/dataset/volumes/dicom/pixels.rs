@@ -9,7 +9,7 @@ use super::{
     lossless,
     syntax::Pixels,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, setting::SKIP};
 
 /// How the pixels of one file are written, and where in what is read of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) struct Layout {
 
 fn cut(found: usize, wanted: usize) -> Error {
     Error::corrupt(format!("the pixels end after {found} of {wanted} bytes"))
-        .hint("fetch the object again or set on_bad_sample(Skip)")
+        .hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// What was read of a file, made ready to take frames from.
@@ -91,7 +91,7 @@ impl Layout {
         let at = after_first_group(file).ok_or_else(|| Error::corrupt("a damaged first group"))?;
         let failed = |e: std::io::Error| {
             Error::corrupt("damaged deflated pixels")
-                .hint("fetch the object again or set on_bad_sample(Skip)")
+                .hint(format!("fetch the object again or set {SKIP}"))
                 .with_source(e)
         };
         let mut reader = flate2::bufread::DeflateDecoder::new(&file[at..]);
@@ -291,7 +291,7 @@ fn after_first_group(file: &[u8]) -> Option<usize> {
 
 /// PackBits of DICOM (PS3.5, annex G): the bytes of each value apart, the highest first. Values of the machine's order.
 fn runs(data: &[u8], values: usize, channels: usize, size: usize) -> Result<Vec<u8>> {
-    let wrong = || Error::corrupt("damaged runs").hint("fetch the object again or set on_bad_sample(Skip)");
+    let wrong = || Error::corrupt("damaged runs").hint(format!("fetch the object again or set {SKIP}"));
     let words = data.get(..64).ok_or_else(wrong)?.as_chunks::<4>().0;
     let word = |i: usize| u32::from_le_bytes(words[i]) as usize;
     let segments = channels * size;

@@ -1,7 +1,10 @@
 //! A picture between two resamples.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{MAX_IMAGE_BYTES, WORKERS},
+    },
     sys::kernels::params::RowSpec,
     types::{DType, Layout},
 };
@@ -42,7 +45,7 @@ impl Tile {
             (self.height, self.width, self.channels) = (0, 0, 0);
             let what = format!("no memory for a picture of {height}x{width} pixels ({channels} channels)");
             return Err(Error::new(ErrorKind::OutOfMemory, what)
-                .hint("resize before the augmentations, or lower workers or max_image_bytes"));
+                .hint(format!("resize before the augmentations, or lower {WORKERS} or {MAX_IMAGE_BYTES}")));
         }
         self.memory.resize(len, 0);
         Ok(())

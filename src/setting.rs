@@ -1,0 +1,307 @@
+//! What settings are called where an error is shown: a method in a program, an option in a terminal, an argument in Python.
+//!
+//! ```text
+//! format!("convert the file or set {SKIP}")
+//!     Front::Library   convert the file or set on_bad_sample(Skip)
+//!     Front::Command   convert the file or set --on-bad-sample skip
+//!     Front::Python    convert the file or set on_bad_sample={"skip": {"at_most": …}}
+//! ```
+//!
+//! A [`Setting`] in a text writes its name for the front of this process. So whatever becomes of the text (a hint, a cause
+//! that an error above repeats, a line of the log, a string in JSON), it is right when it is shown, and nothing has to be
+//! found and replaced in it. The price is that a process has one front, which [`speak_as`] sets before anything can fail.
+//!
+//! Texts name no setting by hand: `a_setting_is_named_by_the_table_alone` reads the sources. That the names exist is
+//! checked against the sources of the builders (below), the options of the commands (`infeed-cli`) and the signatures of
+//! the Python package (its tests).
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+/// Where this process shows its errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Front {
+    /// A program in Rust: settings are methods of the builders.
+    #[default]
+    Library,
+    /// The command line: settings are options.
+    Command,
+    /// The Python package: settings are arguments.
+    Python,
+}
+
+impl Front {
+    const ALL: [Self; 3] = [Self::Library, Self::Command, Self::Python];
+
+    /// That of this process.
+    pub(crate) fn here() -> Self {
+        // Nothing else is read because of it.
+        Self::ALL.get(usize::from(FRONT.load(Ordering::Relaxed))).copied().unwrap_or_default()
+    }
+}
+
+static FRONT: AtomicU8 = AtomicU8::new(Front::Library as u8);
+
+/// From now on texts name settings as this front does, in the whole process.
+pub fn speak_as(front: Front) {
+    FRONT.store(front as u8, Ordering::Relaxed);
+}
+
+/// A setting as errors name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    library: &'static str,
+    /// Empty: no option sets it.
+    command: &'static str,
+    python: &'static str,
+}
+
+impl Setting {
+    /// Its name in a front, with a value where there is but one to give; empty where nothing sets it.
+    #[must_use]
+    pub const fn name(&self, front: Front) -> &'static str {
+        match front {
+            Front::Library => self.library,
+            Front::Command => self.command,
+            Front::Python => self.python,
+        }
+    }
+
+    /// Its name alone, without a value.
+    pub(crate) fn word(&self) -> &'static str {
+        bare(self.name(Front::here()))
+    }
+
+    /// It, set to a text.
+    pub(crate) fn to(self, value: &str) -> String {
+        self.valued(Front::here(), value, |value| format!("{value:?}"))
+    }
+
+    /// It, set to a list of one text.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn to_list_of(self, value: &str) -> String {
+        self.valued(Front::here(), value, |value| format!("[{value:?}]"))
+    }
+
+    fn valued(&self, front: Front, value: &str, quoted: impl Fn(&str) -> String) -> String {
+        let name = bare(self.name(front));
+        match front {
+            Front::Library => format!("{name}({})", quoted(value)),
+            Front::Python => format!("{name}={}", quoted(value)),
+            Front::Command if value.contains(['{', ' ', '*']) => format!("{name} '{value}'"),
+            Front::Command => format!("{name} {value}"),
+        }
+    }
+
+    /// What follows another advice where the setting exists, and nothing where it does not: `, or set split("train")`.
+    pub(crate) fn or_set(&self, value: &str) -> String {
+        match self.name(Front::here()) {
+            "" => String::new(),
+            name if value.is_empty() => format!(", or set {name}"),
+            _ => format!(", or set {}", self.to(value)),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name(Front::here()))
+    }
+}
+
+/// What stands before a value.
+fn bare(name: &str) -> &str {
+    name.split(['(', '=', ' ']).next().unwrap_or_default()
+}
+
+/// Advice for programs in Rust alone, which write parts of their own; nothing elsewhere.
+pub(crate) fn in_rust(advice: &'static str) -> &'static str {
+    if Front::here() == Front::Library { advice } else { "" }
+}
+
+/// What there is to name; every command calls it alike.
+macro_rules! settings {
+    ($($name:ident: $library:literal, $command:literal, $python:literal;)*) => {
+        $(pub(crate) const $name: Setting = Setting {
+            library: $library,
+            command: $command,
+            python: $python,
+        };)*
+
+        /// All settings that errors name.
+        pub const SETTINGS: &[Setting] = &[$($name),*];
+    };
+}
+
+settings! {
+    // Of a loader.
+    BATCH_SIZE: "batch_size", "--batch-size", "batch_size";
+    CACHE: "cache", "--cache", "cache";
+    DECODED_CACHE: "decoded_cache", "--decoded-cache", "decoded_cache";
+    DEVICE: "device", "--device", "device";
+    DEVICE_CPU: "device(Cpu)", "--device cpu", "device=\"cpu\"";
+    DEVICE_BUDGET: "device_budget", "--device-budget", "device_budget";
+    DTYPE: "dtype", "--dtype", "dtype";
+    FILL_LAST: "last_batch to partial or pad", "--last-batch to partial or pad", "drop_last=False";
+    FLOATS: "dtype f32, f16 or bf16", "--dtype f32, f16 or bf16", "dtype=\"float32\", \"float16\" or \"bfloat16\"";
+    IO_CONCURRENCY: "io_concurrency", "--io-concurrency", "io_concurrency";
+    MAX_IMAGE_BYTES: "max_image_bytes", "--max-image-bytes", "max_image_bytes";
+    MAX_RECORD_BYTES: "max_record_bytes", "--max-record-bytes", "max_record_bytes";
+    MAX_UNREADABLE: "max_unreadable", "--max-unreadable", "max_unreadable";
+    MEMORY_BUDGET: "memory_budget", "--memory-budget", "memory_budget";
+    MIX: "mix", "--mix", "mix";
+    NUM_CLASSES: "num_classes", "--mix …,classes=N", "mix={…, \"num_classes\": N}";
+    PREFETCH: "prefetch", "--prefetch", "prefetch";
+    RANK: "shard", "--rank", "rank";
+    SEED: "seed", "--seed", "seed";
+    SKIP: "on_bad_sample(Skip)", "--on-bad-sample skip", "on_bad_sample={\"skip\": {\"at_most\": …}}";
+    SKIP_PADDED: "on_bad_sample(SkipPadded)", "--on-bad-sample skip-padded",
+        "on_bad_sample={\"skip-padded\": {\"at_most\": …}}";
+    SMALL_TYPES: "dtype u8 or f16", "--dtype u8 or f16", "dtype=\"uint8\" or \"float16\"";
+    STREAMS: "streams", "--streams", "streams";
+    TRANSFORM: "transform", "--transform", "transform";
+    VERIFY_CHECKSUMS: "verify(Checksums)", "--verify checksums", "verify=\"checksums\"";
+    VIEWS: "views", "--view", "views";
+    WORKERS: "workers", "--workers", "num_workers";
+    WORLD_SIZE: "shard", "--world-size", "world_size";
+
+    // Of a dataset that is opened.
+    ALLOW_INCOMPLETE: "allow_incomplete(true)", "--allow-incomplete", "allow_incomplete=True";
+    ANNOTATIONS: "annotations(…)", "--annotations", "annotations=…";
+    CHANNELS: "channels", "--channels", "channels";
+    CLASSES: "classes", "", "classes";
+    COLUMNS: "columns(…)", "--columns", "columns=[…]";
+    FIELD: "field", "--field", "fields";
+    FORMAT: "format(…)", "--format", "format=…";
+    LABELS: "labels(…)", "--labels", "labels=…";
+    LISTING: "listing", "--listing", "listing";
+    MASKS: "masks", "--masks", "masks";
+    PATIENCE: "patience", "--patience", "patience";
+    PATTERN: "pattern", "--pattern", "pattern";
+    SAMPLES_PER_PATIENT: "samples_per_patient", "--samples-per-patient", "samples_per_patient";
+    SPLIT: "split(…)", "", "split=…";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use regex_lite::Regex;
+
+    use super::*;
+
+    /// Sources whose methods settings are.
+    const BUILDERS: [&str; 4] =
+        ["src/loader/builder.rs", "src/dataset/open.rs", "src/prepare/mod.rs", "src/transform/augment/mix.rs"];
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a source of this crate")
+    }
+
+    #[test]
+    fn one_text_names_a_setting_as_each_front_does() {
+        for (front, skip, train) in [
+            (Front::Library, "on_bad_sample(Skip)", r#"columns(["image"])"#),
+            (Front::Command, "--on-bad-sample skip", "--columns image"),
+            (Front::Python, r#"on_bad_sample={"skip": {"at_most": …}}"#, r#"columns=["image"]"#),
+        ] {
+            assert_eq!(SKIP.name(front), skip);
+            assert_eq!(COLUMNS.valued(front, "image", |value| format!("[{value:?}]")), train);
+        }
+        // As this process is.
+        assert_eq!(format!("lower {WORKERS} or set {SKIP}"), "lower workers or set on_bad_sample(Skip)");
+        assert_eq!(SPLIT.or_set("train") + &LABELS.or_set(""), r#", or set split("train"), or set labels(…)"#);
+        // A shell would take it apart.
+        assert_eq!(PATTERN.valued(Front::Command, "{a}/{b}", str::to_owned), "--pattern '{a}/{b}'");
+    }
+
+    #[test]
+    fn programs_can_set_what_is_named() {
+        let sources = BUILDERS.map(read).concat();
+        for setting in SETTINGS {
+            let name = bare(setting.library);
+            let (method, field) = (format!("    pub fn {name}"), format!("    pub {name}: "));
+            assert!(sources.contains(&method) || sources.contains(&field), "{setting:?}");
+            assert!(!setting.python.is_empty(), "{setting:?}");
+        }
+    }
+
+    /// The texts of a source, with their lines, without those of its tests.
+    fn texts(source: &str) -> Vec<(usize, String)> {
+        let end = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+        let tokens = Regex::new(r##"(?s)//[^\n]*|r#".*?"#|b?'(?:[^'\\\n]|\\[^\n]+?)'|"((?:[^"\\]|\\.)*)""##).unwrap();
+        let texts = tokens.captures_iter(&source[..end]).filter_map(|found| found.get(1));
+        let line = |at: usize| source[..at].matches('\n').count() + 1;
+        texts.map(|text| (line(text.start()), text.as_str().to_owned())).collect()
+    }
+
+    /// What names a setting by hand in a text, if anything does.
+    fn by_hand(text: &str) -> Option<String> {
+        // Words alone are keys and names of fields; what stands between backticks is a command or a name of others.
+        if !text.contains(' ') {
+            return None;
+        }
+        let text = Regex::new("`[^`]*`").unwrap().replace_all(text, "`");
+        let option = Regex::new(r"(?:^|[ (,])(--[a-z][a-z-]*)").unwrap();
+        if let Some(found) = option.captures(&text) {
+            return Some(found[1].to_owned());
+        }
+        let words: Vec<&str> = SETTINGS.iter().map(|setting| bare(setting.library)).collect();
+        let calls = Regex::new(r#"(?:^|[^\w.:])([a-z_]+)\((?:…|[A-Z][A-Za-z]*|\\"|\[)"#).unwrap();
+        let called = calls.captures_iter(&text).map(|found| found[1].to_owned()).find(|name| words.contains(&&**name));
+        let whole = Regex::new(r"(?:^|[^\w.{:])([a-z]+(?:_[a-z]+)+)\b").unwrap();
+        let named = whole.captures_iter(&text).map(|found| found[1].to_owned()).find(|name| words.contains(&&**name));
+        let moved = Regex::new(r"\b(?:lower|raise|set|leave)\b.*?[^{\w](workers|prefetch|streams)\b").unwrap();
+        called.or(named).or_else(|| moved.captures(&text).map(|found| found[1].to_owned()))
+    }
+
+    #[test]
+    fn a_setting_is_named_by_the_table_alone() {
+        for bad in [
+            "fetch it again or set on_bad_sample(Skip)",
+            "leave it out with columns(…)",
+            r#"or set split(\"train\")"#,
+            "raise memory_budget",
+            "lower io_concurrency and workers",
+            "give --rank and a world size",
+        ] {
+            assert!(by_hand(bad).is_some(), "{bad}");
+        }
+        for good in [
+            "{SKIP} is set",
+            "max_image_bytes",
+            "{batch_size} rows",
+            "run `aws configure --profile x`",
+            "workers do it",
+        ] {
+            assert_eq!(by_hand(good), None, "{good}");
+        }
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut found = Vec::new();
+        let mut read = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                // Tests, and the table.
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                if !name.ends_with(".rs") || ["tests.rs", "simulation.rs", "setting.rs"].contains(&name) {
+                    continue;
+                }
+                for (line, text) in texts(&fs::read_to_string(&path).unwrap()) {
+                    read += 1;
+                    let named = by_hand(&text);
+                    found.extend(named.map(|name| format!("{}:{line}: {name} in {text:?}", path.display())));
+                }
+            }
+        }
+        assert!(read > 2000, "only {read} texts were read");
+        assert!(found.is_empty(), "name settings by the constants of `setting`:\n{}", found.join("\n"));
+    }
+}
