@@ -48,15 +48,15 @@ use crate::{
 /// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
 /// | `JPEGImages/….jpg` and `Annotations/….xml` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |
 /// | any images, with [`Open::channels`] | images of several files, one for each channel |
-///
-/// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
-/// that differs is a bad sample.
 /// | `….tar` | tar shards as WebDataset makes them, see below |
 /// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil, int, str, json, bytes, ndarray |
 /// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
 /// | `zarr.json`, or `.zarray` and `.zgroup` (a folder called `….zarr`) | Zarr, versions 2 and 3 (feature `zarr`): arrays as fields, the first axis of each counts the records, see below |
 /// | `….h5`, `.hdf5`, `.he5`, `.nc4` | HDF5 (feature `hdf5`): datasets as fields, the first axis of each counts the records, see below |
 /// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
+///
+/// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
+/// that differs is a bad sample.
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
 /// them, which follow one another as [`concat()`](super::concat()) puts them. At a web server (`https://`) each is looked up,
