@@ -157,6 +157,45 @@ fn how_many_may_be_unreadable_is_what_was_said() {
 }
 
 #[test]
+fn a_limit_of_unreadable_samples_that_nothing_counts_is_told() {
+    let url = "synthetic://?count=16&height=8&width=8&classes=2";
+    let told = |args: &[&str]| {
+        let done = run(&[&["run", url, "--batch-size", "4"], args].concat());
+        assert!(done.status.success());
+        text(&done.stderr).contains("--max-unreadable does nothing here")
+    };
+    assert!(told(&["--max-unreadable", "7"]));
+    assert!(!told(&["--max-unreadable", "7", "--on-bad-sample", "skip"]));
+    assert!(!told(&[]));
+}
+
+#[test]
+fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    for (split, count) in [("train", "8"), ("val", "4")] {
+        ok(&["synth", "imagenet", &place(split), "--count", count, "--classes", "2"]);
+    }
+    let url = dir.path().to_str().unwrap();
+    let config = |split: &[&str]| {
+        let report = report(&[&[url, "--batch-size", "2", "--device", "cpu"], split].concat());
+        (report["samples"].as_u64().unwrap(), report["config"]["split"].clone())
+    };
+    assert_eq!(config(&["--split", "val"]), (4, "adaptive".into()));
+    assert_eq!(config(&["--split", "train", "--gpu-split", "fixed"]), (8, "fixed".into()));
+    let records = |args: &[&str]| {
+        let found = ok(&[&["inspect", url, "--json", "-"], args].concat());
+        serde_json::from_str::<Value>(&found).unwrap()["records"].clone()
+    };
+    assert_eq!(records(&["--split", "val"]), 4);
+    let cpu = ["synthetic://?count=4&height=8&width=8&classes=2", "--batch-size", "2", "--split", "fixed"];
+    assert_eq!(report(&cpu)["config"]["split"], "fixed");
+    let unknown = run(&["inspect", url, "--split", "validation"]);
+    let said = text(&unknown.stderr);
+    assert!(!unknown.status.success() && said.contains("validation") && said.contains("val"), "{said}");
+}
+
+#[test]
 fn the_json_of_run_keeps_its_keys() {
     let mut report = report(&[
         &data().cifar10,

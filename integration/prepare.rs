@@ -432,6 +432,29 @@ fn an_interrupted_run_says_what_is_done_and_how_to_go_on() {
 }
 
 #[test]
+fn work_that_a_bad_image_ended_goes_on_without_it() {
+    let source = TempDir::new().unwrap();
+    let url = source.path().to_str().unwrap();
+    run(&["synth", "imagenet", url, "--count", "12", "--classes", "1", "--seed", "3"]);
+    let class = fs::read_dir(source.path()).unwrap().next().unwrap().unwrap().path();
+    let names = files(&class).into_keys().collect::<Vec<_>>();
+    let bad = class.join(&names[11]);
+    let length = fs::metadata(&bad).unwrap().len();
+    fs::write(&bad, [&[0xff, 0xd8, 0xff][..], &vec![0; length as usize - 3]].concat()).unwrap();
+    let dataset = opened(url);
+    let out = TempDir::new().unwrap();
+    let prepare = |policy| {
+        let prepare = Prepare::new(Arc::clone(&dataset), out.path().display().to_string());
+        wait(prepare.size(Size::Exact(32, 32)).parts(6.try_into().unwrap()).workers(1).on_bad_sample(policy).run())
+    };
+    assert!(prepare(OnBadSample::Stop).unwrap_err().is_sample());
+    let finished = files(out.path()).keys().filter(|name| name.ends_with(".tar")).count() as u64;
+    let done = prepare(OnBadSample::Skip { at_most: 1 }).unwrap();
+    assert_eq!((done.shards, done.found, done.bad_samples.len(), done.complete), (6, finished, 1, true));
+    assert_eq!(opened(out.path().to_str().unwrap()).len(), 11);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
     let source = TempDir::new().unwrap();
     let url = source.path().to_str().unwrap();
@@ -457,6 +480,10 @@ fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
     // Allowing more of them is no other job.
     let more = Prepare::new(Arc::clone(&dataset), out.path().display().to_string()).size(Size::Exact(32, 32));
     assert_eq!(wait(more.on_bad_sample(OnBadSample::Skip { at_most: 3 }).run()).unwrap().found, done.shards);
+    // To end at a bad record is no other job either, but those that were left out are told.
+    let stop = Prepare::new(Arc::clone(&dataset), out.path().display().to_string()).size(Size::Exact(32, 32));
+    let error = wait(stop.run()).unwrap_err().to_string();
+    assert!(error.contains("a finished shard lacks 2 records") && error.contains("shard-000000.tar"), "{error}");
     let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 1 })).0.unwrap_err();
     assert!(error.is_sample(), "{error}");
     let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 2 }).max_unreadable(0)).0.unwrap_err();

@@ -182,7 +182,7 @@ settings! {
     PATIENCE: "patience", "--patience", "patience";
     PATTERN: "pattern", "--pattern", "pattern";
     SAMPLES_PER_PATIENT: "samples_per_patient", "--samples-per-patient", "samples_per_patient";
-    SPLIT: "split(…)", "", "split=…";
+    SPLIT: "split(…)", "--split", "split=…";
 }
 
 #[cfg(test)]

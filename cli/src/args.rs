@@ -254,6 +254,9 @@ pub(crate) struct DatasetArgs {
     /// COCO: read outlines too
     #[arg(long)]
     pub masks: bool,
+    /// The part of a dataset that has several, like train, val or test
+    #[arg(long, value_name = "NAME")]
+    pub split: Option<String>,
     /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
     /// {name}_{channel:dapi,gfp}.tif
     #[arg(long, value_name = "PATTERN")]
@@ -341,6 +344,9 @@ impl DatasetArgs {
             open = open.annotations(annotations);
         }
         open = open.masks(self.masks).allow_incomplete(self.allow_incomplete);
+        if let Some(split) = self.split() {
+            open = open.split(split);
+        }
         if let Some(channels) = &self.channels {
             open = open.channels(channels);
         }
@@ -365,14 +371,25 @@ impl DatasetArgs {
 }
 
 impl DatasetArgs {
+    /// The part of the dataset that was asked for.
+    fn split(&self) -> Option<&str> {
+        self.split.as_deref().filter(|_| self.gpu_split().is_none())
+    }
+
+    /// `--split` meant the decoders of a GPU before it meant the dataset, and its two words still do.
+    pub(crate) fn gpu_split(&self) -> Option<SplitArg> {
+        SplitArg::from_str(self.split.as_deref()?, false).ok()
+    }
+
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
-        let Self { labels, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
+        let Self { labels, split, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
         let given = [
             (format.is_some(), "--format"),
             (labels.is_some(), "--labels"),
             (annotations.is_some(), "--annotations"),
+            (split.is_some(), "--split"),
             (*masks, "--masks"),
             (channels.is_some(), "--channels"),
             (pattern.is_some(), "--pattern"),
@@ -480,7 +497,7 @@ pub(crate) struct FixedArgs {
     pub streams: Option<Auto<usize>>,
     /// How the decoders of a GPU share the images among them [default: adaptive]
     #[arg(long, value_name = "HOW")]
-    pub split: Option<SplitArg>,
+    pub gpu_split: Option<SplitArg>,
     /// Requests in flight to a remote store [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub io_concurrency: Option<Auto<usize>>,
@@ -525,7 +542,7 @@ pub(crate) struct FixedArgs {
     /// What to do with a sample that can't be used [default: stop]
     #[arg(long, value_name = "HOW")]
     pub on_bad_sample: Option<OnBadSampleArg>,
-    /// Unreadable files or objects that end the run if there are more [default: 16, or one in a hundred]
+    /// Where bad samples do not end the run: unreadable files or objects that do if there are more [default: 16, or one in a hundred]
     #[arg(long, value_name = "N")]
     pub max_unreadable: Option<u64>,
 }
@@ -644,7 +661,7 @@ pub(crate) struct PrepareArgs {
     /// Leave them out, but stop when there are more than this many
     #[arg(long, value_name = "N")]
     pub skip_bad: Option<u64>,
-    /// Unreadable files or objects that end the work if there are more [default: 16, or one in a hundred]
+    /// Where they are left out: unreadable files or objects that end the work if there are more [default: 16, or one in a hundred]
     #[arg(long, value_name = "N")]
     pub max_unreadable: Option<u64>,
     /// Write all figures as JSON; with - to stdout, and the words to stderr
@@ -927,7 +944,7 @@ value_enum!(
     LayoutArg => Layout { Nchw => Self::Nchw, Nhwc => Self::Nhwc }
 );
 value_enum!(
-    /// `--split`
+    /// `--gpu-split`
     SplitArg => Split {
         /// The decoder that is idle takes the next image
         Adaptive => Self::Adaptive,

@@ -10,20 +10,24 @@ use infeed::{
 };
 
 use crate::{
-    args::{Auto, FixedArgs, LoaderArgs, OnBadSampleArg, Shuffle, Weights},
+    args::{Auto, FixedArgs, LoaderArgs, OnBadSampleArg, RunArgs, Shuffle, Weights},
     failure::Failure,
     parts::Part,
 };
 
-/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `parts` are those of
-/// a mixture, if any were named, and `epochs` bounds what may be skipped.
+/// `--max-unreadable` where nothing is counted.
+pub(crate) const NO_MAX_UNREADABLE: &str =
+    "--max-unreadable does nothing here: the first bad sample ends the run; add --on-bad-sample skip";
+
+/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `epochs` bounds what
+/// may be skipped.
 pub(crate) fn loader_config(
-    args: &LoaderArgs,
-    parts: &[Part],
+    run: &RunArgs,
     dataset: &dyn Dataset,
     epochs: u64,
 ) -> Result<(LoaderConfig, String, Launch), Failure> {
-    let LoaderArgs { swept, fixed: args } = args;
+    let parts = run.dataset.parts(&run.url)?;
+    let LoaderArgs { swept, fixed: args } = &run.loader;
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
     let ConfigFile { mut config, has_transform, .. } = file;
     let transform_name = if has_transform && args.transform.is_none() && args.views.is_empty() {
@@ -52,7 +56,7 @@ pub(crate) fn loader_config(
         config.max_image_bytes = Some(bytes.0);
     }
     set_auto(&mut config.streams, args.streams);
-    set(&mut config.split, args.split);
+    set(&mut config.split, args.gpu_split.or(run.dataset.gpu_split()));
     set_auto(&mut config.io_concurrency, args.io_concurrency);
     set(&mut config.verify, args.verify);
     if args.cache.is_some() {
@@ -82,7 +86,7 @@ pub(crate) fn loader_config(
     }
     if args.in_sequence {
         config.order = Order::Sequential;
-    } else if let Some(mixture) = mixture(parts, given, args)? {
+    } else if let Some(mixture) = mixture(&parts, given, args)? {
         config.order = mixture.into();
     } else if let (Some(_), None) = (args.samples, &args.weights) {
         let what =

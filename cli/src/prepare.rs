@@ -109,6 +109,9 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         prepare = prepare.on_bad_sample(OnBadSample::Skip { at_most });
     }
     if let Some(most) = args.max_unreadable {
+        if at_most.is_none() {
+            out.warn(options::NO_MAX_UNREADABLE);
+        }
         prepare = prepare.max_unreadable(most);
     }
     let start = Instant::now();

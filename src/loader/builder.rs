@@ -469,7 +469,7 @@ impl LoaderBuilder {
     ///
     /// Default: 16, or one in a hundred of the stream's samples so far, whichever is more. A few lost files cost a run
     /// nothing; a disk, a mount or a prefix that is gone ends it within 17 samples of its failing, instead of an epoch
-    /// that holds a tenth of the data.
+    /// that holds a tenth of the data. Nothing to [`OnBadSample::Stop`], which ends at the first.
     pub fn max_unreadable(mut self, samples: u64) -> Self {
         self.config.max_unreadable = Some(samples);
         self

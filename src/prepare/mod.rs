@@ -33,6 +33,7 @@ mod pack;
 use std::{
     collections::{HashMap, HashSet},
     num::NonZeroU64,
+    ops::Range,
     pin::pin,
     sync::Arc,
 };
@@ -52,7 +53,7 @@ use crate::{
         Dataset, Field, FieldKind,
         tar::{self, BLOCK, INDEX, Index},
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     fingerprint::Fingerprint,
     loader::{Loader, LoaderBuilder, OnBadSample},
     report::{BadSample, Stage},
@@ -214,14 +215,16 @@ impl<'a> Prepare<'a> {
     }
 
     /// What becomes of images that can't be decoded, and of records whose files or objects can't be read: `Stop` (default), or
-    /// `Skip`, which leaves them out.
+    /// `Skip`, which leaves them out. A run that was broken off may be gone on with by the other, but `Stop` refuses
+    /// finished shards from which records were left out.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.bad = policy;
         self
     }
 
     /// How many records may be left out because they can't be read, see
-    /// [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable). Default: 16, or one in a hundred.
+    /// [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable). Default: 16, or one in a hundred. Nothing to
+    /// [`OnBadSample::Stop`], which ends at the first.
     pub fn max_unreadable(mut self, records: u64) -> Self {
         self.max_unreadable = Some(records);
         self
@@ -295,15 +298,12 @@ impl<'a> Prepare<'a> {
 
     /// Identity of what will be in the shards.
     fn job(&self) -> Fingerprint {
-        // How many may be left out changes no shard: who allows more of them goes on.
-        let bad = match self.bad {
-            OnBadSample::Skip { .. } | OnBadSample::SkipPadded { .. } => "Skip".to_owned(),
-            other => format!("{other:?}"),
-        };
-        Fingerprint::of("prepare 1")
+        // What is done with bad samples is not in it: shards that have all of their records are the same either way, and
+        // `has_all` looks at the others.
+        Fingerprint::of("prepare 2")
             .part(self.dataset.fingerprint())
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
-            .text(&format!("{bad} {}", self.restarts))
+            .text(&format!("{}", self.restarts))
             .number(self.shard_size)
             .finish()
     }
@@ -334,18 +334,21 @@ impl<'a> Prepare<'a> {
         let (rank, world) = (self.shard.rank() as usize, self.shard.world() as usize);
         let own: Vec<usize> = (rank..starts.len()).step_by(world).collect();
         let mut done = Prepared { shards: starts.len() as u64, own_shards: own.len() as u64, ..Prepared::default() };
-        let mut todo = Vec::new();
-        for shard in own {
-            let name = self.file(shard);
-            match present.get(&name) {
-                Some(known) if is_whole(&out, known).await? => done.found += 1,
-                _ => todo.push(shard),
-            }
-        }
         let range = |shard: usize| {
             let end = starts.get(shard + 1).copied().unwrap_or(self.dataset.len());
             starts[shard]..end
         };
+        let mut todo = Vec::new();
+        for shard in own {
+            let name = self.file(shard);
+            match present.get(&name) {
+                Some(known) if is_whole(&out, known).await? => {
+                    self.has_all(known, range(shard), &out)?;
+                    done.found += 1;
+                }
+                _ => todo.push(shard),
+            }
+        }
         let records: Vec<u64> = todo.iter().flat_map(|shard| range(*shard)).map(&order).collect();
         if !records.is_empty() {
             let sizes: Vec<(usize, u64)> = todo.iter().map(|s| (*s, range(*s).end - range(*s).start)).collect();
@@ -357,6 +360,21 @@ impl<'a> Prepare<'a> {
         }
         done.complete = self.complete(&out, starts.len(), job).await?;
         Ok(done)
+    }
+
+    /// Refuses a finished shard from which an earlier run left records out, where this one is to end at such a record.
+    fn has_all(&self, found: &tar::Shard, records: Range<u64>, out: &Source) -> Result<()> {
+        let lacks = (records.end - records.start).saturating_sub(found.len() as u64);
+        if lacks == 0 || !matches!(self.bad, OnBadSample::Stop) {
+            return Ok(());
+        }
+        let what = match lacks {
+            1 => "a finished shard lacks a record that an earlier run left out".to_owned(),
+            _ => format!("a finished shard lacks {lacks} records that an earlier run left out"),
+        };
+        Err(Error::config(what)
+            .at_object(out.display_name(&found.name))
+            .hint(format!("leave bad samples out again, by {SKIP}, or name a new folder")))
     }
 
     fn file(&self, shard: usize) -> String {

@@ -52,7 +52,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let wanted = *args.max_batches.get_or_insert(BATCHES);
     // Bad samples are a finding, not an end, also where a whole batch is bad.
     args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::SkipPadded);
-    let (config, ..) = options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &*dataset, u64::MAX)?;
+    let (config, ..) = options::loader_config(&args, &*dataset, u64::MAX)?;
     // What an earlier run left there would make the cold one warm.
     if config.cache.is_some() {
         let what =

@@ -34,7 +34,7 @@ pub(super) async fn measure_all(
     dataset: &Arc<dyn Dataset>,
     out: &mut Out,
 ) -> Result<(Vec<AloneReport>, Vec<StepReport>), Failure> {
-    let (config, ..) = options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &**dataset, u64::MAX)?;
+    let (config, ..) = options::loader_config(args, &**dataset, u64::MAX)?;
     let Some(held) = Held::read(dataset, 4 * config.batch_size as u64).await? else {
         out.line("\nStages alone: left out, the records of this dataset share decoded parts.")?;
         return Ok((Vec::new(), Vec::new()));

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 
 use futures::Stream;
 use infeed::{
-    Dataset, Device, Loader, LoaderBuilder, LoaderState, Order,
+    Dataset, Device, Loader, LoaderBuilder, LoaderState, OnBadSample, Order,
     codec::{DecodeIndex, Jpeg, Split},
     metrics::Metrics,
     sampler::Launch,
@@ -104,8 +104,10 @@ pub(crate) async fn on(
     observers: &Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let (config, transform_name, launch) =
-        options::loader_config(&args.loader, &args.dataset.parts(&args.url)?, &**dataset, args.epochs)?;
+    let (config, transform_name, launch) = options::loader_config(args, &**dataset, args.epochs)?;
+    if args.loader.fixed.max_unreadable.is_some() && matches!(config.on_bad_sample, OnBadSample::Stop) {
+        out.warn(options::NO_MAX_UNREADABLE);
+    }
     let weighted = options::weighted(&args.loader.fixed, &config.order, dataset.len(), labels(args, dataset)).await?;
     let most = config.index_bytes();
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
