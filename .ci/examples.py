@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = ["infeed", "infeed_jpeg"]
+CRATES = {"infeed": "src", "infeed_jpeg": "jpeg/src"}
 FEATURES = "parquet,otel,nvtx,jxl,hdf5,zarr,dicom"
 PAGES = ("struct.", "enum.", "trait.", "fn.", "macro.", "type.", "union.", "derive.", "attr.")
 EXAMPLE = 'class="rust rust-example-rendered"'
@@ -27,10 +27,10 @@ def build():
     return folder / "doc"
 
 
-def source(page):
-    """Where the item of a page stands."""
-    found = re.search(r'class="src[^"]*" href="[./]*/src/([^"]+)\.html#(\d+)', page)
-    return f"{found[1]}:{found[2]}" if found else "?"
+def source(crate, page):
+    """Where the item of a page stands: file and line."""
+    found = re.search(rf'class="src[^"]*" href="[./]*/src/{crate}/([^"]+)\.html#(\d+)', page)
+    return (f"{CRATES[crate]}/{found[1]}", int(found[2])) if found else ("elsewhere", 0)
 
 
 def main():
@@ -44,9 +44,9 @@ def main():
                 continue
             pages += 1
             if EXAMPLE not in text:
-                without.append((source(text), path.relative_to(docs)))
-    for where, page in sorted(without):
-        print(f"{where}: {page} has no example")
+                without.append((*source(crate, text), path.relative_to(docs)))
+    for file, line, page in sorted(without):
+        print(f"{file}:{line}: {page} has no example")
     print(f"{pages - len(without)} of {pages} pages have an example")
     if pages == 0:
         print(f"no docs of {', '.join(CRATES)} in {docs}")
