@@ -6,6 +6,16 @@ pub(crate) use crate::setting;
 use crate::{report::Stage, types::printable};
 
 /// A `Result` with infeed's [`Error`].
+///
+/// ```
+/// /// Records of a dataset, without its labels.
+/// fn records(url: &str) -> infeed::Result<u64> {
+///     Ok(infeed::open(url).blocking()?.len())
+/// }
+/// assert_eq!(records("synthetic://?count=50")?, 50);
+/// assert!(records("/no/such/folder").is_err());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a panic said.
@@ -52,6 +62,19 @@ enum Fault {
 }
 
 /// One kind for each way a caller may want to react.
+///
+/// ```
+/// use infeed::ErrorKind;
+///
+/// let error = infeed::open("/no/such/folder").blocking().unwrap_err();
+/// match error.kind() {
+///     ErrorKind::NotFound => println!("not mounted yet? {error}"),
+///     ErrorKind::Denied => println!("log in first: {error}"),
+///     _ => return Err(error),
+/// }
+/// # assert_eq!(error.kind(), ErrorKind::NotFound);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -98,6 +121,21 @@ impl ErrorKind {
 }
 
 /// Where an error happened. Every part is optional; parts are filled in as the error travels up.
+///
+/// ```
+/// use infeed::{Error, report::Stage};
+///
+/// // As it comes from a stream.
+/// let error = Error::corrupt("JPEG ends after 3112 of 14870 bytes")
+///     .at_stage(Stage::Decode)
+///     .at_object("train-00012.tar")
+///     .at_range(1_204_224..1_219_094)
+///     .at_record(48_213);
+/// let context = error.context();
+/// assert_eq!((context.stage, context.record), (Some(Stage::Decode), Some(48_213)));
+/// assert_eq!(context.object.as_deref(), Some("train-00012.tar"));
+/// assert_eq!(context.range, Some(1_204_224..1_219_094));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorContext {

@@ -9,6 +9,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::Xxh3;
 
 /// A 128-bit identity; 32 hex digits in text and JSON.
+///
+/// ```
+/// use infeed::dataset::Fingerprint;
+///
+/// // Of files and their sizes, as a dataset of one's own tells it.
+/// let fingerprint = Fingerprint::of("stamps").text("all.stamps").number(132_000).finish();
+/// assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+/// let longer = Fingerprint::of("stamps").text("all.stamps").number(132_264).finish();
+/// assert_ne!(fingerprint, longer);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub u128);
 
@@ -20,6 +30,17 @@ impl Fingerprint {
 }
 
 /// Collects the parts of a [`Fingerprint`]. The order of parts matters.
+///
+/// ```
+/// use infeed::dataset::Fingerprint;
+///
+/// let mut parts = Fingerprint::of("words");
+/// for (name, size) in [("a.txt", 120), ("b.txt", 70)] {
+///     parts = parts.text(name).number(size);
+/// }
+/// let swapped = Fingerprint::of("words").text("b.txt").number(70).text("a.txt").number(120);
+/// assert_ne!(parts.finish(), swapped.finish());
+/// ```
 #[must_use]
 #[derive(Clone)]
 pub struct Fingerprinter(Box<Xxh3>);

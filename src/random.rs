@@ -16,6 +16,17 @@ pub(crate) const fn mix(z: u64) -> u64 {
 }
 
 /// The random source of one sample in one epoch.
+///
+/// ```
+/// use infeed::transform::SampleRng;
+///
+/// // Seed 42, epoch 3, record 17.
+/// let rng = SampleRng::new(42, 3, 17);
+/// let [first, second] = [rng.op(0).bits(), rng.op(1).bits()];
+/// assert_ne!(first, second, "each step has draws of its own");
+/// assert_eq!(first, SampleRng::new(42, 3, 17).op(0).bits(), "and they come again");
+/// assert_ne!(first, SampleRng::new(42, 4, 17).op(0).bits());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleRng {
     key: u64,
@@ -58,6 +69,17 @@ impl SampleRng {
 }
 
 /// A sequence of draws for one step of one sample.
+///
+/// ```
+/// use infeed::transform::SampleRng;
+///
+/// let mut draws = SampleRng::new(42, 3, 17).op(0);
+/// let flip = draws.chance(0.5);
+/// let angle = draws.between(-30.0, 30.0);
+/// let start = draws.below(33);
+/// assert!((-30.0..30.0).contains(&angle) && start < 33);
+/// # let _ = flip;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Draws {
     key: u64,

@@ -45,6 +45,24 @@ pub struct Decoder {
 
 /// What a thread keeps from image to image: tables and memory. A few hundred KB, and about what the largest image's planes
 /// take.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// # let files = [file.clone(), file];
+/// use infeed_jpeg::{Decoder, Header, Scratch};
+///
+/// // One for each thread, for file after file.
+/// let mut scratch = Scratch::default();
+/// for file in &files {
+///     let header = Header::parse(file)?;
+///     let rows = 0..header.height();
+///     let mut pixels = vec![0; header.len_bytes(&rows) as usize];
+///     Decoder::new().pixels(file, &header, rows, &mut scratch, &mut pixels)?;
+///     assert_eq!(pixels.len(), 16 * 32 * 3);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Scratch {
     memory: Memory,
@@ -57,6 +75,17 @@ pub struct Scratch {
 }
 
 /// Interleaved pixels of a whole image.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// let image = infeed_jpeg::Decoder::new().decode(&file)?;
+/// assert_eq!((image.height, image.width, image.channels), (16, 32, 3));
+/// // The pixel of row 2 and column 5.
+/// let at = (2 * image.width as usize + 5) * image.channels;
+/// println!("{:?}", &image.data[at..at + image.channels]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Rows.

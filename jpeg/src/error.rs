@@ -5,6 +5,14 @@
 use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
 
 /// A `Result` with this crate's [`Error`].
+///
+/// ```
+/// fn pixels(file: &[u8]) -> infeed_jpeg::Result<u64> {
+///     let header = infeed_jpeg::Header::parse(file)?;
+///     Ok(u64::from(header.height()) * u64::from(header.width()))
+/// }
+/// assert!(pixels(b"no picture").is_err());
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a file can't be decoded. Cheap to clone.
@@ -25,6 +33,22 @@ pub struct Error {
 }
 
 /// One kind for each way a caller may want to react.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// use infeed_jpeg::{Decoder, ErrorKind};
+///
+/// // A download that broke off.
+/// let error = Decoder::new().decode(&file[..file.len() - 9]).unwrap_err();
+/// match error.kind() {
+///     ErrorKind::Damaged => println!("to be fetched again: {error}"),
+///     ErrorKind::Unsupported => println!("for another decoder: {error}"),
+///     _ => return Err(error.into()),
+/// }
+/// # assert_eq!(error.kind(), ErrorKind::Damaged);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

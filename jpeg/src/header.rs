@@ -23,6 +23,18 @@ const APP1: u8 = 0xe1;
 pub(crate) const APP14: u8 = 0xee;
 
 /// How the components of a frame make a colour: libjpeg's rule, for markers that contradict each other.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// use infeed_jpeg::{Colour, Header};
+///
+/// let header = Header::parse(&file)?;
+/// assert_eq!(header.colour(), Colour::YCbCr);
+/// // However they are stored, colours become RGB.
+/// assert_eq!(header.channels(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Colour {

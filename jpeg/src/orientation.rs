@@ -6,6 +6,21 @@
 const TAG: [u16; 2] = [0x112, 3];
 
 /// What makes an image upright: swapping rows with columns, then mirroring. None of them by default.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # let mut encoder = jpeg_encoder::Encoder::new(&mut file, 80);
+/// # let exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+/// # encoder.add_app_segment(1, exif.to_vec())?;
+/// # encoder.encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// // A photograph of 16 rows of 32 pixels, taken with the camera on its side.
+/// let orientation = infeed_jpeg::Header::parse(&file)?.orientation();
+/// assert!(!orientation.is_upright());
+/// assert_eq!(orientation.size([16, 32]), [32, 16]);
+/// let image = infeed_jpeg::Decoder::new().decode(&file)?.upright(orientation);
+/// assert_eq!((image.height, image.width), (32, 16));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orientation {
     swap: bool,

@@ -11,6 +11,20 @@ use crate::header::Header;
 /// The part of an image that is decoded, and at which size.
 ///
 /// What lies outside the image is left out of it.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// # let (mut scratch, mut data) = (Scratch::default(), Vec::new());
+/// use infeed_jpeg::{Decoder, Header, Scratch, Window};
+///
+/// let header = Header::parse(&file)?;
+/// // Rows 4 to 11 and columns 8 to 23, a value for each two by two pixels.
+/// let window = Window::new(&header, 4..12, 8..24).at_scale(2);
+/// let planes = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut data)?;
+/// assert_eq!(planes.as_slice()[0].step, [2, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Rows that are read, in pixels of the whole image.
@@ -44,6 +58,22 @@ impl Window {
 }
 
 /// Where the values of one component lie, and which of them are held.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// # let (mut scratch, mut data) = (Scratch::default(), Vec::new());
+/// use infeed_jpeg::{Decoder, Header, Scratch, Window};
+///
+/// let header = Header::parse(&file)?;
+/// let window = Window::of_rows(&header, 4..12);
+/// let planes = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut data)?;
+/// let brightness = &planes.as_slice()[0];
+/// let row = brightness.row(&data, 5);
+/// let mean = row.iter().map(|value| f32::from(*value)).sum::<f32>() / row.len() as f32;
+/// assert!((mean - 120.0).abs() < 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plane {
     /// Index of the first value that is held.
@@ -72,6 +102,22 @@ impl Plane {
 }
 
 /// The planes of a window: gray, or three. The second and the third may have fewer values than the first.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// # let (mut scratch, mut data) = (Scratch::default(), Vec::new());
+/// use infeed_jpeg::{Decoder, Header, Scratch, Window};
+///
+/// let header = Header::parse(&file)?;
+/// let window = Window::of_rows(&header, 0..16);
+/// let planes = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut data)?;
+/// assert!(planes.is_ycbcr());
+/// // 4:2:0: a value of colour for each two by two pixels.
+/// let [brightness, blue, red] = planes.as_slice() else { panic!("a file in colour") };
+/// assert_eq!((brightness.step, blue.step, red.step), ([1, 1], [2, 2], [2, 2]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planes {
     pub(crate) list: SmallVec<[Plane; 3]>,

@@ -12,6 +12,20 @@ use crate::{
 };
 
 /// BMP: 1 to 32 bits, palettes, run lengths, bit fields; RGB, and RGBA where a mask of the file names an alpha.
+///
+/// ```
+/// # let mut file = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::from_pixel(4, 2, image::Rgb([10, 20, 30])).write_to(&mut file, image::ImageFormat::Bmp).unwrap();
+/// # let file = file.into_inner();
+/// use infeed::codec::{Bmp, ImageCodec, PixelBuffer};
+///
+/// // A file of 2 rows of 4 pixels.
+/// let header = Bmp.header(&file)?;
+/// let mut pixels = PixelBuffer::default();
+/// Bmp.decode(&file, &header, 0..header.height, &mut pixels)?;
+/// assert_eq!((header.height, header.width, &pixels.data[..3]), (2, 4, &[10, 20, 30][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bmp;
 

@@ -25,6 +25,18 @@ const MOST_BYTES: u64 = 64 << 20;
 ///
 /// Takes about two seconds for a few files of 100 KB in an optimised build: each file is decoded some 800 times.
 ///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # let mut file = std::io::Cursor::new(Vec::new());
+/// # let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, 9]));
+/// # image.write_to(&mut file, image::ImageFormat::Png).unwrap();
+/// # let file = file.into_inner();
+/// use infeed::codec::{Png, codec_contract};
+///
+/// codec_contract(&Png, &[("9x7.png", &file)]);
+/// # }
+/// ```
+///
 /// # Panics
 /// With the name of the file when a promise is broken.
 pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {

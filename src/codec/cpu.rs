@@ -23,6 +23,24 @@ use crate::{
 /// Decodes and resamples on CPU threads. One class, `cpu`.
 ///
 /// Memory: each worker holds at most `max_image_bytes` for pixels and a few hundred KB beside.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use std::{num::NonZeroUsize, sync::Arc};
+///
+/// use infeed::{
+///     Loader,
+///     codec::{Cpu, codecs},
+/// };
+///
+/// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
+/// // Two threads, and no image of more than 64 MiB.
+/// let decoder = Cpu::new(NonZeroUsize::new(2).expect("2 is not 0"), codecs(), 64 << 20);
+/// let loader = Loader::builder(dataset).decoder(Arc::new(decoder)).batch_size(16).build().await?;
+/// assert_eq!(loader.epoch(0).count().await, 4);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cpu {
     classes: [Class; 1],

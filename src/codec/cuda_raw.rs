@@ -51,6 +51,23 @@ const PAGE_BYTES: usize = 2 << 20;
 ///
 /// Host memory: each worker holds at most `max_image_bytes` for pixels and 6 MiB of page-locked memory (more where
 /// rows are longer than 2 MiB); the same 6 MiB in device memory, and [`with_steps`](Self::with_steps) more in both.
+///
+/// A loader makes one itself where its [device](crate::LoaderBuilder::device) is a GPU that has no nvJPEG. By hand:
+///
+/// ```no_run
+/// # use infeed::internal::cuda::{Context, Kernels};
+/// use std::{num::NonZeroUsize, sync::Arc};
+///
+/// use infeed::codec::{CudaRaw, Decoder, codecs};
+///
+/// # fn main() -> infeed::Result<()> {
+/// let kernels = Kernels::load(&Context::open(0)?)?;
+/// let threads = NonZeroUsize::new(8).expect("8 is not 0");
+/// // Rows of 3 x 224 x 224 f32.
+/// let decoder = CudaRaw::new(threads, codecs(), 64 << 20, &kernels, 3 * 224 * 224 * 4);
+/// println!("{} bytes of the GPU for each thread", decoder.device_bytes(0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CudaRaw {
     classes: [Class; 1],

@@ -14,6 +14,17 @@ use crate::{
 };
 
 /// How decoders of different kinds share the images that several of them can decode.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{Loader, codec::Split};
+///
+/// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
+/// // Runs that are to repeat to the byte, on a GPU too.
+/// let loader = Loader::builder(dataset).split(Split::Fixed).batch_size(16).build().await?;
+/// assert_eq!(loader.config().split, Split::Fixed);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -25,6 +36,15 @@ pub enum Split {
 }
 
 /// A set of worker classes of one decoder, by index; at most 32.
+///
+/// ```
+/// use infeed::codec::ClassSet;
+///
+/// // Any class but the second.
+/// let classes = ClassSet::ALL.without(1);
+/// assert!(classes.contains(0) && !classes.contains(1));
+/// assert_eq!(classes.and(ClassSet::only(1)), ClassSet::NONE);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSet(pub u32);
 
@@ -56,6 +76,19 @@ impl ClassSet {
 }
 
 /// A kind of worker: CPU threads, the thread of a hardware engine, …
+///
+/// ```
+/// use std::num::NonZeroUsize;
+///
+/// use infeed::{Device, codec::Class};
+///
+/// let threads = |n| NonZeroUsize::new(n).expect("not 0");
+/// // Threads that read and decode, and one that takes up to 32 of what they leave to it.
+/// let reading = Class::new("cpu", Device::Cpu, threads(4));
+/// let mut engine = Class::new("engine", Device::Cpu, threads(1));
+/// (engine.batch, engine.reads) = (threads(32), false);
+/// assert!(reading.reads);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Class {
@@ -82,6 +115,40 @@ impl Class {
 
 /// A recipe for workers, shared by all threads. Give yours to `LoaderBuilder::decoder`, and let
 /// [`decoder_contract`](super::decoder_contract()) check it. `examples/custom_decoder.rs` has one.
+///
+/// ```
+/// # use futures::StreamExt;
+/// use std::{num::NonZeroUsize, sync::Arc};
+///
+/// use infeed::codec::{Class, Cpu, Decoder, Lowered, Worker, codecs};
+///
+/// /// Decodes as [`Cpu`] does, and tells of its threads.
+/// #[derive(Debug)]
+/// struct Told(Cpu);
+///
+/// impl Decoder for Told {
+///     fn name(&self) -> &'static str {
+///         "told"
+///     }
+///     fn classes(&self) -> &[Class] {
+///         self.0.classes()
+///     }
+///     fn scratch_bytes(&self, class: usize) -> u64 {
+///         self.0.scratch_bytes(class)
+///     }
+///     fn worker(&self, class: usize, n: usize, fields: &Arc<[Option<Lowered>]>) -> infeed::Result<Box<dyn Worker>> {
+///         println!("thread {n} of {}", self.classes()[class].name);
+///         self.0.worker(class, n, fields)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
+/// let decoder = Told(Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20));
+/// let loader = infeed::Loader::builder(dataset).decoder(Arc::new(decoder)).batch_size(16).build().await?;
+/// # assert!(loader.epoch(0).next().await.is_some());
+/// # Ok(()) }
+/// ```
 pub trait Decoder: Debug + Send + Sync + 'static {
     /// Short name for reports.
     fn name(&self) -> &'static str;
@@ -107,6 +174,42 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 }
 
 /// Does jobs on one thread. Not `Send`: born, used and dropped there.
+///
+/// ```
+/// # use std::{num::NonZeroUsize, sync::Arc};
+/// # use infeed::{codec::{Cpu, Decoder, Item, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
+/// use std::time::Duration;
+///
+/// use infeed::codec::{Finished, Job, Wait, Worker};
+///
+/// /// Measures another worker.
+/// struct Timed {
+///     worker: Box<dyn Worker>,
+///     decode: Duration,
+///     images: u64,
+/// }
+///
+/// impl Worker for Timed {
+///     fn submit(&mut self, job: Job) {
+///         self.worker.submit(job);
+///     }
+///     fn poll(&mut self, wait: Wait) -> Vec<Finished> {
+///         let finished = self.worker.poll(wait);
+///         self.decode += finished.iter().map(|job| job.decode).sum::<Duration>();
+///         self.images += finished.iter().map(|job| job.images).sum::<u64>();
+///         finished
+///     }
+/// }
+/// # let sample = Ok(Sample::new([Value::Label(3)]));
+/// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
+/// # let job = Job::new(7, vec![item], vec![Rows::zeroed(1, 8)?]);
+/// # let programs: Arc<[Option<Lowered>]> = vec![None].into();
+/// # let worker = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20).worker(0, 0, &programs)?;
+/// # let mut timed = Timed { worker, decode: Duration::ZERO, images: 0 };
+/// # timed.submit(job);
+/// # assert_eq!(timed.poll(Wait::Block).len(), 1);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub trait Worker {
     /// Takes a job. May do it at once or start it.
     fn submit(&mut self, job: Job);
@@ -117,6 +220,24 @@ pub trait Worker {
 }
 
 /// Whether [`Worker::poll`] may wait.
+///
+/// ```
+/// # use std::{num::NonZeroUsize, sync::Arc};
+/// # use infeed::{codec::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
+/// use infeed::codec::Wait;
+///
+/// # let sample = Ok(Sample::new([Value::Label(3)]));
+/// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
+/// # let job = Job::new(7, vec![item], vec![Rows::zeroed(1, 8)?]);
+/// # let programs: Arc<[Option<Lowered>]> = vec![None].into();
+/// # let mut worker = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20).worker(0, 0, &programs)?;
+/// worker.submit(job);
+/// // What the engine does where it has no further job for this worker.
+/// let finished = worker.poll(Wait::Block);
+/// assert_eq!(finished.len(), 1);
+/// assert!(worker.poll(Wait::Now).is_empty());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Return what is finished.
@@ -126,6 +247,23 @@ pub enum Wait {
 }
 
 /// Some rows of one batch.
+///
+/// ```
+/// use infeed::{
+///     codec::{Item, Job, Rows, SampleRng},
+///     dataset::{Sample, Value},
+/// };
+///
+/// // Two samples of a dataset whose only field is a label, as a test of a worker makes them.
+/// let item = |record| {
+///     let sample = Sample::new([Value::Label(3)]);
+///     Item::new(record, SampleRng::new(1, 0, record), Ok(sample))
+/// };
+/// let rows = Rows::zeroed(2, 8)?;
+/// let job = Job::new(7, vec![item(40), item(41)], vec![rows]);
+/// assert_eq!(job.rows[0].rows(), job.items.len());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Job {
@@ -146,6 +284,19 @@ impl Job {
 }
 
 /// One sample of a [`Job`].
+///
+/// ```
+/// use infeed::{
+///     Error, ErrorKind,
+///     codec::{Item, SampleRng},
+/// };
+///
+/// // A record that could not be read: a worker passes its error through.
+/// let read = Err(Error::new(ErrorKind::NotFound, "the file is gone"));
+/// let item = Item::new(40, SampleRng::new(1, 0, 40), read);
+/// let error = item.sample.expect_err("it could not be read").at_record(item.record);
+/// assert_eq!(error.to_string(), "not found: the file is gone (record 40)");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Item {
@@ -181,6 +332,22 @@ impl Item {
 }
 
 /// A job that is done, rows and all.
+///
+/// ```
+/// # use std::{num::NonZeroUsize, sync::Arc};
+/// # use infeed::{codec::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
+/// use infeed::codec::{Finished, Outcome};
+///
+/// # let sample = Ok(Sample::new([Value::Label(3)]));
+/// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
+/// # let job = Job::new(7, vec![item], vec![Rows::zeroed(1, 8)?]);
+/// # let programs: Arc<[Option<Lowered>]> = vec![None].into();
+/// // What a worker gives back of a job whose rows it has written.
+/// let outcomes = job.items.iter().map(|_| Outcome::Done).collect();
+/// let finished = Finished::new(job, outcomes);
+/// assert_eq!((finished.job.tag, finished.images), (7, 1));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finished {
@@ -209,6 +376,24 @@ impl Finished {
 }
 
 /// What became of one row.
+///
+/// ```
+/// use infeed::{
+///     Error,
+///     codec::{ClassSet, Outcome},
+/// };
+///
+/// /// An engine takes small pictures; larger ones go to the class that is the first, broken ones nowhere.
+/// fn outcome(pixels: infeed::Result<u64>) -> Outcome {
+///     match pixels {
+///         Ok(0..=1_000_000) => Outcome::Done,
+///         Ok(_) => Outcome::Elsewhere(ClassSet::only(0)),
+///         Err(error) => Outcome::Failed(error),
+///     }
+/// }
+/// assert!(matches!(outcome(Ok(640 * 480)), Outcome::Done));
+/// assert!(matches!(outcome(Err(Error::corrupt("no size"))), Outcome::Failed(_)));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -20,6 +20,44 @@ use crate::{
 
 /// Turns one kind of image file into pixels on the CPU. One file in this folder each; add your own with
 /// `LoaderBuilder::codec`, and let [`codec_contract`](super::codec_contract) check it.
+///
+/// ```
+/// use std::ops::Range;
+///
+/// use infeed::{
+///     Error, Result,
+///     codec::{ImageCodec, ImageHeader, PixelBuffer, codec_contract},
+///     dataset::ImageInfo,
+/// };
+///
+/// /// `GRAY`, height and width in a byte each, pixels.
+/// #[derive(Debug)]
+/// struct Gray;
+///
+/// impl ImageCodec for Gray {
+///     fn name(&self) -> &'static str {
+///         "gray"
+///     }
+///     fn recognises(&self, head: &[u8]) -> bool {
+///         head.starts_with(b"GRAY")
+///     }
+///     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+///         match bytes {
+///             [b'G', b'R', b'A', b'Y', height @ 1..=255, width @ 1..=255, ..] => {
+///                 Ok(ImageInfo::interleaved_u8((*height).into(), (*width).into(), 1).into())
+///             }
+///             _ => Err(Error::corrupt("no header of GRAY").hint("write the file again")),
+///         }
+///     }
+///     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
+///         let at = |row: u32| 6 + row as usize * header.width as usize;
+///         let pixels = bytes.get(at(rows.start)..at(rows.end)).ok_or_else(|| Error::corrupt("the file ends early"))?;
+///         out.hold(rows, pixels.len())?.copy_from_slice(pixels);
+///         Ok(())
+///     }
+/// }
+/// codec_contract(&Gray, &[("one", b"GRAY\x02\x03abcdef")]);
+/// ```
 pub trait ImageCodec: Debug + Send + Sync + 'static {
     /// Short lower-case name: `jpeg`.
     fn name(&self) -> &'static str;
@@ -61,6 +99,18 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
 
 /// What a codec reads of a file before it decodes it: an [`ImageInfo`], which it dereferences to, and more. It travels with
 /// the file, to another thread if need be, so that no header is read twice. Cloning is cheap.
+///
+/// ```
+/// use infeed::{codec::ImageHeader, dataset::ImageInfo};
+///
+/// // Of a file whose pixels begin at byte 54, which `decode` need not look for again.
+/// let info = ImageInfo::interleaved_u8(480, 640, 3);
+/// let header = ImageHeader::from(info).with_own(54usize);
+/// assert_eq!((header.height, header.peak_bytes), (480, 480 * 640 * 3));
+/// assert_eq!(*header.own::<usize>()?, 54);
+/// assert!(header.own::<String>().is_err());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ImageHeader {
     /// Sizes and type of the pixels that `decode` will give.
@@ -110,6 +160,14 @@ impl ImageHeader {
 }
 
 /// The part of an image that is read.
+///
+/// ```
+/// use infeed::{codec::Window, dataset::ImageInfo};
+///
+/// let info = ImageInfo::interleaved_u8(480, 640, 3);
+/// let window = Window::of_rows(&info, 100..324);
+/// assert_eq!((window.rows, window.cols, window.scale), (100..324, 0..640, 1));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Window {
@@ -144,6 +202,18 @@ impl Window {
 }
 
 /// Memory for decoded pixels, reused from image to image.
+///
+/// ```
+/// use infeed::codec::PixelBuffer;
+///
+/// // What a codec does for each image of a thread: memory is made once.
+/// let mut out = PixelBuffer::default();
+/// for gray in [10, 200] {
+///     out.hold(0..4, 4 * 6)?.fill(gray);
+///     assert_eq!((&out.rows, out.data[23]), (&(0..4), gray));
+/// }
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct PixelBuffer {
     /// The rows of the image that are held, all columns; unless it is held as planes.

@@ -20,6 +20,21 @@ use crate::{
 /// than eight bits give `u16` pixels. Orientation is applied, as the format wants it.
 ///
 /// Colours are those of the file's own profile, but for lossy files, which are sRGB's.
+///
+/// ```
+/// # let file = [
+/// #     0xff, 0x0a, 0x08, 0x10, 0xb0, 0x12, 0x08, 0x08, 0x10, 0x00, 0x5c, 0x00, 0x4b, 0x12, 0xc5, 0x82,
+/// #     0x45, 0x80, 0x1c, 0xbd, 0x31, 0xaa, 0x70, 0x81, 0x09, 0x5d, 0x2a, 0x0e, 0x9f, 0x74, 0xd5, 0x37,
+/// #     0xbf, 0xe5, 0x03
+/// # ];
+/// use infeed::codec::{ImageCodec, Jxl, PixelBuffer};
+///
+/// let header = Jxl.header(&file)?;
+/// let mut pixels = PixelBuffer::default();
+/// Jxl.decode(&file, &header, 0..header.height, &mut pixels)?;
+/// assert_eq!(pixels.data.len() as u64, header.info.len_bytes());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Jxl;
 

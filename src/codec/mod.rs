@@ -88,6 +88,16 @@ macro_rules! codecs {
         pub use self::$module::$codec;)*
 
         /// The codecs that are built in, one for each feature that is on.
+        ///
+        /// ```
+        /// # #[cfg(feature = "png")] {
+        /// use infeed::codec::codecs;
+        ///
+        /// let head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+        /// let codec = codecs().into_iter().find(|codec| codec.recognises(head)).expect("PNG is built in");
+        /// assert_eq!(codec.name(), "png");
+        /// # }
+        /// ```
         #[must_use]
         pub fn codecs() -> Vec<Arc<dyn ImageCodec>> {
             vec![$(

@@ -14,6 +14,25 @@ use crate::{
 };
 
 /// PNG: gray, palette, RGB, alpha, 1 to 16 bits, interlaced. Sixteen bits give `u16` pixels.
+///
+/// ```
+/// # let mut file = std::io::Cursor::new(Vec::new());
+/// # let depths = image::ImageBuffer::from_pixel(4, 2, image::Luma([1234u16]));
+/// # depths.write_to(&mut file, image::ImageFormat::Png).unwrap();
+/// # let file = file.into_inner();
+/// use infeed::{
+///     DType,
+///     codec::{ImageCodec, PixelBuffer, Png},
+/// };
+///
+/// // A depth map of 16 bits.
+/// let header = Png.header(&file)?;
+/// assert_eq!((header.channels, header.dtype), (1, DType::U16));
+/// let mut pixels = PixelBuffer::default();
+/// Png.decode(&file, &header, 0..header.height, &mut pixels)?;
+/// assert_eq!(pixels.data[..2], 1234u16.to_ne_bytes());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Png;
 

@@ -26,6 +26,24 @@ use crate::{
 /// stacks: files that say (OME-XML, ImageJ, tifffile) that their pages are slices or time points.
 ///
 /// A plain file in the machine's byte order is read [in place](ImageCodec::in_place).
+///
+/// ```
+/// # let mut file = b"II*\0\x08\0\0\0".to_vec();
+/// # let entries = [[256, 2], [257, 2], [258, 8], [259, 1], [262, 1], [273, 122], [277, 1], [278, 2], [279, 4]];
+/// # file.extend((entries.len() as u16).to_le_bytes());
+/// # for [tag, value] in entries {
+/// #     file.extend([tag as u16, 3].map(u16::to_le_bytes).concat());
+/// #     file.extend([1, value].map(u32::to_le_bytes).concat());
+/// # }
+/// # file.extend([0, 0, 0, 0, 11, 12, 21, 22]);
+/// use infeed::codec::{ImageCodec, Tiff};
+///
+/// // Two rows of two gray values, not compressed: they are read where they lie.
+/// let (info, at) = Tiff.in_place(&file)?.expect("a plain file");
+/// assert_eq!((info.height, info.width, info.channels), (2, 2, 1));
+/// assert_eq!(file[at], [11, 12, 21, 22]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiff;
 

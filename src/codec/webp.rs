@@ -14,6 +14,20 @@ use crate::{
 };
 
 /// WebP: lossy, lossless, alpha; the first picture of an animation.
+///
+/// ```
+/// # let mut file = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::from_pixel(4, 2, image::Rgb([10, 20, 30])).write_to(&mut file, image::ImageFormat::WebP).unwrap();
+/// # let file = file.into_inner();
+/// use infeed::codec::{ImageCodec, PixelBuffer, Webp};
+///
+/// // A file of 2 rows of 4 pixels.
+/// let header = Webp.header(&file)?;
+/// let mut pixels = PixelBuffer::default();
+/// Webp.decode(&file, &header, 0..header.height, &mut pixels)?;
+/// assert_eq!((header.height, header.width, &pixels.data[..3]), (2, 4, &[10, 20, 30][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Webp;
 

@@ -34,6 +34,19 @@ const IMAGE: ImageInfo = ImageInfo { height: 32, width: 32, channels: 3, dtype: 
 const PIXELS: usize = 3 * 32 * 32;
 
 /// Which of the two: both a format for [`open`](super::open()) and the layout of a record.
+///
+/// ```
+/// use infeed::dataset::{Cifar, parse_cifar_record};
+///
+/// # let file = [vec![3; Cifar::Ten.record_bytes()], vec![5; Cifar::Ten.record_bytes()]].concat();
+/// // How often each class comes in one of CIFAR-10's files.
+/// let mut counts = vec![0; Cifar::Ten.classes()];
+/// for record in file.chunks(Cifar::Ten.record_bytes()) {
+///     counts[usize::from(parse_cifar_record(Cifar::Ten, record)?.label)] += 1;
+/// }
+/// assert_eq!(counts, [0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cifar {
     /// CIFAR-10: 3073-byte records, ten classes.
@@ -43,6 +56,18 @@ pub enum Cifar {
 }
 
 /// One record, cut by [`parse_record`].
+///
+/// ```
+/// use infeed::dataset::{Cifar, parse_cifar_record};
+///
+/// # let bytes = vec![7; Cifar::Hundred.record_bytes()];
+/// let record = parse_cifar_record(Cifar::Hundred, &bytes)?;
+/// assert_eq!((record.coarse_label, record.label), (Some(7), 7));
+/// // The green of row 2 and column 5.
+/// let green = record.pixels[32 * 32 + 2 * 32 + 5];
+/// # assert_eq!(green, 7);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CifarRecord<'a> {
@@ -55,6 +80,17 @@ pub struct CifarRecord<'a> {
 }
 
 /// Cuts one record. Errors say which part is wrong, not which record it is.
+///
+/// ```
+/// use infeed::dataset::{Cifar, parse_cifar_record};
+///
+/// let mut bytes = vec![0; Cifar::Ten.record_bytes()];
+/// bytes[0] = 9;
+/// assert_eq!(parse_cifar_record(Cifar::Ten, &bytes)?.label, 9);
+/// let error = parse_cifar_record(Cifar::Ten, &bytes[..3000]).unwrap_err();
+/// assert_eq!(error.to_string(), "corrupt: the record has 3000 bytes of 3073");
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub fn parse_record(layout: Cifar, bytes: &[u8]) -> Result<CifarRecord<'_>> {
     let size = layout.record_bytes();
     if bytes.len() != size {

@@ -18,6 +18,17 @@ use crate::{
 
 /// The records of all `datasets`, one after another.
 ///
+/// ```
+/// use infeed::{dataset::concat, open};
+///
+/// # futures::executor::block_on(async {
+/// let first = open("synthetic://?count=50&classes=5").await?;
+/// let second = open("synthetic://?count=30&classes=5&seed=1").await?;
+/// let both = concat([first, second])?;
+/// assert_eq!((both.len(), both.parts().as_deref()), (80, Some(&[0, 50][..])));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
 /// # Errors
 /// `Config` when there is none, or when their fields or classes differ: open the later ones with the classes of the
 /// first.

@@ -164,6 +164,16 @@ impl From<Filter> for String {
 ///
 /// For a [mixture](crate::sampler::Mixture) filter the parts, and put them together then: a part of a whole is one dataset.
 ///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::filter;
+///
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// let few = filter(dataset, ["label!=0".parse()?, "label<3".parse()?]).await?;
+/// assert_eq!(few.len(), 20);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
 /// # Errors
 /// `Config` for a field that is not there or can't be compared so, and for classes that are not there; `Empty` when no record
 /// passes; what reading a record failed with, for nobody knows whether it passes.

@@ -16,6 +16,53 @@ use crate::{
 };
 
 /// A way to lay out records in objects.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use futures::{FutureExt, future::BoxFuture};
+/// use infeed::{
+///     Dataset, Error, ErrorKind, Result,
+///     dataset::{Format, MemoryDataset, OpenOptions},
+///     source::{Object, Source},
+/// };
+///
+/// /// `words.txt`: a record in each line.
+/// #[derive(Debug)]
+/// struct Words;
+///
+/// impl Format for Words {
+///     fn name(&self) -> &'static str {
+///         "words"
+///     }
+///     fn recognises(&self, objects: &[Object]) -> bool {
+///         objects.iter().any(|object| object.name == "words.txt")
+///     }
+///     fn open<'a>(
+///         &'a self,
+///         source: &'a Source,
+///         objects: Vec<Object>,
+///         _options: &'a OpenOptions,
+///     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+///         async move {
+///             let file = objects.iter().find(|object| object.name == "words.txt");
+///             let file = file.ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no words.txt"))?;
+///             let text = file.extent(source).read().await?;
+///             let words = text.split(|byte| *byte == b'\n').map(|word| text.slice_ref(word)).collect();
+///             let dataset: Arc<dyn Dataset> = Arc::new(MemoryDataset::builder().bytes("word", words).build()?);
+///             Ok(dataset)
+///         }
+///         .boxed()
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().display().to_string();
+/// # std::fs::write(folder.path().join("words.txt"), "one\ntwo\nthree").unwrap();
+/// let dataset = infeed::open(path).add_format(Words).blocking()?;
+/// assert_eq!(dataset.len(), 3);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub trait Format: Debug + Send + Sync + 'static {
     /// Short lower-case name.
     fn name(&self) -> &'static str;
@@ -36,6 +83,16 @@ pub trait Format: Debug + Send + Sync + 'static {
 }
 
 /// What [`open()`](super::open()) may be told. A [`Format`] names what it takes, and gets nothing else.
+///
+/// ```
+/// use infeed::dataset::{OpenOption, OpenOptions};
+///
+/// // What `open(url).split("test").masks(true)` gives to a format, and how one says that it takes less.
+/// let mut options = OpenOptions::default();
+/// (options.split, options.masks) = (Some("test".into()), true);
+/// assert_eq!(options.given().collect::<Vec<_>>(), [OpenOption::Masks, OpenOption::Split]);
+/// assert!(options.only("arrays of one file", &[OpenOption::Split]).is_err());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {
@@ -70,6 +127,16 @@ pub struct OpenOptions {
 /// One thing that a format may be told, or not take. `format`, `manifests` and
 /// `allow_incomplete` are none of them: they are for
 /// [`open()`](super::open()) itself.
+///
+/// ```
+/// use infeed::dataset::{OpenOption, formats};
+///
+/// // Which formats may be told the names of classes.
+/// let taking = formats().iter().filter(|format| format.options().contains(&OpenOption::Classes));
+/// let names: Vec<_> = taking.map(|format| format.name()).collect();
+/// assert!(names.contains(&"folder"));
+/// assert_eq!(OpenOption::Classes.name(), "classes");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpenOption {

@@ -17,6 +17,14 @@ use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfreco
 macro_rules! formats {
     ($($(#[$when:meta])? $format:path),+ $(,)?) => {
         /// The formats that [`open()`](super::open()) tries, in this order.
+        ///
+        /// ```
+        /// use infeed::{dataset::formats, source::Object};
+        ///
+        /// let objects = [Object::new("cats/1.jpg", 91_200), Object::new("dogs/2.jpg", 104_800)];
+        /// let format = formats().iter().find(|format| format.recognises(&objects)).expect("class folders");
+        /// assert_eq!(format.name(), "folder");
+        /// ```
         #[must_use]
         pub fn formats() -> &'static [&'static dyn Format] {
             &[$($(#[$when])? &$format),+]

@@ -5,6 +5,16 @@ use super::mask::Mask;
 /// The things that are marked in one image, for detection and segmentation.
 ///
 /// All lists but `masks` have one entry for each thing, in the order of the dataset.
+///
+/// ```
+/// use infeed::dataset::Instances;
+///
+/// // Two things in an image of 480 rows and 640 columns.
+/// let mut marked = Instances::new([480, 640]);
+/// marked.push([10.0, 20.0, 110.0, 220.0], 3);
+/// marked.push([300.0, 0.0, 640.0, 480.0], 7);
+/// assert_eq!((marked.len(), &marked.labels[..]), (2, &[3, 7][..]));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Instances {

@@ -36,6 +36,21 @@ pub struct MemoryDataset {
 }
 
 /// Collects the columns of a [`MemoryDataset`]; each adds a field.
+///
+/// ```
+/// use infeed::{DType, dataset::{Dataset, MemoryDataset}};
+///
+/// let weights: Vec<u8> = [0.5f32, 1.0, 2.0].iter().flat_map(|weight| weight.to_ne_bytes()).collect();
+/// let dataset = MemoryDataset::builder()
+///     .images_u8(vec![0; 3 * 8 * 8 * 3], 3, 8, 8, 3, false)
+///     .labels(vec![0, 1, 0])
+///     .classes(["cat".to_owned(), "dog".to_owned()])
+///     .array("weight", DType::F32, vec![], weights)
+///     .build()?;
+/// let fields: Vec<_> = dataset.schema().fields.iter().map(|field| &field.name[..]).collect();
+/// assert_eq!(fields, ["image", "label", "weight"]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "`build` makes the dataset"]
 pub struct MemoryBuilder {

@@ -149,6 +149,24 @@ pub fn open(url: impl Into<String>) -> Open {
 }
 
 /// Opens the dataset in `source`, such as a store that you made.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use std::sync::Arc;
+///
+/// use infeed::{dataset::open_source, source::Source};
+/// use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+///
+/// let store = InMemory::new();
+/// for name in ["cats/1.jpg", "cats/2.jpg", "dogs/3.jpg"] {
+///     store.put(&Path::from(name), vec![0; 9].into()).await?;
+/// }
+/// let source = Source::from_store(Arc::new(store), Path::default(), "memory://pets").inline();
+/// // Formats are recognised by names: no object is read.
+/// let dataset = open_source(source).await?;
+/// assert_eq!((dataset.format(), dataset.len()), ("folder", 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 pub fn open_source(source: Source) -> Open {
     Open::new(From::Source(source))
 }

@@ -22,6 +22,61 @@ use crate::{
 ///
 /// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread. One may block:
 /// [`read`](Self::read), for records that lie in no file and no store.
+///
+/// ```
+/// use bytes::Bytes;
+/// use infeed::{
+///     Dataset, Error, Result,
+///     dataset::{Field, Fingerprint, ReadPlan, Sample, SampleRng, Schema, Value, dataset_contract},
+/// };
+///
+/// /// The numbers from 0 to 99, each with its last digit as the label.
+/// #[derive(Debug)]
+/// struct Digits(Schema);
+///
+/// impl Digits {
+///     fn check(&self, record: u64) -> Result<()> {
+///         let beyond = || Error::config("there are 100 records").at_record(record);
+///         (record < self.len()).then_some(()).ok_or_else(beyond)
+///     }
+/// }
+///
+/// impl Dataset for Digits {
+///     fn len(&self) -> u64 {
+///         100
+///     }
+///     fn schema(&self) -> &Schema {
+///         &self.0
+///     }
+///     fn format(&self) -> &str {
+///         "digits"
+///     }
+///     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+///         // Nothing is read.
+///         self.check(record).map(|()| ReadPlan::default())
+///     }
+///     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+///         self.check(record)?;
+///         Ok(Sample::new([Value::Label(record as i64 % 10)]))
+///     }
+///     fn object(&self, record: u64) -> String {
+///         format!("number {record}")
+///     }
+///     fn largest_read(&self) -> u64 {
+///         0
+///     }
+///     fn needs_fetch(&self) -> bool {
+///         false
+///     }
+///     fn fingerprint(&self) -> Fingerprint {
+///         Fingerprint::of("digits").number(self.len()).finish()
+///     }
+/// }
+///
+/// let digits = Digits(Schema::new(vec![Field::label()]));
+/// futures::executor::block_on(dataset_contract(&digits))?;
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub trait Dataset: Debug + Send + Sync + 'static {
     /// Number of records.
     fn len(&self) -> u64;
@@ -120,6 +175,19 @@ pub trait Dataset: Debug + Send + Sync + 'static {
 }
 
 /// Which bytes hold a record.
+///
+/// ```
+/// use infeed::{
+///     dataset::ReadPlan,
+///     source::{Extent, Source},
+/// };
+///
+/// # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+/// # let source = Source::from_store(store, Default::default(), "memory://doc");
+/// // Record 3 of a file with records of 3073 bytes.
+/// let plan = ReadPlan::one(Extent::part(&source, "train.bin", 3 * 3073..4 * 3073));
+/// assert_eq!((plan.extents.len(), plan.len_bytes()), (1, 3073));
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReadPlan {
@@ -136,6 +204,21 @@ pub struct ReadPlan {
 }
 
 /// A part that is read and decoded once for several records, such as a compressed volume.
+///
+/// ```
+/// use infeed::{
+///     dataset::{ReadPlan, SharedRead},
+///     source::{Extent, Source},
+/// };
+///
+/// # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+/// # let source = Source::from_store(store, Default::default(), "memory://doc");
+/// // The compressed volume of patient 5, out of which every record of the patient is cut.
+/// let volume = Extent::whole(&source, "patient5/ct.nii.gz", 9_400_000);
+/// let mut plan = ReadPlan::default();
+/// plan.shared.push(SharedRead::new(5, [volume], 67_108_864));
+/// assert_eq!(plan.shared[0].encoded(), 9_400_000);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SharedRead {
@@ -162,6 +245,18 @@ impl SharedRead {
 }
 
 /// What the shared parts of a dataset take.
+///
+/// ```
+/// use infeed::dataset::SharedBytes;
+///
+/// // Encoded and decoded lengths of a dataset's parts, as `Dataset::shared_bytes` tells them.
+/// let parts = [(9_400_000, 67_108_864), (8_100_000, 50_331_648)];
+/// let bytes = SharedBytes {
+///     one: parts.iter().map(|(encoded, decoded)| encoded + decoded).max().unwrap_or(0),
+///     all: parts.iter().map(|(_, decoded)| decoded).sum(),
+/// };
+/// assert_eq!((bytes.one, bytes.all), (76_508_864, 117_440_512));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedBytes {
     /// Those of one record at most, encoded and decoded: the loader's least.
@@ -197,6 +292,19 @@ impl ReadPlan {
 }
 
 /// One record, cut into fields in the schema's order.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{SampleRng, Value};
+///
+/// // What a loader does for each record: plan, read, parse. This one lies in memory.
+/// let dataset = infeed::open("synthetic://?count=50&height=8&width=8&classes=5").await?;
+/// let plan = dataset.plan(7, SampleRng::new(0, 0, 7))?;
+/// let sample = dataset.parse(7, &plan, &[])?;
+/// let [Value::Pixels { info, .. }, Value::Label(label)] = &sample.values[..] else { panic!("image and label") };
+/// assert_eq!((info.height, *label), (8, 2));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// One value for each field.
@@ -212,6 +320,19 @@ impl Sample {
 }
 
 /// One field of one record.
+///
+/// ```
+/// use infeed::dataset::{ImageInfo, Sample, Value};
+///
+/// // A record of pixels, a class, and a text.
+/// let pixels = Value::Pixels { info: ImageInfo::interleaved_u8(2, 2, 3), data: vec![0; 12].into() };
+/// let sample = Sample::new([pixels, Value::Label(3), Value::Bytes("two by two".into())]);
+/// let label = sample.values.iter().find_map(|value| match value {
+///     Value::Label(label) => Some(*label),
+///     _ => None,
+/// });
+/// assert_eq!(label, Some(3));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {

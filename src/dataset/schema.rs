@@ -8,6 +8,26 @@ use crate::{
 };
 
 /// The fields of a record and the names of classes.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// for field in &dataset.schema().fields {
+///     println!("{}: {:?}", field.name, field.kind);
+/// }
+/// # assert_eq!(dataset.schema().fields.len(), 2);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// Of a dataset of one's own:
+///
+/// ```
+/// use infeed::dataset::{Field, Schema};
+///
+/// let classes = ["cat", "dog"].map(str::to_owned);
+/// let schema = Schema::new(vec![Field::image(), Field::label()]).with_classes(Some(classes.into()));
+/// assert_eq!(schema.classes.as_deref().map(|names| &names[1][..]), Some("dog"));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Schema {
@@ -52,6 +72,17 @@ impl Schema {
 }
 
 /// One named value of each record.
+///
+/// ```
+/// use infeed::{
+///     DType,
+///     dataset::{Field, FieldKind},
+/// };
+///
+/// let mask = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) };
+/// let fields = vec![Field::image(), Field::mask("mask", mask), Field::bytes("caption", 200)];
+/// assert_eq!((&fields[0].name[..], fields[1].mask), ("image", true));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Field {
@@ -103,6 +134,17 @@ impl Field {
 }
 
 /// What a field holds.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind};
+///
+/// let kinds = [
+///     FieldKind::Image { channels: 3, size: Some((224, 224)), dtype: None },
+///     FieldKind::Array { dtype: DType::F32, shape: vec![17, 2] },
+///     FieldKind::Label,
+/// ];
+/// assert_eq!(kinds.map(|kind| kind.name()), ["image", "array", "label"]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FieldKind {

@@ -16,6 +16,19 @@ use crate::{
 };
 
 /// Records of a dataset, in an order: a range, or a list (which may name one twice).
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{Records, subset};
+///
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// // A fold of a cross-validation: every tenth record, and all others.
+/// let (val, train): (Vec<u64>, Vec<u64>) = (0..50).partition(|record| record % 10 == 3);
+/// let val = subset(dataset.clone(), Records::List(val))?;
+/// let train = subset(dataset, Records::List(train))?;
+/// assert_eq!((val.len(), train.len()), (5, 45));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Records {
@@ -55,6 +68,15 @@ impl Records {
 
 /// The given records of `dataset`, numbered from 0. Messages name the new numbers.
 ///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// let first = infeed::dataset::subset(dataset.clone(), 0..10)?;
+/// let these = infeed::dataset::subset(dataset, vec![40, 7, 7])?;
+/// assert_eq!((first.len(), these.len()), (10, 3));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
 /// # Errors
 /// `Config` for a record that the dataset does not have.
 pub fn subset(dataset: Arc<dyn Dataset>, records: impl Into<Records>) -> Result<Arc<dyn Dataset>> {
@@ -74,6 +96,14 @@ pub fn subset(dataset: Arc<dyn Dataset>, records: impl Into<Records>) -> Result<
 /// `let (train, val) = split(dataset, 0.9, seed)?`.
 ///
 /// Each record is in exactly one part, in its old order. The same seed gives the same split, on any machine.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// let (train, val) = infeed::dataset::split(dataset, 0.9, 42)?;
+/// assert_eq!((train.len(), val.len()), (45, 5));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
 ///
 /// # Errors
 /// `Config` when the fraction leaves one part empty.

@@ -24,6 +24,17 @@ const MOST_BYTES: u64 = 256 << 20;
 /// machine. The label of a record is its remainder by the number of classes.
 ///
 /// All records are windows of one tile of noise: they cost nothing to make, and one image of memory in all.
+///
+/// ```
+/// use infeed::dataset::{Dataset, SyntheticDataset};
+///
+/// let dataset = SyntheticDataset::new(1_000_000, 480, 640, 1000)?;
+/// assert_eq!(dataset.len(), 1_000_000);
+/// // The same as a url.
+/// let parsed = SyntheticDataset::parse("synthetic://?count=1000000&height=480&width=640&classes=1000")?;
+/// assert_eq!(parsed.fingerprint(), dataset.fingerprint());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SyntheticDataset {
     count: u64,

@@ -13,6 +13,22 @@ use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
 /// where batches are mixed ([`LoaderBuilder::mix`](crate::LoaderBuilder::mix)) `[N, classes]` `f32`. The first
 /// [`valid`](Self::valid) rows are samples; the rest is padding, which somebody asked for: copies of records with
 /// `LastBatch::Pad`, zeros with `OnBadSample::SkipPadded`. Without either, all rows are samples.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).device(infeed::Device::Cpu).build().await?;
+/// let mut batches = loader.epoch(0);
+/// let batch = batches.next().await.expect("five batches")?;
+/// assert_eq!(batch["image"].shape(), [20, 3, 8, 8]);
+/// let labels: &[i64] = batch["label"].as_slice().expect("labels in host memory");
+/// println!("record {} is of class {}", batch.records()[0], labels[0]);
+/// // Later, with another process: what comes behind this batch.
+/// let rest = loader.resume_epoch(batch.state())?;
+/// assert_eq!(rest.count().await, 4);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Batch {
     pub(super) fields: Vec<(String, Tensor)>,

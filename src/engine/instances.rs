@@ -39,6 +39,25 @@ pub struct BatchInstances {
 }
 
 /// Those of one row.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{
+///     Loader,
+///     dataset::{Instances, MemoryDataset},
+/// };
+///
+/// let mut marked = Instances::new([8, 8]);
+/// marked.push([1.0, 2.0, 5.0, 8.0], 3);
+/// let images = MemoryDataset::builder().images_u8(vec![0; 8 * 8 * 3], 1, 8, 8, 3, false);
+/// let dataset = std::sync::Arc::new(images.instances(vec![marked]).build()?);
+/// let loader = Loader::builder(dataset).batch_size(1).build().await?;
+/// let batch = loader.epoch(0).next().await.expect("one batch")?;
+/// let row = batch.instances("instances").expect("of boxes").row(0);
+/// assert_eq!((row.boxes, row.labels), (&[[1.0, 2.0, 5.0, 8.0]][..], &[3][..]));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RowInstances<'a> {

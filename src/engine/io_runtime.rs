@@ -24,6 +24,20 @@ use crate::error::{Error, ErrorKind, Result};
 /// is all that local data need. Reading over plain HTTP took 0.7 s of CPU for a GB in large ranges and 1.7 s in objects of
 /// 107 KB (benches/results/2026-11-21-s3.md), which bounds what one thread can read; so on a machine of eight cores or more
 /// a loader of remote data has a thread for every four, at most eight. The rate of several was not measured.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{Loader, loader::IoRuntime, open};
+///
+/// // One thread for the reading of both.
+/// let io = IoRuntime::start()?;
+/// let train = open("synthetic://?count=100&classes=10").await?;
+/// let val = open("synthetic://?count=50&classes=10").await?;
+/// let train = Loader::builder(train).batch_size(20).io_runtime(&io).build().await?;
+/// let val = Loader::builder(val).batch_size(10).io_runtime(&io).build().await?;
+/// assert_eq!((train.batches_per_epoch(), val.batches_per_epoch()), (5, 5));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct IoRuntime {
     inner: Arc<Inner>,

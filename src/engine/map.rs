@@ -79,6 +79,23 @@ fn guard(name: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// A finished sample in the hands of the function of [`LoaderBuilder::map`](crate::LoaderBuilder::map): its rows of the
 /// batch, to be changed in place. Shapes and types stay.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::Loader;
+///
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// // Every tenth record gets a wrong label, to see what a model makes of noise.
+/// let loader = Loader::builder(dataset).batch_size(20).map(|sample, mut draws| {
+///     if sample.record() % 10 == 0 {
+///         sample.values_mut::<i64>("label")?[0] = draws.below(10) as i64;
+///     }
+///     Ok(())
+/// });
+/// assert_eq!(loader.build().await?.epoch(0).count().await, 5);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct SampleMut<'a> {
     pub(super) fields: &'a [FieldRows],
@@ -149,6 +166,25 @@ impl SampleMut<'_> {
 
 /// A whole batch in the hands of the function of [`LoaderBuilder::map_batch`](crate::LoaderBuilder::map_batch), to be
 /// changed in place. Shapes and types stay.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{Device, Loader};
+///
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// // Labels count the classes of this batch from 0.
+/// let loader = Loader::builder(dataset).batch_size(20).device(Device::Cpu).map_batch(|batch, _draws| {
+///     let valid = batch.valid();
+///     let labels = &mut batch.values_mut::<i64>("label")?[..valid];
+///     let least = labels.iter().copied().min().unwrap_or(0);
+///     labels.iter_mut().for_each(|label| *label -= least);
+///     Ok(())
+/// });
+/// let batch = loader.build().await?.epoch(0).next().await.expect("five batches")?;
+/// assert_eq!(batch["label"].as_slice::<i64>().and_then(|labels| labels.iter().min()), Some(&0));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct BatchMut<'a> {
     pub(super) fields: &'a [FieldRows],
@@ -223,6 +259,26 @@ impl BatchMut<'_> {
 }
 
 /// One field of a sample, or of a batch.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{DType, Device, Loader, Transform};
+///
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// // Whatever is f32 is cut off at 0.5.
+/// let builder = Loader::builder(dataset).batch_size(20).device(Device::Cpu).transform(Transform::new().to_float());
+/// let loader = builder.map_batch(|batch, _draws| {
+///     for mut field in batch.fields_mut().filter(|field| field.dtype() == DType::F32) {
+///         assert_eq!((field.name(), field.shape()), ("image", vec![20, 3, 8, 8]));
+///         field.values_mut::<f32>()?.iter_mut().for_each(|value| *value = value.min(0.5));
+///     }
+///     Ok(())
+/// });
+/// let batch = loader.build().await?.epoch(0).next().await.expect("five batches")?;
+/// assert!(batch["image"].as_slice::<f32>().expect("f32").iter().all(|value| *value <= 0.5));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct FieldMut<'a> {
     field: &'a FieldRows,

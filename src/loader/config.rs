@@ -18,6 +18,26 @@ use crate::{
 /// missing is no heap of bad samples. A store or a network that does not answer is none at all: it ends the stream.
 /// Whatever is chosen, every rank takes the same number of steps, a resume goes on exactly, and
 /// [`Batch::bad_samples`](crate::Batch::bad_samples) and the report tell what was wrong with which sample.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let files = vec![png.into_inner().into(), b"no picture".to_vec().into()];
+/// use infeed::{Loader, OnBadSample, Transform, dataset::MemoryDataset};
+///
+/// // Two files, of which one is no image.
+/// let dataset = MemoryDataset::builder().encoded_images(files).build()?;
+/// let transform = Transform::new().resize_exact(8, 8);
+/// let builder = Loader::builder(std::sync::Arc::new(dataset)).batch_size(2).transform(transform);
+/// let loader = builder.on_bad_sample(OnBadSample::Skip { at_most: 10 }).build().await?;
+/// let batch = loader.epoch(0).next().await.expect("one batch")?;
+/// assert_eq!((batch.len(), batch.records()), (1, &[0][..]));
+/// assert_eq!(batch.bad_samples()[0].record, 1);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -17,6 +17,27 @@ pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
 ///
 /// `Send` and `Sync`; cloning gives another handle. It keeps nothing of the loader alive, neither threads nor rows: when
 /// the stream was dropped it tells what had been done until then, for ever.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// let monitor = batches.monitor();
+/// // A thread that tells how far the training is.
+/// let told = std::thread::spawn(move || {
+///     while !monitor.is_ended() {
+///         println!("{} samples", monitor.report().samples);
+///         std::thread::sleep(std::time::Duration::from_millis(10));
+///     }
+///     monitor.report().samples
+/// });
+/// while batches.next().await.transpose()?.is_some() {}
+/// drop(batches);
+/// assert_eq!(told.join().expect("it does not panic"), 100);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Monitor {
     pub(super) progress: Arc<Progress>,

@@ -292,6 +292,19 @@ impl Drop for BatchStream {
 }
 
 /// A [`BatchStream`] as an iterator; made by [`BatchStream::blocking`].
+///
+/// ```
+/// use infeed::{Loader, open};
+///
+/// let dataset = open("synthetic://?count=100&height=8&width=8&classes=10").blocking()?;
+/// let loader = futures::executor::block_on(Loader::builder(dataset).batch_size(20).build())?;
+/// let mut batches = loader.epoch(0).blocking();
+/// for batch in &mut batches {
+///     assert_eq!(batch?.len(), 20);
+/// }
+/// assert_eq!(batches.report().batches, 5);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the iterator ends its reads"]
 pub struct Blocking(BatchStream);

@@ -40,6 +40,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTIONS: usize = 64;
 
 /// A server of [`Metrics`]; dropping it closes its address.
+///
+/// ```
+/// use infeed::metrics::Metrics;
+///
+/// let metrics = Metrics::new();
+/// // Any free port of this machine, as long as the server is held.
+/// let server = metrics.serve("127.0.0.1:0".parse().expect("an address"))?;
+/// println!("http://{}/metrics", server.address());
+/// assert_ne!(server.address().port(), 0);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it ends the server"]
 pub struct Server {

@@ -70,6 +70,21 @@ const SHARD_SIZE: u64 = 256 << 20;
 const MAX_IMAGE: u64 = 128 << 20;
 
 /// What one rank did.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().display().to_string();
+/// # let pixels = vec![120; 6 * 32 * 48 * 3];
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(pixels, 6, 32, 48, 3, false);
+/// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
+/// use infeed::prepare::Prepare;
+///
+/// let done = Prepare::new(dataset, out).quality(90).parts(2.try_into().expect("not 0")).run().await?;
+/// assert_eq!((done.records, done.own_shards, done.shards), (6, 2, 2));
+/// assert!(done.complete && done.bad_samples.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Prepared {
@@ -92,6 +107,26 @@ pub struct Prepared {
 }
 
 /// Where the work stands.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().display().to_string();
+/// # let pixels = vec![120; 6 * 32 * 48 * 3];
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(pixels, 6, 32, 48, 3, false);
+/// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
+/// use infeed::prepare::Prepare;
+///
+/// let mut last = None;
+/// let prepare = Prepare::new(dataset, out).quality(90).progress(|now| {
+///     println!("{} of {} records, {} bytes", now.records, now.of, now.bytes);
+///     last = Some(now);
+/// });
+/// prepare.run().await?;
+/// let last = last.expect("it was told");
+/// assert_eq!((last.records, last.of, last.of_shards), (6, 6, 1));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -108,6 +143,22 @@ pub struct Progress {
 }
 
 /// Settings of a preparation; [`run`](Self::run) does it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().display().to_string();
+/// # let pixels = vec![120; 6 * 32 * 48 * 3];
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(pixels, 6, 32, 48, 3, false);
+/// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
+/// use infeed::prepare::{Prepare, Size};
+///
+/// let prepare = Prepare::new(dataset, &out).size(Size::Shorter(16)).quality(90).shuffle(42);
+/// prepare.run().await?;
+/// let shards = infeed::open(out).await?;
+/// assert_eq!(shards.len(), 6);
+/// # Ok(()) }
+/// ```
 #[must_use = "`run` does the work"]
 pub struct Prepare<'a> {
     dataset: Arc<dyn Dataset>,

@@ -1,6 +1,33 @@
 //! What becomes of the images.
 
 /// What becomes of the size of images.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().display().to_string();
+/// # let pixels = vec![120; 6 * 32 * 48 * 3];
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(pixels, 6, 32, 48, 3, false);
+/// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
+/// use infeed::{
+///     codec::{ImageCodec, Jpeg},
+///     dataset::{Value, filter_with},
+///     prepare::{Prepare, Size},
+/// };
+///
+/// // Images of 32 rows of 48 pixels.
+/// Prepare::new(dataset, &out).size(Size::Shorter(16)).run().await?;
+/// let right = filter_with(infeed::open(out).await?, |_record, sample| {
+///     let files = sample.values.iter().filter_map(|value| match value {
+///         Value::Encoded(file) => Some(Jpeg::new().info(file)),
+///         _ => None,
+///     });
+///     let infos = files.collect::<infeed::Result<Vec<_>>>()?;
+///     Ok(infos.iter().any(|info| (info.height, info.width) == (16, 24)))
+/// });
+/// assert_eq!(right.await?.len(), 6);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
     /// Stays.
@@ -14,6 +41,21 @@ pub enum Size {
 }
 
 /// How images are stored.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().display().to_string();
+/// # let pixels = vec![120; 6 * 32 * 48 * 3];
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(pixels, 6, 32, 48, 3, false);
+/// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
+/// use infeed::prepare::{Prepare, Store};
+///
+/// // As pixels: nothing is lost, and nothing is decoded later.
+/// let done = Prepare::new(dataset, out).store(Store::Raw).run().await?;
+/// assert!(done.bytes_written > 6 * 32 * 48 * 3);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
     /// As they are, byte for byte; those that are resized as JPEG of quality 90.

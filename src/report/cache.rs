@@ -10,6 +10,28 @@ use serde::Serialize;
 /// What the cache did for one stream so far. Reads count, not records: a record may take several.
 ///
 /// `hits + misses` is the number of reads.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let png = bytes::Bytes::from(png.into_inner());
+/// # let transform = infeed::Transform::new().resize_exact(8, 8);
+/// # let dataset = infeed::dataset::MemoryDataset::builder().encoded_images(vec![png; 8]).build()?;
+/// # let builder = infeed::Loader::builder(std::sync::Arc::new(dataset)).batch_size(4).transform(transform);
+/// use infeed::source::CacheSpec;
+///
+/// // Images that are decoded once, for all epochs.
+/// let loader = builder.decoded_cache(CacheSpec::ram(1 << 20)).build().await?;
+/// let mut batches = loader.epochs(0..2);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let cache = batches.report().decoded_cache.expect("there is one");
+/// println!("{} of {} records came from it", cache.hits, cache.hits + cache.misses);
+/// assert_eq!(cache.hits + cache.misses, 16);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CacheReport {

@@ -16,6 +16,29 @@ const LISTED: usize = 100;
 const LATE: Duration = Duration::from_millis(1);
 
 /// What a batch was doing while the trainer waited for it.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=8&height=8&width=8&classes=2").await?;
+/// # let builder = infeed::Loader::builder(dataset).batch_size(2).workers(1).map(|_sample, _draws| {
+/// #     std::thread::sleep(std::time::Duration::from_millis(2));
+/// #     Ok(())
+/// # });
+/// # let mut batches = builder.build().await?.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// use infeed::report::Cause;
+///
+/// for late in &report.late_batches {
+///     match late.cause {
+///         Cause::Request | Cause::Read => println!("step {} waited for bytes", late.batch),
+///         Cause::Queue | Cause::Decode | Cause::Augmentation => println!("step {} waited for its pixels", late.batch),
+///         cause => println!("step {}: {cause}", late.batch),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -78,6 +101,25 @@ impl fmt::Display for Cause {
 }
 
 /// A batch that the trainer had to wait for, a millisecond or longer.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=8&height=8&width=8&classes=2").await?;
+/// # let builder = infeed::Loader::builder(dataset).batch_size(2).workers(1).map(|_sample, _draws| {
+/// #     std::thread::sleep(std::time::Duration::from_millis(2));
+/// #     Ok(())
+/// # });
+/// # let mut batches = builder.build().await?.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// // The longest wait of the run.
+/// if let Some(late) = report.late_batches.first() {
+///     let object = late.object.as_deref().unwrap_or("no file in particular");
+///     println!("epoch {}, step {}: {:?} because of {} ({object})", late.epoch, late.batch, late.wait, late.cause);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LateBatch {
@@ -97,6 +139,23 @@ pub struct LateBatch {
 }
 
 /// How many batches were late for one cause.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=8&height=8&width=8&classes=2").await?;
+/// # let builder = infeed::Loader::builder(dataset).batch_size(2).workers(1).map(|_sample, _draws| {
+/// #     std::thread::sleep(std::time::Duration::from_millis(2));
+/// #     Ok(())
+/// # });
+/// # let mut batches = builder.build().await?.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// for late in &report.late_causes {
+///     println!("{}: {} batches late, {:?} in all", late.cause, late.batches, late.wait);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CauseReport {

@@ -3,6 +3,20 @@
 use serde::Serialize;
 
 /// How full a queue was, looked at each time the trainer asked for a batch.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// let finished = report.queues.iter().find(|queue| queue.name == "finished").expect("it is always told");
+/// println!("{:.1} batches were ready on average, none at {:.0} % of the steps", finished.mean, finished.empty * 100.0);
+/// assert!(finished.mean <= finished.max as f64);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueReport {

@@ -18,6 +18,31 @@ const SLOWEST: usize = 10;
 /// requests; they fail when all of their records did.
 ///
 /// `requests = answered + failed + dropped`, and those still in flight.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let png = bytes::Bytes::from(png.into_inner());
+/// # use object_store::ObjectStoreExt;
+/// # let store = object_store::memory::InMemory::new();
+/// # for name in ["cats/1.png", "cats/2.png", "dogs/3.png", "dogs/4.png"] {
+/// #     store.put(&name.into(), png.clone().into()).await.unwrap();
+/// # }
+/// # let source = infeed::source::Source::from_store(std::sync::Arc::new(store), Default::default(), "s3://pets/train");
+/// # let dataset = infeed::dataset::open_source(source).await?;
+/// # let transform = infeed::Transform::new().resize_exact(8, 8);
+/// # let loader = infeed::Loader::builder(dataset).batch_size(2).transform(transform).build().await?;
+/// # let mut batches = loader.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// // After an epoch of four objects of a bucket.
+/// let requests = batches.report().requests.expect("a remote store");
+/// println!("{} requests, half of them within {:?}", requests.requests, requests.time.p50);
+/// assert!(requests.answered >= 4 && requests.failed == 0);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct RequestReport {
@@ -52,6 +77,32 @@ pub struct RequestReport {
 }
 
 /// A read that took long.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let png = bytes::Bytes::from(png.into_inner());
+/// # use object_store::ObjectStoreExt;
+/// # let store = object_store::memory::InMemory::new();
+/// # for name in ["cats/1.png", "cats/2.png", "dogs/3.png", "dogs/4.png"] {
+/// #     store.put(&name.into(), png.clone().into()).await.unwrap();
+/// # }
+/// # let source = infeed::source::Source::from_store(std::sync::Arc::new(store), Default::default(), "s3://pets/train");
+/// # let dataset = infeed::dataset::open_source(source).await?;
+/// # let transform = infeed::Transform::new().resize_exact(8, 8);
+/// # let loader = infeed::Loader::builder(dataset).batch_size(2).transform(transform).build().await?;
+/// # let mut batches = loader.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// let requests = batches.report().requests.expect("a remote store");
+/// for slow in &requests.slowest {
+///     println!("{:?} for {} @ {:?}, {} attempts", slow.time, slow.object, slow.range, slow.attempts);
+/// }
+/// # assert!(requests.slowest.len() >= 4);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SlowRequest {
@@ -67,6 +118,33 @@ pub struct SlowRequest {
 }
 
 /// An estimate of what a store's operator asks for the requests of an epoch.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let png = bytes::Bytes::from(png.into_inner());
+/// # use object_store::ObjectStoreExt;
+/// # let store = object_store::memory::InMemory::new();
+/// # for name in ["cats/1.png", "cats/2.png", "dogs/3.png", "dogs/4.png"] {
+/// #     store.put(&name.into(), png.clone().into()).await.unwrap();
+/// # }
+/// # let source = infeed::source::Source::from_store(std::sync::Arc::new(store), Default::default(), "s3://pets/train");
+/// # let dataset = infeed::dataset::open_source(source).await?;
+/// # let transform = infeed::Transform::new().resize_exact(8, 8);
+/// # let loader = infeed::Loader::builder(dataset).batch_size(2).transform(transform).build().await?;
+/// # let mut batches = loader.epoch(0);
+/// # while batches.next().await.transpose()?.is_some() {}
+/// // What one epoch of this bucket costs in requests.
+/// let requests = batches.report().requests.expect("a remote store");
+/// let cost = requests.cost_estimate("s3://pets/train", 1.0).expect("S3 has a list price");
+/// println!("{:.6} USD for {} requests", cost.usd_per_epoch, cost.requests_per_epoch);
+/// println!("at the price of {} of {}", cost.price_of, cost.price_date);
+/// assert!(cost.requests_per_epoch >= 4.0);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CostEstimate {

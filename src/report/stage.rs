@@ -7,6 +7,25 @@ use serde::{Deserialize, Serialize};
 use super::times::seconds;
 
 /// A step on the way of a sample.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// use infeed::report::Stage;
+///
+/// match report.bottleneck() {
+///     Some(Stage::Yield) => println!("the trainer limits the rate"),
+///     Some(stage) => println!("{stage} limits the rate"),
+///     None => println!("too early to tell"),
+/// }
+/// # assert!(report.stages.iter().any(|stage| stage.stage == Stage::Yield));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -64,6 +83,21 @@ impl fmt::Display for Stage {
 }
 
 /// What one stage did.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// for stage in &report.stages {
+///     println!("{}: {:?} of work for {} items, p99 {:?}", stage.stage, stage.busy, stage.items, stage.p99);
+/// }
+/// # assert!(!report.stages.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StageReport {
@@ -101,6 +135,20 @@ pub struct StageReport {
 }
 
 /// Time on the GPU, told by events. Never to be added to host times: it passes beside them.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use infeed::report::DeviceTimes;
+///
+/// // What a decoder on a GPU adds up until its next finished job.
+/// let mut copy = DeviceTimes::ZERO;
+/// copy.transfer = Duration::from_micros(300);
+/// let mut sum = DeviceTimes::ZERO;
+/// sum.add(copy);
+/// sum.add(copy);
+/// assert_eq!((sum.transfer, sum.decode), (Duration::from_micros(600), Duration::ZERO));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceTimes {

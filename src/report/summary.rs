@@ -11,6 +11,21 @@ use super::{
 };
 
 /// What the first batch did for some of the time until it came.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// println!("the first batch came after {:?}", report.first_batch.expect("it came"));
+/// for part in &report.first_batch_parts {
+///     println!("{:?} of it: {}", part.time, part.cause);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FirstBatchPart {
@@ -22,6 +37,29 @@ pub struct FirstBatchPart {
 }
 
 /// A sample that could not be used, and why.
+///
+/// ```
+/// # #[cfg(feature = "png")] {
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let mut png = std::io::Cursor::new(Vec::new());
+/// # image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+/// # let png = bytes::Bytes::from(png.into_inner());
+/// # let files = vec![png, bytes::Bytes::from_static(b"no picture")];
+/// # let dataset = std::sync::Arc::new(infeed::dataset::MemoryDataset::builder().encoded_images(files).build()?);
+/// # let transform = infeed::Transform::new().resize_exact(8, 8);
+/// # let builder = infeed::Loader::builder(dataset).batch_size(2).transform(transform);
+/// use infeed::OnBadSample;
+///
+/// let loader = builder.on_bad_sample(OnBadSample::Skip { at_most: 10 }).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// for bad in &batches.report().bad_samples {
+///     println!("record {} ({:?}): {}", bad.record, bad.object, bad.error);
+/// }
+/// assert_eq!(batches.report().bad_samples[0].record, 1);
+/// # Ok(()) } main().unwrap() }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BadSample {
@@ -42,6 +80,21 @@ pub struct BadSample {
 /// What a stream did so far. Times are sums over the run; see the fields.
 ///
 /// As JSON (`Serialize`) it is what `infeed run --json` tells of the stream, under the same keys; times are in seconds.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// assert_eq!((report.batches, report.samples), (5, 100));
+/// println!("{:.0} samples/s", report.samples as f64 / report.elapsed.as_secs_f64());
+/// println!("the trainer waited {:?} in all, at most {:?}", report.data_wait.sum, report.data_wait.max);
+/// println!("{}", serde_json::to_string_pretty(&report).expect("numbers and texts"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {

@@ -6,6 +6,21 @@ use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 
 /// Percentiles of a repeated time.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// // All batches but the first.
+/// let wait = report.data_wait;
+/// println!("half of {} waits took {:?} or less, the longest {:?}", wait.count, wait.p50, wait.max);
+/// assert_eq!(wait.count, 4);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Times {
@@ -30,6 +45,21 @@ pub struct Times {
 }
 
 /// How many waits for data took so long or less.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// for bucket in &report.wait_buckets {
+///     println!("{} of {} waits took {:?} or less", bucket.batches, report.data_wait.count, bucket.at_most);
+/// }
+/// # assert!(report.wait_buckets.iter().all(|bucket| bucket.batches <= report.data_wait.count));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WaitBucket {

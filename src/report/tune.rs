@@ -10,6 +10,21 @@ use super::times::seconds;
 const LISTED: usize = 100;
 
 /// A setting that follows the run while it is left on `auto`.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// use infeed::report::Tuned;
+///
+/// let changes = report.autotune.decisions.iter().filter(|change| change.what == Tuned::Workers);
+/// println!("the number of threads was changed {} times", changes.count());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -38,6 +53,26 @@ impl fmt::Display for Tuned {
 }
 
 /// Why a setting was changed.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// use infeed::report::TuneReason;
+///
+/// for change in &report.autotune.decisions {
+///     match change.why {
+///         TuneReason::Crowded | TuneReason::NoGain => println!("a trial at {:?}", change.at),
+///         why => println!("{} is {} from now on: {why}", change.what, change.to),
+///     }
+/// }
+/// assert_eq!(TuneReason::Spare.words(), "fewer keep up with the trainer");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -111,6 +146,21 @@ impl fmt::Display for TuneReason {
 }
 
 /// One change of a setting, and the figures it was made on.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// for change in &report.autotune.decisions {
+///     // workers 8 → 3: fewer keep up with the trainer
+///     println!("{change}, at {:.0} samples/s after {:?}", change.samples_per_second, change.at);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TuneDecision {
@@ -148,6 +198,20 @@ impl fmt::Display for TuneDecision {
 }
 
 /// Where a setting is and where it may go.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// let prefetch = report.autotune.prefetch;
+/// println!("{} batches ahead, {} at the start", prefetch.now, prefetch.start);
+/// assert!((prefetch.least..=prefetch.most).contains(&prefetch.now));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TunedSetting {
@@ -164,6 +228,21 @@ pub struct TunedSetting {
 }
 
 /// What `auto` chose, and what it changed while the stream ran.
+///
+/// ```
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while batches.next().await.transpose()?.is_some() {}
+/// let report = batches.report();
+/// let tuned = report.autotune;
+/// println!("{} threads, {} batches ahead; {} changes", tuned.workers.now, tuned.prefetch.now, tuned.decision_count);
+/// // What a next run may begin with.
+/// assert!(tuned.workers.now >= 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TuneReport {

@@ -1,6 +1,16 @@
 //! Which instructions a loop is compiled for, and which of them run.
 
 /// Which instructions a `Decoder` may use. Pixels are the same bits.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
+/// use infeed_jpeg::{Decoder, Level};
+///
+/// let plain = Decoder::new().level(Level::Portable).decode(&file)?;
+/// assert_eq!(plain, Decoder::new().level(Level::Best).decode(&file)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// The best that this machine has of what there is: AVX2 or NEON. AVX-512 made these loops no faster (photographs to pixels on a Zen 4: within 1 %).

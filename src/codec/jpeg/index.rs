@@ -115,6 +115,22 @@ impl DecodeIndex {
 }
 
 /// Memory of [`DecodeIndex::learn`], for file after file.
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # let pixels = [120; 3 * 64 * 64];
+/// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 64, 64, jpeg_encoder::ColorType::Rgb).unwrap();
+/// # let files = [file];
+/// use infeed::codec::{DecodeIndex, LearnRoom};
+///
+/// let index = DecodeIndex::new(1 << 20);
+/// let mut room = LearnRoom::default();
+/// for file in &files {
+///     index.learn(file, &mut room)?;
+/// }
+/// assert_eq!(index.len(), 1);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct LearnRoom(Scratch);
 

@@ -32,6 +32,15 @@ use crate::{
 /// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable). Steps on pictures are done on the GPU, and
 /// several views are made of one decode.
 ///
+/// ```no_run
+/// use infeed::{Device, Loader, codec::Split};
+///
+/// # async fn train(dataset: std::sync::Arc<dyn infeed::Dataset>) -> infeed::Result<()> {
+/// // Where the GPU has it, a loader takes it by itself.
+/// let loader = Loader::builder(dataset).device(Device::Cuda(0)).streams(4).split(Split::Fixed).build().await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Memory
 /// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread
 /// 80 MB and 100 MB, that of `nvjpeg-cores` as much more than an engine's as its batches are larger than 32 images; nvJPEG's own

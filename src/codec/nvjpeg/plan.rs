@@ -29,6 +29,14 @@ pub(super) const HYBRID_JOBS: usize = 2;
 pub(super) const FLIGHTS: usize = 2;
 
 /// Settings of [`NvJpeg`](super::NvJpeg).
+///
+/// ```
+/// use infeed::codec::{NvJpegOptions, Split};
+///
+/// // The engines and two streams, in at most a gigabyte of the GPU.
+/// let options = NvJpegOptions::default().with_streams(2).with_device_bytes(1 << 30).with_split(Split::Fixed);
+/// assert_eq!((options.streams, options.cut), (Some(2), true));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NvJpegOptions {
@@ -104,6 +112,22 @@ impl NvJpegOptions {
 
 /// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to copy; making it asks the library, which may
 /// take a second.
+///
+/// ```no_run
+/// # use infeed::internal::cuda::{Context, Kernels};
+/// use std::{num::NonZeroUsize, sync::Arc};
+///
+/// use infeed::codec::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan, codecs};
+///
+/// # async fn train(dataset: Arc<dyn infeed::Dataset>) -> infeed::Result<()> {
+/// let gpu = Context::open(0)?;
+/// let plan = NvJpegPlan::find(&gpu, NvJpegOptions::default().with_streams(2));
+/// let threads = NonZeroUsize::new(8).expect("8 is not 0");
+/// let raw = CudaRaw::new(threads, codecs(), 64 << 20, &Kernels::load(&gpu)?, 3 * 224 * 224 * 4);
+/// let decoder = NvJpeg::new(raw, plan);
+/// let loader = infeed::Loader::builder(dataset).decoder(Arc::new(decoder)).build().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NvJpegPlan {
     pub(super) hardware: Option<(Engines, HardwareSize)>,

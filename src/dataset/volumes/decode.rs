@@ -14,6 +14,17 @@ use crate::{
 /// The voxels of a volume, `header.len_bytes()` bytes, out of its data files. Raw voxels of the machine's own order are
 /// a slice; nothing else is set aside before it was found to be there.
 ///
+/// ```
+/// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
+/// # let file = bytes::Bytes::from([text.as_bytes(), &[7; 24]].concat());
+/// use infeed::dataset::fuzz::{decode_volume, parse_nrrd};
+///
+/// let header = parse_nrrd(&file, true)?.expect("the whole header");
+/// let voxels = decode_volume(&header, &[file])?;
+/// assert_eq!(voxels.len(), 2 * 3 * 4);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+///
 /// # Errors
 /// `Corrupt` when there are fewer or more voxels than the header says, or damaged ones. Names no object.
 pub fn decode_volume(header: &VolumeHeader, files: &[Bytes]) -> Result<Bytes> {

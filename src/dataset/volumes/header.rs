@@ -8,6 +8,14 @@ use crate::{
 };
 
 /// How the voxels of a file are written.
+///
+/// ```
+/// use infeed::dataset::fuzz::{Coding, parse_nrrd};
+///
+/// let header = b"NRRD0004\ntype: short\ndimension: 3\nsizes: 4 3 2\nendian: little\nencoding: gzip\n\n";
+/// assert_eq!(parse_nrrd(header, true)?.map(|header| header.coding), Some(Coding::Gzip));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// As they lie in memory.
@@ -23,6 +31,15 @@ pub enum Coding {
 }
 
 /// Where the data are.
+///
+/// ```
+/// use infeed::dataset::fuzz::{DataFiles, parse_nrrd};
+///
+/// let header = b"NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\ndata file: ct.raw\n";
+/// let header = parse_nrrd(header, true)?.expect("the whole header");
+/// assert_eq!(header.data, DataFiles::Detached(vec!["ct.raw".into()]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataFiles {
     /// Behind the header, which has so many bytes.
@@ -32,6 +49,18 @@ pub enum DataFiles {
 }
 
 /// A volume file's header, of NRRD or NIfTI.
+///
+/// ```
+/// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
+/// # let file = bytes::Bytes::from([text.as_bytes(), &[7; 24]].concat());
+/// use infeed::{DType, dataset::fuzz::parse_nrrd};
+///
+/// // 4 x 3 x 2 voxels in the file's order.
+/// let header = parse_nrrd(&file, true)?.expect("the whole header");
+/// assert_eq!((header.dtype, header.shape, header.channels), (DType::U8, [2, 3, 4], 1));
+/// assert_eq!(header.len_bytes(), 24);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VolumeHeader {

@@ -52,6 +52,24 @@ pub mod fuzz {
 }
 
 /// NRRD (`.nrrd`, `.nhdr`) and NIfTI (`.nii`, `.nii.gz`) files of patients, a format for [`open`](super::open()).
+///
+/// ```
+/// use infeed::{
+///     dataset::{Format, Volumes},
+///     source::Object,
+/// };
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().display().to_string();
+/// # let header = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
+/// # for name in ["p1_ct.nrrd", "p1_mask.nrrd"] {
+/// #     std::fs::write(folder.path().join(name), [header.as_bytes(), &[7; 24]].concat()).unwrap();
+/// # }
+/// assert!(Volumes.recognises(&[Object::new("p1_ct.nrrd", 31_457_640)]));
+/// let dataset = infeed::open(path).format("volumes").field("image", ["ct"]).field("mask", ["mask"]).blocking()?;
+/// assert_eq!((dataset.len(), &dataset.schema().fields[1].name[..]), (1, "mask"));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Volumes;
 

@@ -13,6 +13,21 @@ pub(super) const LEN: usize = 540;
 /// Reads the header at the beginning of `bytes` (348 of version 1, 540 of version 2). The axes are x, y, z and, of
 /// channels, t: a volume `[Z, Y, X]`. `coding` is raw, or gzip where `bytes` came out of a compressed file.
 ///
+/// ```
+/// # let mut file = vec![0; 352];
+/// # let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+/// # put(0, &348i32.to_le_bytes());
+/// # put(40, &[3i16, 4, 3, 2].map(i16::to_le_bytes).concat());
+/// # put(70, &[2i16, 8].map(i16::to_le_bytes).concat());
+/// # put(108, &352f32.to_le_bytes());
+/// # put(344, b"n+1\0");
+/// use infeed::dataset::fuzz::{Coding, parse_nifti};
+///
+/// let header = parse_nifti(&file, Coding::Raw)?;
+/// assert_eq!(header.shape, [2, 3, 4]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+///
 /// # Errors
 /// `Corrupt` for what is no NIfTI, `Unsupported` for other types, more axes, and data in another file.
 pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {

@@ -18,6 +18,18 @@ const MOST_FILES: i64 = 100_000;
 
 /// Reads the header at the beginning of `bytes`. `Ok(None)`: it goes on behind them, and `whole` is false.
 ///
+/// ```
+/// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
+/// # let file = bytes::Bytes::from([text.as_bytes(), &[7; 24]].concat());
+/// use infeed::dataset::fuzz::parse_nrrd;
+///
+/// // The first bytes of a file may end before its header does.
+/// assert!(parse_nrrd(&file[..40], false)?.is_none());
+/// assert_eq!(parse_nrrd(&file, true)?.map(|header| header.shape), Some([2, 3, 4]));
+/// assert!(parse_nrrd(b"P6 4 3 255", true).is_err());
+/// # Ok::<(), infeed::Error>(())
+/// ```
+///
 /// # Errors
 /// `Corrupt` for what is no NRRD, `Unsupported` for types and shapes that are not read. Names no object.
 pub fn parse_nrrd(bytes: &[u8], whole: bool) -> Result<Option<VolumeHeader>> {

@@ -41,6 +41,35 @@ use crate::{
 };
 
 /// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for [`open`](crate::dataset::open()).
+///
+/// ```
+/// # let element = |group: u16, number: u16, kind: &[u8; 2], value: &[u8]| {
+/// #     let head = [&group.to_le_bytes()[..], &number.to_le_bytes(), kind].concat();
+/// #     let long = [&[0, 0][..], &(value.len() as u32).to_le_bytes()].concat();
+/// #     let len = if kind == b"OW" { long } else { (value.len() as u16).to_le_bytes().to_vec() };
+/// #     [head, len, value.to_vec()].concat()
+/// # };
+/// # let number = |number: u16, value: u16| element(0x28, number, b"US", &value.to_le_bytes());
+/// # let file = [
+/// #     vec![0; 128], b"DICM".to_vec(), element(2, 0x10, b"UI", b"1.2.840.10008.1.2.1\0"),
+/// #     element(0x20, 0xe, b"UI", b"1.2.3\0"), number(2, 1), element(0x28, 4, b"CS", b"MONOCHROME2 "),
+/// #     number(0x10, 3), number(0x11, 4), number(0x100, 16), number(0x101, 16), number(0x102, 15), number(0x103, 0),
+/// #     element(0x7fe0, 0x10, b"OW", &[7; 24]),
+/// # ].concat();
+/// use infeed::{
+///     dataset::{Dicom, Format},
+///     source::Object,
+/// };
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().display().to_string();
+/// # std::fs::write(folder.path().join("1.dcm"), file).unwrap();
+/// assert!(Dicom.recognises(&[Object::new("ct/0001.dcm", 526_336)]));
+/// // A series of one slice.
+/// let dataset = infeed::open(path).format("dicom").blocking()?;
+/// assert_eq!((dataset.len(), dataset.format()), (1, Dicom.name()));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Dicom;
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Public pages of the docs without an example: `examples.py [FOLDER]`, where FOLDER has docs built before (as `target/doc`).
+
+A page is that of a struct, enum, trait, function, macro, type or union; an example is Rust code anywhere on it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CRATES = {"infeed": "src", "infeed_jpeg": "jpeg/src"}
+FEATURES = "parquet,otel,nvtx,jxl,hdf5,zarr,dicom"
+PAGES = ("struct.", "enum.", "trait.", "fn.", "macro.", "type.", "union.", "derive.", "attr.")
+EXAMPLE = 'class="rust rust-example-rendered"'
+
+
+def build():
+    """The public docs, in a folder of their own: the other docs have private items too. What both are made of is shared."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    folder = target / "public-doc"
+    # As the other docs are built, so that no dependency is checked once more.
+    command = ["cargo", "doc", "--locked", "--workspace", "--features", FEATURES, "--no-deps", "--target-dir", folder]
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "CARGO_BUILD_BUILD_DIR": str(target)})
+    return folder / "doc"
+
+
+def source(crate, page):
+    """Where the item of a page stands: file and line."""
+    found = re.search(rf'class="src[^"]*" href="[./]*/src/{crate}/([^"]+)\.html#(\d+)', page)
+    return (f"{CRATES[crate]}/{found[1]}", int(found[2])) if found else ("elsewhere", 0)
+
+
+def main():
+    docs = Path(sys.argv[1]) if len(sys.argv) > 1 else build()
+    pages, without = 0, []
+    for crate in CRATES:
+        for path in sorted((docs / crate).rglob("*.html")):
+            text = path.read_text(encoding="utf-8")
+            # A page that only leads to another has no item.
+            if not path.name.startswith(PAGES) or 'http-equiv="refresh"' in text:
+                continue
+            pages += 1
+            if EXAMPLE not in text:
+                without.append((*source(crate, text), path.relative_to(docs)))
+    for file, line, page in sorted(without):
+        print(f"{file}:{line}: {page} has no example")
+    print(f"{pages - len(without)} of {pages} pages have an example")
+    if pages == 0:
+        print(f"no docs of {', '.join(CRATES)} in {docs}")
+    return 1 if without or pages == 0 else 0
+
+
+sys.exit(main())
