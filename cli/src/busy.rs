@@ -125,6 +125,14 @@ impl Busy {
         self.is_crowded().then(words)
     }
 
+    /// The same as a sentence of its own, for a page.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let words = self.warning()?;
+        let mut letters = words.chars();
+        let first = letters.next()?;
+        Some(format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    }
+
     /// Usable cores that nobody used.
     fn idle(&self) -> f64 {
         (self.usable - self.held() - self.own).max(0.0)
@@ -164,6 +172,8 @@ mod tests {
             words,
             "other processes held 1.4 of 2 cores while this ran: figures are too low; run again on a quiet machine"
         );
+        let sentence = of.sentence().unwrap();
+        assert!(sentence.starts_with("Other processes") && sentence.ends_with("quiet machine."), "{sentence}");
     }
 
     #[test]

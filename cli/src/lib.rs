@@ -45,6 +45,7 @@ mod synth;
 mod trace;
 mod units;
 mod usage;
+mod width;
 
 use std::{ffi::OsString, future::Future, io::Write, process::ExitCode};
 

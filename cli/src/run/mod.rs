@@ -80,8 +80,13 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     match report.stopped {
         None => Ok(()),
         Some(Signal::Quit) => Ok(()),
-        Some(signal) if args.state.is_some() => Err(Failure::Stopped(signal, "go on with --resume and the state file")),
-        Some(signal) => Err(Failure::Stopped(signal, "with --state it could go on later")),
+        Some(signal) => {
+            let hint = match args.state.is_some() {
+                true => "go on with --resume and the state file",
+                false => "with --state it could go on later",
+            };
+            Err(Failure::Stopped { signal, after: report.stopped_after(), hint })
+        }
     }
 }
 
