@@ -102,7 +102,12 @@ impl Busy {
     pub(crate) fn is_crowded(&self) -> bool {
         let (held, usable) = (self.held(), self.usable);
         let much = held >= MANY * usable || (held >= SOME * usable && self.idle() < USED_UP * usable);
-        self.seconds >= SHORTEST.as_secs_f64() && held >= LEAST && much
+        !self.is_short() && held >= LEAST && much
+    }
+
+    /// Too short to tell.
+    pub(crate) fn is_short(&self) -> bool {
+        self.seconds < SHORTEST.as_secs_f64()
     }
 
     /// A sentence for people; `None` while the cores were this process' own.

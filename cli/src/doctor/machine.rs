@@ -91,6 +91,9 @@ fn others_words(busy: &Busy) -> Check {
     if busy.steal >= 0.05 {
         words += &format!("; the host of this virtual machine kept {:.1}", busy.steal);
     }
+    if busy.is_short() {
+        words += ", too short to judge";
+    }
     if busy.is_crowded() {
         words += "; run again on a quiet machine";
     }

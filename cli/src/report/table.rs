@@ -142,9 +142,25 @@ impl Table {
                 [.., only] if part.len() == keys.len() + 1 => self.with_words(only, room.max(NARROWEST)),
                 _ => self.clone(),
             };
-            parts.push(broken.part(&part));
+            let text = broken.part(&part);
+            parts.push(match (&part[..], fits(&text, width)) {
+                // Names that are longer than what is left of a line.
+                ([keys @ .., only], false) => self.pairs(keys, *only).named(width),
+                _ => text,
+            });
         }
         parts.join("\n\n")
+    }
+
+    /// One column beside the names of the rows, as a table of names and words.
+    fn pairs(&self, keys: &[usize], column: usize) -> Self {
+        let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
+        let pair = |row: &Vec<String>| {
+            let names: Vec<String> = keys.iter().map(|key| cell(row, *key)).collect();
+            vec![names.join("  "), cell(row, column)]
+        };
+        let head = (!self.head.is_empty()).then_some(&self.head);
+        Self { rows: head.into_iter().chain(&self.rows).map(pair).collect(), ..table() }
     }
 
     /// These columns.
@@ -230,6 +246,19 @@ mod tests {
         }
         // A table without a row is none.
         assert_eq!(super::table().fit(10), "");
+    }
+
+    #[test]
+    fn names_longer_than_what_is_left_stand_below() {
+        let mut table = table();
+        table.set_header(["record", "object", "bytes"]);
+        table.add_row(["0", "/data/imagenet/train/n01440764/n01440764_13.JPEG", "1.0 KiB"]);
+        let want = " record  object\n \
+                    0\n   \
+                    /data/imagenet/train/n01440764/n01440764_13.JPEG\n\n \
+                    record  bytes\n \
+                    0       1.0 KiB";
+        assert_eq!(table.fit(52), want);
     }
 
     #[test]
