@@ -11,28 +11,7 @@ use image::GenericImageView as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The binary, with nothing of the tester's environment: no launcher, no log filter, no terminal width.
-fn infeed() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    // What is expected here is the CPU's, whatever GPU there is.
-    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    infeed().args(args).output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-/// Runs, expects success, gives stdout.
-fn ok(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {:?}\n{}", output.status, text(&output.stderr));
-    text(&output.stdout)
-}
+use crate::support::command::{infeed, ok, run, text};
 
 /// `infeed run … --json -`
 fn report(args: &[&str]) -> Value {
@@ -1109,7 +1088,7 @@ fn a_run_that_is_terminated_saves_its_state() {
     assert_eq!(status.code(), Some(143));
     let mut words = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut words).unwrap();
-    assert!(words.contains("stopped by SIGTERM; go on with --resume"), "{words}");
+    assert!(words.contains("stopped by SIGTERM after ") && words.contains(" of 400 batches; go on with"), "{words}");
     let rest = report(&[&common[1..], &["--resume", &state]].concat());
     assert_eq!(rest["checksum"], whole["checksum"]);
     assert!(rest["samples"].as_u64().unwrap() < 4000);
@@ -1390,6 +1369,7 @@ fn the_json_of_sweep_keeps_its_keys_and_a_cell_that_fails_costs_no_other() {
         cell["bottleneck"] = Value::Null;
     }
     redact(&mut report["knee"], "");
+    redact(&mut report["busy"], "");
     report["knee"]["words"] = "[words]".into();
     report["url"] = "[string]".into();
     insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());

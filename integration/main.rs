@@ -71,6 +71,7 @@ mod shell;
 mod stage;
 mod suites;
 mod support;
+mod terminal;
 mod tiff;
 mod tiff_kinds;
 mod views;

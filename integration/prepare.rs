@@ -417,7 +417,7 @@ fn an_interrupted_run_says_what_is_done_and_how_to_go_on() {
     let (told, last) =
         (String::from_utf8_lossy(&ended.stdout).into_owned(), String::from_utf8_lossy(&ended.stderr).into_owned());
     assert_eq!(ended.status.code(), Some(130), "{told}{last}");
-    assert!(last.contains("stopped by SIGINT; the same command goes on"), "{last}");
+    assert!(last.contains("stopped by Ctrl-C (SIGINT); the same command goes on"), "{last}");
     assert!(
         told.contains(" of 600 records were packed; ") && told.contains(" of 60 shards are finished and stay"),
         "{told}"

@@ -3,29 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
+use crate::support::command::{infeed, ok, run, text};
+
 const URL: &str = "synthetic://?count=64&height=8&width=8&classes=4";
-
-fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null()).args(args);
-    command.output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-/// Expects success, gives stdout.
-fn ok(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {:?}\n{}", output.status, text(&output.stderr));
-    text(&output.stdout)
-}
 
 /// Expects wrong usage, gives stderr.
 fn refused(args: &[&str]) -> String {
@@ -230,11 +215,21 @@ fn a_run_that_was_stopped_says_after_how_much() {
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     assert_eq!(line(&[]), None);
-    let stopped = |words: &str| Some(format!("stopped {words}"));
-    assert_eq!(line(&["--max-batches", "11"]), stopped("by --max-batches after 3 of 8 batches of epoch 2 of 3"));
-    assert_eq!(line(&["--max-batches", "8"]), stopped("by --max-batches after 8 of 8 batches of epoch 1 of 3"));
+    let stopped = |words: &str| Some(format!("stopped by {words}"));
+    // Epochs are counted as the lines above count them: `Epoch [0][8/8]`, `Epoch [1][3/8]`.
+    let (three, eight) = ("3 of 8 in epoch 1 (of epochs 0 to 2)", "8 of 8 in epoch 0 (of epochs 0 to 2)");
+    let words = format!("--max-batches after 11 of 24 batches: {three}");
+    assert_eq!(line(&["--max-batches", "11", "--log-every", "1"]), stopped(&words));
+    assert_eq!(line(&["--max-batches", "8"]), stopped(&format!("--max-batches after 8 of 24 batches: {eight}")));
     assert_eq!(line(&["--max-batches", "24"]), None);
-    assert_eq!(line(&["--max-time", "0ms"]), stopped("by --max-time after 1 of 8 batches of epoch 1 of 3"));
+    let one = ok(&["run", URL, "-b", "8", "-t", "none", "--max-batches", "3"]);
+    assert!(one.contains("by --max-batches after 3 of 8 batches\n"), "{one}");
+    let words = "--max-time after 1 of 24 batches: 1 of 8 in epoch 0 (of epochs 0 to 2)";
+    assert_eq!(line(&["--max-time", "0ms"]), stopped(words));
+    let told = ok(&[&base[..], &["--max-batches", "11", "--json", "-"]].concat());
+    let ended = &serde_json::from_str::<Value>(&told).unwrap()["ended"];
+    let want = serde_json::json!({"by": "--max-batches", "epoch": 1, "batches_of_epoch": 3, "batches_per_epoch": 8, "epochs": 3});
+    assert_eq!(*ended, want);
 }
 
 #[cfg(unix)]
@@ -243,9 +238,9 @@ fn a_run_that_ctrl_c_stopped_says_after_how_much() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let args = ["run", URL, "-b", "8", "-e", "1000", "-t", "none", "--step-time", "20ms", "--log-every", "1"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").args(args).arg("--state").arg(&state);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = infeed();
+    command.args(args).arg("--state").arg(&state);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = std::time::Instant::now();
     while !state.exists() && began.elapsed() < crate::support::PATIENCE {
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -255,10 +250,10 @@ fn a_run_that_ctrl_c_stopped_says_after_how_much() {
     let words = text(&ended.stdout);
     assert_eq!(ended.status.code(), Some(130), "{words}");
     let line = words.lines().find(|line| line.trim_start().starts_with("stopped")).unwrap_or_else(|| panic!("{words}"));
-    assert!(
-        line.contains("by Ctrl-C after ")
-            && line.contains(" of 8 batches of epoch ")
-            && line.trim_end().ends_with(" of 1000"),
-        "{line}"
-    );
+    assert!(line.contains("by Ctrl-C (SIGINT) after ") && line.contains(" of 8,000 batches: "), "{line}");
+    assert!(line.trim_end().ends_with("(of epochs 0 to 999)"), "{line}");
+    let last = text(&ended.stderr);
+    let last = last.lines().last().unwrap_or_default();
+    let after = line.split_once("after ").and_then(|(_, after)| after.split_once(':')).unwrap().0;
+    assert_eq!(last, format!("stopped by Ctrl-C (SIGINT) after {after}; go on with --resume and the state file"));
 }

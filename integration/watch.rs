@@ -169,7 +169,7 @@ fn q_and_ctrl_c_end_a_live_run_with_its_state_saved() {
         .unwrap();
     let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
     let options = "--checksum --shuffle 3 --batch-size 16";
-    for (key, code, words) in [(&b"q"[..], 0, "640 records"), (b"\x03", 130, "stopped by SIGINT")] {
+    for (key, code, words) in [(&b"q"[..], 0, "640 records"), (b"\x03", 130, "stopped by Ctrl-C (SIGINT)")] {
         let args = format!("run '{DATA}' {options} --step-time 100ms --live --state {}", state.display());
         let Some((status, screen)) = in_terminal(&args, key) else { return };
         assert_eq!(status.code(), Some(code), "{screen}");

@@ -14,6 +14,8 @@ use std::{
 use infeed::internal::printable;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::width;
+
 /// Whether a view has the terminal.
 static VIEW: AtomicBool = AtomicBool::new(false);
 /// Whether `--quiet` was said.
@@ -99,9 +101,11 @@ impl Label {
         }
     }
 
-    /// `label: words`, names in it escaped, the label in its colour or without.
+    /// `label: words`, names in it escaped, the label in its colour or without; on a terminal broken between words.
     fn line(self, words: &str, colours: bool) -> String {
-        let words = printable::lines(words);
+        let label = self.word();
+        let words = width::wrap(&format!("{label} {}", printable::lines(words)), width::stderr_columns(), 0);
+        let words = &words[label.len() + 1..];
         match (self, colours) {
             // As clap has them.
             (Self::Error, true) => format!("\u{1b}[1;31merror:\u{1b}[0m {words}"),

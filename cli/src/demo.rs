@@ -44,7 +44,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
         &cifar,
         &mut out,
     )?;
-    out.line(format_args!(
+    out.words(format_args!(
         "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
         units::count(photos.files),
         units::size(photos.bytes),
@@ -57,9 +57,9 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let batch = PHOTO_BATCH.to_string();
     let base = ["--transform", "imagenet-train", "--batch-size", &batch, "--shuffle", "42"];
 
-    out.line("\n1. As fast as it can: random crops to 224x224, flips, normalised f32, shuffled.")?;
+    out.words("\n1. As fast as it can: random crops to 224x224, flips, normalised f32, shuffled.")?;
     let alone = step(&photos, &[&base[..], &["--epochs", "2", "--checksum"]].concat(), Some(&out)).await?;
-    out.line(format_args!(
+    out.words(format_args!(
         "   {} images/s, first batch after {}.",
         units::count(alone.samples_per_second.round() as u64),
         units::time(alone.first_batch_seconds().unwrap_or(0.0)),
@@ -70,7 +70,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     // About five seconds, also on a slow machine.
     let batches = (PHOTOS / PHOTO_BATCH) as f64;
     let epochs = (5.0 / (each * batches)).clamp(1.0, 8.0).floor().to_string();
-    out.line(format_args!(
+    out.words(format_args!(
         "\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."
     ))?;
     let mut lines = Out::new(None);
@@ -78,30 +78,30 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let trained = run_step(&photos, &options, &mut lines, Some(&out)).await?;
     out.line(format_args!("\n{}", trained.table()))?;
 
-    out.line("\n3. The same rows in the same order, whatever the number of workers and batches ahead.")?;
+    out.words("\n3. The same rows in the same order, whatever the number of workers and batches ahead.")?;
     let mut same = true;
     for (workers, prefetch) in [("1", "1"), ("3", "8")] {
         let options = ["--epochs", "2", "--checksum", "--workers", workers, "--prefetch", prefetch];
         let report = step(&photos, &[&base[..], &options].concat(), Some(&out)).await?;
         same &= report.checksum == alone.checksum;
         let checksum = report.checksum.map(|sum| sum.to_string()).unwrap_or_default();
-        out.line(format_args!("   workers {workers}, prefetch {prefetch}: checksum {checksum}"))?;
+        out.words(format_args!("   workers {workers}, prefetch {prefetch}: checksum {checksum}"))?;
     }
     if !same {
         return Err(Failure::Failed("the checksums differ: this is a bug in infeed, please report it".into()));
     }
 
-    out.line("\n4. CIFAR-10 from its binary files, batch 256, padded random crops and flips.")?;
+    out.words("\n4. CIFAR-10 from its binary files, batch 256, padded random crops and flips.")?;
     let epochs = CIFAR_EPOCHS.to_string();
     let options = ["--transform", "cifar-train", "--batch-size", "256", "--shuffle", "42", "--epochs", &epochs];
     let small = step(&cifar.display().to_string(), &options, Some(&out)).await?;
-    out.line(format_args!(
+    out.words(format_args!(
         "   {} records/s over {CIFAR_EPOCHS} epochs.",
         units::count(small.samples_per_second.round() as u64)
     ))?;
 
     drop(folder);
-    out.line(format_args!(
+    out.words(format_args!(
         "\nDone in {}: the loader alone gives {} images/s; behind it the trainer was busy {:.1} % of its time, waiting {} a \
          batch at the median.\nThe data is gone again. Next: infeed run YOUR_FOLDER, infeed synth imagenet DIR --count 10000",
         units::time(start.elapsed().as_secs_f64()),

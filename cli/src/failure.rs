@@ -19,7 +19,13 @@ pub(crate) enum Failure {
     /// Whoever read our output has read enough: exit 0.
     Pipe,
     /// A signal ended the run, after everything was written that was asked for: exit 130 or 143.
-    Stopped(Signal, &'static str),
+    Stopped {
+        signal: Signal,
+        /// `after 3 of 8 runs`, where that says more than the command's own words.
+        after: Option<String>,
+        /// How to go on, or what is lost.
+        hint: &'static str,
+    },
 }
 
 impl Failure {
@@ -40,8 +46,9 @@ impl Failure {
                 1
             }
             Self::Pipe => 0,
-            Self::Stopped(signal, hint) => {
-                to_stderr(format_args!("stopped by {}; {hint}", signal.name()));
+            Self::Stopped { signal, after, hint } => {
+                let after = after.as_ref().map_or(String::new(), |after| format!(" {after}"));
+                to_stderr(format_args!("stopped by {}{after}; {hint}", signal.words()));
                 signal.exit_code()
             }
         }

@@ -196,7 +196,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     {
         let Ranks { rank, world_size, local_rank, local_world_size, launcher_variables, .. } = ranks;
         let by = launcher_variables.join(", ");
-        out.line(format_args!(
+        out.words(format_args!(
             "rank {rank} of {world_size}, {local_rank} of {local_world_size} on this machine, by {launcher}: {by}"
         ))?;
     }
@@ -220,7 +220,7 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
         if let Some(path) = &args.sheet {
             let (steps, name) = Steps::of(args.transform.as_deref(), &args.views, &*dataset)?;
             let count = sheet::write(&dataset, &steps, &args, path).await?;
-            out.line(format_args!("\n{}: {count} samples after {name}", path.display()))?;
+            out.words(format_args!("\n{}: {count} samples after {name}", path.display()))?;
         }
     }
     args.json.as_ref().map_or(Ok(()), |json| json.write(&findings))
@@ -557,7 +557,7 @@ impl DatasetFindings {
         out.line(format_args!("\n{}", table.trim_fmt()))?;
         for record in &self.first_records {
             if let Some(error) = &record.error {
-                out.line(format_args!("record {}: {error}", record.record))?;
+                out.words(format_args!("record {}: {error}", record.record))?;
             }
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Learned {
         let Self { path, jpegs, unreadable, first_error, files, bytes, seconds } = self;
         let (jpegs, files, size) = (units::count(*jpegs), units::count(*files), units::size(*bytes));
         let took = units::time(*seconds);
-        out.line(format_args!("{path}: {size}, knows {files} files; {jpegs} JPEGs were looked at in {took}"))?;
+        out.words(format_args!("{path}: {size}, knows {files} files; {jpegs} JPEGs were looked at in {took}"))?;
         if let Some(error) = first_error {
             out.warn(format_args!("{} could not be read, the first: {error}", units::count(*unreadable)));
         }

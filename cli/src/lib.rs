@@ -5,6 +5,7 @@
 
 mod alone;
 mod args;
+mod busy;
 mod checksum;
 mod console;
 mod demo;
@@ -44,6 +45,7 @@ mod synth;
 mod trace;
 mod units;
 mod usage;
+mod width;
 
 use std::{ffi::OsString, future::Future, io::Write, process::ExitCode};
 

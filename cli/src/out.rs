@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::{
     console::{self, Label, to_stderr},
     failure::Failure,
+    width,
 };
 
 /// The words for people, with a progress bar below them on a terminal.
@@ -28,12 +29,11 @@ pub(crate) struct Out {
 impl Out {
     /// Words go to stderr where JSON takes stdout.
     pub(crate) fn new(json: Option<&JsonTarget>) -> Self {
-        Self {
-            to_stderr: matches!(json, Some(JsonTarget::Stdout)),
-            quiet: false,
-            silent: false,
-            bar: ProgressBar::hidden(),
+        let to_stderr = matches!(json, Some(JsonTarget::Stdout));
+        if to_stderr {
+            width::words_go_to_stderr();
         }
+        Self { to_stderr, quiet: false, silent: false, bar: ProgressBar::hidden() }
     }
 
     /// Keeps the lines to itself; warnings and bars are shown.
@@ -69,7 +69,12 @@ impl Out {
 
     /// Writes a line of how far the work is, which `--quiet` leaves out.
     pub(crate) fn progress(&self, line: impl fmt::Display) -> Result<(), Failure> {
-        if console::is_quiet() { Ok(()) } else { self.line(line) }
+        if console::is_quiet() { Ok(()) } else { self.words(line) }
+    }
+
+    /// Writes a sentence, which a terminal shows broken between words.
+    pub(crate) fn words(&self, words: impl fmt::Display) -> Result<(), Failure> {
+        self.line(width::fit(&words.to_string(), 2))
     }
 
     /// Writes one line, or several. Where JSON takes stdout, `--quiet` leaves them out.

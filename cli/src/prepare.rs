@@ -136,7 +136,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         out.warn(format_args!("and {} others", done.bad_samples.len() - 10));
     }
     let found = if done.found > 0 { format!(", {} were there", units::count(done.found)) } else { String::new() };
-    out.line(format_args!(
+    out.words(format_args!(
         "{}: {} records in {} shards{found}, {} read, {} written in {}, {} records/s",
         args.out,
         units::count(done.records),
@@ -147,7 +147,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         units::count(rate as u64),
     ))?;
     if !done.complete {
-        out.line(format_args!(
+        out.words(format_args!(
             "rank {} of {} is done; the last rank to finish writes the manifest of all {} shards",
             shard.rank(),
             shard.world(),
@@ -190,7 +190,11 @@ fn stopped(signal: Signal, folder: &str, seen: Option<Progress>, out: &Out) -> F
     };
     let again = invocation::shell_line();
     match out.line(format_args!("{folder}: {done}. To go on: {again}")) {
-        Ok(()) => Failure::Stopped(signal, "the same command goes on with the first shard that is not finished"),
+        Ok(()) => Failure::Stopped {
+            signal,
+            after: None,
+            hint: "the same command goes on with the first shard that is not finished",
+        },
         Err(failure) => failure,
     }
 }

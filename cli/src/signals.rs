@@ -28,10 +28,10 @@ impl Signal {
         }
     }
 
-    /// The same for people who do not know signals.
+    /// For people, who may not know signals.
     pub(crate) const fn words(self) -> &'static str {
         match self {
-            Self::Interrupt => "Ctrl-C",
+            Self::Interrupt => "Ctrl-C (SIGINT)",
             Self::Terminate | Self::Quit => self.name(),
         }
     }

@@ -272,7 +272,7 @@ impl FieldStats {
         let Self { field, records, unreadable, first_error, channels, normalize } = self;
         out.line(format_args!("\n{field}: {} records", units::count(*records)))?;
         if let Some(error) = first_error {
-            out.line(format_args!("{unreadable} of them could not be read; first: {error}"))?;
+            out.words(format_args!("{unreadable} of them could not be read; first: {error}"))?;
         }
         let mut table = report::table();
         table.set_header(["channel", "mean", "std", "min", "max"]);

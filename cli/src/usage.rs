@@ -34,8 +34,17 @@ pub(crate) struct Moment {
     pub loopback: Option<f64>,
 }
 
-/// Sums and extremes of a run. `None` where the system does not say. Bytes of the network are those of the whole
-/// network namespace, other processes' included.
+/// Whose figures they are: `/proc/self/io` tells this process', `/proc/self/net/dev` those of the whole network namespace,
+/// other processes' included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Whose {
+    #[default]
+    Process,
+    Machine,
+}
+
+/// Sums and extremes of a run. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sampled {
     pub every_seconds: f64,
@@ -43,10 +52,14 @@ pub(crate) struct Sampled {
     pub cores_mean: Option<f64>,
     pub cores_max: Option<f64>,
     pub resident_max_bytes: Option<u64>,
+    /// Whose the bytes of disks are.
+    pub disk_of: Whose,
     pub disk_read_bytes: Option<u64>,
     pub disk_read_max_bytes_per_second: Option<f64>,
     pub disk_written_bytes: Option<u64>,
     pub disk_written_max_bytes_per_second: Option<f64>,
+    /// Whose the bytes of the network and of loopback are.
+    pub network_of: Whose,
     pub network_received_bytes: Option<u64>,
     pub network_received_max_bytes_per_second: Option<f64>,
     pub network_sent_bytes: Option<u64>,
@@ -188,10 +201,12 @@ impl Samples {
             cores_mean: cpu.filter(|_| seconds > 0.0).map(|cpu| cpu / seconds),
             cores_max: self.max.cores,
             resident_max_bytes: self.max.resident,
+            disk_of: Whose::Process,
             disk_read_bytes: since(first.disk_read, usage.disk_read),
             disk_read_max_bytes_per_second: self.max.disk_read,
             disk_written_bytes: since(first.disk_written, usage.disk_written),
             disk_written_max_bytes_per_second: self.max.disk_written,
+            network_of: Whose::Machine,
             network_received_bytes: since(first.received, usage.received),
             network_received_max_bytes_per_second: self.max.received,
             network_sent_bytes: since(first.sent, usage.sent),

@@ -19,6 +19,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Beside the commands of a page: what a user has typed before.
 PICTURES = 600
+# Of the terminal.
+COLUMNS = 100
 # No command of README is meant to take this long, in seconds.
 ENDLESS = 600
 
@@ -130,7 +132,11 @@ def session(args, work):
         words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
         if not words.strip() or "panicked" in words or "\x1b" in words:
             raise Wrong(f"`{command}` shows nothing, or nonsense:\n{seen[-3000:]!r}")
-        widest = max(len(line.rstrip()) for line in re.split(r"[\r\n]+", words))
+        lines = [line.rstrip() for line in re.split(r"[\r\n]+", words)]
+        # A name alone may be longer than any terminal is wide.
+        if wide := [line for line in lines if len(line) > COLUMNS and " " in line.strip()]:
+            raise Wrong(f"`{command}` shows lines wider than the terminal's {COLUMNS} columns:\n" + "\n".join(wide))
+        widest = max(map(len, lines))
         say(f"session: {command.split('  ')[0]}  ({len(words.splitlines())} lines, {widest} columns)")
 
 
@@ -140,11 +146,11 @@ def commands(block):
 
 
 def at_terminal(command, shell, folder):
-    """What a terminal of 100 columns shows, and the exit code."""
+    """What a terminal shows, and the exit code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execvpe("bash", ["bash", "-c", f"stty cols 100 rows 40; exec {command}"], shell)
+        os.execvpe("bash", ["bash", "-c", f"stty cols {COLUMNS} rows 40; exec {command}"], shell)
     seen, ends = b"", time.monotonic() + ENDLESS
     while time.monotonic() < ends:
         if select.select([terminal], [], [], 1)[0]:

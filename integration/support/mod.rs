@@ -3,6 +3,7 @@
 #[cfg(any(feature = "dicom", feature = "hdf5", feature = "zarr"))]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod arrays;
+pub(crate) mod command;
 pub(crate) mod host_kernels;
 #[cfg(feature = "http")]
 #[allow(dead_code, reason = "a tool kit: each promise uses its own part")]

@@ -60,6 +60,8 @@ pub struct Measured {
     pub workers: usize,
     /// Cores that this process may use.
     pub cores: usize,
+    /// So many of them were held by other processes meanwhile, on average.
+    pub cores_held: f64,
     /// Whether the data come over a network.
     pub remote: bool,
     /// Whether a limit of requests was set, and all of them were in flight at times.
@@ -284,9 +286,18 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
     };
     add(Limit::Fetch, stalls.fetch, read);
     let (workers, cores) = (figures.workers.max(1), figures.cores.max(1));
+    let held = if figures.cores_held.is_finite() { figures.cores_held.clamp(0.0, cores as f64) } else { 0.0 };
     let decode_share = figures.decode_share.clamp(0.0, 1.0);
     let prep = if decode_share >= 0.5 { Limit::Decode } else { Limit::Augmentation };
-    if workers < cores {
+    if held > 0.0 {
+        // The same work on all of them. Nobody knows whether more workers or other steps would help then.
+        let whole = stalls.prep + headspace;
+        let left = (whole * (1.0 - held / cores as f64)).max(headspace);
+        let change = format!(
+            "leave the loader its {cores} cores, of which other processes held {held:.1}: run again on a quiet machine"
+        );
+        add(prep, whole - left, change);
+    } else if workers < cores {
         // Work that is shared out evenly: that is what decode threads do with a batch.
         let whole = stalls.prep + headspace;
         let left = (whole * workers as f64 / cores as f64).max(headspace);
@@ -369,6 +380,12 @@ mod tests {
             ("copies", Measured { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
             ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory_budget"),
             ("bad records", Measured { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
+            (
+                "others on the cores",
+                Measured { cores_held: 2.5, ..figures(0.010, 0.100, 0.101) },
+                Limit::Decode,
+                "4 cores, of which other processes held 2.5: run again",
+            ),
             // Few bad ones, a slow store.
             (
                 "both",
@@ -417,11 +434,25 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_sent_for_cores_that_others_hold() {
+        for workers in [1, 4] {
+            let found = diagnose(&Measured { cores_held: 1.0, workers, ..figures(0.010, 0.100, 0.101) });
+            for advice in ["more cores", "workers instead", "a GPU"] {
+                assert!(!found.changes.iter().any(|change| change.change.contains(advice)), "{found:#?}");
+            }
+            // Three quarters of the time that preparing takes.
+            assert!((found.changes[0].gain - 0.101 / (0.101 - 0.025)).abs() < 1e-9, "{found:?}");
+        }
+    }
+
+    #[test]
     fn odd_figures_do_no_harm() {
         for figures in [
             Measured::default(),
             figures(f64::NAN, f64::INFINITY, f64::NAN),
             figures(1.0, 0.5, 0.1),
+            Measured { cores_held: f64::NAN, ..figures(0.01, 0.1, 0.1) },
+            Measured { cores_held: 1e9, ..figures(0.01, 0.1, 0.1) },
             Measured { bad_share: 7.0, room: -3.0, workers: 0, cores: 0, ..figures(0.0, 0.0, 0.1) },
         ] {
             let found = diagnose(&figures);

@@ -9,7 +9,7 @@ use infeed::{
 };
 use serde::Serialize;
 
-use crate::{alone::Sizes, report::RunReport, units};
+use crate::{alone::Sizes, busy::Busy, report::RunReport, units};
 
 /// Something that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,10 +38,11 @@ const SMALL_SHM: u64 = 1 << 30;
 const FEW_FILES: u64 = 4096;
 
 /// Everything that can be said about this machine, this run and these data.
-pub(crate) fn checks(run: &RunReport, sizes: Option<&Sizes>, dataset: &dyn Dataset) -> Vec<Check> {
+pub(crate) fn checks(run: &RunReport, busy: Option<&Busy>, sizes: Option<&Sizes>, dataset: &dyn Dataset) -> Vec<Check> {
     let cores = infeed::internal::machine::cores().get();
     let all = machine::processors().unwrap_or(0);
     let mut checks = vec![cores_words(run.workers.unwrap_or(0), cores, all, machine::cpu_quota())];
+    checks.extend(busy.map(others_words));
     if let Some(sizes) = sizes {
         checks.extend(object_words(&sizes.bytes, dataset.needs_fetch()));
         checks.extend(image_words(&sizes.pixels));
@@ -82,6 +83,21 @@ fn cores_words(workers: usize, cores: usize, machine: usize, quota: Option<f64>)
         words += ", more than there are cores";
     }
     Check::new("cores", workers <= cores, words)
+}
+
+/// Who else was there.
+fn others_words(busy: &Busy) -> Check {
+    let mut words = format!("held {:.1} of {} cores while the runs lasted", busy.others, busy.cores);
+    if busy.steal >= 0.05 {
+        words += &format!("; the host of this virtual machine kept {:.1}", busy.steal);
+    }
+    if busy.is_short() {
+        words += ", too short to judge";
+    }
+    if busy.is_crowded() {
+        words += "; run again on a quiet machine";
+    }
+    Check::new("other processes", !busy.is_crowded(), words)
 }
 
 fn object_words(bytes: &[u64], remote: bool) -> Option<Check> {
@@ -133,6 +149,13 @@ mod tests {
         let few = cores_words(8, 8, 64, Some(2.0));
         assert!(!few.ok && few.words.contains("time of 2.0") && few.words.contains("8 usable of 64"), "{few:?}");
         assert!(!cores_words(16, 8, 8, None).ok);
+        let busy = Busy { others: 0.02, cores: 2, usable: 2.0, seconds: 9.0, ..Busy::default() };
+        assert!(others_words(&busy).ok);
+        let crowd = others_words(&Busy { others: 1.4, steal: 0.2, ..busy });
+        assert!(
+            !crowd.ok && crowd.words.starts_with("held 1.4 of 2 cores") && crowd.words.contains("kept 0.2"),
+            "{crowd:?}"
+        );
         assert!(!object_words(&[100, 200, 300], true).unwrap().ok);
         assert!(object_words(&[100, 200, 300], false).unwrap().ok);
         assert_eq!(object_words(&[], true), None);

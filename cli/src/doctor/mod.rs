@@ -25,6 +25,7 @@ use report::{DoctorReport, Trial};
 use crate::{
     alone::{Held, Only},
     args::{DoctorArgs, OnBadSampleArg, OnOff, RunArgs},
+    busy::{Busy, Cores},
     failure::Failure,
     options::{self, Steps},
     out::{self, JsonTarget, Out},
@@ -84,26 +85,30 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let decodes = decoded_bytes > 0 && config.decoded_cache.is_none();
     let mut trials = Vec::new();
     let mut shown = Out::new(args.json.as_ref());
-    shown.start_bar(if decodes { 4 } else { 3 }, "{msg} {wide_bar} {pos}/{len} runs");
-    let headspace = trainer_alone(args.step_time, wanted).await?;
+    let runs = if decodes { 4 } else { 3 };
+    shown.start_bar(runs, "{msg} {wide_bar} {pos}/{len} runs");
+    let cores = Cores::now();
+    let after = |done: u64| format!("after {done} of {runs} runs");
+    let headspace = trainer_alone(args.step_time, wanted, after(0)).await?;
     let alone = (headspace > 0.0).then(|| batch as f64 / headspace);
     let name = "headspace";
     let batches = if args.step_time.is_zero() { 0 } else { wanted.min(STEPS) };
     trials.push(Trial { name, step_seconds: headspace, wait_seconds: 0.0, samples_per_second: alone, batches });
     shown.bar().inc(1);
     forget(&*subject, held.is_some());
-    let cold = trial(&args, &subject, open_seconds).await?;
+    let cold = trial(&args, &subject, open_seconds, after(1)).await?;
     trials.push(Trial::of("cold", &cold));
     shown.bar().inc(1);
-    let cached = trial(&args, &prepared, open_seconds).await?;
+    let cached = trial(&args, &prepared, open_seconds, after(2)).await?;
     trials.insert(1, Trial::of("cached", &cached));
     shown.bar().inc(1);
     if let Some(held) = held.as_ref().filter(|_| decodes && cold.device == Device::Cpu.to_string()) {
-        let decoded = trial(&args, &held.only(Only::Transform), open_seconds).await?;
+        let decoded = trial(&args, &held.only(Only::Transform), open_seconds, after(3)).await?;
         trials.push(Trial::of("decoded", &decoded));
         shown.bar().inc(1);
     }
     shown.end_bar();
+    let busy = cores.since().known();
     if cold.stream.batches == 0 || cached.stream.batches == 0 {
         return Err(Failure::Failed("no batch came, so there is nothing to find; use a smaller --batch-size".into()));
     }
@@ -120,19 +125,31 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         let half = infeed::internal::machine::memory().unwrap_or(0) / 2;
         figures.decoded_room = half / u64::from(config.shard.local_world().max(1));
     }
+    figures.cores_held = busy.filter(Busy::is_crowded).map_or(0.0, |busy| busy.held());
     let diagnosis = diagnose(&figures);
-    let checks = machine::checks(&cold, sizes.as_ref(), &*dataset);
-    let report = DoctorReport { version: 1, url: args.url.clone(), figures, diagnosis, trials, checks, cold };
+    let checks = machine::checks(&cold, busy.as_ref(), sizes.as_ref(), &*dataset);
+    let report = DoctorReport { version: 1, url: args.url.clone(), figures, diagnosis, trials, busy, checks, cold };
     out.line(report.words())?;
+    if let Some(warning) = report.busy.as_ref().and_then(Busy::warning) {
+        out.warn(warning);
+    }
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, page::page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
-/// A run whose lines nobody wants.
-async fn trial(args: &RunArgs, dataset: &Arc<dyn Dataset>, open_seconds: f64) -> Result<RunReport, Failure> {
+/// Why a part of them is of no use.
+const ALL: &str = "there is no verdict without all runs";
+
+/// A run whose lines nobody wants. `after` so many others.
+async fn trial(
+    args: &RunArgs,
+    dataset: &Arc<dyn Dataset>,
+    open_seconds: f64,
+    after: String,
+) -> Result<RunReport, Failure> {
     let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &Observers::default()).await?;
     match report.stopped {
-        Some(signal) => Err(Failure::Stopped(signal, "there is no verdict without all runs")),
+        Some(signal) => Err(Failure::Stopped { signal, after: Some(after), hint: ALL }),
         None => Ok(report),
     }
 }
@@ -141,7 +158,7 @@ async fn trial(args: &RunArgs, dataset: &Arc<dyn Dataset>, open_seconds: f64) ->
 const STEPS: u64 = 20;
 
 /// What a step takes when data are there: the simulated trainer, timers included.
-async fn trainer_alone(step: Duration, steps: u64) -> Result<f64, Failure> {
+async fn trainer_alone(step: Duration, steps: u64, after: String) -> Result<f64, Failure> {
     if step.is_zero() {
         return Ok(0.0);
     }
@@ -150,7 +167,7 @@ async fn trainer_alone(step: Duration, steps: u64) -> Result<f64, Failure> {
     let mut signals = Signals::new()?;
     for _ in 0..steps {
         tokio::select! {
-            signal = signals.next() => return Err(Failure::Stopped(signal, "there is no verdict without all runs")),
+            signal = signals.next() => return Err(Failure::Stopped { signal, after: Some(after), hint: ALL }),
             () = tokio::time::sleep(step) => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use super::report::DoctorReport;
 use crate::{
+    busy::Busy,
     html::{Page, charts, run_parts, run_settings},
     units,
 };
@@ -9,6 +10,9 @@ use crate::{
 pub(super) fn page(report: &DoctorReport) -> String {
     let mut page = Page::new("infeed doctor", &report.url);
     page.verdict(&report.diagnosis.words);
+    if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
+        page.words(&warning);
+    }
     page.heading("Runs that leave out one part each");
     let bars: Vec<_> =
         report.trials.iter().map(|t| (t.name, t.step_seconds - t.wait_seconds, t.wait_seconds)).collect();
@@ -21,7 +25,8 @@ pub(super) fn page(report: &DoctorReport) -> String {
     let stalls = &report.diagnosis.stalls;
     let share = |time: f64| format!("{:.1} % of a step", 100.0 * time / report.figures.cold.max(f64::MIN_POSITIVE));
     let rows = [
-        vec!["AU".into(), format!("{:.1} %", 100.0 * report.diagnosis.au)],
+        // Not called AU: that is the cold run's below, which leaves out the first batch.
+        vec!["trainer's own".into(), share(report.figures.headspace.min(report.figures.cold))],
         vec!["fetch stall".into(), share(stalls.fetch)],
         vec!["prep stall".into(), share(stalls.prep)],
         vec!["transfer stall".into(), share(stalls.transfer)],

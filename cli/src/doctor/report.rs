@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::machine::Check;
 use crate::{
+    busy::Busy,
     report::{self, RunReport, cause_words},
-    units,
+    units, width,
 };
 
 /// The JSON of `doctor`; its keys are stable. Times are in seconds.
@@ -20,6 +21,8 @@ pub(crate) struct DoctorReport {
     pub figures: Measured,
     pub diagnosis: Diagnosis,
     pub trials: Vec<Trial>,
+    /// Who else used the cores while they lasted; `None` where the system does not say.
+    pub busy: Option<Busy>,
     pub checks: Vec<Check>,
     /// The cold run, in full.
     pub cold: RunReport,
@@ -73,7 +76,8 @@ impl DoctorReport {
         let share = |time: f64| format!("{:.1} %", 100.0 * time / self.figures.cold.max(f64::MIN_POSITIVE));
         let gpu = self.cold.device != Device::Cpu.to_string();
         let transfer = if gpu { share(stalls.transfer) } else { format!("{} (no GPU)", share(stalls.transfer)) };
-        table.add_row(["AU".into(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
+        // Not called AU: that leaves out the first batch, and what is stalled there.
+        table.add_row(["trainer's own".to_owned(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
         table.add_row(["fetch stall".into(), share(stalls.fetch)]);
         table.add_row(["prep stall".into(), share(stalls.prep)]);
         table.add_row(["transfer stall".into(), transfer]);
@@ -88,13 +92,15 @@ impl DoctorReport {
                 .iter()
                 .map(|check| {
                     let mark = if check.ok { "ok  " } else { "look" };
-                    format!("{mark} {}: {}", check.name, check.words)
+                    width::fit(&format!("{mark} {}: {}", check.name, check.words), 5)
                 })
                 .reduce(|a, b| format!("{a}\n{b}")),
         );
-        parts.push(self.diagnosis.words.clone());
+        parts.push(width::fit(&self.diagnosis.words, 0));
         let others = self.diagnosis.changes.iter().skip(1).filter(|change| change.gain > 1.05);
-        parts.extend(others.map(|change| format!("Then: {} ({:.2} times).", change.change, change.gain)));
+        parts.extend(
+            others.map(|change| width::fit(&format!("Then: {} ({:.2} times).", change.change, change.gain), 2)),
+        );
         parts.join("\n\n")
     }
 }

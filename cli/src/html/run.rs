@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Page, charts};
 use crate::{
+    busy::Busy,
     report::{RunReport, autotune_words, bottleneck_words, cause_words, traffic_words},
     units,
     usage::Moment,
@@ -38,6 +39,9 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         ],
         vec!["device".into(), if run.device == "cpu" { "cpu (no GPU used)".into() } else { run.device.clone() }],
     ];
+    if let Some(words) = run.ended_words() {
+        rows.push(vec!["stopped".into(), words]);
+    }
     if let Some(first) = run.first_batch_seconds() {
         rows.push(vec!["first batch".into(), units::time(first)]);
     }
@@ -54,6 +58,9 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         rows.push(vec!["bottleneck".into(), bottleneck_words(bottleneck).into()]);
     }
     page.table(&[], &rows);
+    if let Some(warning) = run.busy.as_ref().and_then(Busy::sentence) {
+        page.words(&warning);
+    }
     if run.stream.batches == 0 {
         page.words("No batch was delivered, so there is no time to show.");
         return;
@@ -65,7 +72,8 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         page.figure(charts::time_line(&run.line.steps));
     }
     if let Some(sampled) = &run.sampled {
-        page.heading("Processor, disk and network");
+        page.heading("Processor, disk and network")
+            .words("Cores and disk are this process' own; the network's figures are the machine's, all its processes together.");
         let rows = sampled.cores_mean.zip(sampled.cores_max);
         let rows = rows.map(|(mean, max)| ("cores busy", format!("{mean:.2} on average, at most {max:.2}")));
         let rows = rows.into_iter().chain(traffic_words(sampled)).map(|(name, words)| vec![name.to_owned(), words]);
@@ -78,9 +86,9 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         let rates = [
             ("disk read", pick(|moment| moment.disk_read.map(|rate| rate / MIB))),
             ("disk written", pick(|moment| moment.disk_written.map(|rate| rate / MIB))),
-            ("received", pick(|moment| moment.received.map(|rate| rate / MIB))),
-            ("sent", pick(|moment| moment.sent.map(|rate| rate / MIB))),
-            ("loopback", pick(|moment| moment.loopback.map(|rate| rate / MIB))),
+            ("received (machine)", pick(|moment| moment.received.map(|rate| rate / MIB))),
+            ("sent (machine)", pick(|moment| moment.sent.map(|rate| rate / MIB))),
+            ("loopback (machine)", pick(|moment| moment.loopback.map(|rate| rate / MIB))),
         ];
         // Lines along the bottom say nothing.
         let moved: Vec<_> = rates.into_iter().filter(|(_, line)| line.iter().any(|(_, rate)| *rate > 0.01)).collect();

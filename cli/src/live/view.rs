@@ -219,7 +219,7 @@ fn machine(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<(&'static 
         if let Some(loopback) = now.loopback.filter(|rate| *rate >= 1024.0) {
             words.push_str(&format!(", {} loopback", per_second(loopback)));
         }
-        rows.push(("network", words));
+        rows.push(("network", format!("{words} (machine)")));
     }
     if let Some(requests) = &report.requests {
         let (n, limit) = (units::count(requests.requests), requests.limit);

@@ -13,7 +13,7 @@ use crate::{failure::Failure, out::Out, report, units};
 const COMPARED: usize = 2;
 
 pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failure> {
-    out.line(format_args!(
+    out.words(format_args!(
         "{} records of {}, {}, in {} objects; {} epochs; {} ranks a node take {} samples/s each",
         units::count(job.records as u64),
         size(job.record_bytes),
@@ -30,11 +30,11 @@ pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failur
             let each = size(job.rate * job.ranks_per_node * job.record_bytes);
             let all = size(wanted * job.record_bytes);
             let rate = units::count(wanted.round() as u64);
-            out.line(format_args!("\n{nodes}: {rate} samples/s, {each}/s a node, {all}/s in all"))?;
+            out.words(format_args!("\n{nodes}: {rate} samples/s, {each}/s a node, {all}/s in all"))?;
             out.line(ways(&row.outcomes))?;
         }
     } else {
-        out.line(format_args!("\nBy {}", by(job)))?;
+        out.words(format_args!("\nBy {}", by(job)))?;
         out.line(sizes(job, rows))?;
     }
     out.line("\nWhat to do")?;
@@ -47,16 +47,16 @@ pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failur
         advised(out, &format!("{} to {}", units::count(first.row.nodes), nodes(last.row.nodes)), last)?;
     }
     out.line("")?;
-    words(job, rows).iter().try_for_each(|line| out.line(line))?;
+    words(job, rows).iter().try_for_each(|line| out.words(line))?;
     out.line("\nMeasured on one machine each, or not at all:")?;
     FIGURES.iter().try_for_each(|figure| {
         let kind = if figure.measured { "measured" } else { "not measured" };
-        out.line(format_args!("  {}: {kind}, {}", figure.what, figure.from))
+        out.words(format_args!("  {}: {kind}, {}", figure.what, figure.from))
     })
 }
 
 fn advised(out: &Out, nodes: &str, planned: &Planned) -> Result<(), Failure> {
-    out.line(format_args!("  {nodes}  {}: {}", planned.advice.way.name(), planned.advice.why))
+    out.words(format_args!("  {nodes}  {}: {}", planned.advice.way.name(), planned.advice.why))
 }
 
 fn nodes(nodes: u64) -> String {

@@ -10,6 +10,7 @@ use report::ProfileReport;
 
 use crate::{
     args::ProfileArgs,
+    busy::Busy,
     failure::Failure,
     options::{self, Steps},
     out::{self, JsonTarget, Out},
@@ -43,6 +44,9 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     };
     let report = ProfileReport::new(run, threads, alone);
     out.line(format_args!("\n{}", report.words()))?;
+    if let Some(warning) = report.run.busy.as_ref().and_then(Busy::warning) {
+        out.warn(warning);
+    }
     if let (Some(path), Some((events, left_out))) = (&args.trace, traced) {
         out.line(format_args!(
             "\ntrace: {} events in {}; open it at https://ui.perfetto.dev",
@@ -58,7 +62,10 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     }
     args.run.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     match stopped {
-        Some(signal) => Err(Failure::Stopped(signal, "the table is of what was done until then")),
+        Some(signal) => {
+            let after = report.run.stopped_after();
+            Err(Failure::Stopped { signal, after, hint: "the table is of what was done until then" })
+        }
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::{
     process::ThreadTime,
     report::{self, RunReport, cause_words},
-    units,
+    units, width,
 };
 
 /// What the step's row holds besides the trainer's own time.
@@ -120,7 +120,8 @@ impl ProfileReport {
             ]);
         }
         report::align_right(&mut table, 1..);
-        format!("{}\nStages pass beside the trainer's steps, each summed over its threads.", table.trim_fmt())
+        let words = width::fit("Stages pass beside the trainer's steps, each summed over its threads.", 0);
+        format!("{}\n{words}", table.trim_fmt())
     }
 
     /// The first batch, apart.
@@ -182,9 +183,8 @@ impl ProfileReport {
             table.add_row([format!("{of}{step} {name}"), units::time(*seconds), format!("{:.0} %", 100.0 * share)]);
         }
         report::align_right(&mut table, 1..);
-        let words =
-            || format!("{}\nOne thread, with the step and without; a step may spare another's work.", table.trim_fmt());
-        (!self.steps.is_empty()).then(words)
+        let words = width::fit("One thread, with the step and without; a step may spare another's work.", 0);
+        (!self.steps.is_empty()).then(|| format!("{}\n{words}", table.trim_fmt()))
     }
 }
 

@@ -10,6 +10,6 @@ mod run;
 mod table;
 mod words;
 
-pub(crate) use run::{PartReport, Requests, RunReport, Settled, TimeLine};
+pub(crate) use run::{Ended, PartReport, Requests, RunReport, Settled, TimeLine};
 pub(crate) use table::{align_right, table};
 pub(crate) use words::{autotune_words, bottleneck_words, cause_words, traffic_words};

@@ -16,6 +16,7 @@ use super::{
     words::{autotune_words, bottleneck_words, cache_words, gpu_words, late_words, traffic_words},
 };
 use crate::{
+    busy::Busy,
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
     process::ThreadTime,
@@ -56,6 +57,8 @@ pub(crate) struct RunReport {
     pub gpu: Option<GpuUse>,
     /// What the system said of the process meanwhile; `None` with `--accounting off`.
     pub sampled: Option<Sampled>,
+    /// Who else used the cores meanwhile; `None` where the system does not say.
+    pub busy: Option<Busy>,
     pub workers: Option<usize>,
     /// Datasets of a mixture.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -65,15 +68,55 @@ pub(crate) struct RunReport {
     /// The signal that ended it early.
     #[serde(skip)]
     pub stopped: Option<Signal>,
-    /// What ended it early, and after how much.
-    #[serde(skip)]
-    pub ended: Option<String>,
+    /// What ended it early, and after how much; `None`: nothing did.
+    pub ended: Option<Ended>,
     /// Wait and time of batches, for pictures.
     #[serde(skip)]
     pub line: TimeLine,
     /// What each thread had used when the last batch was done.
     #[serde(skip)]
     pub threads: Vec<ThreadTime>,
+}
+
+/// What ended a run before its last epoch did, and where it was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Ended {
+    /// The option or the signal.
+    pub by: &'static str,
+    /// As the lines of the log, states and the library count them: the first is 0.
+    pub epoch: u64,
+    /// Done of this epoch, before a resume, too.
+    pub batches_of_epoch: u64,
+    pub batches_per_epoch: u64,
+    /// Of the whole run.
+    pub epochs: u64,
+}
+
+impl Ended {
+    /// `after 11 of 24 batches`.
+    pub(crate) fn after(&self) -> String {
+        let Self { epoch, batches_of_epoch, batches_per_epoch, epochs, .. } = *self;
+        let done = epoch.saturating_mul(batches_per_epoch).saturating_add(batches_of_epoch);
+        let all = epochs.saturating_mul(batches_per_epoch);
+        format!("after {} of {} batches", units::count(done), units::count(all))
+    }
+
+    /// `by --max-batches after 11 of 24 batches: 3 of 8 in epoch 1 (of epochs 0 to 2)`.
+    fn words(&self, stopped: Option<Signal>) -> String {
+        let Self { epoch, batches_of_epoch, batches_per_epoch, epochs, .. } = *self;
+        let by = stopped.map_or(self.by, Signal::words);
+        let place = match epochs {
+            0 | 1 => String::new(),
+            _ => format!(
+                ": {} of {} in epoch {} (of epochs 0 to {})",
+                units::count(batches_of_epoch),
+                units::count(batches_per_epoch),
+                units::count(epoch),
+                units::count(epochs - 1),
+            ),
+        };
+        format!("by {by} {}{place}", self.after())
+    }
 }
 
 /// One dataset of a mixture: its name, records and share, and what came of it on this rank.
@@ -176,6 +219,16 @@ impl RunReport {
         self.stream.elapsed.as_secs_f64()
     }
 
+    /// After how much a signal ended it.
+    pub(crate) fn stopped_after(&self) -> Option<String> {
+        self.ended.filter(|_| self.stopped.is_some()).map(|ended| ended.after())
+    }
+
+    /// What ended it early, and after how much, in words.
+    pub(crate) fn ended_words(&self) -> Option<String> {
+        self.ended.map(|ended| ended.words(self.stopped))
+    }
+
     pub(crate) fn first_batch_seconds(&self) -> Option<f64> {
         self.stream.first_batch.map(|time| time.as_secs_f64())
     }
@@ -194,7 +247,7 @@ impl RunReport {
             units::count(self.stream.batches)
         );
         rows.push(("delivered", delivered));
-        rows.extend(self.ended.iter().map(|words| ("stopped", words.clone())));
+        rows.extend(self.ended_words().map(|words| ("stopped", words)));
         rows.extend(self.parts.iter().map(|part| ("part", part.words())));
         let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
         // Datasets that lie in memory read nothing.
@@ -263,7 +316,7 @@ impl RunReport {
             rows.push(("checksum", format!("{checksum}{of}")));
         }
         let mut table = table();
-        table.add_rows(rows.into_iter().map(|(name, value)| [name.to_owned(), value]));
+        rows.into_iter().for_each(|(name, value)| table.add_row([name.to_owned(), value]));
         let mut text = table.trim_fmt();
         // Writing to a string does not fail.
         let _ = write!(text, "\n\n{}", self.stage_table());

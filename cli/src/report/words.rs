@@ -95,7 +95,8 @@ pub(super) fn cache_words(cache: &CacheReport, what: &str) -> String {
     words
 }
 
-/// Disk and network, where there was something.
+/// Disk and network, where there was something. The disk's figures are this process' own; no system tells the network's of
+/// one process.
 pub(crate) fn traffic_words(sampled: &Sampled) -> Vec<(&'static str, String)> {
     let part = |bytes: Option<u64>, most: Option<f64>, what: &str| {
         let bytes = bytes.filter(|bytes| *bytes > 0)?;
@@ -112,7 +113,7 @@ pub(crate) fn traffic_words(sampled: &Sampled) -> Vec<(&'static str, String)> {
         part(sampled.loopback_bytes, None, "over loopback"),
     ];
     let words = |parts: &[Option<String>]| parts.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-    let rows = [("disk", words(&disk)), ("network", words(&network))];
+    let rows = [("disk", words(&disk)), ("network (machine)", words(&network))];
     rows.into_iter().filter(|(_, words)| !words.is_empty()).collect()
 }
 
@@ -151,7 +152,7 @@ mod tests {
         (sampled.disk_read_bytes, sampled.disk_read_max_bytes_per_second) = (Some(3 << 30), Some(1048576.0));
         (sampled.disk_written_bytes, sampled.loopback_bytes) = (Some(1024), Some(2048));
         let disk = "3.0 GiB read (at most 1.0 MiB/s), 1.0 KiB written";
-        let told = [("disk", disk.to_owned()), ("network", "2.0 KiB over loopback".to_owned())];
+        let told = [("disk", disk.to_owned()), ("network (machine)", "2.0 KiB over loopback".to_owned())];
         assert_eq!(traffic_words(&sampled), told);
     }
 

@@ -18,10 +18,9 @@ use crate::{
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
     out::{JsonTarget, Out},
-    report::{PartReport, Settled, TimeLine},
+    report::{Ended, PartReport, Settled, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
-    units,
 };
 
 /// The loop. Nothing in it but the step costs more than a few microseconds: it is our benchmark.
@@ -170,19 +169,18 @@ impl Trainer<'_> {
     }
 
     /// What ended the run before its last epoch did, and after how much; `None`: nothing.
-    pub(super) fn ended(&self) -> Option<String> {
+    pub(super) fn ended(&self) -> Option<Ended> {
         let (epochs, all) = (self.args.epochs, self.batches_per_epoch);
         // Where it would have begun, when no batch came.
         let (epoch, done) = self.at.unwrap_or(self.step_offset);
         let by = match self.stopped {
-            Some(signal) => signal.words(),
+            Some(signal) => signal.name(),
             None if epoch + 1 >= epochs && done >= all => return None,
             None if self.batches >= self.batches_wanted => "--max-batches",
             None if self.out_of_time => "--max-time",
             None => return None,
         };
-        let (done, all) = (units::count(done), units::count(all));
-        Some(format!("by {by} after {done} of {all} batches of epoch {} of {epochs}", epoch + 1))
+        Some(Ended { by, epoch, batches_of_epoch: done, batches_per_epoch: all, epochs })
     }
 
     /// Keeps the figures of what comes after the warm-up. `running`: since the first batch.

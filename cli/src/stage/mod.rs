@@ -107,9 +107,9 @@ pub(crate) async fn command(args: StageArgs) -> Result<(), Failure> {
         unpacked: packing.is_some(),
         left_out: done.left_out,
     };
-    out.line(report.words())?;
+    out.words(report.words())?;
     if let Some(top) = &done.top {
-        out.line(format_args!("all files lie in one folder; open {}", args.dir.join(top).display()))?;
+        out.words(format_args!("all files lie in one folder; open {}", args.dir.join(top).display()))?;
     }
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }

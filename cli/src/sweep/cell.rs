@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::units;
+use crate::{busy::Busy, units};
 
 /// What makes a cell another one, as typed. `None`: not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,9 @@ pub(crate) struct Cell {
     pub cpu_seconds: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub bottleneck: Option<String>,
+    /// Who else used the cores meanwhile.
+    #[serde(default)]
+    pub busy: Option<Busy>,
     /// What `workers` and `prefetch` on `auto` came to.
     #[serde(default)]
     pub workers_at_end: Option<u64>,
@@ -134,6 +137,7 @@ impl Cell {
             cpu_seconds: told["cpu_seconds"].as_f64(),
             peak_rss_bytes: told["peak_rss_bytes"].as_u64(),
             bottleneck: text(&told["bottleneck"]),
+            busy: serde_json::from_value(told["busy"].clone()).unwrap_or_default(),
             workers_at_end: at_end("workers"),
             prefetch_at_end: at_end("prefetch"),
             gpu: Some(told["gpu"].clone()).filter(|gpu| !gpu.is_null()),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
-use crate::units;
+use crate::{busy::Busy, units};
 
 /// Rates this much below the best are as good: two runs of one cell differ by as much on a busy machine.
 const AS_GOOD: f64 = 0.95;
@@ -29,8 +29,8 @@ pub(crate) struct Knee {
     pub words: String,
 }
 
-/// The knee of the cells that have figures.
-pub(crate) fn find(cells: &[Cell]) -> Option<Knee> {
+/// The knee of the cells that have figures, measured while others used the cores so.
+pub(crate) fn find(cells: &[Cell], busy: Option<&Busy>) -> Option<Knee> {
     let fine: Vec<&Cell> = cells.iter().filter(|cell| cell.error.is_none() && cell.samples_per_second > 0.0).collect();
     let best = fine.iter().max_by(|a, b| a.samples_per_second.total_cmp(&b.samples_per_second))?;
     let good = fine.iter().filter(|cell| cell.samples_per_second >= AS_GOOD * best.samples_per_second);
@@ -50,7 +50,7 @@ pub(crate) fn find(cells: &[Cell]) -> Option<Knee> {
         samples_per_second: knee.samples_per_second,
         share_of_best: knee.samples_per_second / best.samples_per_second,
         inside: !rises,
-        words: words(knee, best, &line, at, rises),
+        words: words(knee, best, &line, at, rises, busy.filter(|busy| busy.is_crowded())),
     })
 }
 
@@ -59,7 +59,7 @@ fn same_but_workers(a: &Cell, b: &Cell) -> bool {
         == (b.batch_size, true, &b.dtype, &b.device)
 }
 
-fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> String {
+fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool, crowd: Option<&Busy>) -> String {
     let name = |cell: &Cell| {
         let or = |value: Option<u64>| value.map_or("?".into(), |n| n.to_string());
         format!("workers {}, batch size {}", or(cell.workers), or(cell.batch_size))
@@ -87,6 +87,13 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool) -> S
         if let (Some(more), Some(cpu)) = (next.cores_used(), knee.cores_used()) {
             let _ = write!(words, " with {more:.1} cores busy instead of {cpu:.1}");
         }
+    }
+    if let Some(Busy { others, cores, .. }) = crowd {
+        let _ = write!(
+            words,
+            "; other processes held {others:.1} of {cores} cores, so what more workers or cores bring is not known"
+        );
+        return words;
     }
     let why = match knee.bottleneck.as_deref() {
         _ if rises => "the rate still rises at the edge of the sweep, so go on with more workers",
@@ -125,7 +132,7 @@ mod tests {
     #[test]
     fn the_knee_is_the_least_of_the_fastest() {
         let cells = [cell(1, 8, 100.0), cell(2, 8, 190.0), cell(4, 8, 196.0), cell(8, 8, 180.0), cell(8, 1, 20.0)];
-        let knee = find(&cells).unwrap();
+        let knee = find(&cells, None).unwrap();
         assert_eq!((knee.workers, knee.batch_size, knee.inside), (Some(2), Some(8), true));
         for part in ["1 worker gives -47 %", "4 workers give +3 %", "97 % of the best", "reading is the limit"] {
             assert!(knee.words.contains(part), "{part}: {}", knee.words);
@@ -134,12 +141,21 @@ mod tests {
 
     #[test]
     fn a_rate_that_still_rises_has_no_knee_inside() {
-        let knee = find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)]).unwrap();
+        let knee = find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)], None).unwrap();
         assert!(!knee.inside && knee.words.contains("go on with more workers"), "{}", knee.words);
+        // On cores that others held, nobody is sent for more.
+        let mut busy = Busy { others: 1.4, cores: 2, usable: 2.0, seconds: 9.0, ..Busy::default() };
+        let words = |busy: &Busy| find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)], Some(busy)).unwrap().words;
+        assert!(
+            words(&busy)
+                .ends_with("other processes held 1.4 of 2 cores, so what more workers or cores bring is not known")
+        );
+        busy.others = 0.0;
+        assert_eq!(words(&busy), knee.words);
         // One cell alone says nothing of others.
-        assert!(find(&[cell(4, 8, 100.0)]).unwrap().inside);
+        assert!(find(&[cell(4, 8, 100.0)], None).unwrap().inside);
         let failed = Cell { error: Some("no".into()), ..cell(1, 1, 1.0) };
-        assert_eq!(find(&[failed]), None);
-        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[failed], None), None);
+        assert_eq!(find(&[], None), None);
     }
 }

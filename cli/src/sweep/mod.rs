@@ -25,6 +25,7 @@ use runner::Runner;
 
 use crate::{
     args::SweepArgs,
+    busy::{Busy, Cores},
     failure::Failure,
     invocation,
     out::{self, JsonTarget, Out},
@@ -46,18 +47,24 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
         Some(path) if path.is_file() => SweepReport::read(path, &args.url, &texts)?,
         _ => SweepReport::new(args.url.clone(), texts),
     };
+    let cores = Cores::now();
     let mut stopped = run_cells(&args, &wanted, &shared, &mut report, &mut out).await?;
-    report.knee = knee::find(&report.cells);
+    // Processor time of the cells is known once they have ended: they are not among the others.
+    report.busy = cores.since().known();
+    report.knee = knee::find(&report.cells, report.busy.as_ref());
     if let (None, Some(rounds)) = (stopped, args.auto) {
         stopped = run_rounds(&args, rounds, &shared, &mut report, &mut out).await?;
     }
     report.write(args.out.as_deref())?;
     out.line(format_args!("\n{}", report::table(&report.cells)))?;
     if let Some(knee) = &report.knee {
-        out.line(format_args!("\n{}", knee.words))?;
+        out.words(format_args!("\n{}", knee.words))?;
     }
     if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
-        out.line(format_args!("\n{}", auto.words))?;
+        out.words(format_args!("\n{}", auto.words))?;
+    }
+    if let Some(warning) = report.busy.as_ref().and_then(Busy::warning) {
+        out.warn(warning);
     }
     if let Some(path) = &args.csv {
         out::replace(path, &report::csv(&report.cells)?)?;
@@ -67,8 +74,14 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
     }
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     match (stopped, report.cells.iter().all(|cell| cell.error.is_some()), report.cells.first()) {
-        (Some(signal), ..) if args.out.is_some() => Err(Failure::Stopped(signal, "the same command goes on")),
-        (Some(signal), ..) => Err(Failure::Stopped(signal, "with --out it could go on later")),
+        (Some(signal), ..) => {
+            let measured =
+                |settings: &&Settings| report.cells.iter().any(|cell| cell.asked == **settings && cell.error.is_none());
+            let (done, all) = (wanted.iter().filter(measured).count(), wanted.len());
+            let after = Some(format!("after {done} of {all} combinations"));
+            let hint = if args.out.is_some() { "the same command goes on" } else { "with --out it could go on later" };
+            Err(Failure::Stopped { signal, after, hint })
+        }
         (None, true, Some(Cell { error: Some(error), .. })) => Err(Failure::Failed(error.clone())),
         _ => Ok(()),
     }

@@ -5,6 +5,7 @@ use super::{
     report::SweepReport,
 };
 use crate::{
+    busy::Busy,
     html::{
         Page,
         charts::{self, HeatCell},
@@ -19,6 +20,9 @@ pub(super) fn page(report: &SweepReport) -> String {
         Some(knee) => page.verdict(&knee.words),
         None => page.words("No cell gave a rate, so there is nothing to compare."),
     };
+    if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
+        page.words(&warning);
+    }
     let fine: Vec<_> = report.cells.iter().filter(|cell| cell.error.is_none()).collect();
     let mut maps: Vec<(String, Vec<HeatCell>)> = Vec::new();
     for cell in fine {

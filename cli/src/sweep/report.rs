@@ -5,7 +5,7 @@ use std::{fmt, fs, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::{auto::AutoReport, cell::Cell, knee::Knee};
-use crate::{failure::Failure, out, report, units};
+use crate::{busy::Busy, failure::Failure, out, report, units};
 
 /// The JSON of `sweep` and of its `--out`; its keys are stable. Times are in seconds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub(crate) struct SweepReport {
     /// What `auto` comes to beside the best cell; `None` unless that was asked for.
     #[serde(default)]
     pub auto: Option<AutoReport>,
+    /// Who else used the cores while the cells of the last call were measured; `None` where the system does not say.
+    #[serde(default)]
+    pub busy: Option<Busy>,
 }
 
 const VERSION: u32 = 1;
@@ -27,7 +30,7 @@ const VERSION: u32 = 1;
 impl SweepReport {
     /// Without a cell.
     pub(super) const fn new(url: String, options: Vec<String>) -> Self {
-        Self { version: VERSION, url, options, cells: Vec::new(), knee: None, auto: None }
+        Self { version: VERSION, url, options, cells: Vec::new(), knee: None, auto: None, busy: None }
     }
 
     /// The cells that were measured before, if they are of this sweep.
@@ -98,6 +101,8 @@ pub(super) fn table(cells: &[Cell]) -> String {
         table.add_row(row);
     }
     report::align_right(&mut table, 0..);
+    // What the cells differ in most of the time.
+    table.keyed_by(2);
     table.trim_fmt()
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn command(args: &SynthArgs) -> Result<(), Failure> {
     let start = Instant::now();
     let made = make(plan, &args.tiff, &args.dir, &mut out)?;
     let seconds = start.elapsed().as_secs_f64();
-    out.line(format_args!(
+    out.words(format_args!(
         "{}: {}, {} files, {} (seed {}) in {}",
         args.dir.display(),
         match plan.kind {

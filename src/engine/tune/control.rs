@@ -337,7 +337,8 @@ pub(super) struct Tuner {
     /// No fewer workers than above this one; no more than below.
     floor: Barrier,
     ceiling: Barrier,
-    /// As `floor`, for trials of fewer workers while the trainer waits.
+    /// As `floor`, for trials of fewer workers while the trainer waits. What did not pay for one reason is not tried for the
+    /// other either, see `too_few`.
     sparing: Barrier,
     /// As `floor` and `ceiling`, for batches ahead; and where they went last for not being needed.
     shallow: Barrier,
@@ -558,10 +559,12 @@ impl Tuner {
                 self.held = true;
                 self.best = figures.rate;
                 self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
+                // One step down at a time: where others come and go, a rate rises by chance, too.
+                self.sparing.hold(to.saturating_sub(1), self.now, FIRST_PAUSE);
                 None
             }
             Kind::Spare if hungry => {
-                self.floor.close(to, self.now, FIRST_PAUSE);
+                self.too_few(to, FIRST_PAUSE);
                 Some((Tuned::Workers, from, TuneReason::Waited))
             }
             Kind::Spare => {
@@ -572,6 +575,8 @@ impl Tuner {
             }
             Kind::More if !hungry || trial.rose(figures) => {
                 self.held &= self.workers < self.scope.workers.start;
+                // The trainer waited with so many.
+                self.too_few(from, FIRST_PAUSE);
                 None
             }
             Kind::More => {
@@ -595,7 +600,7 @@ impl Tuner {
                     return None;
                 }
                 let pause = if figures.crowded { FIRST_PAUSE } else { LAZY_PAUSE };
-                self.sparing.close(to, self.now, pause);
+                self.too_few(to, pause);
                 self.best = 0.0;
                 Some(back)
             }
@@ -605,6 +610,13 @@ impl Tuner {
                 Some((Tuned::Prefetch, from, TuneReason::NoGain))
             }
         }
+    }
+
+    /// So many threads were not enough: for a while they are tried for neither reason. With a memory for each reason one
+    /// trial would follow the other, and the threads would swing for as long as the trainer waits.
+    fn too_few(&mut self, workers: usize, first: Duration) {
+        self.floor.close(workers, self.now, first);
+        self.sparing.close(workers, self.now, first);
     }
 
     /// The ceiling of the processor: threads beyond the cores are for waiting.
@@ -666,7 +678,7 @@ impl Tuner {
         self.learned = None;
         if at < range.start && !self.held {
             // At once, and without a trial: with as many as there are cores no loader is wrong.
-            self.floor.close(at, now, FIRST_PAUSE);
+            self.too_few(at, FIRST_PAUSE);
             return to(range.start, TuneReason::Waited);
         }
         if figures.busy < BUSY {

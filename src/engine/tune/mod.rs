@@ -20,7 +20,8 @@
 //! it does not wait ─── threads idle ───────────────▶ as many as keep up; back when it waits
 //! ```
 //!
-//! What did not pay is tried again later, each time after twice as long. Order and content of batches never depend on any
+//! What did not pay is tried again later, each time after twice as long; for whichever reason, as a trainer that waits now
+//! and then on cores that others use would give one reason after the other. Order and content of batches never depend on any
 //! of it. A number that the user set is never touched.
 //!
 //! What follows the run elsewhere: requests in flight to a store (`source::requests`), how far bytes are read ahead

@@ -43,6 +43,8 @@ pub(super) struct Pipe {
     pub(super) step_gpu: f64,
     /// Bytes of a batch come this long after those of the one before.
     pub(super) arrives: f64,
+    /// Cores that other processes hold, in and out at random with this seed.
+    pub(super) others: (f64, u64),
 }
 
 pub(super) const PIPE: Pipe = Pipe {
@@ -55,7 +57,11 @@ pub(super) const PIPE: Pipe = Pipe {
     step_cpu: 0.0,
     step_gpu: 0.0,
     arrives: 0.0,
+    others: (0.0, 0),
 };
+
+/// Seconds after which other processes may begin or end.
+const TURN: f64 = 0.35;
 
 /// 0 to 1, the same for the same number.
 pub(super) fn noise(n: u64) -> f64 {
@@ -184,15 +190,27 @@ impl Sim {
         self.trainer = Trainer::Asks;
     }
 
+    /// Cores that others hold now, and until when.
+    fn held(&self) -> (f64, f64) {
+        let (most, seed) = self.pipe.others;
+        if most <= 0.0 {
+            return (0.0, f64::INFINITY);
+        }
+        // Never stuck before the end of a turn by a rounding.
+        let turn = ((self.now + 1e-9) / TURN).floor();
+        (most * noise(seed.wrapping_mul(1 << 20).wrapping_add(turn as u64)), (turn + 1.0) * TURN)
+    }
+
     /// Goes on until something ends, at most until `end`.
     fn advance(&mut self, end: f64) {
         self.settle();
         let computing = self.threads.iter().filter(|thread| matches!(thread, Thread::Compute { .. })).count()
             + usize::from(matches!(self.trainer, Trainer::Cpu(_)));
         let reading = self.threads.iter().filter(|thread| matches!(thread, Thread::Read { .. })).count();
-        let core = (self.pipe.cores / computing.max(1) as f64).min(1.0);
+        let (held, until) = self.held();
+        let core = ((self.pipe.cores - held) / computing.max(1) as f64).min(1.0);
         let disk = (self.pipe.disk / reading.max(1) as f64).min(1.0);
-        let mut step = end - self.now;
+        let mut step = end.min(until) - self.now;
         for thread in &self.threads {
             step = match *thread {
                 Thread::Idle => step,

@@ -229,6 +229,49 @@ fn trials_become_rare() {
     assert!(late <= 12, "{late} decisions in ten minutes: {:#?}", &sim.decisions[early..]);
 }
 
+/// The most changes of workers within 15 s.
+fn most_changes(sim: &Sim) -> usize {
+    let workers = sim.decisions.iter().filter(|decision| decision.what == Tuned::Workers);
+    let at: Vec<Duration> = workers.map(|decision| decision.at).collect();
+    let within = |n: usize| at[n..].iter().take_while(|time| **time <= at[n] + Duration::from_secs(15)).count();
+    (0..at.len()).map(within).max().unwrap_or(0)
+}
+
+#[test]
+fn threads_do_not_swing_while_other_processes_come_and_go() {
+    // Two cores, of which others hold a part; the trainer waits now and then, whatever is done.
+    let pipe = Pipe { cores: 2.0, ..PIPE };
+    // Where threads wait for files more of them are tried, too.
+    let pipes = [
+        ("on a GPU", 4, Pipe { step_gpu: 0.030, ..pipe }),
+        ("on a faster GPU", 4, Pipe { step_gpu: 0.020, ..pipe }),
+        ("on the cores", 4, Pipe { step_cpu: 0.030, ..pipe }),
+        ("on both", 4, Pipe { step_cpu: 0.010, step_gpu: 0.020, ..pipe }),
+        ("that is quick", 4, Pipe { step_cpu: 0.010, ..pipe }),
+        ("behind files", 5, Pipe { step_cpu: 0.020, read: Cost::of(0.0005), ..pipe }),
+    ];
+    let (mut waited, mut with_two) = (0.0, 0.0);
+    for (name, at_most, pipe) in pipes {
+        for others in [0.5, 1.0, 1.4] {
+            for seed in 0..6 {
+                let pipe = Pipe { others: (others, seed), ..pipe };
+                let scope = scope(2);
+                let mut sim = Sim::new(pipe, scope.workers.start, scope.prefetch.start);
+                let went = sim.run(60.0, &mut Some(Tuner::new(scope)));
+                let most = most_changes(&sim);
+                assert!(
+                    most <= at_most,
+                    "a trainer {name}, others {others}, seed {seed}: {most}: {:#?}",
+                    sim.decisions
+                );
+                waited += went.waited;
+                with_two += Sim::new(pipe, 2, 4).run(60.0, &mut None).waited;
+            }
+        }
+    }
+    assert!(waited <= with_two, "{waited} with two threads or fewer, {with_two} with two");
+}
+
 #[test]
 fn a_clock_that_steps_does_no_harm() {
     // An hour forward every 7 s, and back again.
