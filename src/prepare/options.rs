@@ -16,7 +16,7 @@
 /// };
 ///
 /// // Images of 32 rows of 48 pixels.
-/// Prepare::new(dataset, &out).size(Size::Shorter(16)).run().await?;
+/// Prepare::new(dataset, &out).size(Size::Shorter(16)).quality(90).run().await?;
 /// let right = filter_with(infeed::open(out).await?, |_record, sample| {
 ///     let files = sample.values.iter().filter_map(|value| match value {
 ///         Value::Encoded(file) => Some(Jpeg::new().info(file)),
