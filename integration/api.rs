@@ -1,5 +1,7 @@
 //! Promises that the compiler keeps.
 
+use std::fs;
+
 use infeed::{
     Batch, BatchStream, Error, Loader, LoaderBuilder, Report, Tensor,
     codec::{Decoder, ImageCodec, Worker},
@@ -9,6 +11,8 @@ use infeed::{
     source::Source,
     transform::Transform,
 };
+
+use crate::support::repository;
 
 fn shared<T: Send + Sync + 'static>() {}
 fn movable<T: Send + Unpin + 'static>() {}
@@ -78,4 +82,14 @@ fn config_files_refuse_unknown_keys() {
     let config = infeed::LoaderConfig::default();
     let text = serde_json::to_string(&config).unwrap();
     assert_eq!(serde_json::to_string(&serde_json::from_str::<infeed::LoaderConfig>(&text).unwrap()).unwrap(), text);
+}
+
+#[test]
+fn the_first_page_names_the_features_that_are_on_by_default() {
+    let of = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
+    let list = |text: &str| {
+        let rest = &text[text.find("default = [").expect("a list of default features")..];
+        rest[..=rest.find(']').unwrap()].to_owned()
+    };
+    assert_eq!(list(&of("src/lib.rs")), list(&of("Cargo.toml")));
 }

@@ -10,8 +10,8 @@ use infeed::{
         Decoded, Drawn, Interpolation, Op, PixelOp, Pixels, RowMaker, Sampling,
         augment::{
             AugMix, AutoAugment, ColorJitter, Erasing, GaussianBlur, KernelSize, Noise, Policy, RandAugment,
-            RandomAffine, RandomChoice, RandomErasing, RandomOrder, RandomPerspective, RandomPhotometricDistort,
-            RandomRotation, Shear, Spread, TimmRandAugment, TrivialAugmentWide, Value,
+            RandomAffine, RandomChoice, RandomErasing, RandomPerspective, RandomPhotometricDistort, RandomRotation,
+            Shear, Spread, TimmRandAugment, TrivialAugmentWide, Value,
         },
     },
 };
@@ -164,8 +164,17 @@ fn a_line_of_steps_is_a_transform() {
         let transforms = t().random_solarize(0.5, 1.0).gaussian_blur(5).ops().to_vec();
         t().push(RandomChoice { transforms, p: Some(vec![1.0, 2.0]) })
     });
-    same("random_order:transforms=(random_invert;random_equalize:1)", {
-        t().push(RandomOrder { transforms: t().random_invert(0.5).random_equalize(1.0).ops().to_vec() })
+    for line in
+        ["random_order:(random_invert;random_equalize:1)", "random_order:transforms=(random_invert;random_equalize:1)"]
+    {
+        same(line, t().random_order(&t().random_invert(0.5).random_equalize(1.0)));
+    }
+    let nested = "center_crop:8;random_order:(random_apply:(random_invert:1;random_equalize:1),p=0.8; \
+                  random_choice:(random_order:(random_invert)),[2]);to_float";
+    same(nested, {
+        let alone = t().random_order(&t().random_invert(0.5)).ops().to_vec();
+        let nested = t().random_apply(&t().random_invert(1.0).random_equalize(1.0), 0.8);
+        t().center_crop(8).random_order(&nested.push(RandomChoice { transforms: alone, p: Some(vec![2.0]) })).to_float()
     });
     same("normalize:[0.5],[0.25]", t().normalize([0.5], [0.25]));
     same(r#"normalize:mean=[0.1, 0.2],std=[1,2]"#, t().normalize([0.1, 0.2], [1.0, 2.0]));
@@ -193,6 +202,8 @@ fn a_wrong_line_says_what_and_where() {
     refused("random_apply:(center_crop:3,p=0.5", &["nothing closes"]);
     refused("center_crop:3)", &["closes nothing"]);
     refused("random_apply:(nothing:3),0.5", &["no step \"nothing\""]);
+    refused("random_order:(random_invert),0.5", &["random_order has one setting too many", "takes transforms"]);
+    refused("random_order", &["missing field `transforms`"]);
     refused("rand_augment:x=3", &["unknown field `x`"]);
 }
 

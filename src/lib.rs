@@ -28,6 +28,38 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Which item you want
+//!
+//! | you want to | item |
+//! |---|---|
+//! | open a folder, shards, a bucket, a hub by its url | [`open`], with the settings of [`Open`](dataset::Open) |
+//! | know what a dataset holds | [`Dataset::schema`], [`Dataset::len`], [`dataset::labels`] |
+//! | take part of it, several as one, the records of a condition | [`dataset::subset`], [`split`](dataset::split); [`concat`](dataset::concat()), [`open_together`](dataset::open_together); [`Filter`](dataset::Filter) |
+//! | hold a dataset in memory, or have made-up images | [`MemoryDataset`](dataset::MemoryDataset), [`SyntheticDataset`](dataset::SyntheticDataset) |
+//! | build a loader | [`Loader::builder`], [`LoaderBuilder::build`]; without a runtime [`build_blocking`](LoaderBuilder::build_blocking) |
+//! | write its settings into a file | [`LoaderConfig`] |
+//! | train over batches | [`Loader::epoch`], [`epochs`](Loader::epochs): a [`BatchStream`]; a plain iterator: [`BatchStream::blocking`] |
+//! | look into a batch | [`Batch`], [`Tensor`]; boxes and masks: [`BatchInstances`] |
+//! | validate: once, in order, every record | [`Order::Sequential`] and [`LastBatch::Partial`] |
+//! | resume after a batch | [`Batch::state`], [`LoaderState`], [`Loader::resume_epochs`] |
+//! | shard by rank | [`Shard`], [`Shard::from_env`]; several GPUs of one process: [`LoaderBuilder::build_each`] |
+//! | shuffle, weight, balance, mix datasets | [`LoaderBuilder::shuffle`], [`Order`], [`WeightedSampler`](sampler::WeightedSampler), [`Mixture`](sampler::Mixture) |
+//! | give the records yourself; know an order without a loader | [`ListSampler`](sampler::ListSampler), [`Sampler`](sampler::Sampler); [`Schedule`](sampler::Schedule) |
+//! | crop, resize, augment, normalise | [`Transform`], with [`Transform::preset`]; steps as data: [`transform::Op`] |
+//! | have several views of an image; MixUp, CutMix | [`View`](transform::View); [`LoaderBuilder::mix`] |
+//! | run a function of yours on pixels, samples or batches | [`Transform::custom`]; [`LoaderBuilder::map`], [`map_batch`](LoaderBuilder::map_batch) |
+//! | choose shapes and types of batches | [`LoaderBuilder::batch_size`], [`DType`], [`Layout`] |
+//! | have batches on a GPU | [`LoaderBuilder::device`], [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
+//! | go on where samples are bad; handle errors | [`OnBadSample`]; [`Error`], [`ErrorKind`] |
+//! | keep bytes, pixels or the insides of JPEGs from epoch to epoch | [`CacheSpec`](source::CacheSpec), for [`LoaderBuilder::cache`] and [`decoded_cache`](LoaderBuilder::decoded_cache); [`DecodeIndex`](codec::DecodeIndex) |
+//! | find out where the time goes, what requests cost | [`BatchStream::report`], [`Report::bottleneck`], [`report::diagnose`]; from another thread [`Monitor`](loader::Monitor) |
+//! | send figures to Prometheus or OpenTelemetry | `metrics`, with the features `prometheus` and `otel` |
+//! | set threads, reading ahead and memory, or leave them to the loader | [`LoaderBuilder::workers`], [`prefetch`](LoaderBuilder::prefetch), [`memory_budget`](LoaderBuilder::memory_budget); [`autotune`](LoaderBuilder::autotune) |
+//! | read a format of yours | [`Dataset`], [`dataset::Format`], [`Open::add_format`](dataset::Open::add_format); check it: [`dataset_contract`](dataset::dataset_contract) |
+//! | decode a kind of image file of yours; take decoding over | [`ImageCodec`](codec::ImageCodec), for [`LoaderBuilder::codec`]; [`Decoder`](codec::Decoder), for [`LoaderBuilder::decoder`] |
+//! | read from a store of yours | [`Source::from_store`](source::Source::from_store), [`dataset::open_source`] |
+//! | make shards ahead of time | `prepare`, with the feature `prepare` |
+//!
 //! # Guarantees
 //!
 //! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
@@ -69,10 +101,12 @@
 //!
 //! # Features
 //!
-//! `default = ["bmp", "cuda", "dlpack", "jpeg", "png", "s3", "tiff", "voc", "volumes", "webp"]`; who wants less takes
-//! `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `cuda` looks for a GPU at run time and needs nothing
-//! at build time. Beyond them, `prepare` writes shards, `parquet` reads Parquet, `zarr` Zarr, `hdf5` HDF5, `dicom` DICOM, `jxl` JPEG XL, `prometheus` and `otel` tell others where the
-//! time goes. The command line is a package of its own, `infeed-cli`.
+//! `default = ["bmp", "cuda", "dlpack", "http", "jpeg", "packed", "png", "s3", "tiff", "voc", "volumes", "webp"]`; who wants
+//! less takes `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `packed` what is compressed as a whole (shards of
+//! MDS, files of TFRecord, `.npz`), `http` reads `https://` and `hf://`, `cuda` looks for a GPU at run time and needs nothing at build
+//! time. Beyond them, `gcs` and `azure` read Google's and Microsoft's buckets, `prepare` writes shards, `parquet` reads Parquet,
+//! `zarr` Zarr, `hdf5` HDF5, `dicom` DICOM, `jxl` JPEG XL; `prometheus` and `otel` tell others where the time goes, `nvtx`
+//! NVIDIA's profilers. The command line is a package of its own, `infeed-cli`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

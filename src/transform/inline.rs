@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
-const PLACES: [(&str, &[&str]); 40] = [
+const PLACES: [(&str, &[&str]); 41] = [
     ("resize_shorter", &["size"]),
     ("resize_exact", &["size"]),
     ("center_crop", &["size"]),
@@ -60,6 +60,7 @@ const PLACES: [(&str, &[&str]); 40] = [
     ("convert_bounding_box_format", &["format", "normalized"]),
     ("random_apply", &["transforms", "p"]),
     ("random_choice", &["transforms", "p"]),
+    ("random_order", &["transforms"]),
 ];
 
 /// Words that say how pixels are made, wherever they stand.
@@ -84,7 +85,7 @@ const INTERPOLATED: [&str; 12] = [
 /// Steps in one line, one after another with `;` between. A step is its name, or its name, `:` and its settings with `,`
 /// between: values in the order of its documentation, `name=value`, or a word such as `bicubic` or `cifar10`. A value is a
 /// number, a word, several numbers with `/` between (`0.08/1`), JSON in brackets, or for
-/// `random_apply` and its like steps in parentheses. `normalize` alone takes ImageNet's mean and deviation, `normalize:cifar10` those of CIFAR-10. The name of a preset stands for its steps.
+/// `random_apply`, `random_choice` and `random_order` steps in parentheses, which may hold others. `normalize` alone takes ImageNet's mean and deviation, `normalize:cifar10` those of CIFAR-10. The name of a preset stands for its steps.
 ///
 /// ```
 /// use infeed::transform::Transform;
@@ -96,8 +97,10 @@ const INTERPOLATED: [&str; 12] = [
 /// let line: Transform = "imagenet-train;random_erasing:0.1".parse()?;
 /// assert_eq!(line, Transform::preset("imagenet-train")?.random_erasing(0.1));
 ///
-/// let line: Transform = "center_crop:224;random_apply:(color_jitter:0.4,0.4,0.2,0.1),p=0.8;random_grayscale:0.2".parse()?;
-/// # let _ = line;
+/// let line: Transform = "center_crop:224;random_order:(random_apply:(color_jitter:0.4,0.4,0.2,0.1),p=0.8;random_grayscale)".parse()?;
+/// let jitter = Transform::new().color_jitter(0.4, 0.4, 0.2, 0.1);
+/// let of = Transform::new().random_apply(&jitter, 0.8).random_grayscale(0.1);
+/// assert_eq!(line, Transform::new().center_crop(224).random_order(&of));
 /// # Ok::<(), infeed::Error>(())
 /// ```
 impl FromStr for Transform {
