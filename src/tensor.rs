@@ -35,6 +35,25 @@ pub struct Tensor {
 }
 
 /// A Rust type that a [`Tensor`] can be read as.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Tensor, tensor::Element};
+///
+/// /// The mean of a tensor's values; `None`: they are of another type, or on a GPU.
+/// fn mean<T: Element + Into<f64>>(tensor: &Tensor) -> Option<f64> {
+///     let values = tensor.as_slice::<T>()?;
+///     Some(values.iter().map(|value| (*value).into()).sum::<f64>() / values.len() as f64)
+/// }
+///
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![1, 2, 3, 6], 1, 2, 2, 1, false).build()?;
+/// # let loader = infeed::Loader::builder(Arc::new(images)).batch_size(1).device(infeed::Device::Cpu);
+/// # let loader = loader.dtype(infeed::DType::U8).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(mean::<u8>(&batch["image"]), Some(3.0));
+/// assert_eq!(mean::<f32>(&batch["image"]), None);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub trait Element: AnyBitPattern + Copy {
     /// The element type it stands for.
     const DTYPE: DType;
@@ -251,6 +270,17 @@ impl Tensor {
 }
 
 /// Where a tensor's values begin in device memory; lives no longer than the tensor.
+///
+/// ```no_run
+/// # fn launch(pixels: u64, values: usize, stream: *mut std::ffi::c_void) {}
+/// # fn train(batch: &infeed::Batch, stream: infeed::device::CudaStream) {
+/// let image = &batch["image"];
+/// match image.device_ptr(stream) {
+///     Some(pixels) => launch(pixels.as_raw(), image.len(), stream.as_raw()),
+///     None => println!("the batch lies in host memory"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DevicePtr<'a> {
     address: u64,
@@ -272,6 +302,21 @@ impl fmt::Debug for Tensor {
 }
 
 /// A tensor in host memory that nobody else has: its values may be changed. See [`Tensor::try_into_mut`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![1, 2, 3, 6], 1, 2, 2, 1, false).build()?;
+/// # let loader = infeed::Loader::builder(Arc::new(images)).batch_size(1).device(infeed::Device::Cpu);
+/// # let loader = loader.dtype(infeed::DType::U8).build_blocking()?;
+/// let mut batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let image = batch.take("image").expect("a field of that name");
+/// let mut image = image.try_into_mut().expect("nobody else has it");
+/// for value in image.as_mut_slice::<u8>().expect("bytes") {
+///     *value *= 10;
+/// }
+/// assert_eq!(image.freeze().as_slice::<u8>(), Some(&[10, 20, 30, 60][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub struct TensorMut {
     shape: Vec<usize>,
     dtype: DType,

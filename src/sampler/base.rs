@@ -6,6 +6,29 @@ use super::batches::Batches;
 use crate::fingerprint::Fingerprint;
 
 /// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, sampler::{Fingerprint, Sampler}};
+///
+/// /// From the last record to the first.
+/// #[derive(Debug)]
+/// struct Backwards(u64);
+///
+/// impl Sampler for Backwards {
+///     fn len(&self) -> u64 { self.0 }
+///     fn record(&self, _epoch: u64, position: u64) -> u64 { self.0 - 1 - position }
+///     fn position(&self, _epoch: u64, record: u64) -> Option<u64> { (record < self.0).then(|| self.0 - 1 - record) }
+///     fn describe(&self) -> String { "backwards".to_owned() }
+///     fn fingerprint(&self) -> Fingerprint { Fingerprint::of("backwards").number(self.0).finish() }
+/// }
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(8, 4, 4, 2)?);
+/// let loader = Loader::builder(dataset).batch_size(3).sampler(Arc::new(Backwards(8))).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("two batches")?;
+/// assert_eq!(batch.records(), [7, 6, 5]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub trait Sampler: Debug + Send + Sync + 'static {
     /// Positions in an epoch.
     fn len(&self) -> u64;

@@ -29,6 +29,17 @@ use crate::{
 /// [MosaicML's streaming](https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/mixing_data_sources.html).
 ///
 /// As text `proportion=0.7`, `repeat=2.5`, `choose=10000`.
+///
+/// ```
+/// use infeed::sampler::{Mixture, Share};
+///
+/// assert_eq!("proportion=0.7".parse::<Share>()?, Share::Proportion(0.7));
+///
+/// // What is chosen and repeated adds up to the epoch.
+/// let mixture = Mixture::new(0).part("photographs", Share::Choose(300)).part("drawings", Share::Repeat(2.5));
+/// assert_eq!(mixture.with_records(&[5000, 60])?.counts(0)?, [300, 150]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Share {
@@ -133,6 +144,15 @@ pub struct Mixture {
 }
 
 /// One part of a [`Mixture`].
+///
+/// ```
+/// use infeed::sampler::{Mixture, Share};
+///
+/// let file = r#"{"seed": 42, "parts": [{"name": "photographs"}, {"name": "drawings", "choose": 100}]}"#;
+/// let mixture: Mixture = serde_json::from_str(file).expect("two parts");
+/// assert_eq!(mixture.parts[0].share, Share::Repeat(1.0));
+/// assert_eq!((mixture.parts[1].name.as_str(), mixture.parts[1].share), ("drawings", Share::Choose(100)));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PartForm", into = "PartForm")]
 #[non_exhaustive]

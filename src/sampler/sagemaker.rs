@@ -40,6 +40,23 @@ pub struct SageMaker {
 }
 
 /// One input of a job.
+///
+/// ```
+/// # use std::{error::Error, fs};
+/// use infeed::sampler::SageMaker;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let root = folder.path(); // In a container: /opt/ml.
+/// # fs::create_dir_all(root.join("input/config"))?;
+/// # fs::write(root.join("input/config/resourceconfig.json"), r#"{"current_host": "algo-1", "hosts": ["algo-1"]}"#)?;
+/// # fs::write(root.join("input/config/inputdataconfig.json"), r#"{"train": {"TrainingInputMode": "File"}}"#)?;
+/// let job = SageMaker::read(root, |_| None)?.expect("a job"); // `from_env` in a container
+/// let train = job.channel("train")?;
+/// assert_eq!(train.path, root.join("input/data/train"));
+/// let shard = job.shard(train)?; // For the loader, and `train.url()` for `open`.
+/// # assert_eq!(shard.world(), 1);
+/// # Ok::<(), Box<dyn Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Channel {
@@ -54,6 +71,21 @@ pub struct Channel {
 }
 
 /// How SageMaker brings a channel's objects into the container.
+///
+/// ```
+/// # use std::{error::Error, fs};
+/// use infeed::{ErrorKind, sampler::{InputMode, SageMaker}};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let root = folder.path();
+/// # fs::create_dir_all(root.join("input/config"))?;
+/// # fs::write(root.join("input/config/resourceconfig.json"), r#"{"current_host": "algo-1", "hosts": ["algo-1"]}"#)?;
+/// # fs::write(root.join("input/config/inputdataconfig.json"), r#"{"train": {"TrainingInputMode": "Pipe"}}"#)?;
+/// let job = SageMaker::read(root, |_| None)?.expect("a job");
+/// assert_eq!(job.channels()[0].mode, InputMode::Pipe);
+/// assert_eq!(job.channel("train").unwrap_err().kind(), ErrorKind::Unsupported);
+/// # Ok::<(), Box<dyn Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub enum InputMode {
@@ -68,6 +100,23 @@ pub enum InputMode {
 }
 
 /// Which of a channel's objects a host has.
+///
+/// ```
+/// # use std::{error::Error, fs};
+/// use infeed::sampler::{Distribution, SageMaker};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let root = folder.path();
+/// # fs::create_dir_all(root.join("input/config"))?;
+/// # fs::write(root.join("input/config/resourceconfig.json"), r#"{"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}"#)?;
+/// # let inputs = r#"{"train": {"S3DistributionType": "ShardedByS3Key"}, "validation": {}}"#;
+/// # fs::write(root.join("input/config/inputdataconfig.json"), inputs)?;
+/// let job = SageMaker::read(root, |_| None)?.expect("a job of two hosts");
+/// let (train, validation) = (job.channel("train")?, job.channel("validation")?);
+/// assert_eq!((train.distribution, job.shard(train)?.world()), (Distribution::ShardedByS3Key, 1));
+/// assert_eq!((validation.distribution, job.shard(validation)?.world()), (Distribution::FullyReplicated, 2));
+/// # Ok::<(), Box<dyn Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub enum Distribution {

@@ -20,6 +20,19 @@ use super::shard::Shard;
 use crate::error::{Error, Result};
 
 /// What becomes of the records that do not fill a batch on every rank.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{LastBatch, Loader};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(10, 4, 4, 2)?);
+/// for (last, sizes) in [(LastBatch::Drop, vec![4, 4]), (LastBatch::Partial, vec![4, 4, 2]), (LastBatch::Pad, vec![4, 4, 4])] {
+///     let loader = Loader::builder(dataset.clone()).batch_size(4).last_batch(last).build_blocking()?;
+///     let rows = loader.epoch(0).blocking().map(|batch| Ok(batch?.len())).collect::<infeed::Result<Vec<_>>>()?;
+///     assert_eq!(rows, sizes);
+/// }
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
@@ -63,6 +76,24 @@ impl FromStr for LastBatch {
 }
 
 /// The steps of one rank through the rest of an epoch.
+///
+/// With an order: which records a rank sees, without a loader.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+///
+/// use infeed::{LastBatch, Order, Shard, sampler::Schedule};
+///
+/// let order = Order::Sequential.sampler(16, None, 1)?;
+/// let rank_1_of_2 = Shard::new(1, 2)?;
+/// let batch = NonZeroUsize::new(3).expect("above 0");
+/// let schedule = Schedule::new(order.len(), 0, batch, rank_1_of_2, LastBatch::Partial);
+/// assert_eq!((schedule.steps(), schedule.rows_of_rank()), (3, 8));
+/// let records: Vec<u64> = schedule.rows(0).map(|position| order.record(0, position)).collect();
+/// assert_eq!(records, [1, 3, 5]);
+/// assert_eq!(schedule.place_after(0, 0), (0, 6));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     len: u64,
@@ -146,6 +177,18 @@ impl Schedule {
 }
 
 /// Positions of one rank at one step, in row order: the rows of a batch.
+///
+/// ```
+/// # use std::num::NonZeroUsize;
+/// use infeed::{LastBatch, Shard, sampler::Schedule};
+///
+/// # let batch = NonZeroUsize::new(4).expect("above 0");
+/// let schedule = Schedule::new(5, 0, batch, Shard::new(0, 1)?, LastBatch::Pad); // Batches of 4.
+/// let rows = schedule.rows(1);
+/// assert_eq!((rows.len(), rows.valid()), (4, 1));
+/// assert_eq!(rows.collect::<Vec<_>>(), [4, 0, 1, 2]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct StepRows {

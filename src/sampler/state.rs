@@ -18,6 +18,22 @@ use crate::{
 /// the batch size: all of them may change on resume.
 ///
 /// Serde writes it into any checkpoint; [`to_json`](Self::to_json) is for a file of its own.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, LoaderState};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(12, 4, 4, 2)?);
+/// let loader = Loader::builder(dataset).batch_size(4).shuffle(42).build_blocking()?;
+/// let mut batches = loader.epochs(0..2).blocking();
+/// let saved = batches.next().expect("six batches")?.state().to_json(); // Into the checkpoint.
+///
+/// let state = LoaderState::from_json(&saved)?;
+/// assert_eq!((state.epoch, state.position), (0, 4));
+/// let resumed = loader.resume_epochs(&state, ..2)?.blocking().next().expect("five batches")?;
+/// assert_eq!(resumed.records(), batches.next().expect("five batches")?.records());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LoaderState {
@@ -40,6 +56,20 @@ pub struct LoaderState {
 /// What decides which record a position means. Equal identities give equal records.
 ///
 /// Not in it, so that they may change: batch size, world size, workers, transform, decoder, URL.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{ErrorKind, Loader};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(12, 4, 4, 2)?);
+/// let saved = Loader::builder(dataset.clone()).batch_size(4).shuffle(42).build_blocking()?.state_before(0);
+/// assert_eq!(saved.identity.order, "random, seed 42");
+///
+/// let other = Loader::builder(dataset).batch_size(4).shuffle(43).build_blocking()?.state_before(0);
+/// let error = saved.check(&other.identity).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::State);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Identity {

@@ -11,6 +11,20 @@ const GAP: u64 = 64 << 10;
 pub(super) const MOST: u64 = 16 << 20;
 
 /// One read: some bytes of one object of one source.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::source::{Extent, Source};
+/// # use object_store::{ObjectStoreExt, path::Path};
+///
+/// # let store = Source::memory("doc-extent");
+/// # store.put(&Path::parse("shard.bin").unwrap(), "0123456789".into()).await.unwrap();
+/// let source = Source::parse("memory://doc-extent")?;
+/// let record = Extent::part(&source, "shard.bin", 4..7); // What a dataset's plan names.
+/// assert_eq!(record.len(), 3);
+/// assert_eq!(record.read().await?, "456");
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Extent {

@@ -73,6 +73,19 @@ impl Source {
 }
 
 /// A read that has started on this thread: an open file, or a store's answer.
+///
+/// ```
+/// use bytes::BytesMut;
+/// use infeed::source::Source;
+///
+/// # let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("shard.bin"), "0123456789")?;
+/// let source = Source::parse(&folder.path().display().to_string())?;
+/// let mut buffer = BytesMut::new(); // Used again for the next record.
+/// source.open_inline("shard.bin", 4..7)?.read_into(&mut buffer)?;
+/// assert_eq!(buffer, "456");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "nothing is read before `read_into`"]
 pub struct InlineRead {
     source: Source,

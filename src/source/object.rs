@@ -1,6 +1,21 @@
 //! What a listing finds.
 
 /// One object found by [`Source::list`](super::Source::list).
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use futures::TryStreamExt;
+/// use infeed::source::{Object, Source};
+/// # use object_store::{ObjectStoreExt, path::Path};
+///
+/// # let store = Source::memory("doc-object");
+/// # store.put(&Path::parse("cats/1.jpg").unwrap(), "not really".into()).await.unwrap();
+/// let source = Source::parse("memory://doc-object")?;
+/// let objects: Vec<Object> = source.list().try_collect().await?;
+/// assert_eq!((objects[0].name.as_str(), objects[0].size), ("cats/1.jpg", 10));
+/// assert_eq!(objects[0].extent(&source).read().await?, "not really");
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Object {

@@ -42,6 +42,19 @@ use serde::{Deserialize, Serialize};
 ///
 /// What opens a dataset (its indexes, its labels, CIFAR's files), what fills a cache and what `infeed stage` copies is
 /// compared with all that is told, whatever is set for the reads of a run.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, LoaderConfig, source::Verify};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(12, 4, 4, 2)?);
+/// let loader = Loader::builder(dataset).batch_size(4).verify(Verify::Checksums).build_blocking()?;
+/// assert_eq!(loader.config().verify, Verify::Checksums);
+///
+/// let file: LoaderConfig = serde_json::from_str(r#"{"verify": "checksums"}"#).expect("a setting");
+/// assert_eq!(file.verify, loader.config().verify);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

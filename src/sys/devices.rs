@@ -10,6 +10,20 @@ use super::{
 };
 
 /// What this machine offers for decoding on a GPU. `Display` prints a few plain lines.
+///
+/// ```
+/// use infeed::device::devices;
+///
+/// let machine = devices();
+/// match machine.gpus.first() {
+///     Some(gpu) => println!("decoding on {gpu}"),
+///     None => println!("decoding on the CPU: {}", machine.note),
+/// }
+/// if machine.nvjpeg.is_none() {
+///     println!("JPEGs are decoded on the CPU: {}", machine.nvjpeg_note);
+/// }
+/// # assert_eq!(machine.gpus.is_empty(), !machine.note.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Devices {
@@ -31,6 +45,10 @@ pub struct Devices {
 ///
 /// Works on any machine and never panics: what is missing is told in the notes. The first call may take a second where
 /// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path) or else by its usual names.
+///
+/// ```
+/// println!("{}", infeed::device::devices()); // As `infeed inspect --devices` has it.
+/// ```
 #[must_use]
 pub fn devices() -> Devices {
     let (gpus, note) = match cuda::gpus() {

@@ -27,6 +27,23 @@ use crate::{
 };
 
 /// Which of the two structs of DLPack.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::device::{Dlpack, DlpackAbi};
+///
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![7; 12], 1, 2, 2, 3, false).build()?;
+/// # let loader = infeed::Loader::builder(Arc::new(images)).batch_size(1).device(infeed::Device::Cpu).build_blocking()?;
+/// # let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// // What a consumer asks for by the version that it knows: `max_version` of Python's `__dlpack__`.
+/// let lend = |major: u32| -> infeed::Result<Dlpack> {
+///     let abi = if major >= 1 { DlpackAbi::Versioned } else { DlpackAbi::Legacy };
+///     batch["image"].to_dlpack(abi)
+/// };
+/// assert_eq!(lend(1)?.abi().capsule_name(), c"dltensor_versioned");
+/// assert_eq!(lend(0)?.abi().capsule_name(), c"dltensor");
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DlpackAbi {
     /// `DLManagedTensorVersioned`, since DLPack 1.0. It can say that the values are read-only, and infeed's are.
@@ -51,6 +68,22 @@ impl DlpackAbi {
 /// [`Tensor::to_dlpack`](crate::Tensor::to_dlpack) makes one, [`into_raw`](Self::into_raw) hands it to another library;
 /// [`from_raw`](Self::from_raw) takes one, [`Tensor::from_dlpack`](crate::Tensor::from_dlpack) reads it. Dropped on the
 /// way, it is given back: its deleter is called.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Tensor, device::{Dlpack, DlpackAbi}};
+///
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![7; 12], 1, 2, 2, 3, false).build()?;
+/// # let loader = infeed::Loader::builder(Arc::new(images)).batch_size(1).device(infeed::Device::Cpu).build_blocking()?;
+/// # let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let managed = batch["image"].to_dlpack(DlpackAbi::Versioned)?.into_raw(); // For another library.
+///
+/// // And back, as from any library.
+/// // SAFETY: it was given out just now, and nobody else has it.
+/// let taken = unsafe { Dlpack::from_raw(DlpackAbi::Versioned, managed) }?;
+/// assert_eq!(Tensor::from_dlpack(taken)?.shape(), batch["image"].shape());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub struct Dlpack(Abi);
 
 enum Abi {

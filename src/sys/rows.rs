@@ -645,6 +645,18 @@ impl Drop for Home {
 ///
 /// All constructors keep `offset + rows * row_bytes` within the buffer, which no sum or product of these can leave
 /// then: the longest buffer has `MOST_BYTES`.
+///
+/// ```
+/// use infeed::codec::Rows;
+///
+/// let mut rest = Rows::zeroed(3, 4)?; // Three rows of four bytes.
+/// let mut first = rest.split_to(1); // For another thread.
+/// first.row_mut(0).fill(7);
+/// rest.row_mut(1).fill(9);
+/// let all = first.join(rest).expect("they are neighbours");
+/// assert_eq!(all.bytes(), [7, 7, 7, 7, 0, 0, 0, 0, 9, 9, 9, 9]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 pub struct Rows {
     home: Arc<Home>,
     offset: usize,

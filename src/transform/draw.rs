@@ -17,6 +17,24 @@ use crate::{
 };
 
 /// What one sample does in one epoch, with all numbers: known before its image is decoded.
+///
+/// What a sample draws is known before its image is decoded, and the same wherever it is drawn.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::{ImageInfo, SampleRng, Transform}};
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = Transform::new().random_crop(32, 0).trivial_augment_wide().lower(&images, DType::U8, Layout::Nchw)?;
+/// let info = ImageInfo::interleaved_u8(100, 80, 3);
+/// let drawn = lowered.draw(&info, SampleRng::new(42, 0, 7))?; // Seed, epoch, record.
+/// assert_eq!(drawn, lowered.draw(&info, SampleRng::new(42, 0, 7))?);
+/// let rows = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
+/// assert!(rows.len() < 40); // Those that a decoder has to bring.
+/// for step in drawn.pixel_ops() {
+///     println!("{step:?}");
+/// }
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Drawn {

@@ -9,6 +9,14 @@ use crate::{
 };
 
 /// How a step that resizes makes a pixel out of others. Masks take the nearest pixel whatever it says.
+///
+/// ```
+/// use infeed::transform::{Interpolation, Transform};
+///
+/// let val = Transform::new().resize_shorter(256).interpolation(Interpolation::Bicubic).center_crop(224);
+/// assert_eq!(val, "resize_shorter:256,bicubic;center_crop:224".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -58,6 +66,16 @@ impl Interpolation {
 /// One interpolation, or several of which each sample draws one, evenly.
 ///
 /// In JSON a name, a list of names, or `"random"`: bilinear or bicubic, as timm has it.
+///
+/// ```
+/// use infeed::transform::{Interpolation, Interpolations, Transform};
+///
+/// let timm = Interpolations::random();
+/// assert_eq!(timm.kinds(), [Interpolation::Bilinear, Interpolation::Bicubic]);
+/// let drawn: Transform = "random_resized_crop:224,random".parse()?;
+/// assert_eq!(drawn, Transform::new().random_resized_crop(224).interpolation_among(timm.kinds()));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpolations(Vec<Interpolation>);
 

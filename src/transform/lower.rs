@@ -28,6 +28,20 @@ const WORDS: usize = 4 << 10;
 /// A transform that fits a field: fixed output shape, channel tables, and the recipe for each sample's draw.
 ///
 /// Cheap to clone: clones share it.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::{Transform, IMAGENET_MEAN, IMAGENET_STD}};
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let transform = Transform::new().random_resized_crop(224).normalize(IMAGENET_MEAN, IMAGENET_STD);
+/// let lowered = transform.lower(&images, DType::F32, Layout::Nchw)?;
+/// assert_eq!(lowered.row().len_bytes(), 3 * 224 * 224 * 4);
+///
+/// // What can't be is said by name, before any image is read.
+/// let error = Transform::new().resize_shorter(256).lower(&images, DType::U8, Layout::Nchw).unwrap_err();
+/// assert!(error.to_string().contains("no fixed size after resize_shorter"));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub(super) shared: Arc<Shared>,

@@ -12,6 +12,18 @@ use crate::{
 };
 
 /// A decoded image, or the part of it that is needed.
+///
+/// ```
+/// use infeed::transform::{Decoded, ImageInfo, Pixels};
+///
+/// let info = ImageInfo::interleaved_u8(2, 2, 1);
+/// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
+/// // What `RowMaker::run` takes, of decoders that give pixels and of those that give planes.
+/// match Decoded::Pixels(&pixels) {
+///     Decoded::Pixels(pixels) => assert_eq!(pixels.data.len() as u64, info.len_bytes()),
+///     Decoded::Planes(planes) => println!("{} planes", planes.planes.len()),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Decoded<'a> {
     /// As pixels.
@@ -31,6 +43,27 @@ impl Decoded<'_> {
 
 /// Makes rows: resamples, does the steps on pictures, erases, runs custom steps. Keeps its memory from row to row: that of
 /// a [`Resampler`], and for steps on pictures two tiles of the picture's size.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     dataset::FieldKind,
+///     transform::{Decoded, ImageInfo, Pixels, RowMaker, SampleRng, Transform},
+/// };
+///
+/// let images = FieldKind::Image { channels: 1, size: None, dtype: None };
+/// let lowered = Transform::new().center_crop(2).random_invert(1.0).lower(&images, DType::U8, Layout::Nchw)?;
+/// let info = ImageInfo::interleaved_u8(2, 2, 1);
+/// let mut maker = RowMaker::new(); // One for each thread, for all its images.
+/// let mut row = vec![0; lowered.row().len_bytes()];
+/// for (record, data) in (0..).zip([[0, 1, 2, 3], [10, 20, 30, 40]]) {
+///     let drawn = lowered.draw(&info, SampleRng::new(42, 0, record))?;
+///     let pixels = Pixels { info, rows: 0..2, data: &data };
+///     maker.run(&lowered, &drawn, Decoded::Pixels(&pixels), &mut row)?;
+/// }
+/// assert_eq!(row, [245, 235, 225, 215]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct RowMaker {
     resampler: Resampler,

@@ -25,6 +25,24 @@ pub(super) const SCALE: (f64, f64) = (0.08, 1.0);
 pub(super) const RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
 /// One step of a [`Transform`](super::Transform). Sizes are `[height, width]`; JSON may give one number for both.
+///
+/// What has no method, or other settings than it has, and the same as JSON:
+///
+/// ```
+/// use infeed::transform::{Interpolation, Op, Transform};
+///
+/// let crop = Op::RandomResizedCrop {
+///     size: [192, 224],
+///     scale: (0.35, 1.0),
+///     ratio: (3.0 / 4.0, 4.0 / 3.0),
+///     interpolation: Interpolation::Bilinear.into(),
+///     antialias: true,
+/// };
+/// let train = Transform::new().push(crop).horizontal_flip(0.5);
+/// assert_eq!(train.ops()[0].name(), "random_resized_crop");
+/// let file = r#"[{"op": "random_resized_crop", "size": [192, 224], "scale": [0.35, 1.0]}, {"op": "horizontal_flip"}]"#;
+/// assert_eq!(train, serde_json::from_str::<Transform>(file).expect("two steps"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -433,6 +451,15 @@ macro_rules! ops_from_lists {
 ops_from_lists! { RandomApply RandomChoice RandomOrder }
 
 /// An axis of a volume. `z` is the slowest in memory, `x` the fastest.
+///
+/// ```
+/// use infeed::transform::{Axis, Transform};
+///
+/// // Slices are mirrored among themselves, and turned within their planes.
+/// let train = Transform::new().patch([32, 96, 96], 0.5).flip_axis(Axis::X, 0.5).rot90([Axis::Y, Axis::X], 0.5);
+/// assert_eq!(train, "patch:size=[32, 96, 96],foreground=0.5;flip_axis:axis=x;rot90".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -495,6 +522,18 @@ pub(super) fn one_or_two<'de, D: Deserializer<'de>>(deserializer: D) -> std::res
 type Run = dyn Fn(&mut RowView<'_>, Draws) -> Result<()> + Send + Sync;
 
 /// A function and its name. Cloning shares it; two are equal when they share it.
+///
+/// ```
+/// use infeed::transform::{Op, Transform};
+///
+/// let dim = Transform::new().custom("dim", |row, _| {
+///     row.bytes_mut().iter_mut().for_each(|byte| *byte /= 2);
+///     Ok(())
+/// });
+/// let Op::Custom(step) = &dim.ops()[0] else { panic!("it is one") };
+/// // A clone shares the function, so the transforms are equal.
+/// assert_eq!(Transform::new().push(Op::Custom(step.clone())), dim);
+/// ```
 #[derive(Clone)]
 pub struct Custom {
     name: String,
@@ -527,6 +566,24 @@ impl PartialEq for Custom {
 ///
 /// A picture, which other steps follow, is planes (NCHW) of `u8`, 0 to 255, or of `f32`, 0 to 1 (behind `to_float`, and of
 /// images of more than 8 bits). A row is what the batch will hold.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Loader, Transform};
+///
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![10, 20, 30], 1, 1, 1, 3, false).build()?;
+/// # let dataset = Arc::new(images);
+/// let swap = Transform::new().custom("rgb to bgr", |row, _| row.map_pixels(|[r, g, b]| [b, g, r]));
+/// let dim = swap.custom("dim", |row, _| {
+///     assert_eq!(row.spec().channels, 3);
+///     row.values_mut::<u8>().into_iter().flatten().for_each(|value| *value /= 2);
+///     Ok(())
+/// });
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu).transform(dim);
+/// let batch = loader.build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].as_slice::<u8>(), Some(&[15, 10, 5][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RowView<'a> {
     spec: RowSpec,

@@ -16,6 +16,22 @@ use crate::{
 };
 
 /// A transform that fits a field of instances. Cheap to clone.
+///
+/// ```
+/// use infeed::{
+///     dataset::{FieldKind, Instances},
+///     transform::{Placer, SampleRng, Transform},
+/// };
+///
+/// let mut marked = Instances::new([40, 60]); // Height and width of the image.
+/// marked.push([10.0, 10.0, 20.0, 30.0], 3);
+/// let field = FieldKind::Instances { most: 1, masks: false };
+/// let lowered = Transform::new().horizontal_flip(1.0).resize_exact(80, 120).lower_instances(&field, None)?;
+/// assert_eq!((lowered.row(), lowered.has_masks()), ([80, 120], false));
+/// let placed = Placer::new().run(&lowered, &marked, SampleRng::new(42, 0, 7))?;
+/// assert_eq!((placed.boxes[0], placed.labels[0]), ([80.0, 20.0, 100.0, 60.0], 3));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LoweredInstances {
     /// As it moves a mask.
@@ -85,6 +101,16 @@ impl LoweredInstances {
 }
 
 /// How large the rows of a batch are, where they are as large as its largest image.
+///
+/// ```
+/// use infeed::transform::{SampleRng, Transform};
+///
+/// let transform = Transform::new().pad_to_largest(1024, 1024, 32);
+/// let size = transform.batch_size()?.expect("rows differ from batch to batch");
+/// let draws = |record| SampleRng::new(42, 0, record);
+/// assert_eq!(size.of([([480, 640], draws(0)), ([500, 333], draws(1))]), [512, 640]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchSize {
     lowered: Lowered,
@@ -120,6 +146,23 @@ impl Transform {
 }
 
 /// Moves instances as their images move. Keeps its memory from one to the next.
+///
+/// ```
+/// use infeed::{
+///     dataset::{FieldKind, Instances},
+///     transform::{Placer, SampleRng, Transform},
+/// };
+///
+/// let field = FieldKind::Instances { most: 2, masks: false };
+/// let lowered = Transform::new().center_crop(20).sanitize_bounding_boxes(1.0).lower_instances(&field, None)?;
+/// let mut placer = Placer::new(); // One for each thread, for all its images.
+/// let mut marked = Instances::new([40, 40]);
+/// marked.push([0.0, 0.0, 5.0, 5.0], 1);
+/// marked.push([5.0, 15.0, 25.0, 25.0], 2);
+/// let placed = placer.run(&lowered, &marked, SampleRng::new(42, 0, 7))?;
+/// assert_eq!((placed.labels, placed.boxes), (vec![2], vec![[0.0, 5.0, 15.0, 15.0]]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Placer {
     maker: RowMaker,

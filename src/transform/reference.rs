@@ -51,6 +51,28 @@ use crate::{
 
 /// Makes the row that `params` describes.
 ///
+/// A kernel of one's own against it:
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     codec::Resampler,
+///     dataset::FieldKind,
+///     transform::{ImageInfo, Pixels, SampleRng, Transform, reference::resample},
+/// };
+///
+/// let info = ImageInfo::interleaved_u8(2, 2, 1);
+/// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
+/// let images = FieldKind::Image { channels: 1, size: None, dtype: None };
+/// let lowered = Transform::new().resize_exact(3, 3).lower(&images, DType::F32, Layout::Nchw)?;
+/// let params = lowered.params(&info, SampleRng::new(0, 0, 0))?;
+/// let (table, spec) = (lowered.table(DType::U8), lowered.row());
+/// let mut row = vec![0; spec.len_bytes()];
+/// Resampler::new().run(&pixels, &params, table, spec, &mut row)?;
+/// assert_eq!(row, resample(&pixels, &params, table, spec)?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+///
 /// # Errors
 /// `Internal` when channels or types do not fit, or a window lies outside the pixels held.
 pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec) -> Result<Vec<u8>> {
@@ -102,6 +124,17 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
 /// Output `o` of an axis shows voxel `start + step * o` of the axis `from` when that is in `low..high`; when all three
 /// do, the value is `clamp(fma(voxel, scale, bias), low, high)`, rounded to the nearest (ties to even), saturated; else
 /// it is `fill`. Without arithmetic and with the same type, bits are copied.
+///
+/// ```
+/// use infeed::{DType, transform::{Intensity, VolumeAxis, reference::volume}};
+///
+/// // A volume of 1x1x4 voxels, mirrored and doubled.
+/// let voxels = [1.0, 2.0, 3.0, 4.0];
+/// let mut axes = [VolumeAxis::whole(0, 1), VolumeAxis::whole(1, 1), VolumeAxis::whole(2, 4)];
+/// (axes[2].start, axes[2].step) = (3, -1);
+/// let twice = Intensity { scale: 2.0, ..Intensity::NONE };
+/// assert_eq!(volume(|[_, _, x]| voxels[x], &axes, &twice, false, DType::U8), [8, 6, 4, 2]);
+/// ```
 #[must_use]
 pub fn volume(
     voxel: impl Fn([usize; 3]) -> f64,
@@ -149,6 +182,29 @@ pub fn volume(
 }
 
 /// Makes the row that `params` describes from planes.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     codec::{ImageInfo, Plane, Planes, Resampler, SampleRng},
+///     dataset::FieldKind,
+///     transform::{Transform, reference::resample_planes},
+/// };
+///
+/// let info = ImageInfo::interleaved_u8(2, 2, 3);
+/// let y = Plane { at: 0, pitch: 2, step: [1, 1], rows: 0..2, cols: 0..2 };
+/// let cb = Plane { at: 4, pitch: 1, step: [2, 2], rows: 0..1, cols: 0..1 };
+/// let cr = Plane { at: 5, ..cb.clone() };
+/// let planes = Planes { info, planes: &[y, cb, cr], ycbcr: true, data: &[10, 20, 30, 40, 90, 200] };
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = Transform::new().resize_exact(3, 3).lower(&images, DType::F32, Layout::Nchw)?;
+/// let params = lowered.params(&info, SampleRng::new(0, 0, 0))?;
+/// let (table, spec) = (lowered.table(DType::U8), lowered.row());
+/// let mut row = vec![0; spec.len_bytes()];
+/// Resampler::new().run_planes(&planes, &params, table, spec, &mut row)?;
+/// assert_eq!(row, resample_planes(&planes, &params, table, spec)?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 ///
 /// # Errors
 /// `Internal` when channels or types do not fit, or a window lies outside the values held.

@@ -20,6 +20,20 @@ use crate::{
 const LONGEST: u32 = 32_768;
 
 /// A transform that fits a volume field. Cheap to clone: clones share it.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, LoweredVolume, SampleRng, Transform}};
+///
+/// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
+/// let transform = Transform::new().patch([2, 4, 4], 0.0).window(-1000.0, 1000.0);
+/// let lowered = transform.lower_volume(&volumes, DType::F32)?;
+/// assert_eq!(lowered.shape(), [1, 2, 4, 4]);
+///
+/// // Which box of a volume one sample reads.
+/// let axes = lowered.axes([10, 20, 20], &Foreground::default(), SampleRng::new(42, 0, 7))?;
+/// assert_eq!(LoweredVolume::reads(&axes).map(|axis| axis.len()), [2, 4, 4]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LoweredVolume {
     shared: Arc<Shared>,
@@ -305,6 +319,18 @@ impl LoweredVolume {
 }
 
 /// Voxels of the foreground: places as `u64` in little-endian bytes, ascending.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, LoweredVolume, SampleRng, Transform}};
+///
+/// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
+/// let lowered = Transform::new().patch([3, 3, 3], 1.0).lower_volume(&volumes, DType::F32)?;
+/// // One voxel of a lesion, at depth 5, height 6, width 7 of a volume of 10x10x10.
+/// let places = u64::to_le_bytes((5 * 10 + 6) * 10 + 7);
+/// let axes = lowered.axes([10, 10, 10], &Foreground(&places), SampleRng::new(42, 0, 7))?;
+/// assert_eq!(LoweredVolume::reads(&axes), [4..7, 5..8, 6..9]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Foreground<'a>(pub &'a [u8]);
 

@@ -8,6 +8,18 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// Element type of a tensor, of decoded pixels, or of the voxels of a file. Multi-byte values are in the machine's byte order.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Loader};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 8, 8, 2)?);
+/// let loader = Loader::builder(dataset).batch_size(4).dtype(DType::F16).device(Device::Cpu).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!((batch["image"].dtype(), batch["label"].dtype()), (DType::F16, DType::I64));
+/// assert_eq!(batch["image"].row_bytes(), 3 * 8 * 8 * DType::F16.size());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -119,6 +131,17 @@ impl fmt::Display for DType {
 }
 
 /// Order of the axes of an image batch.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Layout, Loader};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 8, 10, 2)?);
+/// let loader = Loader::builder(dataset).batch_size(4).layout(Layout::Nhwc).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].shape(), [4, 8, 10, 3]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -139,6 +162,19 @@ impl fmt::Display for Layout {
 }
 
 /// Where a tensor's memory lies. Written `cpu`, `cuda:0`, `cuda:1`, …; `cuda` alone is `cuda:0`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Device, Loader};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 8, 8, 2)?);
+/// let device: Device = "cpu".parse().expect("a device"); // Or cuda:0, of a machine with a GPU.
+/// let loader = Loader::builder(dataset).batch_size(4).device(device).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].device(), Device::Cpu);
+/// assert_eq!(Device::Cuda(1).to_string(), "cuda:1");
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 #[non_exhaustive]
@@ -189,6 +225,16 @@ impl From<Device> for String {
 }
 
 /// Shape and element type of one decoded image, before any transform.
+///
+/// ```
+/// use infeed::{DType, dataset::ImageInfo};
+///
+/// let photograph = ImageInfo::interleaved_u8(480, 640, 3);
+/// assert_eq!(photograph.len_bytes(), 480 * 640 * 3);
+/// // A microscope's: two planes of 16 bits, one after another.
+/// let cells = ImageInfo { channels: 2, dtype: DType::U16, planar: true, ..photograph };
+/// assert_eq!(cells.len_bytes(), 480 * 640 * 2 * 2);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ImageInfo {
     /// Rows.

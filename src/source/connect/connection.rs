@@ -5,6 +5,20 @@ use std::fmt;
 use serde::Serialize;
 
 /// How a bucket, or a dataset of the hub, was reached. Holds nothing secret.
+///
+/// ```no_run
+/// # async fn open() -> infeed::Result<()> {
+/// use infeed::source::Source;
+///
+/// let source = Source::parse("hf://datasets/ylecun/mnist")?;
+/// source.connect().await?;
+/// if let Some(connection) = source.connection() {
+///     println!("{connection}");
+///     // With `@` and the commit, later runs read the same files.
+///     println!("read at {}", connection.commit.as_deref().unwrap_or("no commit"));
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Connection {

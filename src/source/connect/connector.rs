@@ -41,6 +41,24 @@ const CLIENTS: usize = 8;
 ///
 /// `ClientOptions` with root certificates are refused, since they tell nobody which: give them to
 /// [`with_root_certificates`](Self::with_root_certificates) instead.
+///
+/// ```no_run
+/// # #[cfg(feature = "s3")]
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+///
+/// use infeed::{dataset::open_source, source::{Connector, Source}};
+/// use object_store::{RetryConfig, aws::AmazonS3Builder, path::Path};
+///
+/// let store = AmazonS3Builder::from_env()
+///     .with_bucket_name("photos")
+///     .with_http_connector(Connector::default())
+///     .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() }) // infeed's own are enough.
+///     .build()?;
+/// let source = Source::from_store(Arc::new(store), Path::from("train"), "s3://photos/train");
+/// let dataset = open_source(source).await?;
+/// # drop(dataset); Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
     roots: Vec<reqwest::Certificate>,

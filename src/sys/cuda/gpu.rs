@@ -13,6 +13,16 @@ pub(in crate::sys) const MISSING: &str = if cfg!(target_os = "linux") {
 };
 
 /// One GPU.
+///
+/// ```
+/// use infeed::device::{Device, devices};
+///
+/// // The one with the most memory, for `LoaderBuilder::device`.
+/// let gpus = devices().gpus;
+/// let largest = gpus.iter().max_by_key(|gpu| gpu.memory_bytes);
+/// let device = largest.map_or(Device::Cpu, |gpu| Device::Cuda(gpu.index));
+/// assert_eq!(device == Device::Cpu, gpus.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Gpu {

@@ -3,6 +3,22 @@
 use std::ffi::c_void;
 
 /// A `CUstream` (the runtime's `cudaStream_t` is the same thing): the queue of work that reads a tensor.
+///
+/// ```no_run
+/// # fn launch(pixels: u64, stream: *mut std::ffi::c_void) {}
+/// # fn train(loader: &infeed::Loader, raw: *mut std::ffi::c_void) -> infeed::Result<()> {
+/// use infeed::device::CudaStream;
+///
+/// // SAFETY: a stream of this device, destroyed after the loop.
+/// let stream = unsafe { CudaStream::from_raw(raw) };
+/// for batch in loader.epoch(0).blocking() {
+///     let batch = batch?;
+///     if let Some(pixels) = batch["image"].device_ptr(stream) {
+///         launch(pixels.as_raw(), stream.as_raw());
+///     }
+/// } // Each batch's memory waits for the work that `stream` has.
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaStream(usize);
 
@@ -33,6 +49,17 @@ impl CudaStream {
 }
 
 /// A `CUevent` that was recorded behind the work that reads a tensor.
+///
+/// ```no_run
+/// # fn train(batch: infeed::Batch, raw: *mut std::ffi::c_void) -> infeed::Result<()> {
+/// use infeed::device::CudaEvent;
+///
+/// // SAFETY: it was recorded behind the kernels that read the batch, on this device.
+/// let event = unsafe { CudaEvent::from_raw(raw) };
+/// batch["image"].release_after(event)?;
+/// drop(batch); // The memory is used again once the event has passed.
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaEvent(usize);
 

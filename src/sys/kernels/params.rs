@@ -36,6 +36,23 @@ const _: () = assert!(size_of::<Axis>() == 7 * 4);
 /// Which source pixels make an output pixel, and with which weights; `transform::reference` has the formulas.
 ///
 /// The reach is given for a step of up to 1; filters with antialias widen with the step. Numbers are those of resample.cu.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     dataset::FieldKind,
+///     transform::{Filter, ImageInfo, Interpolation, SampleRng, Transform},
+/// };
+///
+/// let transform = Transform::new().resize_exact(2, 2).interpolation(Interpolation::Bicubic);
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = transform.lower(&images, DType::U8, Layout::Nchw)?;
+/// let params = lowered.params(&ImageInfo::interleaved_u8(8, 8, 3), SampleRng::new(0, 0, 0))?;
+/// assert_eq!(params.filter, Filter::Cubic);
+/// // What a kernel of one's own asks before it rounds.
+/// assert!(params.filter.overshoots() && params.filter.is_antialiased());
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Filter {
@@ -91,6 +108,19 @@ impl Filter {
 }
 
 /// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
+///
+/// A decoder asks which rows of an image a crop reads, before it decodes them.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::{ImageInfo, SampleRng, Transform}};
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = Transform::new().center_crop(32).lower(&images, DType::U8, Layout::Nchw)?;
+/// let params = lowered.params(&ImageInfo::interleaved_u8(100, 100, 3), SampleRng::new(0, 0, 0))?;
+/// assert_eq!(params.y.reads(lowered.row().height, params.filter), 34..67); // With its neighbour.
+/// assert!(params.y.is_shift()); // Nothing is resized: rows are copies.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResampleParams {
@@ -109,6 +139,18 @@ unsafe impl bytemuck::NoUninit for ResampleParams {}
 const _: () = assert!(size_of::<ResampleParams>() == 2 * size_of::<Axis>() + 5 * 4);
 
 /// Per-channel arithmetic after the filter: `value * scale + bias`, then rounding to the output type.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::Transform};
+///
+/// let transform = Transform::new().center_crop(32).normalize([0.5], [0.25]);
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = transform.lower(&images, DType::F32, Layout::Nchw)?;
+/// let table = lowered.table(DType::U8);
+/// let white = 255.0 * table.scale[0] + table.bias[0]; // (1 - 0.5) / 0.25
+/// assert!((white - 2.0).abs() < 1e-5);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelTable {
     /// One for each output channel.
@@ -135,6 +177,17 @@ pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
 }
 
 /// Shape and type of a finished row.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::{RowSpec, Transform}};
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let lowered = Transform::new().center_crop(224).lower(&images, DType::F16, Layout::Nhwc)?;
+/// let RowSpec { height, width, channels, .. } = *lowered.row();
+/// assert_eq!((height, width, channels), (224, 224, 3));
+/// assert_eq!(lowered.row().len_bytes(), 224 * 224 * 3 * 2);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSpec {
     /// Rows.
@@ -159,6 +212,25 @@ impl RowSpec {
 }
 
 /// Decoded pixels of an image, or of the part of it that is needed.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     dataset::FieldKind,
+///     transform::{Decoded, ImageInfo, Pixels, RowMaker, SampleRng, Transform},
+/// };
+///
+/// let info = ImageInfo::interleaved_u8(2, 2, 1);
+/// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
+///
+/// let images = FieldKind::Image { channels: 1, size: None, dtype: None };
+/// let flipped = Transform::new().center_crop(2).horizontal_flip(1.0).lower(&images, DType::U8, Layout::Nchw)?;
+/// let drawn = flipped.draw(&info, SampleRng::new(0, 0, 0))?;
+/// let mut row = vec![0; flipped.row().len_bytes()];
+/// RowMaker::new().run(&flipped, &drawn, Decoded::Pixels(&pixels), &mut row)?;
+/// assert_eq!(row, [20, 10, 40, 30]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pixels<'a> {
     /// The whole image.

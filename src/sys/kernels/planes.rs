@@ -28,6 +28,19 @@ use crate::{
 };
 
 /// Where the values of one component lie, and which of them are held.
+///
+/// Planes of a JPEG with 4:2:0: brightness for each pixel, colour for four of them.
+///
+/// ```
+/// use infeed::codec::Plane;
+///
+/// let (height, width) = (480, 640);
+/// let y = Plane { at: 0, pitch: 640, step: [1, 1], rows: 0..height, cols: 0..width };
+/// let cb = Plane { at: 640 * 480, pitch: 320, step: [2, 2], rows: 0..height / 2, cols: 0..width / 2 };
+/// let cr = Plane { at: cb.at + 320 * 240, ..cb.clone() };
+/// assert_eq!(cr.at + 320 * 240, 640 * 480 * 3 / 2); // Values of all three.
+/// # let _ = y;
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plane {
     /// Index of the first value that is held.
@@ -43,6 +56,30 @@ pub struct Plane {
 }
 
 /// A decoded image, or the part of it that is needed, as planes of 8-bit values.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     codec::{Decoded, ImageInfo, Plane, Planes, RowMaker, SampleRng},
+///     dataset::FieldKind,
+///     transform::Transform,
+/// };
+///
+/// // A gray picture of 2x2 pixels, with one value for all of its colour.
+/// let info = ImageInfo::interleaved_u8(2, 2, 3);
+/// let y = Plane { at: 0, pitch: 2, step: [1, 1], rows: 0..2, cols: 0..2 };
+/// let cb = Plane { at: 4, pitch: 1, step: [2, 2], rows: 0..1, cols: 0..1 };
+/// let cr = Plane { at: 5, ..cb.clone() };
+/// let planes = Planes { info, planes: &[y, cb, cr], ycbcr: true, data: &[10, 20, 30, 40, 128, 128] };
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let halved = Transform::new().resize_exact(1, 1).lower(&images, DType::U8, Layout::Nchw)?;
+/// let drawn = halved.draw(&info, SampleRng::new(0, 0, 0))?;
+/// let mut row = vec![0; halved.row().len_bytes()];
+/// RowMaker::new().run(&halved, &drawn, Decoded::Planes(&planes), &mut row)?;
+/// assert_eq!(row, [25, 25, 25]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Planes<'a> {
     /// The whole image; it has a channel for each plane.

@@ -21,6 +21,27 @@ use crate::{
 ///
 /// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes. For planes that are
 /// made larger also the source as f32, which is then smaller than the output would be.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     codec::{ImageInfo, Pixels, Resampler, SampleRng},
+///     dataset::FieldKind,
+///     transform::Transform,
+/// };
+///
+/// let info = ImageInfo::interleaved_u8(2, 2, 1);
+/// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
+/// let images = FieldKind::Image { channels: 1, size: None, dtype: None };
+/// let lowered = Transform::new().resize_exact(1, 1).lower(&images, DType::U8, Layout::Nchw)?;
+/// let params = lowered.params(&info, SampleRng::new(0, 0, 0))?;
+///
+/// let mut resampler = Resampler::new(); // One for each thread, for all its images.
+/// let mut row = [0];
+/// resampler.run(&pixels, &params, lowered.table(DType::U8), lowered.row(), &mut row)?;
+/// assert_eq!(row, [25]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Resampler {
     pub(super) level: Level,

@@ -21,6 +21,18 @@ use crate::{
 };
 
 /// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, SampleRng, Transform}};
+///
+/// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
+/// let lowered = Transform::new().pad_or_crop([2, 4, 4], 0.0).lower_volume(&volumes, DType::F32)?;
+/// // Of four slices the two in the middle; of two lines both, between two of fill.
+/// let [z, y, _] = lowered.axes([4, 2, 4], &Foreground::default(), SampleRng::new(0, 0, 0))?;
+/// assert_eq!((z.reads(), z.voxel(0)), (1..3, Some(1)));
+/// assert_eq!((y.shown(), y.voxel(0), y.voxel(1)), (1..3, None, Some(0)));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeAxis {
     /// Which axis of the volume: 0 depth, 1 height, 2 width. Each is named once.
@@ -82,6 +94,18 @@ impl VolumeAxis {
 }
 
 /// Arithmetic of a row: `clamp(fma(value, scale, bias), low, high)`. NaN stays NaN.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind, transform::Transform};
+///
+/// let volumes = FieldKind::Volume { channels: 1, size: Some([1, 2, 2]), mask: None };
+/// let lowered = Transform::new().window(-1000.0, 1000.0).lower_volume(&volumes, DType::F32)?;
+/// let of = lowered.intensity(1.0, -1024.0); // Of a file that says: voxel - 1024.
+/// let value = |voxel: f32| voxel.mul_add(of.scale, of.bias).clamp(of.low, of.high);
+/// assert!((value(1024.0) - 0.5).abs() < 1e-6);
+/// assert_eq!(value(4000.0), 1.0);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Intensity {
     /// Factor.
@@ -108,6 +132,27 @@ impl Intensity {
 }
 
 /// Voxels of one channel: a box of the volume, in one piece, a piece for each plane, or one for each of its lines.
+///
+/// A raw file of 2x3x4 voxels behind a header, and what a file that ends early is found out by:
+///
+/// ```
+/// use bytes::Bytes;
+/// use infeed::{DType, transform::Voxels};
+///
+/// let file = Bytes::from(vec![0; 352 + 2 * 3 * 4 * 2]);
+/// let pieces = [file.clone()];
+/// let voxels = Voxels {
+///     dtype: DType::I16,
+///     begin: [0, 0, 0],
+///     shape: [2, 3, 4],
+///     pieces: &pieces,
+///     pitch: [24, 8, 2],
+///     skip: 352,
+/// };
+/// assert!(voxels.is_sound());
+/// let short = [file.slice(..file.len() - 1)];
+/// assert!(!Voxels { pieces: &short, ..voxels }.is_sound());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Voxels<'a> {
     /// Their type, in the machine's byte order, aligned or not.

@@ -5,6 +5,17 @@ use std::fmt;
 use serde::Serialize;
 
 /// The nvJPEG library.
+///
+/// ```
+/// use infeed::device::devices;
+///
+/// let machine = devices();
+/// match &machine.nvjpeg {
+///     Some(library) => println!("{library}"), // nvJPEG 13.0.0 (libnvjpeg.so.13)
+///     None => println!("{}", machine.nvjpeg_note),
+/// }
+/// # assert_eq!(machine.nvjpeg.is_none(), !machine.nvjpeg_note.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NvJpegLibrary {

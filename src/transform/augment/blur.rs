@@ -11,6 +11,16 @@ use crate::{
 };
 
 /// Height and width of a kernel: one number, or two.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{GaussianBlur, KernelSize}};
+///
+/// // Wider than high, as motion is.
+/// let blur = GaussianBlur { kernel_size: KernelSize::Both([3, 9]), ..GaussianBlur::new(9) };
+/// let train = Transform::new().random_resized_crop(224).push(blur);
+/// assert_eq!(train, "random_resized_crop:224;gaussian_blur:3/9".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a kernel's size is a number or [height, width]")]
 pub enum KernelSize {
@@ -31,6 +41,16 @@ impl KernelSize {
 
 /// A Gaussian kernel of a random deviation; torchvision's `GaussianBlur`, with a probability. Edges are mirrored, so a
 /// picture's sides must be longer than half the kernel's. Draws: whether, then the deviation in pixels.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::GaussianBlur};
+///
+/// // SimCLR's: of a tenth of the picture's side, half of the time.
+/// let blur = GaussianBlur { p: 0.5, ..GaussianBlur::new(23) };
+/// let train = Transform::new().random_resized_crop(224).push(blur);
+/// assert_eq!(train, "random_resized_crop:224;gaussian_blur:23,0.1/2,0.5".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GaussianBlur {

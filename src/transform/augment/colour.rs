@@ -13,6 +13,16 @@ use crate::{
 ///
 /// A number `v` draws a factor from `max(0, 1 - v)` to `1 + v` (hue: -v to v turns, at most 0.5); two numbers are the
 /// ends. What is 0 is left out. Draws: the order, then the factors of brightness, contrast, saturation, hue.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{ColorJitter, Spread}};
+///
+/// // Brighter only, and no other hue.
+/// let jitter = ColorJitter { brightness: Spread::Within([1.0, 1.4]), contrast: 0.4.into(), ..ColorJitter::default() };
+/// let train = Transform::new().random_resized_crop(224).push(jitter);
+/// assert_eq!(train, "random_resized_crop:224;color_jitter:1/1.4,0.4".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ColorJitter {
@@ -93,16 +103,96 @@ macro_rules! sometimes {
 
 sometimes! {
     /// Brings the histogram of each channel to a straight line; torchvision's `RandomEqualize`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use infeed::{DType, Device, Loader, transform::{Transform, augment::RandomEqualize}};
+    ///
+    /// # let picture = [vec![100; 256], vec![101; 256]].concat();
+    /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 16, 32, 1, false).build()?;
+    /// # let dataset = Arc::new(picture);
+    /// let transform = Transform::new().push(RandomEqualize { p: 1.0 });
+    /// assert_eq!(transform, "random_equalize:1".parse()?);
+    /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu);
+    /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+    /// // A picture of 256 pixels of 100 and 256 of 101.
+    /// assert_eq!(batch["image"].to_vec::<u8>(), Some([vec![0; 256], vec![255; 256]].concat()));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
     RandomEqualize: 0.5, false, PixelOp::Equalize;
     /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomAutocontrast}};
+    ///
+    /// # let picture = vec![85, 102, 170];
+    /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 3, 1, false).build()?;
+    /// # let dataset = Arc::new(picture);
+    /// let transform = Transform::new().push(RandomAutocontrast { p: 1.0 });
+    /// assert_eq!(transform, "random_autocontrast:1".parse()?);
+    /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+    /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+    /// // The picture was [85, 102, 170].
+    /// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![0, 51, 255]));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
     RandomAutocontrast: 0.5, true, PixelOp::Autocontrast;
     /// Makes a negative; torchvision's `RandomInvert`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomInvert}};
+    ///
+    /// # let picture = vec![10, 20, 30];
+    /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 1, 3, false).build()?;
+    /// # let dataset = Arc::new(picture);
+    /// let transform = Transform::new().push(RandomInvert { p: 1.0 });
+    /// assert_eq!(transform, "random_invert:1".parse()?);
+    /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+    /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+    /// // The picture was [10, 20, 30].
+    /// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![245, 235, 225]));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
     RandomInvert: 0.5, false, PixelOp::Invert;
     /// Makes colours gray, in as many channels; torchvision's `RandomGrayscale`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomGrayscale}};
+    ///
+    /// # let picture = vec![100, 0, 0];
+    /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 1, 3, false).build()?;
+    /// # let dataset = Arc::new(picture);
+    /// let transform = Transform::new().push(RandomGrayscale { p: 1.0 });
+    /// assert_eq!(transform, "random_grayscale:1".parse()?);
+    /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+    /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+    /// // The picture was [100, 0, 0].
+    /// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![29, 29, 29]));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
     RandomGrayscale: 0.1, true, PixelOp::Grayscale;
 }
 
 /// Makes colours gray: `0.2989 R + 0.587 G + 0.114 B`; torchvision's `Grayscale`. Draws nothing.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::Grayscale}};
+///
+/// # let picture = vec![100, 0, 0, 0, 0, 100];
+/// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 2, 3, false).build()?;
+/// # let dataset = Arc::new(picture);
+/// let transform = Transform::new().push(Grayscale { num_output_channels: 1 });
+/// assert_eq!(transform, "grayscale:1".parse()?);
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+/// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// // The picture was [100, 0, 0, 0, 0, 100].
+/// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![29, 11]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Grayscale {
@@ -132,6 +222,22 @@ impl Augment for Grayscale {
 }
 
 /// Inverts what is brighter than a threshold; torchvision's `RandomSolarize`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomSolarize}};
+///
+/// # let picture = vec![10, 127, 200];
+/// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 1, 3, false).build()?;
+/// # let dataset = Arc::new(picture);
+/// let transform = Transform::new().push(RandomSolarize { threshold: 0.5, p: 1.0 });
+/// assert_eq!(transform, "random_solarize:0.5,1".parse()?);
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+/// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// // The picture was [10, 127, 200].
+/// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![10, 127, 55]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomSolarize {
@@ -155,6 +261,22 @@ impl Augment for RandomSolarize {
 }
 
 /// Keeps the first bits of each byte; torchvision's `RandomPosterize`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomPosterize}};
+///
+/// # let picture = vec![10, 100, 200];
+/// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 1, 3, false).build()?;
+/// # let dataset = Arc::new(picture);
+/// let transform = Transform::new().push(RandomPosterize { bits: 2, p: 1.0 });
+/// assert_eq!(transform, "random_posterize:2,1".parse()?);
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
+/// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// // The picture was [10, 100, 200].
+/// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![0, 64, 192]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
@@ -180,6 +302,15 @@ impl Augment for RandomPosterize {
 }
 
 /// Blurs or sharpens; torchvision's `RandomAdjustSharpness`. Pictures of one or two pixels' height or width stay.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomAdjustSharpness};
+///
+/// let sharper = RandomAdjustSharpness { sharpness_factor: 2.0, p: 0.3 };
+/// let train = Transform::new().random_resized_crop(224).push(sharper);
+/// assert_eq!(train, "random_resized_crop:224;random_adjust_sharpness:2,0.3".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
@@ -207,6 +338,21 @@ impl Augment for RandomAdjustSharpness {
 }
 
 /// Brings the channels into a random order; torchvision's `RandomChannelPermutation`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Loader, transform::{Transform, augment::RandomChannelPermutation}};
+///
+/// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(vec![10, 20, 30], 1, 1, 1, 3, false).build()?;
+/// # let dataset = Arc::new(picture);
+/// let transform = Transform::new().push(RandomChannelPermutation {});
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu).transform(transform);
+/// let batch = loader.build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// let mut pixel = batch["image"].to_vec::<u8>().expect("bytes");
+/// pixel.sort();
+/// assert_eq!(pixel, [10, 20, 30]); // In whatever order.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomChannelPermutation {}
@@ -245,6 +391,17 @@ impl Augment for RandomChannelPermutation {
 ///
 /// Draws: of brightness, contrast, saturation and hue whether it happens and then its factor; whether contrast comes
 /// before the others or after; whether channels are permuted, and how.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomPhotometricDistort};
+///
+/// // SSD's colours, with less hue, before its crops.
+/// let distort = RandomPhotometricDistort { hue: [-0.02, 0.02], ..RandomPhotometricDistort::default() };
+/// let ssd = Transform::new().push(distort).random_zoom_out(0.5).random_iou_crop().resize_exact(300, 300);
+/// # let same = "random_photometric_distort:hue=-0.02/0.02;random_zoom_out;random_iou_crop;resize_exact:300";
+/// # assert_eq!(ssd, same.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomPhotometricDistort {

@@ -44,6 +44,18 @@ fn draw_one<S: Nested>(op: &S, draws: &mut Draws, picture: &Picture, out: &mut V
 }
 
 /// All of its steps, or none; torchvision's `RandomApply`. Draws: whether, then those of the steps.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomApply};
+///
+/// let jitter = Transform::new().color_jitter(0.4, 0.4, 0.2, 0.1).gaussian_blur(9);
+/// let sometimes = RandomApply { transforms: jitter.ops().to_vec(), p: 0.8 };
+/// let train = Transform::new().random_resized_crop(224).push(sometimes);
+/// assert_eq!(train, Transform::new().random_resized_crop(224).random_apply(&jitter, 0.8));
+/// let line = "random_resized_crop:224;random_apply:(color_jitter:0.4,0.4,0.2,0.1;gaussian_blur:9),0.8";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply<S> {
@@ -73,6 +85,18 @@ impl<S: Nested> Augment for RandomApply<S> {
 }
 
 /// One of its steps; torchvision's `RandomChoice`. Draws: which, then those of the step.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomChoice};
+///
+/// // Solarized three times as often as blurred.
+/// let steps = Transform::new().random_solarize(0.5, 1.0).gaussian_blur(9);
+/// let choice = RandomChoice { transforms: steps.ops().to_vec(), p: Some(vec![3.0, 1.0]) };
+/// let train = Transform::new().random_resized_crop(224).push(choice);
+/// let line = "random_resized_crop:224;random_choice:(random_solarize:0.5,1;gaussian_blur:9),[3, 1]";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice<S> {
@@ -124,6 +148,17 @@ impl<S: Nested> Augment for RandomChoice<S> {
 }
 
 /// All of its steps, in a random order; torchvision's `RandomOrder`. Draws: the order, then those of the steps in it.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomOrder};
+///
+/// let steps = Transform::new().random_posterize(4, 0.5).random_equalize(0.5);
+/// let shuffled = RandomOrder { transforms: steps.ops().to_vec() };
+/// let train = Transform::new().random_resized_crop(224).push(shuffled);
+/// let line = "random_resized_crop:224;random_order:(random_posterize:4;random_equalize)";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomOrder<S> {
@@ -153,6 +188,16 @@ impl<S: Nested> Augment for RandomOrder<S> {
 /// 2022](https://arxiv.org/abs/2204.07118)), without its colour jitter, which is a step of its own.
 ///
 /// Solarizes from 128 on; blurs by a deviation of 0.1 to 2 pixels in a kernel of 13. Draws: which, then the deviation.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::ThreeAugment};
+///
+/// // DeiT III: 3-Augment, then its jitter.
+/// let deit = Transform::new().random_resized_crop(224).horizontal_flip(0.5).push(ThreeAugment {});
+/// let deit = deit.color_jitter(0.3, 0.3, 0.3, 0.0);
+/// assert_eq!(deit, "random_resized_crop:224;horizontal_flip;three_augment;color_jitter:0.3,0.3,0.3".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreeAugment {}

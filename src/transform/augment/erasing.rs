@@ -9,6 +9,17 @@ use crate::{
 };
 
 /// What a rectangle is filled with.
+///
+/// ```
+/// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform, augment::{Erasing, RandomErasing, Value}};
+///
+/// // A colour, before `normalize`: parts of white.
+/// let value = Erasing::Constant(Value::Each(vec![1.0, 0.0, 0.5]));
+/// let colour = RandomErasing { p: 0.25, value, ..RandomErasing::default() };
+/// let train = Transform::new().random_resized_crop(224).push(colour).normalize(IMAGENET_MEAN, IMAGENET_STD);
+/// assert_eq!(train, "random_resized_crop:224;random_erasing:0.25,1/0/0.5;normalize".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a value is a number, one for each channel, `random` or `color`")]
 pub enum Erasing {
@@ -25,6 +36,16 @@ impl Default for Erasing {
 }
 
 /// Normally distributed values, of mean 0 and deviation 1.
+///
+/// ```
+/// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform, augment::{Erasing, Noise, RandomErasing}};
+///
+/// // timm's `reprob=0.25, remode=rand`: one colour for each rectangle.
+/// let noise = RandomErasing { p: 0.25, value: Erasing::Noise(Noise::Color), ..RandomErasing::default() };
+/// let train = Transform::new().random_resized_crop(224).normalize(IMAGENET_MEAN, IMAGENET_STD).push(noise);
+/// assert_eq!(train, "random_resized_crop:224;normalize;random_erasing:0.25,color".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Noise {
@@ -42,6 +63,22 @@ pub enum Noise {
 /// A constant counts in the units of this place of the list: parts of white, 0 to 1, or normalised after `normalize`.
 /// Noise needs `to_float` or `normalize` before it. Draws: whether; how many, when `count` is above 1; for each up to ten
 /// times area and proportion until it fits, then top, left, and the seed of the noise.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Loader, transform::{Transform, augment::RandomErasing}};
+///
+/// # let white = infeed::dataset::MemoryDataset::builder().images_u8(vec![255; 64], 1, 8, 8, 1, false).build()?;
+/// # let dataset = Arc::new(white);
+/// // A quarter of the picture, a square.
+/// let erasing = RandomErasing { p: 1.0, scale: [0.25, 0.25], ratio: [1.0, 1.0], ..RandomErasing::default() };
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu);
+/// let loader = loader.transform(Transform::new().push(erasing)).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let pixels = batch["image"].as_slice::<u8>().expect("bytes"); // Of a white picture of 8x8.
+/// assert_eq!(pixels.iter().filter(|pixel| **pixel == 0).count(), 4 * 4);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomErasing {

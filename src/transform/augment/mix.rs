@@ -81,6 +81,15 @@ impl Default for Mix {
 }
 
 /// Who is mixed with whom.
+///
+/// ```
+/// use infeed::transform::augment::{Mix, PerMix};
+///
+/// // timm's `--mixup 0.8 --cutmix 1.0 --mixup-mode pair`.
+/// let mix = Mix { mixup: 0.8, cutmix: 1.0, per: PerMix::Pair, num_classes: Some(1000), ..Mix::default() };
+/// assert_eq!(mix, "mixup=0.8,cutmix=1,per=pair,classes=1000".parse()?); // For `LoaderBuilder::mix`.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -32,6 +32,16 @@ fn check_bins(name: &str, bins: u32) -> Result<()> {
 /// A few steps of one magnitude ([Cubuk et al. 2019](https://arxiv.org/abs/1909.13719)); torchvision's `RandAugment`.
 ///
 /// Draws for each of its steps: which of the fourteen, and a sign for those that have one.
+///
+/// ```
+/// use infeed::transform::{Sampling, Transform, augment::{RandAugment, Value}};
+///
+/// let fill = Some(Value::All(0.5)); // Gray where pictures were turned.
+/// let policy = RandAugment { magnitude: 5, interpolation: Sampling::Bilinear, fill, ..RandAugment::default() };
+/// let train = Transform::new().random_resized_crop(224).push(policy);
+/// assert_eq!(train, "random_resized_crop:224;rand_augment:2,5,bilinear,fill=0.5".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandAugment {
@@ -86,6 +96,15 @@ impl Augment for RandAugment {
 
 /// One step of any magnitude ([Müller and Hutter 2021](https://arxiv.org/abs/2103.10158)); torchvision's
 /// `TrivialAugmentWide`. Draws: which of the fourteen, the bin of its magnitude, its sign.
+///
+/// ```
+/// use infeed::transform::{Sampling, Transform, augment::TrivialAugmentWide};
+///
+/// let policy = TrivialAugmentWide { interpolation: Sampling::Bilinear, ..TrivialAugmentWide::default() };
+/// let train = Transform::new().random_resized_crop(176).horizontal_flip(0.5).push(policy);
+/// assert_eq!(train, "random_resized_crop:176;horizontal_flip;trivial_augment_wide:bilinear".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrivialAugmentWide {
@@ -131,6 +150,14 @@ impl Augment for TrivialAugmentWide {
 }
 
 /// What an [`AutoAugment`] was learned on.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::Policy};
+///
+/// let cifar = Transform::new().random_crop(32, 4).horizontal_flip(0.5).auto_augment(Policy::Cifar10);
+/// assert_eq!(cifar, "random_crop:32,4;horizontal_flip;auto_augment:cifar10".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
@@ -156,6 +183,15 @@ impl Policy {
 /// One of 25 learned pairs of steps ([Cubuk et al. 2018](https://arxiv.org/abs/1805.09501)); torchvision's `AutoAugment`.
 ///
 /// Draws: which pair; for each of the two whether it happens and a sign, where it has one.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{AutoAugment, Policy, Value}};
+///
+/// let policy = AutoAugment { policy: Policy::Svhn, fill: Some(Value::All(0.5)), ..AutoAugment::default() };
+/// let digits = Transform::new().random_crop(32, 4).push(policy);
+/// assert_eq!(digits, "random_crop:32,4;auto_augment:svhn,fill=0.5".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AutoAugment {
@@ -197,6 +233,16 @@ impl Augment for AutoAugment {
 /// Draws: the picture's weight (Beta), the weights of the chains (Dirichlet); for each chain its length, where
 /// `chain_depth` leaves it open, and for each of its steps which, the bin of its magnitude, and a sign. Masks can't follow
 /// it: it is refused for records that have some.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::AugMix};
+///
+/// // Two chains, and none of the steps that CIFAR-C and ImageNet-C test with.
+/// let policy = AugMix { mixture_width: 2, all_ops: false, ..AugMix::default() };
+/// let train = Transform::new().random_resized_crop(224).push(policy);
+/// assert_eq!(train, "random_resized_crop:224;aug_mix:3,2,all_ops=false".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AugMix {

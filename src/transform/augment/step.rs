@@ -50,6 +50,16 @@ pub(in crate::transform) trait Augment {
 }
 
 /// One number for all channels, or one for each.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{RandomRotation, Value}};
+///
+/// // Turned pictures stand on ImageNet's mean rather than on black.
+/// let fill = Some(Value::Each(vec![0.485, 0.456, 0.406]));
+/// let train = Transform::new().center_crop(224).push(RandomRotation { fill, ..RandomRotation::new(15.0) });
+/// assert_eq!(train, "center_crop:224;random_rotation:15,fill=0.485/0.456/0.406".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a value is a number, or one for each channel")]
 pub enum Value {
@@ -110,6 +120,18 @@ pub(in crate::transform) fn filled(fill: Option<&Value>) -> Option<[f32; 4]> {
 }
 
 /// A number around a middle, by at most so much; or from one to another.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::Spread};
+///
+/// // Brightness from 0.6 to 1.4; contrast from 1 to 2; up to 15 degrees to the left, to the right by none.
+/// let train = Transform::new()
+///     .center_crop(224)
+///     .color_jitter(0.4, [1.0, 2.0], 0.0, 0.0)
+///     .random_rotation(Spread::Within([0.0, 15.0]));
+/// assert_eq!(train, "center_crop:224;color_jitter:0.4,1/2,0,0;random_rotation:0/15".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a range is a number, or [least, most]")]
 pub enum Spread {

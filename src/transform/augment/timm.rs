@@ -16,6 +16,16 @@ use crate::{
 /// Steps are torchvision's on tensors where timm's are Pillow's: brightness, contrast, saturation, sharpness and warps
 /// differ by a level here and there. Draws for each step: which, whether, the magnitude when `magnitude_std` is not 0, a
 /// sign where it has one, and for warps which interpolation when there are several.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::TimmRandAugment};
+///
+/// // timm's `rand-m7-mstd0.5-n3`.
+/// let policy = TimmRandAugment { magnitude: 7.0, num_ops: 3, increasing: false, ..TimmRandAugment::default() };
+/// let train = Transform::new().random_resized_crop(224).push(policy);
+/// assert_eq!(train, "random_resized_crop:224;timm_rand_augment:7,0.5,num_ops=3,increasing=false".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimmRandAugment {

@@ -29,6 +29,20 @@ fn check_center(name: &str, center: Option<[f64; 2]>) -> Result<()> {
 }
 
 /// Turns pictures; torchvision's `RandomRotation`, of the same size (`expand=False`). Draws: the angle.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{DType, Device, Loader, transform::{Transform, augment::RandomRotation}};
+///
+/// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(vec![1, 2, 3, 4], 1, 2, 2, 1, false).build()?;
+/// # let dataset = Arc::new(picture);
+/// // A quarter to the left, always; `RandomRotation::new(10.0)` is up to 10 degrees to either side.
+/// let transform = Transform::new().push(RandomRotation::new([90.0, 90.0]));
+/// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu).transform(transform);
+/// let batch = loader.build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![2, 4, 1, 3])); // It was 1 2 over 3 4.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
@@ -82,6 +96,16 @@ impl Augment for RandomRotation {
 }
 
 /// How far a picture is sheared, in degrees.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{RandomAffine, Shear}};
+///
+/// // Up to 10 degrees along x, none along y.
+/// let shear = Some(Shear::Both([-10.0, 10.0, 0.0, 0.0]));
+/// let train = Transform::new().center_crop(224).push(RandomAffine { shear, ..RandomAffine::new(0.0) });
+/// assert_eq!(train, "center_crop:224;random_affine:0,shear=-10/10/0/0".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a shear is a number, [least, most] along x, or those of x and of y")]
 pub enum Shear {
@@ -107,6 +131,20 @@ impl Shear {
 ///
 /// Draws: the angle, the distances along x and y (whole pixels), the scale, the shears along x and y; none of what is
 /// left out.
+///
+/// ```
+/// use infeed::transform::{Sampling, Transform, augment::RandomAffine};
+///
+/// let affine = RandomAffine {
+///     translate: Some([0.1, 0.1]),
+///     scale: Some([0.9, 1.1]),
+///     interpolation: Sampling::Bilinear,
+///     ..RandomAffine::new(15.0)
+/// };
+/// let train = Transform::new().center_crop(224).push(affine);
+/// assert_eq!(train, "center_crop:224;random_affine:15,0.1/0.1,0.9/1.1,bilinear".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
@@ -199,6 +237,15 @@ impl Augment for RandomAffine {
 /// Moves the four corners inwards; torchvision's `RandomPerspective`.
 ///
 /// Draws: whether; then x and y of the corners top left, top right, bottom right, bottom left.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::{RandomPerspective, Value}};
+///
+/// let step = RandomPerspective { distortion_scale: 0.3, fill: Some(Value::All(1.0)), ..RandomPerspective::default() };
+/// let pages = Transform::new().resize_exact(224, 224).push(step); // White around a page.
+/// assert_eq!(pages, "resize_exact:224;random_perspective:0.3,fill=1.0".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomPerspective {

@@ -11,6 +11,17 @@ use crate::{
 /// Puts the image somewhere on a larger canvas; torchvision's `RandomZoomOut`.
 ///
 /// Draws: whether; the canvas's side in sides of the image; where the image is, across and down.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::Value, detection::RandomZoomOut};
+///
+/// // On ImageNet's mean, at most twice as large, before SSD's crop.
+/// let zoom = RandomZoomOut { fill: Value::Each(vec![0.485, 0.456, 0.406]), side_range: [1.0, 2.0], p: 0.5 };
+/// let ssd = Transform::new().push(zoom).random_iou_crop().resize_exact(300, 300).sanitize_bounding_boxes(1.0);
+/// # let same = "random_zoom_out:0.5,0.485/0.456/0.406,1/2;random_iou_crop;resize_exact:300;sanitize_bounding_boxes";
+/// # assert_eq!(ssd, same.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomZoomOut {
@@ -57,6 +68,19 @@ pub(super) fn around(height: i64, width: i64, side: f32, [across, down]: [f32; 2
 
 /// Cuts a size out at a random place; where the image is smaller, it is padded on the right and at the bottom. As
 /// torchvision's references and Detectron2 have it behind a jitter of the scale. Draws: one number for both offsets.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, transform::{Transform, detection::FixedSizeCrop}};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 30, 50, 2)?);
+/// // Images of 30x50: wider than the crop, and padded at the bottom.
+/// let transform = Transform::new().push(FixedSizeCrop { size: [40, 40] });
+/// let loader = Loader::builder(dataset).batch_size(4).transform(transform).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].shape(), [4, 3, 40, 40]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedSizeCrop {
@@ -75,6 +99,19 @@ impl FixedSizeCrop {
 }
 
 /// Adds pixels on the right and at the bottom up to a size. A larger image is a bad sample.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, transform::{Transform, detection::PadTo}};
+///
+/// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 30, 50, 2)?);
+/// // Images of 30x50 fit into 64x64 whatever is drawn.
+/// let transform = Transform::new().random_shortest_size([24, 32], 64).push(PadTo { size: [64, 64] });
+/// let loader = Loader::builder(dataset).batch_size(4).transform(transform).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].shape(), [4, 3, 64, 64]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PadTo {
@@ -90,6 +127,20 @@ pub struct PadTo {
 ///
 /// A pixel is what it is in rows of any size, but for the last bits of its value where the image is flipped: places are
 /// counted from the other end of the row then.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, transform::{Transform, detection::PadToLargest}};
+///
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 2 * 30 * 50], 2, 30, 50, 1, false);
+/// # let dataset = Arc::new(images.build()?);
+/// // Images of 30x50, in multiples of 16.
+/// let transform = Transform::new().push(PadToLargest { max_size: [1024, 1024], multiple_of: 16 });
+/// let loader = Loader::builder(dataset).batch_size(2).transform(transform).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// assert_eq!(batch["image"].shape(), [2, 1, 32, 64]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PadToLargest {

@@ -20,6 +20,16 @@ const ROUNDS: usize = 50;
 ///
 /// Draws: which overlap; then up to `trials` times the scales across and down, and, if the proportion is allowed, where
 /// it lies across and down; then again from the first.
+///
+/// ```
+/// use infeed::transform::{Transform, detection::RandomIouCrop};
+///
+/// // At least half of a box, or the image as it is; what lies outside is dropped behind it.
+/// let crop = RandomIouCrop { sampler_options: vec![0.5, 1.0], ..RandomIouCrop::default() };
+/// let ssd = Transform::new().push(crop).resize_exact(300, 300).sanitize_bounding_boxes(1.0);
+/// assert_eq!(ssd, "random_iou_crop:sampler_options=0.5/1;resize_exact:300;sanitize_bounding_boxes".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomIouCrop {

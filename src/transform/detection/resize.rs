@@ -12,6 +12,17 @@ use crate::{
 };
 
 /// Brings the shorter side to one of several lengths; torchvision's `RandomShortestSize`. Draws: which one.
+///
+/// ```
+/// use infeed::transform::{Transform, detection::RandomShortestSize};
+///
+/// // Faster R-CNN's, of several scales.
+/// let scales: Vec<u32> = (640..=800).step_by(32).collect();
+/// let train = Transform::new().push(RandomShortestSize::new(scales, 1333)).horizontal_flip(0.5).pad_to(1333, 1333);
+/// # let same = "random_shortest_size:640/672/704/736/768/800,1333;horizontal_flip;pad_to:1333";
+/// # assert_eq!(train, same.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomShortestSize {
@@ -65,6 +76,16 @@ impl RandomShortestSize {
 }
 
 /// Fits the image into a size, and scales that by a drawn factor; torchvision's `ScaleJitter`. Draws: the factor.
+///
+/// ```
+/// use infeed::transform::{Transform, detection::ScaleJitter};
+///
+/// // The standard jitter of 0.8 to 1.25, and a crop of what it makes.
+/// let jitter = ScaleJitter { scale_range: [0.8, 1.25], ..ScaleJitter::new(1024, 1024) };
+/// let train = Transform::new().push(jitter).fixed_size_crop(1024, 1024).horizontal_flip(0.5);
+/// assert_eq!(train, "scale_jitter:1024,0.8/1.25;fixed_size_crop:1024;horizontal_flip".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleJitter {

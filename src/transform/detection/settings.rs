@@ -6,6 +6,22 @@ use super::iou::Box4;
 use crate::error::{Error, Result};
 
 /// What the four numbers of a box are.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, Transform, dataset::Instances, transform::detection::BoxFormat};
+///
+/// # let mut marked = Instances::new([40, 60]);
+/// marked.push([10.0, 10.0, 30.0, 20.0], 3); // Left, top, right, bottom.
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 40 * 60], 1, 40, 60, 1, false);
+/// # let dataset = Arc::new(images.instances(vec![marked]).build()?);
+/// let transform = Transform::new().box_format(BoxFormat::Cxcywh, false);
+/// let loader = Loader::builder(dataset).batch_size(1).transform(transform).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let instances = batch.instances("instances").expect("a field of that name");
+/// assert_eq!(instances.row(0).boxes, [[20.0, 15.0, 20.0, 10.0]]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxFormat {
@@ -29,6 +45,27 @@ impl BoxFormat {
 }
 
 /// How the batch's boxes are written, wherever it stands in the list; torchvision's `ConvertBoundingBoxFormat`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{
+///     Loader, Transform,
+///     dataset::Instances,
+///     transform::detection::{BoxFormat, ConvertBoundingBoxFormat},
+/// };
+///
+/// # let mut marked = Instances::new([40, 60]);
+/// marked.push([15.0, 10.0, 30.0, 20.0], 3); // In an image of 40x60.
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 40 * 60], 1, 40, 60, 1, false);
+/// # let dataset = Arc::new(images.instances(vec![marked]).build()?);
+/// // DETR's and YOLO's: the middle and the sides, as parts of the row's.
+/// let format = ConvertBoundingBoxFormat { format: BoxFormat::Cxcywh, normalized: true };
+/// let loader = Loader::builder(dataset).batch_size(1).transform(Transform::new().push(format)).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let instances = batch.instances("instances").expect("a field of that name");
+/// assert_eq!(instances.row(0).boxes, [[0.375, 0.375, 0.25, 0.25]]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConvertBoundingBoxFormat {
@@ -40,6 +77,23 @@ pub struct ConvertBoundingBoxFormat {
 
 /// Drops boxes that are too small at this place of the list, with their labels and masks; torchvision's
 /// `SanitizeBoundingBoxes`. Those that lie outside their image are among them.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use infeed::{Loader, Transform, dataset::Instances, transform::detection::SanitizeBoundingBoxes};
+///
+/// # let mut marked = Instances::new([40, 60]);
+/// marked.push([0.0, 0.0, 3.0, 3.0], 1);
+/// marked.push([10.0, 10.0, 30.0, 20.0], 2);
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 40 * 60], 1, 40, 60, 1, false);
+/// # let dataset = Arc::new(images.instances(vec![marked]).build()?);
+/// let transform = Transform::new().push(SanitizeBoundingBoxes { min_size: 2.0, min_area: 16.0 });
+/// let loader = Loader::builder(dataset).batch_size(1).transform(transform).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let instances = batch.instances("instances").expect("a field of that name");
+/// assert_eq!(instances.row(0).labels, [2]); // 9 square pixels were too few.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SanitizeBoundingBoxes {

@@ -3,6 +3,15 @@
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a warp reads between pixels.
+///
+/// ```
+/// use infeed::transform::{Sampling, Transform, augment::RandomRotation};
+///
+/// let smooth = RandomRotation { interpolation: Sampling::Bilinear, ..RandomRotation::new(10.0) };
+/// let train = Transform::new().center_crop(224).push(smooth);
+/// assert_eq!(train, "center_crop:224;random_rotation:10,bilinear".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampling {
@@ -16,6 +25,24 @@ pub enum Sampling {
 }
 
 /// Where the pixels of a warped picture come from.
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     dataset::FieldKind,
+///     transform::{ImageInfo, Map, PixelOp, SampleRng, Transform},
+/// };
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let turned = Transform::new().center_crop(32).random_rotation([180.0, 180.0]);
+/// let turned = turned.lower(&images, DType::U8, Layout::Nchw)?;
+/// let drawn = turned.draw(&ImageInfo::interleaved_u8(32, 32, 3), SampleRng::new(0, 0, 0))?;
+/// let Some(PixelOp::Warp { map: Map::Affine([a, b, _, c, d, _]), .. }) = drawn.pixel_ops().next() else {
+///     panic!("a rotation is affine")
+/// };
+/// assert!((a + 1.0).abs() + b.abs() + c.abs() + (d + 1.0).abs() < 1e-9); // x to -x, y to -y.
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Map {
     /// torchvision's inverse matrix, two rows of three, around the picture's middle.
@@ -25,6 +52,24 @@ pub enum Map {
 }
 
 /// One step with all that was drawn for it. Factors are torchvision's; `threshold` and `fill` count 0..1 whatever the type.
+///
+/// What a sample draws, as a kernel of one's own would be told it:
+///
+/// ```
+/// use infeed::{
+///     DType, Layout,
+///     dataset::FieldKind,
+///     transform::{ImageInfo, PixelOp, SampleRng, Transform},
+/// };
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let steps = Transform::new().center_crop(32).random_solarize(0.5, 1.0).random_invert(0.0).random_posterize(4, 1.0);
+/// let drawn = steps
+///     .lower(&images, DType::U8, Layout::Nchw)?
+///     .draw(&ImageInfo::interleaved_u8(32, 32, 3), SampleRng::new(0, 0, 0))?;
+/// assert!(drawn.pixel_ops().eq(&[PixelOp::Solarize(0.5), PixelOp::Posterize(4)]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum PixelOp {
     /// `adjust_brightness`.
