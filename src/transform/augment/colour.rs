@@ -126,15 +126,15 @@ sometimes! {
     /// # use std::sync::Arc;
     /// use infeed::{DType, Device, Layout, Loader, transform::{Transform, augment::RandomAutocontrast}};
     ///
-    /// # let picture = vec![50, 100, 150];
+    /// # let picture = vec![85, 102, 170];
     /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(picture, 1, 1, 3, 1, false).build()?;
     /// # let dataset = Arc::new(picture);
     /// let transform = Transform::new().push(RandomAutocontrast { p: 1.0 });
     /// assert_eq!(transform, "random_autocontrast:1".parse()?);
     /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).layout(Layout::Nhwc).device(Device::Cpu);
     /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
-    /// // The picture was [50, 100, 150].
-    /// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![0, 127, 255]));
+    /// // The picture was [85, 102, 170].
+    /// assert_eq!(batch["image"].to_vec::<u8>(), Some(vec![0, 51, 255]));
     /// # Ok::<(), infeed::Error>(())
     /// ```
     RandomAutocontrast: 0.5, true, PixelOp::Autocontrast;
