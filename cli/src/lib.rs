@@ -5,6 +5,7 @@
 
 mod alone;
 mod args;
+mod busy;
 mod checksum;
 mod console;
 mod demo;

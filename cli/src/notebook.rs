@@ -38,6 +38,7 @@ pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mu
         device: config.device.unwrap_or_default().to_string(),
         gpu: None,
         sampled: None,
+        busy: None,
         workers: config.workers,
         parts: Vec::new(),
         config: settings,

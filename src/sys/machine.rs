@@ -12,6 +12,7 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -84,6 +85,56 @@ pub fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
     Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
+}
+
+/// What the processors did since the machine began, whoever used them; sums of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessorUse {
+    /// How many they are.
+    pub processors: usize,
+    /// They worked, for whichever process, or for the system.
+    pub busy: Duration,
+    /// Nobody had work for them.
+    pub idle: Duration,
+    /// They had work, and the host of this virtual machine gave them no time.
+    pub stolen: Duration,
+}
+
+/// What the processors did that this process may run on. One read in `/proc`, to about 10 ms a processor.
+///
+/// ```
+/// # #[cfg(target_os = "linux")]
+/// assert!(infeed::internal::machine::processor_use().is_some_and(|of| of.processors > 0));
+/// ```
+#[must_use]
+pub fn processor_use() -> Option<ProcessorUse> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let allowed = super::threads::allowed();
+    used(&text, super::threads::ticks_per_second()?, |n| allowed.as_ref().is_none_or(|all| all.contains(&n)))
+}
+
+/// Sums of `/proc/stat`: a line for each processor, its times in clock ticks.
+fn used(stat: &str, rate: u64, counts: impl Fn(usize) -> bool) -> Option<ProcessorUse> {
+    let mut sum = ProcessorUse::default();
+    let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 / rate.max(1) as f64);
+    for line in stat.lines() {
+        let mut words = line.split_ascii_whitespace();
+        // `cpu` alone is the sum of all.
+        let number = words.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+        if !number.is_some_and(&counts) {
+            continue;
+        }
+        let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        // Guests are among user and nice. Kernels before 2.6.11 know no steal.
+        let [user, nice, system, idle, wait, irq, soft_irq, more @ ..] = &ticks[..] else { return None };
+        let all = |ticks: &[&u64]| time(ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(**ticks)));
+        sum.processors += 1;
+        sum.busy += all(&[user, nice, system, irq, soft_irq]);
+        sum.idle += all(&[idle, wait]);
+        sum.stolen += time(more.first().copied().unwrap_or(0));
+    }
+    (sum.processors > 0).then_some(sum)
 }
 
 fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
@@ -190,6 +241,28 @@ mod tests {
         assert_eq!(quota_of("max 100000\n"), None);
         assert_eq!(quota_of("1 0"), None);
         assert_eq!(quota_of("-1 100000"), None);
+    }
+
+    #[test]
+    fn the_times_of_those_processors_are_summed_that_count() {
+        let stat = "cpu  900 0 90 900 90 9 9 90 0 0\n\
+            cpu0 100 10 20 300 40 1 2 30 99 99\n\
+            cpu1 200 0 0 100 0 0 0 0 0 0\n\
+            cpu12 7 0 0 0 0 0 0 0 0 0\n\
+            intr 1 2 3\n";
+        let seconds = |busy, idle, stolen| [busy, idle, stolen].map(Duration::from_millis);
+        let of = |counts: fn(usize) -> bool| {
+            used(stat, 100, counts).map(|of| (of.processors, [of.busy, of.idle, of.stolen]))
+        };
+        assert_eq!(of(|n| n == 0), Some((1, seconds(1330, 3400, 300))));
+        assert_eq!(of(|n| n < 2), Some((2, seconds(3330, 4400, 300))));
+        assert_eq!(of(|n| n == 12), Some((1, seconds(70, 0, 0))));
+        assert_eq!(of(|n| n == 5), None, "no such processor");
+        assert_eq!(used("", 100, |_| true), None);
+        assert_eq!(used("cpu0 1 2 nonsense\n", 100, |_| true), None);
+        assert_eq!(used("cpu0 1 2 3 4 5 6 7\n", 0, |_| true).map(|of| of.stolen), Some(Duration::ZERO));
+        let huge = format!("cpu0 {0} {0} 3 4 5 6 7 8\n", u64::MAX / 2);
+        assert!(used(&huge, 100, |_| true).is_some());
     }
 
     #[cfg(target_os = "linux")]

@@ -16,6 +16,7 @@ use super::{
     words::{autotune_words, bottleneck_words, cache_words, gpu_words, late_words, traffic_words},
 };
 use crate::{
+    busy::Busy,
     checksum::{Checksum, ChecksumOf},
     gpu::GpuUse,
     process::ThreadTime,
@@ -56,6 +57,8 @@ pub(crate) struct RunReport {
     pub gpu: Option<GpuUse>,
     /// What the system said of the process meanwhile; `None` with `--accounting off`.
     pub sampled: Option<Sampled>,
+    /// Who else used the cores meanwhile; `None` where the system does not say.
+    pub busy: Option<Busy>,
     pub workers: Option<usize>,
     /// Datasets of a mixture.
     #[serde(skip_serializing_if = "Vec::is_empty")]

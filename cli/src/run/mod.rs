@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     args::{RunArgs, WatchedArgs},
+    busy::{Busy, Cores},
     checksum::{Checksum, ChecksumOf},
     console,
     failure::Failure,
@@ -64,6 +65,9 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     }
     let report = run(&args, from, &mut out, &observers).await?;
     out.line(format_args!("\n{}", report.table()))?;
+    if let Some(warning) = report.busy.as_ref().and_then(Busy::warning) {
+        out.warn(warning);
+    }
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
@@ -144,6 +148,7 @@ pub(crate) async fn on(
     };
     let sampler = (loader.config().accounting || observers.live).then(UsageSampler::start);
     let cpu = process::cpu_seconds();
+    let cores = Cores::now();
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
@@ -216,6 +221,7 @@ pub(crate) async fn on(
         _ => args.loader.fixed.samples.unwrap_or(dataset.len()),
     };
     let mut report = stream.report();
+    let busy = cores.since().known();
     let cpu_seconds = cpu.zip(process::cpu_seconds()).map(|(before, after)| after - before);
     let gpu = gpu.and_then(GpuSampler::finish);
     let sampled = sampler.map(UsageSampler::finish);
@@ -242,6 +248,7 @@ pub(crate) async fn on(
         device: loader.config().device.unwrap_or_default().to_string(),
         gpu,
         sampled,
+        busy,
         workers: loader.config().workers,
         parts: parts.reports(),
         config,
