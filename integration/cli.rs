@@ -74,6 +74,7 @@ fn help_lists_what_there_is() {
         "run",
         "profile",
         "sweep",
+        "compare",
         "doctor",
         "inspect",
         "stage",

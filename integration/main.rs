@@ -12,6 +12,7 @@ mod cache;
 mod cancel;
 mod cli;
 mod codecs;
+mod compare;
 mod damaged;
 mod dataset_reads;
 mod datasets;

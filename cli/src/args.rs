@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// Try each combination of workers, batch size and more, and find where more of them stop helping
     #[command(after_help = help::SWEEP)]
     Sweep(Box<SweepArgs>),
+    /// Run two or more configurations in turn, and tell how much faster one is than the others
+    #[command(after_help = help::COMPARE)]
+    Compare(Box<CompareArgs>),
     /// Find what holds a training up, and the one change that would help most
     #[command(after_help = help::DOCTOR)]
     Doctor(Box<DoctorArgs>),
@@ -213,6 +216,32 @@ pub(crate) struct SweepArgs {
     pub dataset: DatasetArgs,
     #[command(flatten)]
     pub fixed: FixedArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    #[arg(help = help::CONFIGURATION, long_help = help::CONFIGURATION_LONG, value_name = "CONFIGURATION")]
+    #[arg(required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    pub configurations: Vec<String>,
+    /// What a configuration is called; several times, in their order [default: as it was given]
+    #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
+    pub names: Vec<String>,
+    /// Rounds to measure; in each every configuration runs once, and every second round goes through them in reverse
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Rounds before them, whose figures are left out: they fill the caches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warmup: u64,
+    /// Write the table for Markdown
+    #[arg(long, value_name = "FILE.md")]
+    pub export_markdown: Option<PathBuf>,
+    /// Write all figures of all rounds as JSON; with - to stdout, and the table to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+    /// What all configurations share: options of infeed run, and the dataset if it is one for all. Of what a configuration
+    /// says itself its own counts [default: runs of 3 s, without --epochs, --max-batches and --max-time]
+    #[arg(last = true, value_name = "ARGUMENTS OF RUN")]
+    pub shared: Vec<String>,
 }
 
 /// What a sweep goes through; each option takes a list.

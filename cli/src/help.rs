@@ -58,6 +58,28 @@ Examples:
   infeed sweep /data/train -w 2,4 --device cpu,cuda:0 --max-batches 50 --out sweep.json
   infeed sweep /data/train -w 1,2,4,8 --auto 3           # does workers auto find the best number?";
 
+/// Of the argument `CONFIGURATION`, for `-h`.
+pub(crate) const CONFIGURATION: &str =
+    "Configurations: a config file (x.toml), a dataset, or arguments of run in quotes ('-b 64 -w 2')";
+
+/// The same for `--help`.
+pub(crate) const CONFIGURATION_LONG: &str = "\
+Two or more configurations, each one of
+  fast.toml                           a config file, as run takes it with --config
+  /data/train, s3://bucket/train      a dataset: a folder, a file or a url
+  '-b 64 -w 2', '/data/train -b 64'   arguments of infeed run in quotes; '' for none
+
+A word that ends in .toml is a config file; a word without spaces that is no option, and whatever exists under that name, is \
+a dataset; all else is split into arguments as a shell does. Each run is an infeed run in a process of its own.";
+
+/// Of `infeed compare`.
+pub(crate) const COMPARE: &str = "\
+Examples:
+  infeed compare '-w 2' '-w 4' -- /data/train -t imagenet-train
+  infeed compare old.toml new.toml --rounds 10 -- /data/train --max-batches 200
+  infeed compare /nvme/train s3://bucket/train --name near --name far -- -b 256 --max-time 10s
+  infeed compare '' --jpeg-exact --export-markdown exact.md -- /data/train -e 3 --checksum";
+
 /// Of `infeed doctor`.
 pub(crate) const DOCTOR: &str = "\
 Examples:
@@ -120,9 +142,9 @@ Examples:
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::CommandFactory;
 
-    use crate::args::Cli;
+    use crate::{args::Cli, typed::parse};
 
     /// As a shell would, of words, '…' and `#`.
     fn words(line: &str) -> Vec<String> {
@@ -157,7 +179,8 @@ mod tests {
                 let words = words(line.split(';').next().filter(|_| !line.contains('\'')).unwrap_or(line));
                 let own = words.get(1).is_some_and(|word| word == command.get_name());
                 assert!(own || command.get_name() == "infeed", "{line}");
-                match Cli::try_parse_from(&words) {
+                let args: Vec<_> = words[1..].iter().map(Into::into).collect();
+                match parse("infeed".into(), &args) {
                     Ok(_) => {}
                     Err(error) if error.exit_code() == 0 => {}
                     Err(error) => panic!("{line}: {error}"),

@@ -41,7 +41,7 @@ pub(crate) fn shell_line() -> String {
 }
 
 /// A word that a shell reads as it is.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),

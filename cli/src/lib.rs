@@ -7,6 +7,8 @@ mod alone;
 mod args;
 mod busy;
 mod checksum;
+mod child;
+mod compare;
 mod console;
 mod demo;
 mod doctor;
@@ -37,19 +39,20 @@ mod rgb_png;
 mod run;
 mod sheet;
 mod signals;
+mod spread;
 mod stage;
 mod state;
 mod stats;
 mod sweep;
 mod synth;
 mod trace;
+mod typed;
 mod units;
 mod usage;
 mod width;
 
 use std::{ffi::OsString, future::Future, io::Write, process::ExitCode};
 
-use clap::Parser;
 use infeed::{
     internal::{Front, can_start_threads, printable, speak_as},
     metrics::Metrics,
@@ -57,11 +60,7 @@ use infeed::{
 use tracing::Level;
 use tracing_subscriber::{Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::{
-    args::{Cli, Command},
-    failure::Failure,
-    trace::Trace,
-};
+use crate::{args::Command, failure::Failure, trace::Trace};
 
 /// The program `infeed`, with the arguments and the environment of this process.
 #[must_use]
@@ -84,7 +83,7 @@ fn perform(name: Option<OsString>) -> u8 {
     // Before anything can be refused, by the parsing of arguments too.
     speak_as(Front::Command);
     let name = name.unwrap_or_else(|| "infeed".into());
-    let cli = match Cli::try_parse_from(std::iter::once(name).chain(invocation::args().iter().cloned())) {
+    let cli = match typed::parse(name, invocation::args()) {
         Ok(cli) => cli,
         Err(error) => {
             // Arguments may be names that a shell's pattern found.
@@ -141,6 +140,7 @@ fn perform(name: Option<OsString>) -> u8 {
         Command::Run(args) => on_runtime(run::command(*args, metrics)),
         Command::Profile(args) => on_runtime(profile::command(*args, trace.clone())),
         Command::Sweep(args) => on_runtime(sweep::command(*args)),
+        Command::Compare(args) => on_runtime(compare::command(*args)),
         Command::Doctor(args) => on_runtime(doctor::command(*args)),
         Command::Inspect(args) => on_runtime(inspect::command(args)),
         Command::Stage(args) => on_runtime(stage::command(args)),

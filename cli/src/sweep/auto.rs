@@ -4,11 +4,8 @@ use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    cell::{Cell, Settings},
-    typed::typed,
-};
-use crate::units;
+use super::cell::{Cell, Settings};
+use crate::{spread::median, typed::typed, units};
 
 /// What `auto` is to reach of the best cell's rate.
 const AS_GOOD: f64 = 0.95;
@@ -104,19 +101,10 @@ impl Round {
     }
 }
 
-/// Of sorted values.
-fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 if middle > 0 => sorted[middle - 1].midpoint(sorted[middle]),
-        _ => sorted.get(middle).copied().unwrap_or(0.0),
-    }
-}
-
 /// The sweep's options for a run that ends by time.
 pub(crate) fn options(shared: &[OsString], settle: Duration, measured: Option<Duration>) -> Vec<OsString> {
     const OTHER: [&str; 3] = ["epochs", "max-batches", "max-time"];
-    let kept = typed(shared.iter().cloned())
+    let kept = typed("sweep", shared.iter().cloned())
         .into_iter()
         .filter(|typed| !typed.name.as_deref().is_some_and(|name| OTHER.contains(&name)));
     let mut options: Vec<OsString> = kept.flat_map(|typed| typed.words).collect();

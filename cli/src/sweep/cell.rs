@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{busy::Busy, units};
+use crate::{busy::Busy, child::Rates, units};
 
 /// What makes a cell another one, as typed. `None`: not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,23 +103,9 @@ pub(crate) struct Flat<'a> {
 impl Cell {
     /// From the JSON of `infeed run`.
     pub(crate) fn new(asked: Settings, told: &Value) -> Self {
-        let float = |value: &Value| value.as_f64().unwrap_or(0.0);
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let config = &told["config"];
-        let batches = told["batches"].as_u64().unwrap_or(0);
-        // The first batch is the start of everything; a cell of one batch has nothing else to tell.
-        let step = float(&told["step"]["sum"]);
-        let iterations_per_second = match batches {
-            2.. if step > 0.0 => (batches - 1) as f64 / step,
-            _ => batches as f64 / float(&told["seconds"]).max(f64::MIN_POSITIVE),
-        };
-        let rows = float(&told["samples"]) / batches.max(1) as f64;
-        // A run with a warm-up is about what comes after it.
-        let settled = &told["settled"];
-        let iterations_per_second = match float(&settled["seconds"]) {
-            seconds if seconds > 0.0 => float(&settled["batches"]) / seconds,
-            _ => iterations_per_second,
-        };
+        let Rates { iterations_per_second, samples_per_second } = Rates::of(told);
         let at_end = |what: &str| told["autotune"][what]["now"].as_u64();
         Self {
             asked,
@@ -129,9 +115,9 @@ impl Cell {
             dtype: text(&config["dtype"]),
             device: text(&told["device"]),
             iterations_per_second,
-            samples_per_second: rows * iterations_per_second,
-            seconds: float(&told["seconds"]),
-            batches,
+            samples_per_second,
+            seconds: told["seconds"].as_f64().unwrap_or(0.0),
+            batches: told["batches"].as_u64().unwrap_or(0),
             first_batch_seconds: told["first_batch_seconds"].as_f64(),
             au: told["au"].as_f64(),
             cpu_seconds: told["cpu_seconds"].as_f64(),

@@ -1,10 +1,9 @@
 //! `infeed sweep`: the same run with other workers, batch sizes, … and where more of them stops helping.
 //!
-//! Each cell is an `infeed run` in a process of its own: peak memory, processor time and what is warm are that cell's,
-//! and a cell that fails, or is killed for its memory, costs no other.
+//! Each cell is an `infeed run` in a process of its own ([`child`](crate::child)).
 //!
 //! ```text
-//! options: lists ─▶ runner: a process a cell ─▶ cell ─▶ knee, auto ─▶ report ─▶ page
+//! options: lists ─▶ a process a cell ─▶ cell ─▶ knee, auto ─▶ report ─▶ page
 //! ```
 
 mod auto;
@@ -13,19 +12,17 @@ mod knee;
 mod options;
 mod page;
 mod report;
-mod runner;
-mod typed;
 
 use std::ffi::OsString;
 
 use auto::AutoReport;
 use cell::{Cell, Settings};
 use report::SweepReport;
-use runner::Runner;
 
 use crate::{
     args::SweepArgs,
     busy::{Busy, Cores},
+    child::{Outcome, Runner},
     failure::Failure,
     invocation,
     out::{self, JsonTarget, Out},
@@ -87,6 +84,23 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
     }
 }
 
+/// A cell, one that failed too; or the signal that ended it.
+async fn run_cell(
+    runner: &mut Runner,
+    url: &str,
+    options: &[OsString],
+    settings: &Settings,
+) -> Result<Result<Cell, Signal>, Failure> {
+    let mut arguments = vec![OsString::from(url)];
+    arguments.extend_from_slice(options);
+    arguments.extend(settings.options().into_iter().map(OsString::from));
+    Ok(match runner.run(&arguments).await? {
+        Outcome::Done(told, _) => Ok(Cell::new(settings.clone(), &told)),
+        Outcome::Failed { words, .. } => Ok(Cell::failed(settings.clone(), &words)),
+        Outcome::Stopped(signal) => Err(signal),
+    })
+}
+
 /// Measures the cells that are not there yet; the signal that ended it early.
 async fn run_cells(
     args: &SweepArgs,
@@ -95,7 +109,7 @@ async fn run_cells(
     report: &mut SweepReport,
     out: &mut Out,
 ) -> Result<Option<Signal>, Failure> {
-    let mut runner = Runner::new(&args.url)?;
+    let mut runner = Runner::new()?;
     out.start_bar(wanted.len() as u64, "{msg} {wide_bar} {pos}/{len} combinations, {eta} left");
     for settings in wanted {
         if report.cells.iter().any(|cell| cell.asked == *settings && cell.error.is_none()) {
@@ -103,7 +117,7 @@ async fn run_cells(
             out.bar().inc(1);
             continue;
         }
-        let cell = match runner.run(options, settings).await? {
+        let cell = match run_cell(&mut runner, &args.url, options, settings).await? {
             Ok(cell) => cell,
             Err(signal) => {
                 out.end_bar();
@@ -136,7 +150,7 @@ async fn run_rounds(
     // What was measured before counts if it is the same comparison.
     let same = |known: &AutoReport| known.best == best.asked && known.settle_seconds == settle.as_secs_f64();
     let mut found = report.auto.take().filter(same).unwrap_or_else(|| AutoReport::new(&best.asked, settle));
-    let mut runner = Runner::new(&args.url)?;
+    let mut runner = Runner::new()?;
     let options = auto::options(shared, settle, args.max_time);
     out.start_bar(rounds, "{msg} {wide_bar} {pos}/{len} rounds, {eta} left");
     while (found.rounds.len() as u64) < rounds {
@@ -148,7 +162,7 @@ async fn run_rounds(
         }
         let mut cells = Vec::new();
         for settings in &pair {
-            match runner.run(&options, settings).await? {
+            match run_cell(&mut runner, &args.url, &options, settings).await? {
                 Ok(cell) if cell.error.is_some() => {
                     return Err(Failure::Failed(format!("{settings}: {}", cell.words())));
                 }

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 
 use infeed::DType;
 
-use super::{
-    cell::Settings,
+use super::cell::Settings;
+use crate::{
+    args::{Auto, ListArgs},
+    child::{ENDS, FOR_A_WHILE},
     typed::{Typed, typed},
 };
-use crate::args::{Auto, ListArgs};
 
 /// Every combination, workers changing fastest.
 pub(super) fn settings(lists: &ListArgs) -> Vec<Settings> {
@@ -54,10 +55,9 @@ pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
         // Of a cell nothing is shown.
         "quiet",
     ];
-    const ENDS: [&str; 3] = ["epochs", "max-batches", "max-time"];
     let mut shared = Vec::new();
     let (mut url_seen, mut ends) = (false, false);
-    for Typed { name, words } in typed(given) {
+    for Typed { name, words } in typed("sweep", given) {
         match name.as_deref() {
             Some(name) if OWN.contains(&name) => {}
             None if !url_seen && words[0].to_string_lossy() == url => url_seen = true,
@@ -67,15 +67,11 @@ pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
             }
         }
     }
-    // Nobody said how long: an epoch may take a millisecond or a day, and neither tells which cell is faster.
     if !ends {
-        shared.extend(["--epochs", "1000000000", "--max-time", CELL].map(OsString::from));
+        shared.extend(FOR_A_WHILE.map(OsString::from));
     }
     shared
 }
-
-/// How long a cell runs when the command says no other end.
-const CELL: &str = "3s";
 
 #[cfg(test)]
 mod tests {
@@ -103,7 +99,7 @@ mod tests {
         ];
         let shared = shared_options(given.map(OsString::from).into(), "/data");
         let said = ["--transform", "none", "--shuffle", "7", "--config", "--out"];
-        assert_eq!(shared, [&said[..], &["--epochs", "1000000000", "--max-time", CELL]].concat());
+        assert_eq!(shared, [&said[..], &FOR_A_WHILE].concat());
         let given = ["/data", "--max-batches=7"].map(OsString::from);
         assert_eq!(shared_options(given.into(), "/data"), ["--max-batches=7"]);
         // Short ones, with their values beside them or not, and switches, behind which no value stands.
