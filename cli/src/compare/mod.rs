@@ -52,10 +52,14 @@ pub(crate) async fn command(args: CompareArgs) -> Result<(), Failure> {
     match ended {
         Ended::Done => Ok(()),
         Ended::Failed(failure) => Err(failure),
-        Ended::Stopped(signal) if report.rounds > 0 => {
-            Err(Failure::Stopped(signal, "the figures are those of the rounds before it"))
+        Ended::Stopped(signal) => {
+            let hint = match report.rounds {
+                0 => "no round was finished, so there are no figures",
+                _ => "the figures are those of the rounds before it",
+            };
+            let after = Some(format!("after {} of {} rounds", report.rounds, args.rounds));
+            Err(Failure::Stopped { signal, after, hint })
         }
-        Ended::Stopped(signal) => Err(Failure::Stopped(signal, "no round was finished, so there are no figures")),
     }
 }
 
