@@ -221,7 +221,8 @@ fn a_comparison_that_is_stopped_tells_the_rounds_it_finished() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(143), "{rest}");
     let said = text(&ended.stderr);
-    assert!(said.contains("stopped by SIGTERM; the figures are those of the rounds before it"), "{said}");
+    let words = " of 1000000 rounds; the figures are those of the rounds before it";
+    assert!(said.contains("stopped by SIGTERM after ") && said.contains(words), "{said}");
     assert!(rest.contains(" as fast as ") && Path::new(&page).exists(), "{rest}");
     let told: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let finished = told["rounds"].as_u64().unwrap();

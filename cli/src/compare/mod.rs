@@ -42,7 +42,7 @@ pub(crate) async fn command(args: CompareArgs) -> Result<(), Failure> {
     if report.rounds > 0 {
         out.line(format_args!("\n{}\n", report.table()))?;
         for line in report.verdict() {
-            out.line(line)?;
+            out.words(line)?;
         }
         report.warnings().iter().for_each(|warning| out.warn(warning));
         let page = |path: &Path| out::replace(path, report.markdown().as_bytes());
