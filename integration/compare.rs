@@ -3,27 +3,15 @@
 use std::{
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::command::{infeed, run, text};
+
 const URL: &str = "synthetic://?count=64&height=8&width=8&classes=4";
-
-fn infeed() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    infeed().args(args).output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
 
 /// Expects success, gives stdout and stderr.
 fn ok(args: &[&str]) -> (String, String) {
@@ -188,7 +176,12 @@ fn what_is_wrong_with_a_configuration_is_told_by_its_name() {
         assert!(said.contains(words), "{args:?}: no {words:?} in {said}");
     }
     // The help of what stands behind `--` is that of `run`.
-    assert!(ok(&["compare", "", "-w 2", "--", "--help"]).0.contains("Usage: infeed run"));
+    for given in [["", "-w 2"], [URL, "/no/such/folder"]] {
+        assert!(
+            ok(&[&["compare"], &given[..], &["--", "--help"]].concat()).0.contains("Usage: infeed run"),
+            "{given:?}"
+        );
+    }
 }
 
 #[test]

@@ -94,10 +94,10 @@ fn with_shared(own: Vec<String>, shared: &[String]) -> Vec<String> {
     let options = Options::of("run");
     let typed = |words: &[String]| options.typed(words.iter().map(OsString::from));
     let said: Vec<Option<String>> = typed(&own).into_iter().map(|typed| typed.name).collect();
-    let keeps = |Typed { name, .. }: &Typed| match name {
+    let keeps = |Typed { name, words }: &Typed| match name {
         Some(name) => options.repeats(name) || !said.contains(&Some(name.clone())),
-        // The dataset.
-        None => !said.contains(&None),
+        // The dataset; words like `--help`, and those that nobody knows, are none.
+        None => !said.contains(&None) || words.iter().any(|word| word.to_string_lossy().starts_with('-')),
     };
     let kept = typed(shared).into_iter().filter(keeps).flat_map(|typed| typed.words);
     // All of them were Unicode before.
