@@ -1220,11 +1220,57 @@ fn page(path: &Path) -> String {
         assert!(!known.contains(outside), "{outside} in {}", path.display());
     }
     assert!(html.contains("prefers-color-scheme") && html.contains("@media print") && html.contains("<svg"));
+    reads_well(&html);
     for tag in ["table", "figure", "svg", "p", "h2", "tr", "td", "text"] {
         let open = html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
         assert_eq!(open, html.matches(&format!("</{tag}>")).count(), "{tag} in {}", path.display());
     }
     html
+}
+
+/// A page has a verdict, its date and version, and no figure of more digits than anybody reads.
+fn reads_well(html: &str) {
+    let verdict = html.split_once("<div class=\"verdict\"><p><strong>").expect("a verdict").1;
+    assert!(
+        verdict.split_once("</strong>").is_some_and(|(found, _)| found.len() > 20 && found.ends_with('.')),
+        "{html}"
+    );
+    let version = format!(" UTC · infeed {}</p>", env!("CARGO_PKG_VERSION"));
+    let (before, _) = html.split_once(&version).expect("date and version");
+    let date = &before[before.rfind('>').unwrap() + 1..];
+    assert!(date.len() == 16 && date.starts_with("20") && date.as_bytes()[10] == b' ', "{date}");
+    // Behind it stands what somebody typed.
+    let (figures, _) = html.split_once("<h2>Command and machine").expect("the last part");
+    let mut shown = String::new();
+    for part in figures.split_once("</style>").unwrap().1.split('<').skip(1) {
+        shown.push_str(part.split_once('>').expect("a tag ends").1);
+        shown.push('\n');
+    }
+    let digits = |c: char| c.is_ascii_digit();
+    // Files have the names that somebody gave them.
+    for word in shown.split_whitespace().filter(|word| !word.starts_with('/')) {
+        let long = word.split(|c| !digits(c)).map(str::len).max().unwrap_or(0);
+        let decimals = word.split('.').skip(1).map(|rest| rest.chars().take_while(|c| digits(*c)).count()).max();
+        assert!(long < 7 && decimals.unwrap_or(0) <= 5, "{word:?} is a raw figure in\n{shown}");
+    }
+    for absent in ["NaN", "null", "{&quot;"] {
+        assert!(!shown.contains(absent), "{absent} in\n{shown}");
+    }
+}
+
+#[test]
+fn pages_of_run_and_doctor_read_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let html = dir.path().join("page.html");
+    let common = ["--batch-size", "6", "--device", "cpu", "--transform", "imagenet-train", "--step-time", "2ms"];
+    for command in ["run", "doctor"] {
+        let more: &[&str] = if command == "run" { &["--epochs", "3"] } else { &["--max-batches", "6"] };
+        ok(&[&[command, &data().photos, "--html", html.to_str().unwrap()], &common[..], more].concat());
+        let page = page(&html);
+        for words in ["memory_budget", "0.485", "normalize", "step_time"] {
+            assert!(page.contains(words), "no {words} on the page of {command}");
+        }
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@
 // definitions that come first win, which lead to the pages of this documentation.
 
 macro_rules! pages {
-    ($($name:ident, $file:literal, $items:literal;)*) => {$(
+    ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(
         #[doc = "[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
         #[doc = "[buckets]: crate::guide::buckets\n[caches]: crate::guide::caches"]
         #[doc = "[configuration]: crate::guide::configuration\n[data]: crate::guide::data"]
@@ -30,6 +30,8 @@ macro_rules! pages {
         #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
         #[doc = "[transforms]: crate::guide::transforms\n[volumes]: crate::guide::volumes\n"]
+        // Beside the page lies a picture that rustdoc would not copy; the build script made a text of it.
+        $(#[cfg_attr(doc, doc = $pictures)])?
         #[doc = include_str!(concat!("../docs/", $file))]
         #[doc = concat!("\n\n**In the reference**: ", $items)]
         pub mod $name {}
@@ -56,7 +58,8 @@ pages! {
         [`Open::listing`](crate::dataset::Open::listing).";
     gpu, "gpu.md", "[`device`](crate::device), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
         [`LoaderBuilder::device`](crate::LoaderBuilder::device), [`build_each`](crate::LoaderBuilder::build_each).";
-    bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](crate::report), [`Monitor`](crate::loader::Monitor).";
+    bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](crate::report), [`Monitor`](crate::loader::Monitor).",
+        include_str!(concat!(env!("OUT_DIR"), "/pictures.md"));
     metrics, "metrics.md", "`infeed::metrics`, with the features `prometheus` and `otel`.";
     auto, "auto.md", "[`LoaderBuilder::workers`](crate::LoaderBuilder::workers), [`prefetch`](crate::LoaderBuilder::prefetch), \
         [`autotune`](crate::LoaderBuilder::autotune), [`memory_budget`](crate::LoaderBuilder::memory_budget).";

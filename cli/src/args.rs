@@ -92,7 +92,8 @@ pub(crate) struct WatchedArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ObserverArgs {
-    /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; q ends the run
+    /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; ? shows its keys and words,
+    /// q ends the run
     #[arg(long, conflicts_with = "quiet")]
     pub live: bool,
     /// Serve figures to Prometheus at this address under /metrics, such as 127.0.0.1:9464; port 0 takes a free one

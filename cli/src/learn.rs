@@ -14,7 +14,11 @@ use infeed::{
 };
 use serde::Serialize;
 
-use crate::{failure::Failure, out::Out, stats, units};
+use crate::{
+    failure::Failure,
+    out::{BarOf, Out},
+    stats, units,
+};
 
 /// Records that are read ahead for each core: files come at once, objects of a bucket after tens of milliseconds.
 const READ_AHEAD: usize = 16;
@@ -62,7 +66,7 @@ pub(crate) async fn of(
     let mut index = DecodeIndex::open(path, budget)?;
     let rooms = Arc::new(Mutex::new(Vec::<LearnRoom>::new()));
     let (mut jpegs, mut unreadable, mut first_error) = (0, 0, None);
-    out.start_bar(dataset.len(), "{pos}/{len} records {wide_bar} {eta}");
+    out.start_bar(dataset.len(), BarOf::Things("records"));
     let mut from = 0;
     while from < dataset.len() {
         // The index changes hands only between parts.

@@ -56,3 +56,25 @@ pub fn contact_sheet([height, width]: [usize; 2], pictures: Vec<(Vec<u8>, Vec<St
     let sheet = sheet::of_pictures([height, width], pictures).ok()?;
     rgb_png::encode(&sheet.rgb, sheet.width, sheet.height).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_of_a_program_of_ones_own_has_a_verdict_and_units() {
+        let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=10").await.unwrap();
+        let loader = infeed::Loader::builder(dataset.clone()).batch_size(16).build().await.unwrap();
+        let mut batches = loader.epoch(0);
+        while batches.next().await.transpose().unwrap().is_some() {}
+        let html = report_page("mine", &*dataset, loader.config(), batches.report());
+        let settings = html.split_once("<h2>Settings").unwrap().1;
+        assert!(html.contains("class=\"verdict\"") && settings.contains("memory_budget"), "{html}");
+        let budget = settings.split_once("memory_budget").unwrap().1.split_once("</tr>").unwrap().0;
+        assert!(budget.contains("iB<"), "{budget}");
+        // Commands of a terminal's are no advice there.
+        assert!(!html.contains("--step-time") && !html.contains("infeed doctor"), "{html}");
+    }
+}

@@ -8,14 +8,48 @@ use std::{
     str::FromStr,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
     console::{self, Label, to_stderr},
     failure::Failure,
-    width,
+    units, width,
 };
+
+/// What bars show: the work, how much of how much, how fast, and the time left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarOf {
+    /// Batches of a run, whose message says the epoch; so many samples in each.
+    Batches(u64),
+    /// Whatever has a name in the plural.
+    Things(&'static str),
+    /// Bytes.
+    Bytes,
+}
+
+impl BarOf {
+    fn style(self) -> ProgressStyle {
+        let template = match self {
+            Self::Batches(_) => "{msg} {wide_bar} {pos}/{len}, {samples}, {eta} left".to_owned(),
+            Self::Things(things) => format!("{{msg}} {{wide_bar}} {{pos}}/{{len}} {things}, {{per}}, {{eta}} left"),
+            Self::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left".to_owned(),
+        };
+        let style = ProgressStyle::with_template(&template).expect("templates are literals");
+        let style = style.with_key("per", |state: &ProgressState, text: &mut dyn fmt::Write| {
+            let rate = state.per_sec();
+            // Things that take long come so many a minute.
+            let _ = match rate {
+                rate if rate > 0.0 && rate < 0.5 => write!(text, "{}/min", units::number(60.0 * rate)),
+                rate => write!(text, "{}/s", units::number(rate)),
+            };
+        });
+        let Self::Batches(samples) = self else { return style };
+        style.with_key("samples", move |state: &ProgressState, text: &mut dyn fmt::Write| {
+            let _ = text.write_str(&units::rate(state.per_sec() * samples as f64));
+        })
+    }
+}
 
 /// The words for people, with a progress bar below them on a terminal.
 #[derive(Debug)]
@@ -47,14 +81,13 @@ impl Out {
     }
 
     /// Starts a bar of `len` steps; it draws on a terminal only.
-    pub(crate) fn start_bar(&mut self, len: u64, template: &str) {
+    pub(crate) fn start_bar(&mut self, len: u64, of: BarOf) {
         self.bar.finish_and_clear();
         // The view shows how far it is.
         if self.silent || console::has_view() || console::is_quiet() {
             return;
         }
-        let style = ProgressStyle::with_template(template).expect("templates are literals");
-        self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr()).with_style(style);
+        self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr()).with_style(of.style());
     }
 
     /// The running bar (a hidden one when there is none).
@@ -200,4 +233,86 @@ fn aside(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".part");
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal of so many columns that keeps what is written.
+    #[derive(Clone, Debug)]
+    struct Paper(u16, Arc<Mutex<String>>);
+
+    impl TermLike for Paper {
+        fn width(&self) -> u16 {
+            self.0
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.1.lock().unwrap().push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            self.1.lock().unwrap().clear();
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn drawn(of: BarOf, message: &str, width: u16) -> String {
+        let paper = Paper(width, Arc::default());
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(paper.clone()), 255);
+        let bar = ProgressBar::with_draw_target(Some(391), target).with_style(of.style());
+        bar.set_message(message.to_owned());
+        bar.set_position(120);
+        bar.force_draw();
+        let line = paper.1.lock().unwrap().clone();
+        bar.abandon();
+        line
+    }
+
+    #[test]
+    fn a_bar_says_what_how_far_how_fast_and_how_much_longer() {
+        for width in [60, 80, 160] {
+            let line = drawn(BarOf::Batches(64), "epoch 1 of 3", width);
+            for words in ["epoch 1 of 3 ", "█", " 120/391, ", " samples/s, ", " left"] {
+                assert!(line.contains(words), "no {words:?} in {width} columns: {line:?}");
+            }
+        }
+        for (of, words) in [
+            (BarOf::Things("files"), ["120/391 files, ", "/s, ", " left"]),
+            (BarOf::Bytes, ["120 B/391 B, ", "/s, ", " left"]),
+        ] {
+            let line = drawn(of, "", 80);
+            assert!(words.iter().all(|words| line.contains(words)), "{line:?}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
     args::{Auto, OnBadImage, PrepareArgs},
     failure::Failure,
     invocation, options,
-    out::{JsonTarget, Out},
+    out::{BarOf, JsonTarget, Out},
     signals::{Signal, Signals},
     units,
 };
@@ -76,7 +76,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         (None, true) => Store::Raw,
         (None, false) => Store::Keep,
     };
-    out.start_bar(0, "{wide_bar} {pos}/{len} records, {per_sec}, {eta} left");
+    out.start_bar(0, BarOf::Things("records"));
     let bar = out.bar().clone();
     let seen = Arc::new(Mutex::new(None));
     let told = Arc::clone(&seen);

@@ -1,6 +1,6 @@
 //! Sizes, times and counts: as people type them and as people read them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Decimal and binary units. Bare `K` or `M` is refused: half of the world reads it as 1000, half as 1024.
 const UNITS: [(&str, u64); 9] = [
@@ -95,27 +95,73 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| error.to_string())
 }
 
-/// `105.3 KiB`.
+/// `105.3 KiB`, `1,023 MiB`: four digits at most.
 pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
+    let units = ["B", "KiB", "MiB", "GiB"].into_iter().find(|_| {
+        let fits = value < 1024.0;
+        value /= if fits { 1.0 } else { 1024.0 };
+        fits
+    });
+    match units.unwrap_or("TiB") {
+        "B" => format!("{bytes} B"),
+        // What would be rounded to 1000.0.
+        unit if value >= 999.95 => format!("{} {unit}", count(value.round() as u64)),
+        unit => format!("{value:.1} {unit}"),
     }
-    format!("{value:.1} TiB")
 }
 
-/// `1.234 s`, `56.7 ms`, `8.9 µs`.
+/// `1.234 s`, `56.7 ms`, `8.9 µs`: four digits at most. From ten minutes on `12 min 5 s`, `3 h 20 min`.
 pub(crate) fn time(seconds: f64) -> String {
-    if seconds >= 1.0 {
-        format!("{seconds:.3} s")
-    } else if seconds >= 1e-3 {
-        format!("{:.1} ms", seconds * 1e3)
-    } else {
-        format!("{:.1} µs", seconds * 1e6)
+    let whole = seconds.round().clamp(0.0, 1e15) as u64;
+    match seconds {
+        s if s >= 36_000.0 => format!("{} h {} min", count(whole / 3600), whole / 60 % 60),
+        s if s >= 3600.0 => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+        s if s >= 600.0 => format!("{} min {} s", whole / 60, whole % 60),
+        s if s >= 99.995 => format!("{s:.1} s"),
+        s if s >= 9.9995 => format!("{s:.2} s"),
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} µs", s * 1e6),
     }
+}
+
+/// `1,857 samples/s`.
+pub(crate) fn rate(samples_per_second: f64) -> String {
+    format!("{} samples/s", number(samples_per_second))
+}
+
+/// A figure that was measured, in four digits: `0.485`, `12.5`, `1,857`, `123,500`.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "unknown".into();
+    }
+    let size = value.abs();
+    if size > 0.0 && size < 1e-4 {
+        let text = format!("{value:.2e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(digits));
+    }
+    if size < 1000.0 {
+        let first = if size > 0.0 { size.log10().floor() } else { 0.0 };
+        let text = format!("{value:.*}", (3.0 - first).clamp(0.0, 5.0) as usize);
+        // Rounded up to a thousand it has a comma.
+        return if text.starts_with("1000") { "1,000".into() } else { trimmed(&text).to_owned() };
+    }
+    let step = 10f64.powi(size.log10().floor() as i32 - 3);
+    let whole = count(((size / step).round() * step).clamp(0.0, 1e18) as u64);
+    if value < 0.0 { format!("-{whole}") } else { whole }
+}
+
+/// Without zeros that say nothing.
+fn trimmed(digits: &str) -> &str {
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+}
+
+/// `2026-11-26 04:52 UTC`.
+pub(crate) fn date(at: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(at).to_string();
+    text.get(..16).map_or_else(|| text.clone(), |minute| format!("{} UTC", minute.replace('T', " ")))
 }
 
 /// `1,281,167`.
@@ -196,5 +242,40 @@ mod tests {
         assert_eq!(time(0.0567), "56.7 ms");
         assert_eq!(time(2.5), "2.500 s");
         assert_eq!(time(0.000_008_9), "8.9 µs");
+        for (seconds, text) in [
+            (12.3456, "12.35 s"),
+            (123.456, "123.5 s"),
+            (725.4, "12 min 5 s"),
+            (12_000.0, "3 h 20 min"),
+            (36e6, "10,000 h 0 min"),
+            (0.0, "0.0 µs"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+        assert_eq!((size(5_709_510_656), size(1_048_000_000)), ("5.3 GiB".into(), "999.5 MiB".into()));
+        assert_eq!((size(1_073_000_000), size(u64::MAX)), ("1,023 MiB".into(), "16,777,216 TiB".into()));
+    }
+
+    #[test]
+    fn what_was_measured_has_four_digits_at_most() {
+        for (value, text) in [
+            (0.485_000_014_305_114_75, "0.485"),
+            (0.333_333_3, "0.3333"),
+            (0.001_234_5, "0.00123"),
+            (0.0, "0"),
+            (2.0, "2"),
+            (9.999_9, "10"),
+            (-0.5, "-0.5"),
+            (12.345, "12.35"),
+            (999.96, "1,000"),
+            (1857.4, "1,857"),
+            (123_456.0, "123,500"),
+            (-1234.5, "-1,235"),
+            (1e-8, "1e-8"),
+            (0.000_012_34, "1.23e-5"),
+            (f64::NAN, "unknown"),
+        ] {
+            assert_eq!(number(value), text, "{value}");
+        }
     }
 }

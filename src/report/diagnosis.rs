@@ -64,6 +64,8 @@ pub struct Measured {
     pub cores_held: f64,
     /// Whether the data come over a network.
     pub remote: bool,
+    /// Whether the files lie in memory already (tmpfs).
+    pub in_memory: bool,
     /// Whether a limit of requests was set, and all of them were in flight at times.
     pub requests_exhausted: bool,
 }
@@ -190,6 +192,10 @@ pub struct Diagnosis {
     pub limit: Limit,
     /// In words: what was found and what to do.
     pub words: String,
+    /// What was found, the first sentence of them.
+    pub found: String,
+    /// What to try next, the rest of them.
+    pub next: Option<String>,
     /// Accelerator utilisation: share of the cold run's time that the trainer worked, 0 to 1.
     pub au: f64,
     /// Waiting by kind.
@@ -232,20 +238,21 @@ pub fn diagnose(figures: &Measured) -> Diagnosis {
     let fast_enough = au > ENOUGH && bad_share < FEW;
     let first = changes.first().filter(|first| !fast_enough && first.gain > 1.0);
     let limit = first.map_or(Limit::Trainer, |first| first.limit);
-    let words = match first {
+    let percent = 100.0 * au;
+    let found = match first {
         None => format!(
-            "The trainer is the limit: data was ready for {:.0} % of its time, so a faster loader changes nothing.",
-            100.0 * au
+            "The trainer is the limit: data was ready for {percent:.0} % of its time, so a faster loader changes nothing."
         ),
-        Some(first) => format!(
-            "{} ({:.0} % of the time is the trainer's own). What helps most: {}; predicted: {:.2} times the samples a second.",
-            found(limit, figures, bad_share),
-            100.0 * au,
-            first.change,
-            first.gain
-        ),
+        Some(_) => {
+            format!("{} ({percent:.0} % of the time is the trainer's own).", found(limit, figures, bad_share))
+        }
     };
-    Diagnosis { limit, words, au, stalls, changes }
+    let next = first.map(|first| {
+        let Change { change, gain, .. } = first;
+        format!("What helps most: {change}; predicted: {gain:.2} times the samples a second.")
+    });
+    let words = next.as_ref().map_or_else(|| found.clone(), |next| format!("{found} {next}"));
+    Diagnosis { limit, words, found, next, au, stalls, changes }
 }
 
 fn found(limit: Limit, figures: &Measured, bad_share: f64) -> String {
@@ -281,6 +288,9 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         (true, true) => format!("leave {IO_CONCURRENCY} on auto, so that more requests are in flight"),
         (true, false) => {
             format!("keep the data near: {}, or infeed stage URL DIR before training", CACHE.to("DIR:SIZE"))
+        }
+        (false, _) if figures.in_memory => {
+            "read less, for the files lie in memory already: store them smaller".to_owned()
         }
         (false, _) => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR".to_owned(),
     };
@@ -364,6 +374,12 @@ mod tests {
                 "io_concurrency",
             ),
             ("slow disk", figures(0.010, 0.011, 0.050), Limit::Fetch, "RAM disk"),
+            (
+                "slow memory",
+                Measured { in_memory: true, ..figures(0.010, 0.011, 0.050) },
+                Limit::Fetch,
+                "in memory already",
+            ),
             ("slow decode", figures(0.010, 0.100, 0.101), Limit::Decode, "smaller"),
             (
                 "few workers",

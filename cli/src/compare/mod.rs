@@ -24,7 +24,7 @@ use crate::{
     busy::Busy,
     child::{Outcome, Runner},
     failure::Failure,
-    out::{self, JsonTarget, Out},
+    out::{self, BarOf, JsonTarget, Out},
     signals::Signal,
 };
 
@@ -79,7 +79,7 @@ async fn run_rounds(
 ) -> Result<Ended, Failure> {
     let mut runner = Runner::new()?;
     let all = args.warmup.saturating_add(args.rounds).saturating_mul(configurations.len() as u64);
-    out.start_bar(all, "{msg} {wide_bar} {pos}/{len} runs, {eta} left");
+    out.start_bar(all, BarOf::Things("runs"));
     let mut told = vec![false; configurations.len()];
     let warmups = (0..args.warmup).map(|n| (format!("warm-up {}", n + 1), false, false));
     let rounds = (0..args.rounds).map(|n| (format!("round {}", n + 1), n % 2 == 1, true));

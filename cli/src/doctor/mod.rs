@@ -28,8 +28,8 @@ use crate::{
     busy::{Busy, Cores},
     failure::Failure,
     options::{self, Steps},
-    out::{self, JsonTarget, Out},
-    report::RunReport,
+    out::{self, BarOf, JsonTarget, Out},
+    report::{RunReport, lies_in_memory},
     run::{self, Observers},
     signals::Signals,
 };
@@ -86,7 +86,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     let mut trials = Vec::new();
     let mut shown = Out::new(args.json.as_ref());
     let runs = if decodes { 4 } else { 3 };
-    shown.start_bar(runs, "{msg} {wide_bar} {pos}/{len} runs");
+    shown.start_bar(runs, BarOf::Things("runs"));
     let cores = Cores::now();
     let after = |done: u64| format!("after {done} of {runs} runs");
     let headspace = trainer_alone(args.step_time, wanted, after(0)).await?;
@@ -125,6 +125,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
         let half = infeed::internal::machine::memory().unwrap_or(0) / 2;
         figures.decoded_room = half / u64::from(config.shard.local_world().max(1));
     }
+    figures.in_memory = lies_in_memory(&args.url);
     figures.cores_held = busy.filter(Busy::is_crowded).map_or(0.0, |busy| busy.held());
     let diagnosis = diagnose(&figures);
     let checks = machine::checks(&cold, busy.as_ref(), sizes.as_ref(), &*dataset);

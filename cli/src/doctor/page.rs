@@ -4,12 +4,13 @@ use super::report::DoctorReport;
 use crate::{
     busy::Busy,
     html::{Page, charts, run_parts, run_settings},
+    report::Verdict,
     units,
 };
 
 pub(super) fn page(report: &DoctorReport) -> String {
     let mut page = Page::new("infeed doctor", &report.url);
-    page.verdict(&report.diagnosis.words);
+    page.verdict(&Verdict::of_diagnosis(&report.diagnosis));
     if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
         page.words(&warning);
     }
@@ -18,7 +19,7 @@ pub(super) fn page(report: &DoctorReport) -> String {
         report.trials.iter().map(|t| (t.name, t.step_seconds - t.wait_seconds, t.wait_seconds)).collect();
     page.figure(charts::trials(&bars));
     let rows = report.trials.iter().map(|trial| {
-        let rate = trial.samples_per_second.map_or("no bound".into(), |rate| units::count(rate.round() as u64));
+        let rate = trial.samples_per_second.map_or("no bound".into(), units::number);
         vec![trial.name.to_owned(), units::time(trial.step_seconds), units::time(trial.wait_seconds), rate]
     });
     page.table(&["run", "step", "waiting", "samples/s"], &rows.collect::<Vec<_>>());
@@ -34,7 +35,7 @@ pub(super) fn page(report: &DoctorReport) -> String {
     page.table(&[], &rows);
     page.heading("What could be changed");
     let changes = report.diagnosis.changes.iter();
-    let changes = changes.map(|change| vec![change.change.clone(), format!("{:.2} times the rate", change.gain)]);
+    let changes = changes.map(|change| vec![change.change.clone(), gain(change.gain)]);
     page.table(&[], &changes.collect::<Vec<_>>());
     page.heading("Machine and data");
     let checks = report.checks.iter();
@@ -45,4 +46,9 @@ pub(super) fn page(report: &DoctorReport) -> String {
     run_parts(&mut page, &report.cold);
     run_settings(&mut page, &report.cold);
     page.end()
+}
+
+/// How much a change brings.
+fn gain(times: f64) -> String {
+    if times < 1.005 { "no gain".into() } else { format!("{times:.2} times the rate") }
 }

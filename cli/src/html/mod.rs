@@ -1,8 +1,10 @@
-//! Reports as one HTML file each: no network, no script, charts as SVG, light and dark, on a phone and on paper.
+//! Reports as one HTML file each: no network, no script, charts as SVG, light and dark, on a phone and on
+//! paper.
 //!
 //! ```text
-//! report ─▶ run: a run as part of a page ─┐
-//! figures ─▶ charts: a picture each ──────┴▶ page: parts in a row, escaped ─▶ one file
+//! report ──▶ run: a run as part of a page ─┐
+//! settings ▶ settings: with their units ───┤
+//! figures ─▶ charts: a picture each ───────┴▶ page: parts in a row, escaped ─▶ one file
 //! ```
 //!
 //! A command that has more to show than a run puts its own page together from these; nothing here knows the commands.
@@ -11,6 +13,7 @@
 pub(crate) mod charts;
 mod page;
 mod run;
+mod settings;
 
 pub(crate) use page::Page;
 pub(crate) use run::{run_page, run_parts, run_settings};

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use infeed::report::{Stage, StageReport};
-use serde_json::Value;
 
-use super::{Page, charts};
+use super::{Page, charts, settings};
 use crate::{
     busy::Busy,
-    report::{RunReport, autotune_words, bottleneck_words, cause_words, traffic_words},
+    report::{RunReport, autotune_words, cause_words, traffic_words},
     units,
     usage::Moment,
 };
@@ -16,6 +15,7 @@ use crate::{
 /// The page of `infeed run`.
 pub(crate) fn run_page(report: &RunReport) -> String {
     let mut page = Page::new("infeed run", &report.url);
+    page.verdict(&report.verdict());
     run_parts(&mut page, report);
     run_settings(&mut page, report);
     page.end()
@@ -23,39 +23,13 @@ pub(crate) fn run_page(report: &RunReport) -> String {
 
 /// Figures, pictures and tables of a run.
 pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
-    let mut rows = vec![
-        vec!["dataset".into(), format!("{} records, {}", units::count(run.records), run.format)],
-        vec![
-            "delivered".into(),
-            format!("{} samples in {} batches", units::count(run.stream.samples), units::count(run.stream.batches)),
-        ],
-        vec![
-            "rate".into(),
-            format!(
-                "{} samples/s over {}",
-                units::count(run.samples_per_second.round() as u64),
-                units::time(run.seconds())
-            ),
-        ],
-        vec!["device".into(), if run.device == "cpu" { "cpu (no GPU used)".into() } else { run.device.clone() }],
-    ];
-    if let Some(words) = run.ended_words() {
-        rows.push(vec!["stopped".into(), words]);
-    }
-    if let Some(first) = run.first_batch_seconds() {
-        rows.push(vec!["first batch".into(), units::time(first)]);
-    }
-    if let Some(au) = run.au {
-        rows.push(vec!["AU".into(), format!("{:.1} % of the trainer's time was not spent waiting", 100.0 * au)]);
-    }
-    if let Some(cpu) = run.cpu_seconds {
-        rows.push(vec!["CPU".into(), format!("{}, {} workers", units::time(cpu), run.workers.unwrap_or(0))]);
-    }
-    if let Some(peak) = run.peak_rss_bytes {
-        rows.push(vec!["peak memory".into(), units::size(peak)]);
-    }
-    if let Some(bottleneck) = run.bottleneck {
-        rows.push(vec!["bottleneck".into(), bottleneck_words(bottleneck).into()]);
+    // What comes next stands in the box above, and what was read and sent beside its curves.
+    let traffic = run.sampled.as_ref().map(traffic_words).unwrap_or_default();
+    let elsewhere = |name: &str| name == "next" || traffic.iter().any(|(known, _)| *known == name);
+    let rows = run.rows().into_iter().filter(|(name, _)| !elsewhere(name));
+    let mut rows: Vec<_> = rows.map(|(name, words)| vec![name.to_owned(), words]).collect();
+    if run.device == "cpu" {
+        rows.push(vec!["device".into(), "cpu (no GPU used)".into()]);
     }
     page.table(&[], &rows);
     if let Some(warning) = run.busy.as_ref().and_then(Busy::sentence) {
@@ -126,23 +100,27 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
             vec![cause_words(cause.cause).to_owned(), units::count(cause.batches), wait]
         });
         page.table(&["waiting for", "batches", "wait"], &causes.collect::<Vec<_>>());
-        let worst = run.stream.late_batches.iter().take(10).map(|late| {
-            vec![
-                late.object.clone().unwrap_or_else(|| "no single object".into()),
-                late.cause.name().to_owned(),
-                late.epoch.to_string(),
-                late.batch.to_string(),
-                units::time(late.wait.as_secs_f64()),
-            ]
+        let worst = || run.stream.late_batches.iter().take(10);
+        // Most waits are for no single object.
+        let objects = worst().any(|late| late.object.is_some());
+        let rows = worst().map(|late| {
+            let object = late.object.clone().unwrap_or_else(|| "no single object".into());
+            let figures = [units::count(late.epoch), units::count(late.batch), units::time(late.wait.as_secs_f64())];
+            let names = objects.then_some(object).into_iter().chain([late.cause.name().to_owned()]);
+            names.chain(figures).collect::<Vec<_>>()
         });
         page.words("The longest waits:");
-        page.table(&["object", "cause", "epoch", "batch", "wait"], &worst.collect::<Vec<_>>());
+        let head = ["object", "cause", "epoch", "batch", "wait"];
+        page.table(&head[usize::from(!objects)..], &rows.collect::<Vec<_>>());
     }
     page.heading("Queues").words("How full they were when the trainer asked for a batch.");
     let queues = run.stream.queues.iter().map(|queue| {
-        let of = queue.capacity.map_or("no bound of its own".into(), units::count);
+        // One of them is counted in bytes.
+        let words = |n: u64| if queue.name == "encoded" { units::size(n) } else { units::count(n) };
+        let mean = if queue.name == "encoded" { words(queue.mean as u64) } else { units::number(queue.mean) };
+        let of = queue.capacity.map_or("no bound of its own".into(), words);
         let empty = format!("{:.0} %", 100.0 * queue.empty);
-        vec![queue.name.to_owned(), format!("{:.1}", queue.mean), units::count(queue.max), of, empty]
+        vec![queue.name.to_owned(), mean, words(queue.max), of, empty]
     });
     page.table(&["queue", "mean", "most", "capacity", "found empty"], &queues.collect::<Vec<_>>());
     if let Some(words) = autotune_words(&run.stream.autotune) {
@@ -165,20 +143,12 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     }
     if !run.stream.bad_samples.is_empty() {
         page.heading("Bad samples");
-        let rows = run.stream.bad_samples.iter().take(20).map(|bad| vec![bad.record.to_string(), bad.error.clone()]);
+        let rows = run.stream.bad_samples.iter().take(20).map(|bad| vec![units::count(bad.record), bad.error.clone()]);
         page.table(&[], &rows.collect::<Vec<_>>());
     }
 }
 
 /// Everything that decided the run.
 pub(crate) fn run_settings(page: &mut Page, run: &RunReport) {
-    page.heading("Settings");
-    let rows = run.config.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| {
-        let value = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        vec![key.clone(), value]
-    });
-    page.table(&[], &rows.collect::<Vec<_>>());
+    page.heading("Settings").table(&[], &settings::rows(&run.config));
 }

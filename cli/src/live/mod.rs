@@ -34,6 +34,7 @@ use crate::{
     signals::{Keys, Signal},
     usage::LatestUsage,
 };
+use screen::Shown;
 pub(crate) use view::About;
 use view::History;
 
@@ -104,13 +105,14 @@ fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let LiveInputs { about, monitor, process, gpu } = inputs;
     let mut history = History::new(about);
+    let mut shown = Shown::default();
     let mut keys = true;
     // Down: somebody panicked, and the words of it are on the screen now.
     while !stop.load(Ordering::Acquire) && console::has_view() {
         let began = Instant::now();
-        let shown = gpu.as_ref().and_then(LatestGpu::now);
-        let view = history.look(&monitor.report(), &process.now(), shown, console::held_lines());
-        terminal.draw(|frame| screen::draw(frame, &view))?;
+        let gpu = gpu.as_ref().and_then(LatestGpu::now);
+        let view = history.look(&monitor.report(), &process.now(), gpu, console::held_lines());
+        terminal.draw(|frame| screen::draw(frame, &view, shown))?;
         while began.elapsed() < EVERY && !stop.load(Ordering::Acquire) {
             // No keyboard is no reason to end.
             keys = keys && event::poll(KEYS).is_ok();
@@ -124,6 +126,18 @@ fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
                     let signal = match key.code {
+                        KeyCode::Char('?') => {
+                            shown.toggle_help();
+                            break;
+                        }
+                        KeyCode::Esc if shown.help => {
+                            shown.toggle_help();
+                            break;
+                        }
+                        KeyCode::Char('f' | 'F') => {
+                            shown.toggle_fold(terminal.size()?.width);
+                            break;
+                        }
                         KeyCode::Char('q' | 'Q') | KeyCode::Esc => Signal::Quit,
                         // The terminal sends no signal while it is ours.
                         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Signal::Interrupt,

@@ -1,4 +1,5 @@
-//! The picture: sections of lines, the most wanted first, in one column or two, cut to what fits.
+//! The picture: panels of lines, the most wanted first, in one column or two. Where there is no room for all lines a panel
+//! folds to one that has its figures; none vanishes. Lines that are too long end in `…`.
 
 use ratatui::{
     Frame,
@@ -8,68 +9,169 @@ use ratatui::{
     widgets::Paragraph,
 };
 
-use super::view::{QueueBar, Rate, StageBar, View};
+use super::view::{Load, QueueBar, Rate, StageBar, View};
 use crate::units;
 
 /// From here on two columns stand beside each other.
 const WIDE: u16 = 110;
+/// Below it panels are folded unless somebody unfolds them.
+const NARROW: u16 = 72;
 const SOFT: Style = Style::new().fg(Color::DarkGray);
-const BUSY: Style = Style::new().fg(Color::Green);
-const STARVED: Style = Style::new().fg(Color::Yellow);
-const BLOCKED: Style = Style::new().fg(Color::Red);
-/// Told apart without colours, too.
-const BLOCKS: [(&str, Style); 3] = [("█", BUSY), ("░", STARVED), ("▒", BLOCKED)];
+const GOOD: Style = Style::new().fg(Color::Green);
+const MUCH: Style = Style::new().fg(Color::Yellow);
+const FULL: Style = Style::new().fg(Color::Red);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Of titles, and of names below them.
+const TITLE: usize = 10;
+const NAME: usize = 10;
 
-/// Lines with a name.
-type Section = Vec<Line<'static>>;
+/// What somebody chose to see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// Help in the place of the panels.
+    pub(super) help: bool,
+    /// Panels folded, or not; `None`: as there is room.
+    pub(super) folded: Option<bool>,
+}
 
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
+impl Shown {
+    pub(super) fn toggle_help(&mut self) {
+        self.help = !self.help;
+    }
+
+    /// `width`: of the window, which decides until somebody does.
+    pub(super) fn toggle_fold(&mut self, width: u16) {
+        self.folded = Some(!self.folds(width));
+    }
+
+    fn folds(self, width: u16) -> bool {
+        self.folded.unwrap_or(width < NARROW)
+    }
+}
+
+/// Lines with a name, and one line that says the same in short.
+struct Panel {
+    lines: Vec<Line<'static>>,
+    folded: Line<'static>,
+    /// Some of the lines are better than none.
+    list: bool,
+}
+
+impl Panel {
+    /// `short`: what stands behind the title when it is folded.
+    fn new(name: &'static str, lines: Vec<Vec<Span<'static>>>, short: Vec<Span<'static>>) -> Self {
+        let title = |words: String| Span::styled(format!("{words:<TITLE$}"), BOLD);
+        let first = |n: usize| if n == 0 { title(name.to_owned()) } else { Span::raw(" ".repeat(TITLE)) };
+        let lines: Vec<Line<'static>> =
+            lines.into_iter().enumerate().map(|(n, spans)| [first(n)].into_iter().chain(spans).collect()).collect();
+        let folded = match &lines[..] {
+            [one] => one.clone(),
+            _ => [title(format!("{name} ▸"))].into_iter().chain(short).collect(),
+        };
+        Self { lines, folded, list: false }
+    }
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View, shown: Shown) {
     let area = frame.area();
     if area.width == 0 || area.height == 0 {
         return;
     }
-    let width = if area.width >= WIDE { area.width / 2 - 1 } else { area.width };
-    let head = head(view, area.width);
-    let figures = [rates(view), waits(view, width), stages(view, width), queues(view, width)];
-    let words = [machine(view), late(view), tuned(view), messages(view)];
+    let head: Vec<_> = head(view, area.width).into_iter().map(|line| cut(line, area.width)).collect();
     let [top, below] = Layout::vertical([Constraint::Length(head.len() as u16), Constraint::Min(0)]).areas(area);
     frame.render_widget(Paragraph::new(head), top);
+    if shown.help {
+        let lines: Vec<_> = help().into_iter().map(|line| cut(line, below.width)).collect();
+        frame.render_widget(Paragraph::new(lines), below);
+        return;
+    }
+    let width = if area.width >= WIDE { area.width / 2 - 1 } else { area.width };
+    let figures = [rates(view), waits(view, width), stages(view, width), queues(view, width)];
+    let words = [machine(view, width), late(view), tuned(view), bad(view), messages(view)];
+    let fold = shown.folds(area.width);
     if area.width >= WIDE {
         let [left, _, right] =
             Layout::horizontal([Constraint::Length(width), Constraint::Length(2), Constraint::Min(0)]).areas(below);
-        frame.render_widget(Paragraph::new(fit(figures.into(), left)), left);
-        frame.render_widget(Paragraph::new(fit(words.into(), right)), right);
+        frame.render_widget(Paragraph::new(fit(figures.into(), left, fold)), left);
+        frame.render_widget(Paragraph::new(fit(words.into(), right, fold)), right);
     } else {
-        frame.render_widget(Paragraph::new(fit(figures.into_iter().chain(words).collect(), below)), below);
+        let all = figures.into_iter().chain(words).collect();
+        frame.render_widget(Paragraph::new(fit(all, below, fold)), below);
     }
 }
 
-/// Sections one below the other, with lines between them if all of it fits.
-fn fit(sections: Vec<Section>, area: Rect) -> Section {
-    let sections: Vec<Section> = sections.into_iter().filter(|section| !section.is_empty()).collect();
-    let lines: usize = sections.iter().map(Vec::len).sum();
-    let airy = lines + sections.len() <= usize::from(area.height);
-    let mut all = Section::new();
-    for section in sections {
-        if airy {
+/// Panels one below the other: those that come first are unfolded as long as there is room, with lines between them if all
+/// of it fits.
+fn fit(panels: Vec<Panel>, area: Rect, fold: bool) -> Vec<Line<'static>> {
+    let panels: Vec<Panel> = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
+    let height = usize::from(area.height);
+    let mut left = height.saturating_sub(panels.len());
+    // Lines of each, 0 for a folded one.
+    let open = panels.iter().map(|panel| {
+        let more = panel.lines.len() - 1;
+        match more {
+            _ if fold && more > 0 => 0,
+            more if more <= left || (panel.list && left > 0) => {
+                let lines = 1 + more.min(left);
+                left -= lines - 1;
+                lines
+            }
+            _ => 0,
+        }
+    });
+    let open: Vec<usize> = open.collect();
+    let whole = panels.iter().zip(&open).all(|(panel, lines)| panel.lines.len() == *lines);
+    let airy = whole && left >= panels.len();
+    let mut all = Vec::new();
+    for (panel, lines) in panels.into_iter().zip(open) {
+        if airy || (all.is_empty() && left > 0) {
             all.push(Line::default());
         }
-        all.extend(section);
+        if lines > 0 { all.extend(panel.lines.into_iter().take(lines)) } else { all.push(panel.folded) }
     }
-    all
+    if all.len() > height {
+        all.truncate(height.saturating_sub(1));
+        all.push(soft("… more in a taller window").into());
+    }
+    all.into_iter().map(|line| cut(line, area.width)).collect()
 }
 
-fn title(name: &str) -> Span<'static> {
-    Span::styled(format!("{name:<9}"), Style::new().add_modifier(Modifier::BOLD))
-}
-
-/// Below a title.
-fn indent() -> Span<'static> {
-    Span::raw(" ".repeat(9))
+/// A line of so many columns at most.
+fn cut(line: Line<'static>, width: u16) -> Line<'static> {
+    let width = usize::from(width);
+    if line.width() <= width {
+        return line;
+    }
+    let mut left = width.saturating_sub(1);
+    let mut spans = Vec::new();
+    for span in line.spans {
+        if span.width() <= left {
+            left -= span.width();
+            spans.push(span);
+            continue;
+        }
+        let mut text = String::new();
+        for c in span.content.chars() {
+            let wide = Span::raw(c.to_string()).width();
+            if wide > left {
+                break;
+            }
+            left -= wide;
+            text.push(c);
+        }
+        text.push('…');
+        spans.push(Span::styled(text, span.style));
+        break;
+    }
+    spans.into()
 }
 
 fn soft(text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), SOFT)
+}
+
+fn raw(text: impl Into<String>) -> Span<'static> {
+    Span::raw(text.into())
 }
 
 fn count(rate: f64) -> String {
@@ -83,58 +185,123 @@ fn clock(seconds: f64) -> String {
     if h > 0 { format!("{h}:{m:02}:{s:02}") } else { format!("{m}:{s:02}") }
 }
 
-fn head(view: &View, width: u16) -> Section {
+fn head(view: &View, width: u16) -> Vec<Line<'static>> {
     let name = Style::new().add_modifier(Modifier::REVERSED);
     let what = if view.what.is_empty() { String::new() } else { format!(" · {}", view.what) };
-    let mut progress = vec![Span::raw(format!("{} · {}", view.place, clock(view.elapsed)))];
+    let mut progress = vec![raw(format!("{} · {}", view.place, clock(view.elapsed)))];
     if let Some(left) = view.left {
         progress.push(soft(format!(" · {} left", clock(left))));
     }
     // In front, so that it is seen in a narrow window, too.
-    let top = vec![Span::styled(" infeed run ", name), soft(" q ends it  "), Span::raw(format!("{}{what}", view.url))];
-    let bar = usize::from(width.min(200));
-    let full = (view.done * bar as f64).round() as usize;
-    vec![
-        Line::from(top),
-        Line::from(progress),
-        Line::from(vec![Span::styled("━".repeat(full.min(bar)), BUSY), soft("─".repeat(bar.saturating_sub(full)))]),
-    ]
+    let keys = soft(" q ends it  ? help  ");
+    let top = vec![Span::styled(" infeed run ", name), keys, raw(format!("{}{what}", view.url))];
+    let mut done = bar(view.done, usize::from(width.min(200)), GOOD);
+    // A road, not a load.
+    done[0].content = done[0].content.replace('█', "━").into();
+    vec![top.into(), progress.into(), done.into()]
 }
 
-fn rates(view: &View) -> Section {
+/// Keys and words, in 60 columns.
+fn help() -> Vec<Line<'static>> {
+    const KEYS: [(&str, &str); 4] = [
+        ("q, Esc", "end the run after this batch, with its summary"),
+        ("Ctrl-C", "the same, as an interrupt: exit status 130"),
+        ("f", "fold the panels, and unfold them"),
+        ("?", "this help, on and off"),
+    ];
+    const WORDS: [(&str, &str); 9] = [
+        ("rate", "the last 2 seconds, and the mean of the run"),
+        ("waiting", "the trainer's time without data, and its curve"),
+        ("stages", "what threads do: busy, of all that do it;"),
+        ("", "starved: nothing to do; blocked: no room"),
+        ("queues", "what lies ready, of what may: batches, bytes"),
+        ("late", "batches that the trainer waited for, by cause"),
+        ("auto", "settings on auto, and what was changed"),
+        ("bars", "load: green below 60 %, yellow, and red with !"),
+        ("", "from 90 % on (the trainer: red below 60 %)"),
+    ];
+    let line = |(n, title, (name, words)): (usize, &str, &(&str, &str))| -> Line<'static> {
+        let title = if n == 0 { title } else { "" };
+        vec![Span::styled(format!("{title:<6}"), BOLD), raw(format!("{name:<8}")), raw(*words)].into()
+    };
+    let keys = KEYS.iter().enumerate().map(|(n, key)| line((n, "keys", key)));
+    let words = WORDS.iter().enumerate().map(|(n, word)| line((n, "words", word)));
+    [Line::default()].into_iter().chain(keys).chain([Line::default()]).chain(words).collect()
+}
+
+/// A bar of so many columns, filled so far.
+fn bar(load: f64, columns: usize, style: Style) -> Vec<Span<'static>> {
+    let full = (load.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    // What is there is seen.
+    let full = full.max(usize::from(load > 0.005)).min(columns);
+    vec![Span::styled("█".repeat(full), style), soft("─".repeat(columns - full))]
+}
+
+/// A load in colour, and in a mark for those who see none.
+fn level(load: f64) -> (Style, &'static str) {
+    match load {
+        load if load >= 0.9 => (FULL, "!"),
+        load if load >= 0.6 => (MUCH, " "),
+        _ => (GOOD, " "),
+    }
+}
+
+/// The same where much is good: the trainer at work, batches that are ready.
+fn level_of_good(load: f64) -> (Style, &'static str) {
+    match load {
+        load if load >= 0.9 => (GOOD, " "),
+        load if load >= 0.6 => (MUCH, " "),
+        _ => (FULL, "!"),
+    }
+}
+
+/// ` 90 %!`
+fn percent(load: f64, mark: &str) -> String {
+    format!(" {:>3.0} %{mark}", 100.0 * load.clamp(0.0, 1.0))
+}
+
+/// Columns that [`percent`] takes.
+const PERCENT: usize = 7;
+
+/// Columns for a bar beside words of so many.
+fn columns(width: u16, words: usize) -> usize {
+    usize::from(width).saturating_sub(TITLE + NAME + PERCENT + words).clamp(6, 30)
+}
+
+fn rates(view: &View) -> Panel {
     let Rate { now, mean } = view.samples;
-    let mut lines = vec![Line::from(vec![
-        title("rate"),
-        Span::styled(format!("{} samples/s", count(now)), Style::new().add_modifier(Modifier::BOLD)),
-        soft(format!("  mean {}", count(mean))),
-    ])];
+    let samples = Span::styled(format!("{} samples/s", count(now)), BOLD);
+    let mut lines = vec![vec![samples.clone(), soft(format!("  mean {}", count(mean)))]];
+    let mut short = vec![samples];
     // Datasets that lie in memory read nothing.
     if view.bytes.mean > 0.0 {
         let [now, mean] = [view.bytes.now, view.bytes.mean].map(|rate| units::size(rate as u64));
-        lines.push(Line::from(vec![indent(), Span::raw(format!("{now}/s read")), soft(format!("  mean {mean}/s"))]));
+        lines.push(vec![raw(format!("{now}/s read")), soft(format!("  mean {mean}/s"))]);
+        short.push(raw(format!(", {now}/s read")));
     }
-    lines
+    Panel::new("rate", lines, short)
 }
 
-fn waits(view: &View, width: u16) -> Section {
+fn waits(view: &View, width: u16) -> Panel {
     let [p50, p99, max] = view.waits.map(units::time);
     let style = match view.waiting.now {
-        share if share > 0.2 => BLOCKED,
-        share if share > 0.05 => STARVED,
-        _ => BUSY,
+        share if share > 0.2 => FULL,
+        share if share > 0.05 => MUCH,
+        _ => GOOD,
     };
-    let share = format!("{:.1} % of the time", 100.0 * view.waiting.now);
-    let mut first = vec![title("waiting"), Span::styled(share, style)];
-    first.push(soft(format!("  mean {:.1} %", 100.0 * view.waiting.mean)));
+    let share = Span::styled(format!("{:.1} % of the time", 100.0 * view.waiting.now), style);
+    let mut first = vec![share.clone(), soft(format!("  mean {:.1} %", 100.0 * view.waiting.mean))];
+    let mut short = vec![share, raw(format!(", p99 {p99}"))];
     if let Some(now) = view.waits_now.filter(|now| *now >= 0.5) {
-        first.push(Span::styled(format!("  {} by now", units::time(now)), BLOCKED));
+        let words = Span::styled(format!("  {} by now", units::time(now)), FULL);
+        first.push(words.clone());
+        short.push(words);
     }
-    let second = vec![indent(), Span::raw(format!("p50 {p50}  p99 {p99}  max {max}"))];
-    let columns = usize::from(width).saturating_sub(10);
+    let columns = usize::from(width).saturating_sub(TITLE + 1);
     let from = view.curve.len().saturating_sub(columns);
-    let third =
-        vec![indent(), Span::styled(view.curve[from..].iter().map(|share| step(*share)).collect::<String>(), style)];
-    [first, second, third].map(Line::from).into()
+    let curve = view.curve[from..].iter().map(|share| step(*share)).collect::<String>();
+    let lines = vec![first, vec![raw(format!("p50 {p50}  p99 {p99}  max {max}"))], vec![Span::styled(curve, style)]];
+    Panel::new("waiting", lines, short)
 }
 
 /// A column of an eighth to eight eighths; nothing at all is a dot.
@@ -146,83 +313,117 @@ fn step(share: f64) -> char {
     }
 }
 
-/// Places of a bar for parts of a whole: rounded, never more than there are, and a part that is there is seen.
-fn places(parts: [f64; 3], width: usize) -> [usize; 3] {
-    let all: f64 = parts.iter().sum();
-    if all <= 0.0 || width == 0 {
-        return [0; 3];
-    }
-    let mut cells =
-        parts.map(|part| ((part / all * width as f64).round() as usize).max(usize::from(part / all > 0.01)));
-    while cells.iter().sum::<usize>() > width {
-        let largest = (0..3).max_by_key(|n| cells[*n]).unwrap_or(0);
-        cells[largest] -= 1;
-    }
-    cells
+/// A name, one column of load and its figure: a bar in a folded panel.
+fn small(name: &str, load: f64, (style, mark): (Style, &str)) -> [Span<'static>; 3] {
+    [
+        raw(format!("{name} ")),
+        Span::styled(step(load.clamp(0.0, 1.0)).to_string(), style),
+        raw(format!("{}  ", percent(load, mark).trim())),
+    ]
 }
 
-fn stages(view: &View, width: u16) -> Section {
-    let columns = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
-    let line = |(n, StageBar { name, busy, starved, blocked }): (usize, &StageBar)| {
-        let mut spans = vec![if n == 0 { title("stages") } else { indent() }, Span::raw(format!("{name:<10}"))];
-        let cells = places([*busy, *starved, *blocked], columns);
-        spans.extend(BLOCKS.iter().zip(cells).map(|((block, style), n)| Span::styled(block.repeat(n), *style)));
-        spans.push(Span::raw(" ".repeat(columns - cells.iter().sum::<usize>())));
-        spans.push(soft(format!(" busy {busy:.2} starved {starved:.2} blocked {blocked:.2}")));
-        Line::from(spans)
+fn stages(view: &View, width: u16) -> Panel {
+    let loads = view.stages.iter().map(|stage| {
+        let level = if stage.name == "trainer" { level_of_good } else { level };
+        (stage, stage.load(), level(stage.load()))
+    });
+    let loads: Vec<_> = loads.collect();
+    let words = |StageBar { busy, starved, blocked, of, .. }: &StageBar, all: bool| {
+        let of = format!(" busy {busy:.2} of {of:.2}");
+        if all { format!("{of}  starved {starved:.2}  blocked {blocked:.2}") } else { of }
     };
-    view.stages.iter().enumerate().map(line).collect()
+    // As many words as leave room for a bar.
+    let longest = |all: bool| loads.iter().map(|(stage, ..)| words(stage, all).len()).max().unwrap_or(0);
+    let room = usize::from(width).saturating_sub(TITLE + NAME + PERCENT + 10);
+    let (all, none) = (longest(true) <= room, longest(false) > room);
+    let columns = columns(width, if none { 0 } else { longest(all) });
+    let lines = loads.iter().map(|(stage, load, (style, mark))| {
+        let mut spans = vec![raw(format!("{:<NAME$}", stage.name))];
+        spans.extend(bar(*load, columns, *style));
+        spans.push(Span::styled(percent(*load, mark), *style));
+        spans.push(soft(if none { String::new() } else { words(stage, all) }));
+        spans
+    });
+    let lines = lines.collect();
+    Panel::new(
+        "stages",
+        lines,
+        loads.iter().flat_map(|(stage, load, level)| small(stage.name, *load, *level)).collect(),
+    )
 }
 
-fn queues(view: &View, width: u16) -> Section {
-    let columns = usize::from(width).saturating_sub(9 + 10 + 38).clamp(6, 40);
-    let line = |(n, QueueBar { name, level, capacity, fill }): (usize, &QueueBar)| {
-        let mut spans = vec![if n == 0 { title("queues") } else { indent() }, Span::raw(format!("{name:<10}"))];
-        let full = fill.map(|fill| ((fill * columns as f64).round() as usize).min(columns));
-        spans.push(Span::styled("█".repeat(full.unwrap_or(0)), BUSY));
-        spans.push(soft(if fill.is_some() { "─" } else { " " }.repeat(columns - full.unwrap_or(0))));
-        let of = capacity.as_ref().map_or(String::new(), |most| format!(" of {most}"));
-        spans.push(Span::raw(format!(" {level}{of}")));
-        Line::from(spans)
+fn queues(view: &View, width: u16) -> Panel {
+    let words = |queue: &QueueBar| {
+        let of = queue.capacity.as_ref().map_or(String::new(), |most| format!(" of {most}"));
+        format!(" {}{of}", queue.level)
     };
-    view.queues.iter().enumerate().map(line).collect()
+    let columns = columns(width, view.queues.iter().map(|queue| words(queue).len()).max().unwrap_or(0));
+    let level = |queue: &QueueBar, fill: f64| if queue.name == "finished" { level_of_good(fill) } else { (GOOD, " ") };
+    let lines = view.queues.iter().map(|queue| {
+        let mut spans = vec![raw(format!("{:<NAME$}", queue.name))];
+        match queue.fill {
+            Some(fill) => {
+                let (style, mark) = level(queue, fill);
+                spans.extend(bar(fill, columns, style));
+                spans.push(Span::styled(percent(fill, mark), style));
+            }
+            None => spans.push(raw(" ".repeat(columns + PERCENT - 1))),
+        }
+        spans.push(raw(words(queue)));
+        spans
+    });
+    let short = view.queues.iter().flat_map(|queue| match queue.fill {
+        Some(fill) => small(queue.name, fill, level(queue, fill)).to_vec(),
+        None => vec![raw(format!("{} {}  ", queue.name, queue.level))],
+    });
+    Panel::new("queues", lines.collect(), short.collect())
 }
 
-fn machine(view: &View) -> Section {
-    let line = |(n, (name, words)): (usize, &(&'static str, String))| {
-        let first = if n == 0 { title("process") } else { indent() };
-        Line::from(vec![first, Span::raw(format!("{name:<10}")), Span::raw(words.clone())])
-    };
-    view.machine.iter().enumerate().map(line).collect()
+fn machine(view: &View, width: u16) -> Panel {
+    let words = view.machine.iter().filter(|load| load.of.is_some()).map(|load| load.words.chars().count() + 1);
+    let columns = columns(width, words.max().unwrap_or(0));
+    let lines = view.machine.iter().map(|Load { name, words, of }| {
+        let mut spans = vec![raw(format!("{name:<NAME$}"))];
+        if let Some(load) = of {
+            let (style, mark) = level(*load);
+            spans.extend(bar(*load, columns, style));
+            spans.push(Span::styled(percent(*load, mark), style));
+            spans.push(raw(" "));
+        }
+        spans.push(raw(words.clone()));
+        spans
+    });
+    // Of the others there is no room to tell.
+    let short = view.machine.iter().filter_map(|load| Some(small(load.name, load.of?, level(load.of?))));
+    Panel::new("process", lines.collect(), short.flatten().collect())
 }
 
-/// Words below each other, under one name.
-fn listed(name: &str, words: &[String]) -> Section {
-    let line = |(n, words): (usize, &String)| {
-        Line::from(vec![if n == 0 { title(name) } else { indent() }, Span::raw(words.clone())])
-    };
-    words.iter().enumerate().map(line).collect()
+/// Words below each other, under one name; the first, and how many more there are.
+fn listed(name: &'static str, words: &[String]) -> Panel {
+    let lines = words.iter().map(|words| vec![raw(words.clone())]).collect();
+    let more = words.len().saturating_sub(1);
+    let more = if more > 0 { format!("+{more}  ") } else { String::new() };
+    let short = vec![soft(more), raw(words.first().cloned().unwrap_or_default())];
+    Panel { list: true, ..Panel::new(name, lines, short) }
 }
 
-fn late(view: &View) -> Section {
+fn late(view: &View) -> Panel {
     listed("late", &view.late)
 }
 
-fn tuned(view: &View) -> Section {
+fn tuned(view: &View) -> Panel {
     listed("auto", &view.tuned)
 }
 
-fn messages(view: &View) -> Section {
-    let mut lines = Section::new();
-    if view.bad > 0 {
-        let words =
-            if view.bad == 1 { "1 bad sample".into() } else { format!("{} bad samples", units::count(view.bad)) };
-        lines.push(Line::from(vec![title("bad"), Span::styled(words, BLOCKED)]));
-    }
+fn bad(view: &View) -> Panel {
+    let words = if view.bad == 1 { "1 bad sample".into() } else { format!("{} bad samples", units::count(view.bad)) };
+    let line = vec![Span::styled(words, FULL)];
+    Panel::new("bad", if view.bad > 0 { vec![line] } else { Vec::new() }, Vec::new())
+}
+
+fn messages(view: &View) -> Panel {
     // The latest first: what does not fit is old.
-    let words: Vec<String> = view.lines.iter().rev().cloned().collect();
-    lines.extend(listed("log", &words));
-    lines
+    listed("log", &view.lines.iter().rev().cloned().collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -232,7 +433,8 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        let bar = |name, busy, starved, blocked| StageBar { name, busy, starved, blocked };
+        let bar =
+            |name, busy, starved, blocked| StageBar { name, busy, starved, blocked, of: busy + starved + blocked };
         let queue = |name, level: &str, capacity: Option<&str>, fill| QueueBar {
             name,
             level: level.into(),
@@ -259,9 +461,10 @@ mod tests {
                 queue("encoded", "96.0 MiB", Some("128.0 MiB"), Some(0.75)),
             ],
             machine: vec![
-                ("CPU", "7.90 cores".into()),
-                ("memory", "1.2 GiB".into()),
-                ("GPU", "87 % busy, 3.0 GiB of 139.0 GiB".into()),
+                Load::new("CPU", "7.90 of 8 cores".into(), Some(0.9875)),
+                Load::new("memory", "1.2 GiB of 64.0 GiB".into(), Some(0.019)),
+                Load::new("disk", "190.7 MiB/s read, 0 B/s written".into(), None),
+                Load::new("GPU", "busy, 3.0 GiB of 139.0 GiB".into(), Some(0.87)),
             ],
             late: vec![
                 "12 for requests to the store (1.500 s)".into(),
@@ -273,30 +476,85 @@ mod tests {
         }
     }
 
-    fn picture(width: u16, height: u16, view: &View) -> String {
+    fn shown(width: u16, height: u16, view: &View, shown: Shown) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, view)).unwrap();
+        terminal.draw(|frame| draw(frame, view, shown)).unwrap();
         let buffer = terminal.backend().buffer();
         let rows = (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>());
         rows.map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
     }
 
+    fn picture(width: u16, height: u16, view: &View) -> String {
+        shown(width, height, view, Shown::default())
+    }
+
+    /// What a panel begins with, folded or not.
+    const PANELS: [&str; 8] = ["rate", "waiting", "stages", "queues", "process", "late", "auto", "log"];
+
+    fn begins_with_each(picture: &str) -> bool {
+        PANELS.iter().all(|name| picture.lines().any(|line| line.starts_with(name)))
+    }
+
     #[test]
     fn a_usual_terminal_shows_everything() {
-        insta::assert_snapshot!("live_80x32", picture(80, 32, &view()));
+        insta::assert_snapshot!("live_80x34", picture(80, 34, &view()));
     }
 
     #[test]
     fn a_wide_one_has_two_columns() {
-        insta::assert_snapshot!("live_140x24", picture(140, 24, &view()));
+        insta::assert_snapshot!("live_160x24", picture(160, 24, &view()));
+    }
+
+    #[test]
+    fn in_a_narrow_one_panels_fold_and_none_vanishes() {
+        let narrow = picture(60, 24, &view());
+        insta::assert_snapshot!("live_60x24", narrow);
+        assert!(begins_with_each(&narrow) && narrow.matches('▸').count() >= 6, "{narrow}");
+        // Somebody wants them all the same.
+        let mut open = Shown::default();
+        open.toggle_fold(60);
+        let open = shown(60, 32, &view(), open);
+        insta::assert_snapshot!("live_60x32_unfolded", open);
+        assert!(begins_with_each(&open) && !open.contains('▸'), "{open}");
+    }
+
+    #[test]
+    fn in_a_low_one_the_last_panels_fold() {
+        let low = picture(80, 18, &view());
+        assert!(begins_with_each(&low), "{low}");
+        assert!(low.contains("mean 1,544") && low.contains("process ▸"), "{low}");
+    }
+
+    #[test]
+    fn help_tells_keys_and_words_and_a_second_look_is_the_picture_again() {
+        let mut help = Shown::default();
+        help.toggle_help();
+        let told = shown(60, 24, &view(), help);
+        insta::assert_snapshot!("live_help_60x24", told);
+        assert!(told.lines().skip(3).all(|line| !line.contains('…')), "cut: {told}");
+        help.toggle_help();
+        assert_eq!(shown(60, 24, &view(), help), picture(60, 24, &view()));
     }
 
     #[test]
     fn a_small_one_shows_what_is_wanted_most() {
         let small = picture(40, 8, &view());
         assert!(small.contains("1,857 samples/s") && small.contains("12.3 % of the time"), "{small}");
-        assert!(small.contains("q ends it"), "{small}");
-        assert!(!small.contains("auto"), "{small}");
+        assert!(small.contains("q ends it") && small.contains("? help"), "{small}");
+        assert!(!small.contains("auto") && small.contains("more in a taller window"), "{small}");
+    }
+
+    #[test]
+    fn a_bar_shows_its_load_and_its_figure_says_the_same_without_colours() {
+        let line = |busy: f64| {
+            let stages = vec![StageBar { name: "decode", busy, starved: 4.0 - busy, blocked: 0.0, of: 4.0 }];
+            let all = picture(80, 34, &View { stages, ..View::default() });
+            all.lines().find(|line| line.starts_with("stages")).unwrap().to_owned()
+        };
+        let full = |line: &str| line.matches('█').count();
+        let (idle, half, busy) = (line(0.0), line(2.0), line(4.0));
+        assert!(full(&idle) == 0 && full(&half) * 2 == full(&busy), "{idle}\n{half}\n{busy}");
+        assert!(half.contains(" 50 % ") && busy.contains("100 %!") && !half.contains('!'), "{half}\n{busy}");
     }
 
     #[test]
@@ -307,7 +565,13 @@ mod tests {
             left: Some(-1.0),
             samples: Rate { now: f64::NAN, mean: f64::INFINITY },
             curve: vec![f64::NAN, 7.0, -1.0],
-            stages: vec![StageBar { name: "decode", busy: f64::INFINITY, starved: f64::NAN, blocked: 0.0 }],
+            stages: vec![StageBar {
+                name: "decode",
+                busy: f64::INFINITY,
+                starved: f64::NAN,
+                blocked: 0.0,
+                of: f64::NAN,
+            }],
             lines: vec!["\u{1b}[31mred\u{7}\n漢字".repeat(50)],
             ..view()
         };
@@ -315,16 +579,9 @@ mod tests {
             for width in [0, 1, 2, 9, 10, 20, 53, 79, 109, 110, 111, 300] {
                 for height in [0, 1, 2, 3, 5, 24, 80] {
                     let _ = picture(width, height, &view);
+                    let _ = shown(width, height, &view, Shown { help: true, folded: Some(false) });
                 }
             }
         }
-    }
-
-    #[test]
-    fn parts_fill_the_bar_and_none_is_lost() {
-        assert_eq!(places([1.0, 1.0, 1.0], 10).iter().sum::<usize>(), 9);
-        assert_eq!(places([1.0, 0.02, 0.02], 10), [8, 1, 1]);
-        assert_eq!(places([0.0, 0.0, 0.0], 10), [0; 3]);
-        assert_eq!(places([1.0, 1.0, 1.0], 1).iter().sum::<usize>(), 1);
     }
 }

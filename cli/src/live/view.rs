@@ -7,6 +7,7 @@ use std::{
 
 use infeed::{
     Report,
+    internal::machine,
     report::{LateBatch, Stage},
 };
 
@@ -49,6 +50,47 @@ pub(super) struct StageBar {
     pub(super) busy: f64,
     pub(super) starved: f64,
     pub(super) blocked: f64,
+    /// Threads that do it, with whatever else they do.
+    pub(super) of: f64,
+}
+
+impl StageBar {
+    fn new(name: &'static str, [busy, starved, blocked]: [f64; 3]) -> Self {
+        Self { name, busy, starved, blocked, of: busy + starved + blocked }
+    }
+
+    /// The part of its threads' time that it takes, of 1.
+    pub(super) fn load(&self) -> f64 {
+        share(self.busy, self.of)
+    }
+}
+
+/// Decode threads decode and augment, and read where data are local: each of these is a part of their time.
+fn share_threads(stages: &mut [StageBar]) {
+    // Whoever reads from a store has nothing to do at times, or no room.
+    let waits = |bar: &StageBar| bar.starved + bar.blocked > 0.0;
+    let theirs = |bar: &StageBar| match bar.name {
+        "decode" | "transform" => true,
+        "fetch" => !waits(bar),
+        _ => false,
+    };
+    let of = stages.iter().filter(|bar| theirs(bar)).map(|bar| bar.of).sum();
+    stages.iter_mut().filter(|bar| theirs(bar)).for_each(|bar| bar.of = of);
+}
+
+/// Something of the process or the machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Load {
+    pub(super) name: &'static str,
+    pub(super) words: String,
+    /// Of 1, where there is a most.
+    pub(super) of: Option<f64>,
+}
+
+impl Load {
+    pub(super) const fn new(name: &'static str, words: String, of: Option<f64>) -> Self {
+        Self { name, words, of }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,8 +125,7 @@ pub(super) struct View {
     pub(super) curve: Vec<f64>,
     pub(super) stages: Vec<StageBar>,
     pub(super) queues: Vec<QueueBar>,
-    /// Name and words.
-    pub(super) machine: Vec<(&'static str, String)>,
+    pub(super) machine: Vec<Load>,
     pub(super) late: Vec<String>,
     pub(super) tuned: Vec<String>,
     pub(super) bad: u64,
@@ -156,8 +197,11 @@ impl History {
         let stages = stages.map(|(stage, (was, is))| {
             let threads = |n: usize| if seconds > 0.0 { ((is[n] - was[n]) / seconds).max(0.0) } else { 0.0 };
             let name = if stage.stage == Stage::Yield { "trainer" } else { stage.stage.name() };
-            StageBar { name, busy: threads(0), starved: threads(1), blocked: threads(2) }
+            StageBar::new(name, [0, 1, 2].map(threads))
         });
+        let mut stages: Vec<StageBar> = stages.collect();
+        stages.retain(|bar| bar.of > 0.0);
+        share_threads(&mut stages);
         let queues = report.queues.iter().map(|queue| {
             let words = |n: u64| if queue.name == "encoded" { units::size(n) } else { units::count(n) };
             QueueBar {
@@ -187,9 +231,9 @@ impl History {
             },
             waits_now,
             curve: self.curve.iter().copied().collect(),
-            stages: stages.filter(|bar| bar.busy + bar.starved + bar.blocked > 0.0).collect(),
+            stages,
             queues: queues.collect(),
-            machine: machine(now, gpu, report),
+            machine: loads(now, gpu, report),
             late: late(report),
             tuned: tuned(report),
             bad: report.bad_sample_count,
@@ -202,39 +246,45 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-fn machine(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<(&'static str, String)> {
+fn loads(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<Load> {
     let mut rows = Vec::new();
     let per_second = |rate: f64| format!("{}/s", units::size(rate as u64));
     if let Some(cores) = now.cores {
-        rows.push(("CPU", format!("{cores:.2} cores")));
+        let all = machine::cores().get();
+        rows.push(Load::new("CPU", format!("{cores:.2} of {all} cores"), Some(share(cores, all as f64))));
     }
     if let Some(resident) = now.resident {
-        rows.push(("memory", units::size(resident)));
+        let all = machine::memory();
+        let of = all.map_or(String::new(), |all| format!(" of {}", units::size(all)));
+        let part = all.map(|all| share(resident as f64, all as f64));
+        rows.push(Load::new("memory", units::size(resident) + &of, part));
     }
     if let (Some(read), Some(written)) = (now.disk_read, now.disk_written) {
-        rows.push(("disk", format!("{} read, {} written", per_second(read), per_second(written))));
+        let words = format!("{} read, {} written", per_second(read), per_second(written));
+        rows.push(Load::new("disk", words, None));
     }
     if let (Some(received), Some(sent)) = (now.received, now.sent) {
         let mut words = format!("{} in, {} out", per_second(received), per_second(sent));
         if let Some(loopback) = now.loopback.filter(|rate| *rate >= 1024.0) {
             words.push_str(&format!(", {} loopback", per_second(loopback)));
         }
-        rows.push(("network", format!("{words} (machine)")));
+        rows.push(Load::new("network", format!("{words} (machine)"), None));
     }
     if let Some(requests) = &report.requests {
         let (n, limit) = (units::count(requests.requests), requests.limit);
         let again = requests.retries + requests.hedges;
-        rows.push(("requests", format!("{n}, {} again, limit {limit}", units::count(again))));
+        let words = format!("{n}, {} again, limit {limit}", units::count(again));
+        rows.push(Load::new("requests", words, None));
     }
     for (name, cache, what) in [("cache", &report.cache, "reads"), ("decoded", &report.decoded_cache, "records")] {
         let Some(cache) = cache else { continue };
         let all = cache.hits + cache.misses;
         let percent = 100.0 * share(cache.hits as f64, all as f64);
-        rows.push((name, format!("{percent:.1} % of {} {what}", units::count(all))));
+        rows.push(Load::new(name, format!("{percent:.1} % of {} {what}", units::count(all)), None));
     }
     if let Some(gpu) = gpu {
         let memory = format!("{} of {}", units::size(gpu.memory_used), units::size(gpu.memory_total));
-        rows.push(("GPU", format!("{:.0} % busy, {memory}", 100.0 * gpu.utilisation)));
+        rows.push(Load::new("GPU", format!("busy, {memory}"), Some(gpu.utilisation.clamp(0.0, 1.0))));
     }
     rows
 }
@@ -270,6 +320,24 @@ mod tests {
     use futures::StreamExt;
 
     use super::*;
+
+    #[test]
+    fn stages_of_the_same_threads_are_parts_of_their_time() {
+        let mut local = [
+            StageBar::new("fetch", [0.2, 0.0, 0.0]),
+            StageBar::new("decode", [1.2, 0.1, 0.0]),
+            StageBar::new("transform", [0.5, 0.0, 0.0]),
+            StageBar::new("trainer", [0.9, 0.1, 0.0]),
+        ];
+        let mut remote = local.clone();
+        remote[0] = StageBar::new("fetch", [3.0, 0.0, 1.0]);
+        let loads = |bars: &mut [StageBar]| {
+            share_threads(bars);
+            bars.iter().map(|bar| (100.0 * bar.load()).round()).collect::<Vec<_>>()
+        };
+        assert_eq!(loads(&mut local), [10.0, 60.0, 25.0, 90.0]);
+        assert_eq!(loads(&mut remote), [75.0, 67.0, 28.0, 90.0]);
+    }
 
     #[tokio::test]
     async fn a_stream_is_seen_from_its_start_to_its_end() {

@@ -9,6 +9,7 @@ use crate::{
 
 pub(super) fn page(report: &ProfileReport) -> String {
     let mut page = Page::new("infeed profile", &report.run.url);
+    page.verdict(&report.run.verdict());
     page.heading("Where the time went");
     let or = |value: Option<f64>, none: &str| value.map_or(none.into(), units::time);
     let rows = report.table.iter().map(|row| {
@@ -36,7 +37,7 @@ pub(super) fn page(report: &ProfileReport) -> String {
         page.heading("Stages alone").words("Samples a second when nothing but this stage is done.");
         page.figure(charts::rates_by_workers(&by_stage(&report.alone)));
         let rows = report.alone.iter().map(|row| {
-            let rate = units::count(row.samples_per_second.round() as u64);
+            let rate = units::number(row.samples_per_second);
             vec![row.stage.to_owned(), row.workers.to_string(), rate, or(row.first_batch_seconds, "")]
         });
         page.table(&["stage", "workers", "samples/s", "first batch"], &rows.collect::<Vec<_>>());
@@ -57,8 +58,8 @@ pub(super) fn page(report: &ProfileReport) -> String {
 }
 
 /// Rates by workers of each stage, which are measured one after the other.
-fn by_stage(alone: &[AloneReport]) -> Vec<(&'static str, Vec<(f64, f64)>)> {
+fn by_stage(alone: &[AloneReport]) -> Vec<(String, Vec<(f64, f64)>)> {
     let stages = alone.chunk_by(|a, b| a.stage == b.stage);
     let line = |rows: &[AloneReport]| rows.iter().map(|row| (row.workers as f64, row.samples_per_second)).collect();
-    stages.map(|rows| (rows[0].stage, line(rows))).collect()
+    stages.map(|rows| (rows[0].stage.to_owned(), line(rows))).collect()
 }

@@ -18,7 +18,7 @@ use crate::{
     args::RunArgs,
     failure::Failure,
     options,
-    out::Out,
+    out::{BarOf, Out},
 };
 
 /// How long a stage is measured alone: long enough for a rate, short enough that four stages at five numbers of workers
@@ -60,7 +60,7 @@ pub(super) async fn measure_all(
     let steps = augmentations(&config);
     let rounds = if steps.is_empty() { 0 } else { ROUNDS };
     let measurements = stages.len() * counts.len() + rounds * (steps.len() + 1);
-    out.start_bar(measurements as u64, "{msg} {wide_bar} {pos}/{len} measurements of single stages");
+    out.start_bar(measurements as u64, BarOf::Things("measurements of single stages"));
     let mut rows = Vec::new();
     for (stage, dataset) in stages {
         for workers in &counts {

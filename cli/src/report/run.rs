@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     table::{align_right, table},
+    verdict::Verdict,
     words::{autotune_words, bottleneck_words, cache_words, gpu_words, late_words, traffic_words},
 };
 use crate::{
@@ -233,9 +234,31 @@ impl RunReport {
         self.stream.first_batch.map(|time| time.as_secs_f64())
     }
 
+    /// What waits for what, and what to try.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let step = self.config.get("step_time").and_then(Value::as_f64);
+        Verdict::of_stream(
+            &self.stream,
+            self.workers,
+            step,
+            self.busy.as_ref().filter(|busy| busy.is_crowded()),
+            &self.url,
+        )
+    }
+
     /// Two tables: the run, and where its time went.
     pub(crate) fn table(&self) -> String {
-        let mut rows: Vec<(&str, String)> = Vec::new();
+        let mut table = table();
+        self.rows().into_iter().for_each(|(name, value)| table.add_row([name.to_owned(), value]));
+        let mut text = table.trim_fmt();
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n\n{}", self.stage_table());
+        text
+    }
+
+    /// Names and words, the same in the table and on the page.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows: Vec<(&'static str, String)> = Vec::new();
         let epochs = if self.epochs == 1 { "1 epoch".into() } else { format!("{} epochs", self.epochs) };
         rows.push(("dataset", format!("{}: {} records, {}", self.url, units::count(self.records), self.format)));
         if self.device != "cpu" {
@@ -311,16 +334,12 @@ impl RunReport {
         if let Some(bottleneck) = self.bottleneck {
             rows.push(("bottleneck", bottleneck_words(bottleneck).into()));
         }
+        rows.extend(self.verdict().next.map(|next| ("next", next)));
         if let Some(checksum) = self.checksum {
             let of = if self.checksum_of == Some(ChecksumOf::Records) { " (of records, not of pixels)" } else { "" };
             rows.push(("checksum", format!("{checksum}{of}")));
         }
-        let mut table = table();
-        rows.into_iter().for_each(|(name, value)| table.add_row([name.to_owned(), value]));
-        let mut text = table.trim_fmt();
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n\n{}", self.stage_table());
-        text
+        rows
     }
 
     pub(crate) fn stage_table(&self) -> String {

@@ -197,6 +197,7 @@ pub(crate) async fn on(
         out,
         rank,
         batches_per_epoch: loader.batches_per_epoch(),
+        batch_size: loader.config().batch_size as u64,
         step_offset,
         checksum,
         of,

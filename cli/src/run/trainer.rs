@@ -17,7 +17,7 @@ use crate::{
     args::RunArgs,
     checksum::{Checksum, ChecksumOf},
     failure::Failure,
-    out::{JsonTarget, Out},
+    out::{BarOf, JsonTarget, Out},
     report::{Ended, PartReport, Settled, TimeLine},
     signals::{Signal, Signals},
     state::{self, StateFile},
@@ -29,6 +29,7 @@ pub(super) struct Trainer<'a> {
     pub(super) out: &'a mut Out,
     pub(super) rank: u32,
     pub(super) batches_per_epoch: u64,
+    pub(super) batch_size: u64,
     /// Epoch in which the run starts, and the steps of it that were done before.
     pub(super) step_offset: (u64, u64),
     pub(super) checksum: Option<Checksum>,
@@ -104,8 +105,8 @@ impl Trainer<'_> {
     pub(super) async fn train(&mut self, mut stream: BatchStream) -> Result<BatchStream, Failure> {
         let left = (self.args.epochs.saturating_sub(self.step_offset.0) * self.batches_per_epoch)
             .saturating_sub(self.step_offset.1);
-        let template = "{msg} {wide_bar} {pos}/{len} batches, {eta} left";
-        self.out.start_bar(left.min(self.batches_wanted), template);
+        self.out.start_bar(left.min(self.batches_wanted), BarOf::Batches(self.batch_size));
+        self.say_epoch(self.step_offset.0);
         let mut unsaved = None;
         let done = self.steps(&mut stream, &mut unsaved).await;
         self.out.end_bar();
@@ -135,6 +136,9 @@ impl Trainer<'_> {
             let data = asked.elapsed();
             let batch = batch?;
             self.take(&batch)?;
+            if self.at.is_some_and(|(epoch, _)| epoch != batch.epoch()) {
+                self.say_epoch(batch.epoch());
+            }
             self.at = Some((batch.epoch(), self.done(&batch)));
             // The last batch's step is done, the state is saved, and then the run ends.
             tokio::select! {
@@ -166,6 +170,11 @@ impl Trainer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// In front of the bar.
+    fn say_epoch(&self, epoch: u64) {
+        self.out.bar().set_message(format!("epoch {} of {}", epoch + 1, self.args.epochs));
     }
 
     /// What ended the run before its last epoch did, and after how much; `None`: nothing.

@@ -16,7 +16,12 @@ use super::{
     manifest::{self, Entry},
     target::{Target, inside, part_in},
 };
-use crate::{args::StageArgs, failure::Failure, out::Out, units};
+use crate::{
+    args::StageArgs,
+    failure::Failure,
+    out::{BarOf, Out},
+    units,
+};
 
 /// How a tar is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +124,7 @@ async fn fetch(
         // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
         let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
         target.check_space(args, at, rest + unpacked, 0)?;
-        out.start_bar(rest, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
+        out.start_bar(rest, BarOf::Bytes);
         io::Seek::seek(&mut file, io::SeekFrom::Start(at)).map_err(failed)?;
         let mut reads = ranges(source, object, at, AHEAD_ALONE).boxed();
         while let Some(bytes) = reads.next().await {
@@ -154,7 +159,8 @@ fn unpack(
 ) -> Result<Done, Failure> {
     let bad = |error: io::Error| Failure::Failed(format!("{}: cannot be unpacked: {error}", args.url));
     let file = File::open(path).map_err(bad)?;
-    out.start_bar(object.size, "unpacking {wide_bar} {bytes}/{total_bytes}, {eta} left");
+    out.start_bar(object.size, BarOf::Bytes);
+    out.bar().set_message("unpacking");
     let counted = Counted { inner: io::BufReader::with_capacity(1 << 20, file), bar: out.bar().clone() };
     let mut archive = tar::Archive::new(packing.reader(counted).map_err(bad)?);
     let mut done = Done::default();

@@ -16,7 +16,11 @@ use super::{
     manifest::Entry,
     target::{Target, inside, part_in},
 };
-use crate::{args::StageArgs, failure::Failure, out::Out};
+use crate::{
+    args::StageArgs,
+    failure::Failure,
+    out::{BarOf, Out},
+};
 
 /// Bytes of one read: few enough requests, and small enough to be repeated.
 pub(super) const RANGE: u64 = 8 << 20;
@@ -63,7 +67,8 @@ pub(super) async fn copy_all(
     let mut done = Done::default();
     let mut missing = Vec::new();
     let to_check: u64 = objects.iter().filter(|object| known.contains_key(&object.name)).map(|o| o.size).sum();
-    out.start_bar(to_check, "verifying {wide_bar} {bytes}/{total_bytes}");
+    out.start_bar(to_check, BarOf::Bytes);
+    out.bar().set_message("verifying");
     for object in objects {
         if is_whole(&target.dir, object, &known) {
             done.found.add(object.size);
@@ -74,7 +79,7 @@ pub(super) async fn copy_all(
     }
     let more: u64 = missing.iter().map(|object| object.size).sum();
     target.check_space(args, done.found.bytes, more, missing.len() as u64)?;
-    out.start_bar(more, "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left");
+    out.start_bar(more, BarOf::Bytes);
 
     let ahead = if missing.len() == 1 { AHEAD_ALONE } else { AHEAD };
     let Target { dir, manifest, .. } = &mut target;

@@ -25,7 +25,7 @@ use crate::{
     child::{Outcome, Runner},
     failure::Failure,
     invocation,
-    out::{self, JsonTarget, Out},
+    out::{self, BarOf, JsonTarget, Out},
     signals::Signal,
 };
 
@@ -110,7 +110,7 @@ async fn run_cells(
     out: &mut Out,
 ) -> Result<Option<Signal>, Failure> {
     let mut runner = Runner::new()?;
-    out.start_bar(wanted.len() as u64, "{msg} {wide_bar} {pos}/{len} combinations, {eta} left");
+    out.start_bar(wanted.len() as u64, BarOf::Things("combinations"));
     for settings in wanted {
         if report.cells.iter().any(|cell| cell.asked == *settings && cell.error.is_none()) {
             out.progress(format_args!("{settings}: measured before"))?;
@@ -152,7 +152,7 @@ async fn run_rounds(
     let mut found = report.auto.take().filter(same).unwrap_or_else(|| AutoReport::new(&best.asked, settle));
     let mut runner = Runner::new()?;
     let options = auto::options(shared, settle, args.max_time);
-    out.start_bar(rounds, "{msg} {wide_bar} {pos}/{len} rounds, {eta} left");
+    out.start_bar(rounds, BarOf::Things("rounds"));
     while (found.rounds.len() as u64) < rounds {
         let mut pair = [found.auto(), found.best.clone()];
         // Who is first changes: a machine may get slower or faster by itself.

@@ -10,14 +10,16 @@ use crate::{
         Page,
         charts::{self, HeatCell},
     },
+    report::Verdict,
     units,
 };
 
 pub(super) fn page(report: &SweepReport) -> String {
-    let about = format!("{} {}", report.url, report.options.join(" "));
+    // As many epochs as fit into the time that a cell has are no choice of anybody's.
+    let about = format!("{} {}", report.url, report.options.join(" ")).replace(" --epochs 1000000000", "");
     let mut page = Page::new("infeed sweep", about.trim());
     match &report.knee {
-        Some(knee) => page.verdict(&knee.words),
+        Some(knee) => page.verdict(&Verdict { found: format!("{}.", knee.words), next: None }),
         None => page.words("No cell gave a rate, so there is nothing to compare."),
     };
     if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
@@ -37,7 +39,7 @@ pub(super) fn page(report: &SweepReport) -> String {
         }
     }
     if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
-        page.verdict(&auto.words);
+        page.verdict(&Verdict { found: format!("{}.", auto.words), next: None });
     }
     page.heading("Samples a second").words("By workers and batch size; the stronger the colour, the faster.");
     for (name, cells) in &maps {
@@ -45,6 +47,13 @@ pub(super) fn page(report: &SweepReport) -> String {
             page.words(name);
         }
         page.figure(charts::heat_map(cells));
+    }
+    for (name, cells) in &maps {
+        let picture = charts::rates_by_workers(&by_batch_size(cells));
+        if picture.is_some() && !name.is_empty() {
+            page.words(name);
+        }
+        page.figure(picture);
     }
     page.heading("Cells");
     let or = |value: Option<f64>, words: fn(f64) -> String| value.map_or(String::new(), words);
@@ -62,8 +71,8 @@ pub(super) fn page(report: &SweepReport) -> String {
             return row;
         }
         row.extend([
-            format!("{:.2}", cell.iterations_per_second),
-            units::count(cell.samples_per_second.round() as u64),
+            units::number(cell.iterations_per_second),
+            units::number(cell.samples_per_second),
             or(cell.cpu_seconds, units::time),
             or(cell.cores_used(), |cores| format!("{cores:.2}")),
             cell.peak_rss_bytes.map_or(String::new(), units::size),
@@ -88,4 +97,21 @@ pub(super) fn page(report: &SweepReport) -> String {
     ];
     page.table(&head, &rows.collect::<Vec<_>>());
     page.end()
+}
+
+/// Rates by workers, a line for each batch size that has two points or more.
+fn by_batch_size(cells: &[HeatCell]) -> Vec<(String, Vec<(f64, f64)>)> {
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for cell in cells {
+        let (Some(workers), Some(batch)) = (cell.workers, cell.batch_size) else { continue };
+        let name = format!("batch {}", units::count(batch));
+        let point = (workers as f64, cell.samples_per_second);
+        match lines.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, line)) => line.push(point),
+            None => lines.push((name, vec![point])),
+        }
+    }
+    lines.retain(|(_, line)| line.len() > 1);
+    lines.iter_mut().for_each(|(_, line)| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    lines
 }

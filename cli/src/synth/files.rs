@@ -12,7 +12,10 @@ use std::{
 
 use infeed::internal::can_start_threads;
 
-use crate::{failure::Failure, out::Out};
+use crate::{
+    failure::Failure,
+    out::{BarOf, Out},
+};
 
 /// Files by number: each one's path below the folder, and how to make its bytes.
 pub(super) trait Files: Sync {
@@ -30,7 +33,7 @@ pub(crate) struct Made {
 
 /// Writes all files, on all cores: the first error stops the rest.
 pub(super) fn write_all(files: &impl Files, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
-    out.start_bar(files.len() as u64, "{msg} {wide_bar} {pos}/{len} files, {eta} left");
+    out.start_bar(files.len() as u64, BarOf::Things("files"));
     out.bar().set_message("writing");
     let bar = out.bar();
     let next = AtomicUsize::new(0);
