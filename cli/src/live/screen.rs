@@ -246,11 +246,20 @@ fn level(load: f64) -> (Style, &'static str) {
     }
 }
 
-/// The same where much is good: the trainer at work, batches that are ready.
+/// The same where much is good: the trainer at work.
 fn level_of_good(load: f64) -> (Style, &'static str) {
     match load {
         load if load >= 0.9 => (GOOD, " "),
         load if load >= 0.6 => (MUCH, " "),
+        _ => (FULL, "!"),
+    }
+}
+
+/// Of batches that are ready: one is enough, and none is what the trainer waits for.
+fn level_of_ready(fill: f64) -> (Style, &'static str) {
+    match fill {
+        fill if fill >= 0.3 => (GOOD, " "),
+        fill if fill > 0.0 => (MUCH, " "),
         _ => (FULL, "!"),
     }
 }
@@ -358,7 +367,7 @@ fn queues(view: &View, width: u16) -> Panel {
         format!(" {}{of}", queue.level)
     };
     let columns = columns(width, view.queues.iter().map(|queue| words(queue).len()).max().unwrap_or(0));
-    let level = |queue: &QueueBar, fill: f64| if queue.name == "finished" { level_of_good(fill) } else { (GOOD, " ") };
+    let level = |queue: &QueueBar, fill: f64| if queue.name == "finished" { level_of_ready(fill) } else { (GOOD, " ") };
     let lines = view.queues.iter().map(|queue| {
         let mut spans = vec![raw(format!("{:<NAME$}", queue.name))];
         match queue.fill {
