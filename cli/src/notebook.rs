@@ -66,7 +66,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_of_a_program_of_ones_own_has_a_verdict_and_units() {
         let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=10").await.unwrap();
-        let loader = infeed::Loader::builder(dataset.clone()).batch_size(16).build().await.unwrap();
+        let loader = infeed::Loader::builder(std::sync::Arc::clone(&dataset)).batch_size(16).build().await.unwrap();
         let mut batches = loader.epoch(0);
         while batches.next().await.transpose().unwrap().is_some() {}
         let html = report_page("mine", &*dataset, loader.config(), batches.report());
