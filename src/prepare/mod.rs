@@ -124,7 +124,7 @@ pub struct Prepared {
 /// });
 /// prepare.run().await?;
 /// let last = last.expect("it was told");
-/// assert_eq!((last.records, last.of, last.of_shards), (6, 6, 1));
+/// assert_eq!((last.records, last.of, last.shards, last.of_shards), (6, 6, 1, 1));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -559,6 +559,10 @@ impl<'a> Prepare<'a> {
         loop {
             if let Some((_, tar)) = open.take() {
                 done.bytes_written += tar.finish(out, told).await?;
+                finished += 1;
+                let records = done.records + batches.report().bad_sample_count;
+                let (bytes, of_shards) = (done.bytes_written, done.own_shards);
+                self.tell(Progress { records, of, bytes, shards: finished, of_shards });
             }
             let Some(name) = shards.next() else { break };
             open = Some((0, Tar::begin(out, &name)?));

@@ -58,7 +58,8 @@ pub enum Size {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// As they are, byte for byte; those that are resized as JPEG of quality 90.
+    /// Files as they are, byte for byte; those that are resized as JPEG of quality 90. What the dataset has as pixels stays
+    /// pixels (`.image.npy`), resized or not.
     #[default]
     Keep,
     /// As JPEG of this quality, 1 to 100: 4:4:4 from 90, else 4:2:0.

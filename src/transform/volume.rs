@@ -267,8 +267,9 @@ impl LoweredVolume {
                 }
                 Op::PadOrCrop { size, .. } => {
                     for (axis, len) in axes.iter_mut().zip(size) {
+                        // Towards nothing: of an odd one the greater half is behind, cut off or added.
                         let spare = axis.len as i64 - i64::from(*len);
-                        cut(axis, spare.div_euclid(2), *len as usize);
+                        cut(axis, spare / 2, *len as usize);
                     }
                 }
                 Op::Patch { size, foreground: p } => {
@@ -396,6 +397,14 @@ mod tests {
         assert_eq!(lowered.lower_volume(&field(None), DType::F32).unwrap().intensity(1.0, 0.0).fill, 0.0);
         let lowered = Transform::new().window(-1000.0, 0.0).pad_or_crop([4, 4, 4], -3.0);
         assert_eq!(lowered.lower_volume(&field(None), DType::F32).unwrap().intensity(1.0, 0.0).fill, -3.0);
+    }
+
+    #[test]
+    fn an_odd_voxel_is_cut_off_or_added_behind() {
+        let lowered = Transform::new().pad_or_crop([4, 4, 4], 0.0).lower_volume(&field(None), DType::F32).unwrap();
+        let axes = lowered.axes([4, 7, 1], &Foreground(&[]), SampleRng::new(1, 2, 3)).unwrap();
+        // Where an output reads: of 7 the outputs are 1 to 4; of 1 they are one in front, it, and two behind.
+        assert_eq!(axes.map(|axis| axis.at(0)), [0, 1, -1]);
     }
 
     #[test]

@@ -120,7 +120,8 @@ sometimes! {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     RandomEqualize: 0.5, false, PixelOp::Equalize;
-    /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`.
+    /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`, and like it, byte for byte, ends at 254
+    /// for some ranges: it divides by a rounded factor and cuts off the rest.
     ///
     /// ```
     /// # use std::sync::Arc;
