@@ -6,7 +6,7 @@ use infeed::{Shard, source::CacheSpec};
 use serde_json::Value;
 
 use crate::support::{
-    builder,
+    builder, files_below,
     records::{LEN, Records},
 };
 
@@ -86,8 +86,12 @@ fn a_folder_behind_a_slow_trainer_serves_what_the_plan_says() {
         1000 * LEN,
     )));
     let said = outcome(&plan, "cache")["hit_rate"].as_f64().unwrap();
-    // On a machine that others hold the writers lag, and what waits for them in memory serves, too: 0.46 to 0.58 of reads.
+    // One side alone: 0.47 of the reads on a quiet machine, up to 0.66 where other processes hold the cores; why was not
+    // found out. That it keeps no more than it may is seen in the folder.
     assert!(hits > said - 0.06, "{hits:.3} where the plan says {said:.3}");
+    let (entries, others): (Vec<u64>, Vec<u64>) =
+        files_below(dir.path()).iter().map(|file| file.metadata().unwrap().len()).partition(|len| *len == ENTRY);
+    assert!((900..=1000).contains(&entries.len()), "{} entries, others of {others:?} bytes", entries.len());
 }
 
 #[test]
@@ -112,7 +116,7 @@ fn a_dataset_says_itself_what_it_has() {
     assert!(synth.status.success());
     let plan = json(&args(&format!("{path} --nodes 4 --cache 1GiB")));
     let job = &plan["job"];
-    let bytes: u64 = crate::support::files_below(std::path::Path::new(&path))
+    let bytes: u64 = files_below(std::path::Path::new(&path))
         .iter()
         .filter(|file| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("jpeg")))
         .map(|file| file.metadata().unwrap().len())
