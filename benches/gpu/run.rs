@@ -5,13 +5,9 @@ mod device;
 mod loaders;
 mod out;
 mod photos;
-#[allow(dead_code, unused_imports, reason = "the command line's own sampler; not all of it is used here")]
-#[path = "../../cli/src/gpu.rs"]
-mod sampler;
 mod threads;
-mod train;
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, thread};
 
 use infeed::Result;
 
@@ -33,7 +29,6 @@ struct Bench {
     workers: Vec<usize>,
     /// Who decodes in `photos`, by the beginnings of their names; empty for all.
     ways: Vec<String>,
-    step: Duration,
     photos: Photos,
 }
 
@@ -50,7 +45,7 @@ impl Scale {
 
 type Section = fn(&mut Bench, &mut Out) -> Result<()>;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("machine", device::machine),
     ("bounds", device::bounds),
     ("kernels", device::kernels),
@@ -61,7 +56,6 @@ const SECTIONS: [(&str, Section); 11] = [
     ("photos", loaders::photos),
     ("recipes", loaders::recipes),
     ("memory", loaders::memory),
-    ("train", train::train),
 ];
 
 #[derive(Default)]
@@ -69,7 +63,6 @@ struct Args {
     sections: Vec<String>,
     quick: bool,
     photos: Option<PathBuf>,
-    step_ms: f64,
     workers: Vec<usize>,
     ways: Vec<String>,
     list: bool,
@@ -77,7 +70,7 @@ struct Args {
 
 fn args() -> std::result::Result<Args, String> {
     let photos = std::env::var_os("INFEED_PHOTOS").map(PathBuf::from);
-    let mut args = Args { photos, step_ms: 80.0, ..Args::default() };
+    let mut args = Args { photos, ..Args::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -88,7 +81,6 @@ fn args() -> std::result::Result<Args, String> {
             "--photos" => args.photos = Some(value()?.into()),
             "--list" => args.list = true,
             "--ways" => args.ways = value()?.split(',').map(str::to_owned).collect(),
-            "--step-ms" => args.step_ms = value()?.parse().map_err(|_| "--step-ms needs a number")?,
             "--workers" => {
                 let numbers = value()?.split(',').map(str::parse).collect::<std::result::Result<Vec<usize>, _>>();
                 args.workers = numbers.map_err(|_| "--workers needs numbers, as 1,4,16")?;
@@ -133,8 +125,7 @@ pub(crate) fn run() -> ExitCode {
     }
     workers.sort_unstable();
     workers.dedup();
-    let step = Duration::from_secs_f64(args.step_ms.max(0.1) / 1e3);
-    let mut bench = Bench { scale, workers, ways: args.ways, step, photos: Photos::new(args.photos, scale) };
+    let mut bench = Bench { scale, workers, ways: args.ways, photos: Photos::new(args.photos, scale) };
     let mut out = Out::new(scale.of(5, 3, 2));
     for (name, section) in SECTIONS {
         if args.sections.is_empty() || args.sections.iter().any(|wanted| wanted == name) {

@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
 # Makes a folder that runs all GPU checks on a Linux machine with a GPU, Python 3 and no Rust.
 #
-#   integration/gpu/build.sh [FOLDER] [--photos DIR] [--limit-mib N] [--peers PYTHON] [--no-nvjpeg]
+#   integration/gpu/build.sh [FOLDER] [--photos DIR] [--count N] [--peers PYTHON] [--no-nvjpeg]
 #
 # FOLDER          default target/gpu-kit; what this script put there before is replaced
-# --photos DIR    class folders of JPEGs to take along, as many as the limit leaves room for
-# --limit-mib N   size of the folder at most, default 56
-# --peers PYTHON  take along nvImageCodec and torchcodec for that Python (as 3.12) with PyTorch for CUDA 13
+# --photos DIR    class folders of JPEGs to take along; without it pictures are made there
+# --count N       so many of them, evenly spread, default 100: they are repeated there
+# --peers PYTHON  take along nvImageCodec for that Python (as 3.12) with PyTorch for CUDA 13
 # --no-nvjpeg     leave NVIDIA's library out: the GPU's machine has one
 #
-# There: python3 FOLDER/run.py --day first --out RESULTS (see README.md).
+# At most 50 MiB, and 62 with the repository's own files. There: python3 FOLDER/run.py --day first --out RESULTS (see README.md).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-folder=target/gpu-kit photos="" limit=56 peers="" nvjpeg=yes
+folder=target/gpu-kit photos="" count=100 peers="" nvjpeg=yes
 while (($#)); do
     case $1 in
-        --photos | --limit-mib | --peers)
+        --photos | --count | --peers)
             [[ $# -ge 2 ]] || { echo "$1 needs a value" >&2; exit 2; }
             case $1 in
                 --photos) photos=$2 ;;
-                --limit-mib) limit=$2 ;;
+                --count) count=$2 ;;
                 --peers) peers=$2 ;;
             esac
             shift 2
             ;;
         --no-nvjpeg) nvjpeg=no; shift ;;
-        -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "unknown option $1" >&2; exit 2 ;;
         *) folder=$1; shift ;;
     esac
@@ -56,17 +56,16 @@ wheels() {
 }
 
 step "build (minutes, the first time)"
-# Not `cargo bench`: with its own profile everything would be built once more.
-examples=$(python3 integration/gpu/pack.py examples)
-# shellcheck disable=SC2086 # several words
-cargo test --locked --profile kit --no-run --message-format=json \
-    --lib --test integration --bench gpu $examples > "$work/messages"
+# One call, so that the crate is compiled once for all of them. What makes a module for Python of a library is said as maturin
+# says it.
+PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --profile kit --message-format=json \
+    -p infeed-cli --bin infeed --test integration -p infeed-benches --bench gpu -p infeed-python --lib > "$work/messages"
 
 step "libraries of others"
 mkdir -p "$folder"
 rm -f "$folder"/*.py "$folder"/kit.json "$folder"/*.tar.xz "$folder"/photos.tar
 if [[ $nvjpeg == yes ]]; then
-    # Two: at the edges of a window the older one interpolates otherwise. run.py chooses by the tests.
+    # Two: the first day's, which PyTorch for CUDA 13 has too, and the newest for the second.
     mkdir "$work/old" "$work/new"
     if ! { wheels "$work/old" 3.12 nvidia-nvjpeg==13.0.0.40 && wheels "$work/new" 3.12 nvidia-nvjpeg==13.3.2.43 \
         && mv "$work/old"/* "$work/new" && python3 integration/gpu/pack.py nvjpeg "$work/new" "$folder/nvjpeg.tar.xz"; }; then
@@ -76,15 +75,15 @@ if [[ $nvjpeg == yes ]]; then
 fi
 if [[ -n $peers ]]; then
     mkdir "$work/peers"
-    if ! { wheels "$work/peers" "$peers" nvidia-nvimgcodec-cu13==0.9.0.20 && wheels "$work/peers" "$peers" torchcodec==0.17.0 \
+    if ! { wheels "$work/peers" "$peers" nvidia-nvimgcodec-cu13==0.9.0.20 \
         && python3 integration/gpu/pack.py peers "$work/peers" "$folder/peers.tar.xz" --python "$peers"; }; then
         rm -f "$folder/peers.tar.xz"
-        echo "NOTE: the peers could not be had (pip download nvidia-nvimgcodec-cu13 torchcodec); those that are installed there are measured"
+        echo "NOTE: the peers could not be had (pip download nvidia-nvimgcodec-cu13); those that are installed there are measured"
     fi
 fi
 
 step "scripts"
-cp integration/gpu/{run,kit,report,peers,peer_torchvision,peer_torchcodec,peer_nvimgcodec,peer_dali,step_torch}.py integration/gpu/README.md "$folder"/
+cp integration/gpu/{run,kit,report,wheel,peers,peer_torchvision,peer_nvimgcodec,peer_dali}.py integration/gpu/README.md "$folder"/
 
 step "pack"
-python3 integration/gpu/pack.py kit "$work/messages" "$folder" --limit-mib "$limit" ${photos:+--photos "$photos"}
+python3 integration/gpu/pack.py kit "$work/messages" "$folder" --count "$count" ${photos:+--photos "$photos"}

@@ -22,6 +22,8 @@ DRIVER_FOLDERS = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/
                   "/usr/lib/wsl/lib", "/usr/local/cuda/compat"]
 # Output of a process that is kept, from its end.
 KEPT = 60_000
+# Seconds for a process that was killed to be gone. One that waits in the driver may never be: then the next part goes on beside it.
+LAST_WORDS = 5
 PASS, FAIL, UNKNOWN = report.PASS, report.FAIL, report.UNKNOWN
 words = report.words
 
@@ -34,7 +36,7 @@ class Kit:
     def __init__(self, args):
         self.args = args
         self.begin = time.monotonic()
-        self.end = self.begin + args.minutes * 60
+        self.end = self.begin + args.seconds
         # When the part that runs must be over.
         self.part_end = self.end
         self.out = os.path.abspath(args.out)
@@ -52,7 +54,7 @@ class Kit:
         self.gpu = None
         self.is_mock = False
         self.current = None
-        # Versions of nvJPEG that can be used, the newest first, and the one that is.
+        # Versions of nvJPEG that can be used, the oldest first, and the one that is.
         self.nvjpegs = {}
         self.nvjpeg = None
         self.sections = []
@@ -83,9 +85,7 @@ class Kit:
             except subprocess.TimeoutExpired:
                 code = None
             finally:
-                if child.poll() is None:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
+                stays = child.poll() is None and not end_of(child)
                 self.current = None
             texts = []
             for file in (out, err):
@@ -97,6 +97,8 @@ class Kit:
         end = f"killed at its limit of {limit:.0f} s" if code is None else f"returned {code}"
         self.log.write(f"\n==== {name}: {' '.join(map(str, command))}\n{both[-KEPT:]}\n---- {end} after {seconds:.1f} s\n")
         self.log.flush()
+        if stays:
+            self.check(name, FAIL, "its process is killed and not gone: it hangs in the driver, and figures from here on are beside it")
         return code, texts[0], both, seconds
 
     def ended(self, code, both):
@@ -134,6 +136,8 @@ class Kit:
                 figure = json.loads(line)
             except ValueError:
                 continue
+            if "result" in figure:
+                self.check(f"{part}: {figure['name']}", figure["result"], json.dumps(figure.get("note")))
             if "name" in figure and figure["name"] != "seconds":
                 figure["part"] = part
                 figure["section"] = section or figure.get("section", part)
@@ -152,7 +156,7 @@ class Kit:
             # The bench would run all of them.
             raise ValueError(f"bench-gpu has no section {', '.join(unknown)}")
         command = [self.path("bench-gpu"), *sections, *more]
-        if self.args.quick:
+        if not self.args.full:
             command.append("--quick")
         if self.data:
             command += ["--photos", self.data]
@@ -163,21 +167,28 @@ class Kit:
         elif not found:
             self.check(f"{part}: bench-gpu {' '.join(sections)}", UNKNOWN, words(both))
 
-    def script(self, name, limit, *more, cores=None, peer=None):
+    def script(self, script, limit, *more, peer=None, env=None, part=None):
         """A Python script of the kit; `peer`: the folder of the kit's peers that it needs, if it is there."""
-        command = [sys.executable, os.path.join(HERE, f"{name}.py"), *map(str, more)]
-        folder = os.path.join(self.temp, "peers", peer) if peer else ""
-        env = {}
+        command = [sys.executable, os.path.join(HERE, f"{script}.py"), *map(str, more)]
+        ours = script == "wheel"
+        folder = os.path.join(self.temp, "peers", peer) if peer else os.path.join(self.temp, "bin", "python") if ours else ""
+        env = dict(env or {})
         if os.path.isdir(folder):
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, self.env.get("PYTHONPATH")]))
-        code, out, both, _ = self.process(name, command, limit, env=env, cores=cores)
+        part = part or script
+        code, out, both, _ = self.process(part, command, limit, env=env)
         # What others can't do, or what is not installed, is no fault of infeed's. In CI all of it is there.
-        failed = FAIL if self.args.strict else UNKNOWN
-        found = self.lines(name, out, failed=failed)
+        failed = FAIL if self.args.strict or ours and "No module named" not in both else UNKNOWN
+        found = self.lines(part, out, failed=failed)
         if code != 0:
-            self.check(name, failed, self.ended(code, both))
+            self.check(part, failed, self.ended(code, both))
         elif not found:
-            self.check(name, UNKNOWN, words(both))
+            self.check(part, UNKNOWN, words(both))
+
+    def wheel(self, what, limit, *more, **other):
+        """A subcommand of wheel.py on the photographs."""
+        small = ["--small"] if self.small() else []
+        self.script("wheel", limit, what, self.data, *more, *small, "--records", self.records, **{"part": what, **other})
 
     def small(self):
         """Whether sizes are to be tiny: nothing that is measured means anything."""
@@ -193,8 +204,8 @@ class Kit:
         binaries = os.path.join(self.temp, "bin")
         if "paths" in about:
             # A kit that was never packed: see dry.sh.
-            os.mkdir(binaries)
             for name, path in about["paths"].items():
+                os.makedirs(os.path.dirname(os.path.join(binaries, name)), exist_ok=True)
                 os.symlink(path, os.path.join(binaries, name))
         else:
             unpack(os.path.join(HERE, "binaries.tar.xz"), binaries)
@@ -243,7 +254,7 @@ class Kit:
                 machine[f"{library}_why"] = why
 
     def find_nvjpeg(self):
-        """The versions of nvJPEG that there are, and which one is used until the tests say more."""
+        """The versions of nvJPEG that there are, and which one is used: the oldest, which PyTorch has too, or the one that was named."""
         packed = os.path.join(HERE, "nvjpeg.tar.xz")
         self.nvjpegs = dict(self.report["about"].get("nvjpegs", {}))
         if os.path.exists(packed):
@@ -251,20 +262,15 @@ class Kit:
             unpack(packed, folder)
             for path in glob.glob(os.path.join(folder, "*", "libnvjpeg.so.*")):
                 self.nvjpegs[os.path.basename(os.path.dirname(path))] = path
-        newest_first = sorted(self.nvjpegs, key=lambda version: [int(n) for n in version.split(".")], reverse=True)
-        self.nvjpegs = {version: self.nvjpegs[version] for version in newest_first}
+        oldest_first = sorted(self.nvjpegs, key=lambda version: [int(n) for n in version.split(".")])
+        self.nvjpegs = {version: self.nvjpegs[version] for version in oldest_first}
         named = self.args.nvjpeg or self.env.get("INFEED_NVJPEG")
         if named and named not in self.nvjpegs:
             if not os.path.exists(named):
                 raise ValueError(f"nvJPEG {named}: no such file, and the kit has {', '.join(self.nvjpegs) or 'none'}")
-            self.nvjpegs = {named: os.path.abspath(named)}
-        elif named:
-            self.nvjpegs = {named: self.nvjpegs[named]}
-        elif not self.nvjpegs:
-            self.nvjpegs = {path: path for folder in sys.path
-                            for path in glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvjpeg.so.1[123]"))[:1]}
-        if self.nvjpegs:
-            self.use_nvjpeg(next(iter(self.nvjpegs)))
+            self.nvjpegs[named] = os.path.abspath(named)
+        if named or self.nvjpegs:
+            self.use_nvjpeg(named or next(iter(self.nvjpegs)))
         else:
             self.note("no libnvjpeg in the kit; infeed looks for the machine's own")
 
@@ -282,7 +288,8 @@ class Kit:
 
     def unpack_peers(self):
         packed, folder = os.path.join(HERE, "peers.tar.xz"), os.path.join(self.temp, "peers")
-        if os.path.exists(packed) and not os.path.isdir(folder):
+        # On the mock they are fakes.
+        if os.path.exists(packed) and not os.path.isdir(folder) and not self.is_mock:
             unpack(packed, folder)
             if self.nvjpeg:
                 self.use_nvjpeg(self.nvjpeg)
@@ -313,6 +320,16 @@ class Kit:
             shutil.rmtree(self.temp, ignore_errors=True)
             if self.data:
                 shutil.rmtree(self.data, ignore_errors=True)
+
+
+def end_of(child):
+    """Kills a process and all that it started; whether it is gone."""
+    os.killpg(child.pid, signal.SIGKILL)
+    try:
+        child.wait(LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def unpack(packed, folder):

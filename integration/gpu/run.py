@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs all GPU checks of infeed on this machine and writes report.md and report.json. Needs Python 3 and the kit only.
+"""Runs the GPU checks of infeed on this machine and writes report.md and report.json. Needs Python 3 and the kit only.
 
-    run.py [DATA] --out DIR [--day first|second] [--only PART,…] [--quick] [--minutes N] [--nvjpeg VERSION] [--keep] [--strict]
+    run.py [DATA] --out DIR [--day first|second] [--only PART,…] [--seconds N] [--nvjpeg VERSION] [--full] [--keep] [--strict]
 
-DATA: class folders of JPEGs; without it the kit's photographs, or made-up ones. Every check is a process of its own with
-a time limit, and so is every part: one that fails, crashes or hangs never stops the others. The report is written anew
-after each part, so one that is cut off tells what is known by then. README.md says what the parts are, how a day with a
-GPU goes and how to read the report.
+DATA: class folders of JPEGs; without it the kit's photographs, or made-up ones. A day ends within 285 seconds. Every check is
+a process of its own with a time limit: one that fails, crashes or hangs never stops the others. The report is written
+anew after each part, so one that is cut off tells what is known by then. README.md says what the parts are, how a day
+with a GPU goes and how to read the report.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,10 +24,14 @@ import traceback
 import report
 from kit import FAIL, HERE, PASS, UNKNOWN, Ended, Kit, unpack, words
 
+# Of a day, which a call of 290 seconds must hold whole.
+DAY = 285
 SANITIZERS = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer"]
-# Tests that decide whether figures mean anything, in this order; those about nvJPEG's pixels run with each version of it.
-PIXELS = ("jpegs_of_the_engines", "a_cut_height", "jpegs_of_the_hybrid")
-DECIDING = ("pixels_from_memory", *PIXELS, "steps_on_pictures", "arenas_are_written", "a_fixed_split")
+# Tests that decide whether figures mean anything, in this order; and those of them that another nvJPEG may change.
+DECIDING = ("pixels_from_memory", "jpegs_of_the_engines", "a_cut_height", "arenas_are_written", "steps_on_pictures", "a_fixed_split")
+OF_NVJPEG = ("jpegs_of_the_engines", "a_cut_height")
+OTHERS = ("jpegs_of_the_hybrid", "a_damaged_image", "a_thousand_batches", "a_batch_is_reused", "jpegs_of_the_cpu_class",
+          "mixed_batches", "a_stream_dropped", "device_memory_may_end")
 NO_NVCUVID = ("nvJPEG opens it by name and finds no engines without it. In a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility,video; "
               "else install the driver's libraries for video (libnvidia-decode on Ubuntu)")
 
@@ -96,7 +101,7 @@ def data(kit):
     files.sort()
     if not files:
         raise RuntimeError(f"no JPEG below {source}")
-    count = 48 if kit.small() else 4096 if kit.args.quick else 16384
+    count = 48 if kit.small() else 16384
     size = sum(map(os.path.getsize, files)) / len(files)
     shm = "/dev/shm"
     room = shutil.disk_usage(shm).free if os.path.isdir(shm) else 0
@@ -117,15 +122,15 @@ def data(kit):
     print(f"  {count} files, {count * size / 1e6:.0f} MB at {kit.data}", flush=True)
 
 
-def machine(kit):
-    kit.bench("machine", ["machine", "bounds"], 60)
+def smoke(kit):
+    """The Python package: its rows against the CPU's, and what PyTorch does with its tensors."""
+    # The mock's nvJPEG makes gray: there the CPU decodes.
+    kit.wheel("smoke", 45, env={"INFEED_NVJPEG": "none"} if kit.is_mock else None)
 
 
 def engines(kit):
     """What nvJPEG does alone: no loader can be faster than it and the CPU."""
-    # Apart: a library that crashes in one must not cost the others.
-    for section in ("engines", "gpu_hybrid"):
-        kit.bench("engines", [section], 90)
+    kit.bench("engines", ["machine", "bounds", "engines"], 60)
 
 
 def tests_of(kit):
@@ -168,95 +173,82 @@ def one_test(kit, name, limit=120):
     return PASS, f"{where}; {'; '.join(said)}"
 
 
-def deciding(kit):
-    """The tests that decide; those about nvJPEG's pixels with each version of it, of which the newest that passes is used."""
+def tests(kit, begins, limit=25):
+    """Those whose names begin so, each alone."""
     names = tests_of(kit)
-    found, measured_with = {version: {} for version in kit.nvjpegs}, kit.nvjpeg
-    test_of = {begin: next(name for name in names if name.startswith(f"on_gpu::{begin}")) for begin in DECIDING}
-    versions = list(kit.nvjpegs) or [None]
-
-    def run(begin):
-        kit.check(test_of[begin], *one_test(kit, test_of[begin]))
+    for begin in begins:
+        name = next(name for name in names if name.startswith(f"on_gpu::{begin}"))
+        kit.check(f"{name}, nvJPEG {kit.nvjpeg}" if begin in OF_NVJPEG else name, *one_test(kit, name, limit))
         kit.write()
 
-    run(DECIDING[0])
-    try:
-        for begin in PIXELS:
-            for version in versions:
-                if version is None:
-                    run(begin)
-                else:
-                    kit.use_nvjpeg(version)
-                    found[version][begin] = one_test(kit, test_of[begin])
-                    print(f"  nvJPEG {version}, {begin}: {found[version][begin][0]}", flush=True)
-    finally:
-        # Also when time ended in between.
-        if found:
-            choose(kit, found, test_of, measured_with)
-    for begin in DECIDING[len(PIXELS) + 1 :]:
-        run(begin)
-    if kit.nvjpeg != measured_with:
-        # What was measured so far was another library.
-        inspect(kit)
-        engines(kit)
 
-
-def choose(kit, found, test_of, before):
-    """The newest nvJPEG whose tests pass; without any, one that fails none (a GPU without engines); else that from before."""
-    results = {version: [result for result, _ in tests.values()] for version, tests in found.items()}
-    passes = [version for version, each in results.items() if each == [PASS] * len(PIXELS)]
-    kit.use_nvjpeg(passes[0] if passes else next((version for version, each in results.items() if FAIL not in each), before))
-    for begin, (result, what) in found[kit.nvjpeg].items():
-        kit.check(f"{test_of[begin]}, nvJPEG {kit.nvjpeg}", result, what)
-    each = []
-    for version, tests in found.items():
-        said = {begin: result if result == PASS else f"{result}: {words(what, 400)}" for begin, (result, what) in tests.items()}
-        kit.figure("tests", "nvJPEG versions", version, note=said or "not tried")
-        failed = [begin for begin, (result, _) in tests.items() if result == FAIL]
-        each.append(f"{version} {'fails ' + ', '.join(failed) if failed else 'passes' if version in passes else 'was not tried, or not to the end'}")
-    # Without a pass the tests themselves have failed.
-    kit.check("nvJPEG version", PASS if passes else UNKNOWN, f"{kit.nvjpeg} is used; {'; '.join(each)}")
+def deciding(kit):
+    """The tests that decide."""
+    tests(kit, DECIDING)
 
 
 def others(kit):
-    """The remaining tests, each alone."""
-    for name in tests_of(kit):
-        if not name.startswith(tuple(f"on_gpu::{begin}" for begin in DECIDING)):
-            kit.check(name, *one_test(kit, name))
-            kit.write()
+    """Other tests that need a real GPU."""
+    tests(kit, OTHERS, 40)
+
+
+def newer(kit):
+    """The kit's newest nvJPEG: its pixels, and what it does alone."""
+    used, newest = kit.nvjpeg, next(reversed(kit.nvjpegs), None)
+    if newest in (used, None):
+        kit.note("the kit has no other nvJPEG")
+        return
+    try:
+        kit.use_nvjpeg(newest)
+        tests(kit, OF_NVJPEG)
+        kit.bench("newer", ["engines"], 30)
+    finally:
+        kit.use_nvjpeg(used)
 
 
 def photos(kit):
-    cores = kit.report["machine"]["cores"]
-    more = []
-    if kit.args.quick:
-        # Cores that are left for a trainer, and none.
-        few = [1, 2] if kit.small() else [max(1, cores - 2), cores]
-        more = ["--workers", ",".join(map(str, few))]
-    kit.bench("photos", ["photos"], 300, more)
+    """Photographs to batches, by who decodes, beside the engines alone and the CPU alone."""
+    ways(kit, "photos", "bare,auto adaptive,cpu + raw,cpu + hardware adaptive,auto fixed,no GPU")
+
+
+def ways(kit, part, names):
+    cores = 2 if kit.small() else kit.report["machine"]["cores"]
+    kit.bench(part, ["photos"], 90, ["--workers", str(cores), "--ways", names])
+
+
+def resnet(kit):
+    """ResNet-50 fed by infeed and by torch's own loader, each beside a batch that stays on the GPU."""
+    for feed in ("infeed-cuda", "infeed-cpu", "dataloader"):
+        kit.wheel("resnet", 35, "--feed", feed)
 
 
 def connections(kit):
-    """The loader with more of the driver's queues, which threads of their own streams share."""
-    cores = 2 if kit.small() else kit.report["machine"]["cores"]
-    more = ["--workers", str(cores), "--ways", "auto adaptive,cpu + hardware adaptive"]
-    kit.bench("connections", ["photos"], 90, more, env={"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, section="photos, 32 connections")
+    """The same with one of the driver's queues, as others' trainers ask for, and with as many as there can be."""
+    for count in ("1", "32"):
+        kit.wheel("resnet", 30, "--feed", "infeed-cuda", env={"CUDA_DEVICE_MAX_CONNECTIONS": count}, part=f"{count} connections")
+
+
+def rates(kit):
+    kit.wheel("rates", 30)
+
+
+def threads(kit):
+    """The CPU alone by threads, and torch's own loader on all of them."""
+    kit.wheel("cpu", 40)
+    kit.wheel("dataloader", 35)
 
 
 def peer(kit, name, folder=None):
     kit.unpack_peers()
-    kit.script(f"peer_{name}", 120, kit.data, *(["--quick", "--seconds", "0.1" if kit.small() else "1"] if kit.args.quick else []), peer=folder)
+    kit.script(f"peer_{name}", 60, kit.data, "--quick", "--seconds", "0.1" if kit.small() else "0.7", peer=folder)
 
 
 def torchvision(kit):
     peer(kit, "torchvision")
 
 
-def torchcodec(kit):
-    peer(kit, "torchcodec", "torchcodec")
-
-
 def nvimgcodec(kit):
+    ways(kit, "nvimgcodec", "auto adaptive")
     peer(kit, "nvimgcodec", "nvimgcodec")
 
 
@@ -265,153 +257,73 @@ def dali(kit):
 
 
 def kernels(kit):
-    kit.bench("kernels", ["kernels"], 120)
+    kit.bench("kernels", ["kernels"], 45)
 
 
 def recipes(kit):
     """Today's recipes on the GPU, and without it."""
-    kit.bench("recipes", ["recipes"], 200)
+    kit.bench("recipes", ["recipes"], 60, ["--workers", str(2 if kit.small() else kit.report["machine"]["cores"])])
 
 
 def memory(kit):
-    kit.bench("memory", ["memory"], 120)
-
-
-def train(kit):
-    """A training loop on 4 cores at the pace of a real step."""
-    cores = set(sorted(os.sched_getaffinity(0))[:4])
-    kit.script("step_torch", 60, "--batch", "256", "--steps", "15" if kit.args.quick else "40", cores=cores)
-    step = report.best(report.of(kit.report, "step"))
-    if step is None:
-        kit.note("no step was measured with torch; 80 ms are taken for a step of 256 images")
-    kit.bench("train", ["train"], 120, ["--step-ms", str(step["median"] if step else 80.0)], cores=cores)
-
-
-def decoders(kit):
-    for section in ("hybrid", "cpu"):
-        kit.bench("decoders", [section], 60)
-
-
-def infeed_run(kit, name, url, *more, limit=90):
-    """The JSON of `infeed run`, or None and a failed check."""
-    command = [kit.path("infeed"), "run", url, "--json", "-", *map(str, more)]
-    code, out, both, _ = kit.process(name, command, limit)
-    if code == 0:
-        try:
-            return json.loads(out)
-        except ValueError:
-            pass
-    kit.check(name, FAIL, kit.ended(code, both))
-    return None
-
-
-def command_line(kit):
-    """`infeed run` on both devices: what it delivers, and how fast."""
-    known = kit.report["about"].get("known")
-    folder = os.path.join(kit.temp, "cifar")
-    if known:
-        code, _, both, _ = kit.process("synth", [kit.path("infeed"), "synth", known["synth"][0], folder, *known["synth"][1:]], 60)
-        if code != 0:
-            kit.check("infeed synth", FAIL, kit.ended(code, both))
-        elif found := infeed_run(kit, "checksum on the CPU", folder, *known["run"]):
-            kit.check("the CPU's checksum is that of the machine that built the kit",
-                      PASS if found["checksum"] == known["checksum"] else FAIL, f"{found['checksum']}, {known['checksum']} there")
-            if kit.gpu:
-                run = [word if word != "cpu" else "cuda:0" for word in known["run"]]
-                if other := infeed_run(kit, "checksum on the GPU", folder, *run, "--split", "fixed"):
-                    kit.check("rows of CIFAR on the GPU have the CPU's checksum",
-                              PASS if other["checksum"] == found["checksum"] else FAIL, f"{other['checksum']}")
-    if not kit.data:
-        return
-    batch = 8 if kit.small() else 256
-    common = ["--batch-size", batch, "--shuffle", 7, "--dtype", "f16", "--checksum"]
-    rates = {}
-    cores = kit.report["machine"]["cores"]
-    cpu = [infeed_run(kit, f"run on the CPU, {workers} workers", kit.data, "--device", "cpu", "--workers", workers, *common)
-           for workers in (max(1, cores // 2), cores)]
-    if all(cpu):
-        same = cpu[0]["checksum"] == cpu[1]["checksum"]
-        kit.check("photographs on the CPU have one checksum for any workers", PASS if same else FAIL, cpu[0]["checksum"])
-        rates["CPU"] = cpu[1]
-    if kit.gpu:
-        fixed = [infeed_run(kit, f"run on the GPU, fixed split, {n}", kit.data, "--device", "cuda:0", "--split", "fixed", *common) for n in (1, 2)]
-        if all(fixed):
-            same = fixed[0]["checksum"] == fixed[1]["checksum"]
-            kit.check("two runs with a fixed split have one checksum", PASS if same else FAIL, f"{fixed[0]['checksum']}, {fixed[1]['checksum']}")
-            rates["GPU, fixed split, with checksum"] = fixed[1]
-        plain = [word for word in common if word != "--checksum"]
-        if adaptive := infeed_run(kit, "run on the GPU, adaptive split", kit.data, "--device", "cuda:0", "--epochs", 1 if kit.small() else 4, *plain):
-            rates["GPU, adaptive split"] = adaptive
-    for name, found in rates.items():
-        rate = found["samples_per_second"]
-        keys = ("device", "seconds", "au", "bottleneck", "cpu_seconds", "build_seconds", "first_batch_seconds", "peak_rss_bytes", "stages", "gpu", "bad_sample_count")
-        kit.report["figures"].append({"part": "run", "section": "infeed run", "name": name, "unit": "images/s", "median": rate,
-                                      "low": rate, "high": rate, "runs": 1, "more": {key: found.get(key) for key in keys}})
-
-
-def units(kit):
-    """The unit tests."""
-    # Where the mock is, all of them have run.
-    few = ["sys::"] if kit.is_mock else []
-    code, out, both, _ = kit.process("units", [kit.path("unit-tests"), "--test-threads=8", *few], 120)
-    results = [line for line in out.splitlines() if line.startswith("test result")]
-    kit.check("unit tests", PASS if code == 0 else FAIL, results[0] if code == 0 and results else kit.ended(code, both))
+    kit.bench("memory", ["memory"], 40, ["--workers", str(2 if kit.small() else min(4, kit.report["machine"]["cores"]))])
 
 
 def sanitizer(kit):
-    """compute-sanitizer's memcheck over the shorter tests."""
+    """compute-sanitizer over the kernels: races between threads, and memory."""
     tool = next((path for path in map(shutil.which, SANITIZERS) if path), None)
     if not tool:
         kit.check("compute-sanitizer", UNKNOWN, "not on this machine")
         return
-    names = [name for name in tests_of(kit) if any(word in name for word in ("files_that", "cut_height", "engines_are", "hybrid"))]
-    for name in names:
-        command = [tool, "--tool", "memcheck", "--error-exitcode", "66", kit.path("integration"), name, "--exact", "--nocapture", "--test-threads=1"]
-        code, _, both, _ = kit.process(f"memcheck {name}", command, 100)
+    name = next(name for name in tests_of(kit) if name.startswith("on_gpu::files_that"))
+    for check in ("racecheck", "memcheck"):
+        command = [tool, "--tool", check, "--error-exitcode", "66", kit.path("integration"), name, "--exact", "--nocapture", "--test-threads=1"]
+        code, _, both, _ = kit.process(check, command, 40)
         lines = [line for line in both.splitlines() if line.startswith("=====")]
         if any("not supported" in line.lower() for line in lines):
             kit.check("compute-sanitizer", UNKNOWN, f"it refuses this device: {words(' '.join(lines))}")
             return
-        summary = [line for line in lines if "ERROR SUMMARY" in line]
-        clean = code == 0 and any("0 errors" in line for line in summary)
-        result = PASS if clean else FAIL if summary and not clean else UNKNOWN
-        kit.check(f"memcheck {name}", result, words(" ".join(summary or lines[-6:])) if lines else kit.ended(code, both))
+        summary = [line for line in lines if "SUMMARY" in line]
+        clean = code == 0 and any("0 errors" in line or "0 hazards" in line for line in summary)
+        kit.check(f"{check} {name}", PASS if clean else FAIL if summary else UNKNOWN,
+                  words(" ".join(summary or lines[-6:])) if lines else kit.ended(code, both))
 
 
-# `limit`: seconds in a quick run, four times as many in a whole one. `needs`: what it usually takes in a quick run, kept
-# free by those before it. The most wanted first; the first day's report says whether the second is worth its time.
-Part = collections.namedtuple("Part", "name run day limit needs gpu_only")
+# `limit`: seconds, half as much again as it usually takes; four times as many with --full. The most wanted first: what is late
+# costs those at the end.
+Part = collections.namedtuple("Part", "name run day limit gpu_only")
 PARTS = [
-    Part("data", data, 0, 40, 5, False),
-    Part("machine", machine, 1, 40, 10, True),
-    Part("engines", engines, 1, 110, 70, True),
-    Part("tests", deciding, 1, 180, 90, False),
-    Part("torchvision", torchvision, 1, 45, 30, True),
-    Part("torchcodec", torchcodec, 1, 30, 20, True),
-    Part("nvimgcodec", nvimgcodec, 1, 60, 40, True),
+    Part("data", data, 0, 20, False),
+    Part("tests", deciding, 1, 80, False),
+    Part("smoke", smoke, 1, 45, True),
+    Part("photos", photos, 1, 75, True),
+    Part("torchvision", torchvision, 1, 25, True),
+    Part("resnet", resnet, 1, 100, True),
+    Part("threads", threads, 1, 65, False),
+    Part("rates", rates, 1, 30, True),
+    Part("engines", engines, 2, 50, True),
+    Part("nvimgcodec", nvimgcodec, 2, 50, True),
+    Part("newer", newer, 2, 50, True),
+    Part("connections", connections, 2, 55, True),
+    Part("others", others, 2, 110, False),
+    Part("recipes", recipes, 2, 60, True),
+    Part("sanitizer", sanitizer, 2, 50, True),
+    Part("kernels", kernels, 2, 30, True),
+    Part("memory", memory, 2, 30, True),
     # Where it is installed: it is too large to be taken along.
-    Part("dali", dali, 1, 45, 3, True),
-    Part("photos", photos, 1, 165, 125, True),
-    Part("connections", connections, 1, 70, 45, True),
-    Part("kernels", kernels, 2, 45, 15, True),
-    Part("recipes", recipes, 2, 90, 45, True),
-    Part("memory", memory, 2, 60, 25, True),
-    Part("train", train, 2, 100, 60, True),
-    Part("others", others, 2, 180, 60, False),
-    Part("run", command_line, 2, 60, 25, False),
-    Part("decoders", decoders, 2, 60, 25, True),
-    Part("units", units, 2, 40, 10, False),
-    Part("sanitizer", sanitizer, 2, 60, 10, True),
+    Part("dali", dali, 2, 45, True),
 ]
+# Seconds for the report.
+LAST = 4
 
 
-def run_part(kit, part, later):
-    """Runs a part in its own time, which leaves the later ones what they need: all of it, or as large a share as its own."""
-    begin, left = time.monotonic(), max(0.0, kit.left() - 3)
-    room = min(part.limit * (1 if kit.args.quick else 4), left - later * min(1.0, left / (part.needs + later)))
+def run_part(kit, part):
+    """Runs a part in its own time, or in what is left of all."""
+    begin = time.monotonic()
+    room = min(part.limit * (4 if kit.args.full else 1), kit.left() - LAST)
     if part.gpu_only and kit.gpu is None:
         end = "left out: no GPU"
-    elif room < 2:
+    elif room < 3:
         end = "left out: no time"
     else:
         print(f"\n== {part.name} ({kit.left():.0f} s left, at most {room:.0f} for it)", flush=True)
@@ -458,16 +370,15 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", help="class folders of JPEGs")
     parser.add_argument("--out", required=True, help="folder for the report")
-    parser.add_argument("--day", choices=("first", "second"), help="half of the parts, in nine minutes; means --quick")
+    parser.add_argument("--day", choices=("first", "second"), help=f"half of the parts, in {DAY} seconds; default both, one behind the other")
     parser.add_argument("--only", help=f"parts, with commas between: {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="fewer settings and runs")
-    parser.add_argument("--minutes", type=float, help="time for all of it; default 9 with --day, 18 with --quick, else 60")
-    parser.add_argument("--nvjpeg", metavar="VERSION", help="one of the kit's versions, or a file; default: the newest whose tests pass")
+    parser.add_argument("--seconds", type=float, help="time for all of it")
+    parser.add_argument("--nvjpeg", metavar="VERSION", help="one of the kit's versions, or a file; default: the oldest")
+    parser.add_argument("--full", action="store_true", help="more settings and runs, in four times the time")
     parser.add_argument("--keep", action="store_true", help="leave the unpacked files and data where they are")
     parser.add_argument("--strict", action="store_true", help="fail when anything was left out or not measured")
     args = parser.parse_args()
-    args.quick = args.quick or bool(args.day)
-    args.minutes = args.minutes or (9 if args.day else 18 if args.quick else 60)
+    args.seconds = args.seconds or DAY * (1 if args.day else 2) * (4 if args.full else 1)
     if args.data:
         args.data = os.path.abspath(args.data)
     args.only = args.only.split(",") if args.only else None
@@ -483,6 +394,8 @@ def main():
     # Others work on the photographs.
     parts = [part for part in PARTS if part.day in day and (part.name == "data" or not args.only or part.name in args.only)]
     kit = Kit(args)
+    # Reads PyTorch from a cold disk while the first parts run.
+    warm = subprocess.Popen([sys.executable, "-c", "import torch, torchvision"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def stop(*_):
         if kit.current:
@@ -492,23 +405,19 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     try:
         kit.unpack()
-        run_part(kit, Part("devices", devices, 0, 60, 5, False), 0)
-        for at, part in enumerate(parts):
-            # Without data there is nothing to be left for.
-            run_part(kit, part, 0 if part.day == 0 else sum(later.needs for later in parts[at + 1 :]))
-        if len(kit.nvjpegs) > 1 and not any(part.name == "tests" for part in parts):
-            kit.note(f"nvJPEG {kit.nvjpeg} was used without the tests that choose one of {', '.join(kit.nvjpegs)}; --nvjpeg names another")
+        run_part(kit, Part("devices", devices, 0, 30, False))
+        for part in parts:
+            run_part(kit, part)
         if kit.gpu or args.strict:
             try:
                 compare(kit, [part.name for part in parts])
             except Exception as error:  # a figure of a shape that nobody thought of
                 kit.log.write(traceback.format_exc())
                 kit.check("targets", FAIL, f"{type(error).__name__}: {words(str(error))}")
-        if args.day == "first":
-            kit.note(f"the second call: run.py --day second --nvjpeg {kit.nvjpeg} --out …")
     except KeyboardInterrupt:
         kit.check("run.py", FAIL, "stopped from outside")
     finally:
+        warm.kill()
         kit.write()
         try:
             print(report.short(kit.report, kit.out), flush=True)

@@ -115,12 +115,13 @@ pub(super) fn engines(bench: &mut Bench, out: &mut Out) -> Result<()> {
             return Ok(());
         }
     }
-    let sizes = bench.scale.of(vec![16, 28, 32, 56, 64, 96, 128], vec![32, 64, 128], vec![4]);
+    let sizes = bench.scale.of(vec![16, 28, 32, 56, 64, 96, 128], vec![32, 128], vec![4]);
+    // What the batches of one thread do beside each other, then more threads.
+    let threads = bench.scale.of(vec![(1, 1), (1, 2), (2, 2), (4, 2)], vec![(1, 2), (2, 2)], vec![(1, 2), (2, 2)]);
     let mut cases = Vec::new();
     for cut in [false, true] {
         for &images in &sizes {
-            // What the batches of one thread do beside each other, then more threads.
-            for (handles, lanes) in [(1, 1), (1, 2), (2, 2), (4, 2)] {
+            for &(handles, lanes) in &threads {
                 cases.push(Case { decoder: BatchDecoder::Engines, images, handles, lanes, cut });
             }
         }
@@ -279,7 +280,7 @@ pub(super) fn bare_engines(kernels: &Arc<Kernels>, photos: &mut Photos, cut: boo
     let files = photos.files()?;
     let mut best = 0.0f64;
     for images in scale.of(vec![32, 64, 128], vec![32, 128], vec![4]) {
-        for handles in scale.of(vec![1, 2, 4], vec![1, 2, 4], vec![1, 2]) {
+        for handles in scale.of(vec![1, 2, 4], vec![1, 2], vec![1, 2]) {
             let case = Case { decoder: BatchDecoder::Engines, images, handles, lanes: 2, cut };
             let Ok((mut rates, _)) = together(kernels, &files, case, scale, 3)? else { return Ok(0.0) };
             rates.sort_by(f64::total_cmp);

@@ -209,9 +209,14 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let context = Context::open(0)?;
     let kernels = Kernels::load(&context)?;
     let most = *bench.workers.last().unwrap_or(&1);
+    let wanted =
+        |bench: &Bench, name: &str| bench.ways.is_empty() || bench.ways.iter().any(|way| name.starts_with(&**way));
     // The bounds, in this process. One that could not be measured is no bound at all.
     let mut engines = Vec::new();
     for (name, cut) in [("bare engines, whole", false), ("bare engines, height cut", true)] {
+        if !wanted(bench, name) {
+            continue;
+        }
         match bare_engines(&kernels, &mut bench.photos, cut, scale) {
             Ok(rate) => {
                 out.values(name, "images/s", json!({ "cut": cut }), vec![rate]);
@@ -226,7 +231,7 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let workers = bench.workers.clone();
     // Before the loaders, so that a run that is cut short tells shares too.
     let mut pools = Vec::new();
-    for &workers in &workers {
+    for &workers in workers.iter().filter(|_| wanted(bench, "bare cpu pool")).collect::<Vec<_>>() {
         let resample = bare_cpu(&mut bench.photos, workers, true, scale)?;
         let decode = bare_cpu(&mut bench.photos, workers, false, scale)?;
         let more = json!({ "threads": workers, "decode_alone": decode });
@@ -249,7 +254,7 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
         (Way::Cpu, &fewer),
     ];
     for (way, workers) in cases {
-        if !bench.ways.is_empty() && !bench.ways.iter().any(|wanted| way.name().starts_with(wanted)) {
+        if !wanted(bench, &way.name()) {
             continue;
         }
         for &workers in workers {

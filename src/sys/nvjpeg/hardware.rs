@@ -262,8 +262,20 @@ struct Lane {
     params: Params,
     stream: JpegStream,
     handle: Rc<Handle>,
+    /// What the last batch was started with.
+    lists: Lists,
     /// The launch that used it last.
     used_by: Option<Ticket>,
+}
+
+/// What nvJPEG is given of a batch, an entry for each image. NVIDIA says nowhere that the call copies them, and nvImageCodec
+/// keeps its own: they stay as they are until the lane is used again.
+#[derive(Default)]
+struct Lists {
+    files: Vec<*const c_uchar>,
+    lengths: Vec<usize>,
+    images: Vec<nvjpegImage_t>,
+    params: Vec<nvjpegDecodeParams_t>,
 }
 
 struct Generation {
@@ -301,6 +313,7 @@ impl Lane {
             params: Params::new(&handle)?,
             stream: JpegStream::new(&handle)?,
             handle,
+            lists: Lists::default(),
             used_by: None,
         })
     }
@@ -571,42 +584,45 @@ impl Hardware {
         let mut order: Vec<&Image> = self.images.iter().collect();
         order.sort_by_key(|image| (image.kind, std::cmp::Reverse(image.bytes())));
         let Generation { arena, pinned, .. } = &self.generations[self.current];
-        // Within the page-locked memory: `stage` put each file there.
-        let files: Vec<*const c_uchar> =
-            order.iter().map(|image| pinned.start().wrapping_add(image.file).cast()).collect();
-        let lengths: Vec<usize> = order.iter().map(|image| image.len).collect();
-        let mut images: Vec<nvjpegImage_t> = order
-            .iter()
-            .map(|image| {
-                let mut to = nvjpegImage_t::new();
-                to.channel[0] = (arena.address() + image.at as u64) as *mut c_uchar;
-                to.pitch[0] = image.width as usize * PIXEL;
-                to
-            })
-            .collect();
         let lane = &mut self.lanes[self.turn];
         let state = lane.state(&self.size)?.raw();
-        let mut params: Vec<nvjpegDecodeParams_t> = vec![lane.params.raw(); images.len()];
+        lane.lists = Lists {
+            // Within the page-locked memory: `stage` put each file there.
+            files: order.iter().map(|image| pinned.start().wrapping_add(image.file).cast()).collect(),
+            lengths: order.iter().map(|image| image.len).collect(),
+            images: order
+                .iter()
+                .map(|image| {
+                    let mut to = nvjpegImage_t::new();
+                    to.channel[0] = (arena.address() + image.at as u64) as *mut c_uchar;
+                    to.pitch[0] = image.width as usize * PIXEL;
+                    to
+                })
+                .collect(),
+            params: vec![lane.params.raw(); order.len()],
+        };
+        let lists = &mut lane.lists;
         self.upload.mark_decode(false)?;
         let (handle, calls) = (lane.handle.raw(), lane.handle.calls());
         let stream: cudaStream_t = self.upload.stream().raw().cast();
         let _bound = lane.handle.context().bind()?;
         let begin = Instant::now();
         // SAFETY: handle and state live, and the last decode with them is done.
-        let status = unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, images.len() as i32, 1, FORMAT) };
+        let status =
+            unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, lists.files.len() as i32, 1, FORMAT) };
         check("nvjpegDecodeBatchedInitialize", status)?;
         let initialised = Instant::now();
-        // SAFETY: four lists of as many entries, copied by the call. The files stay as they are and the pixels have
-        // their place until the launch is done: nvJPEG's own parse of each file gave the size that was set aside, and
+        // SAFETY: four lists of as many entries, which the lane keeps until the launch is done. So long the files stay as
+        // they are and the pixels have their place: nvJPEG's own parse of each file gave the size that was set aside, and
         // the host has seen the end of the generation's last use.
         let status = unsafe {
             (calls.nvjpegDecodeBatchedEx)(
                 handle,
                 state,
-                files.as_ptr(),
-                lengths.as_ptr(),
-                images.as_mut_ptr(),
-                params.as_mut_ptr(),
+                lists.files.as_ptr(),
+                lists.lengths.as_ptr(),
+                lists.images.as_mut_ptr(),
+                lists.params.as_mut_ptr(),
                 stream,
             )
         };

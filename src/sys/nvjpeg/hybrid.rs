@@ -20,7 +20,9 @@ use nvjpeg_sys::{
 use super::{
     ffi::library,
     result::check,
-    safe::{Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer},
+    safe::{
+        Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, WHOLE,
+    },
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -192,7 +194,7 @@ impl Hybrid {
         unsafe { page.stream.parse(&page.file, height, width) }?;
         let all = (held.rows.len(), held.cols.len()) == (height as usize, width as usize);
         let [x, y, w, h] = [held.cols.start, held.rows.start, held.cols.len() as u32, held.rows.len() as u32];
-        self.params.set_roi(if all { [0, 0, -1, -1] } else { [x, y, w, h].map(|n| n as i32) })?;
+        self.params.set_roi(if all { WHOLE } else { [x, y, w, h].map(|n| n as i32) })?;
 
         let mut which = usize::from(on_gpu);
         if !self.supports(which)? {

@@ -20,6 +20,8 @@ use crate::{
 
 /// What all pixels are decoded to: red, green and blue beside each other, gray repeated.
 pub(super) const FORMAT: nvjpegOutputFormat_t = RGBI;
+/// For `set_roi`: all of the image.
+pub(super) const WHOLE: [c_int; 4] = [0, 0, -1, -1];
 /// Bytes of such a pixel.
 pub(super) const PIXEL: usize = 3;
 
@@ -229,7 +231,7 @@ impl JpegStream {
 }
 
 impl Params {
-    /// [`FORMAT`], whatever EXIF says about up and down.
+    /// [`FORMAT`], the whole image, whatever EXIF says about up and down.
     pub(super) fn new(handle: &Rc<Handle>) -> Result<Self> {
         let _bound = handle.context.bind()?;
         let calls = handle.calls();
@@ -237,13 +239,14 @@ impl Params {
         // SAFETY: the handle lives; `raw` outlives the call.
         let status = unsafe { (calls.nvjpegDecodeParamsCreate)(handle.raw, &raw mut raw) };
         check("nvjpegDecodeParamsCreate", status)?;
-        let params = Self { handle: Rc::clone(handle), raw };
+        let mut params = Self { handle: Rc::clone(handle), raw };
         // SAFETY: made above.
         let status = unsafe { (calls.nvjpegDecodeParamsSetOutputFormat)(raw, FORMAT) };
         check("nvjpegDecodeParamsSetOutputFormat", status)?;
         // SAFETY: made above.
         let status = unsafe { (calls.nvjpegDecodeParamsSetExifOrientation)(raw, UPRIGHT) };
         check("nvjpegDecodeParamsSetExifOrientation", status)?;
+        params.set_roi(WHOLE)?;
         Ok(params)
     }
 
@@ -254,7 +257,7 @@ impl Params {
         check("nvjpegDecodeParamsSetAllowCMYK", status)
     }
 
-    /// The part of the image that is decoded: first column and row, width and height; -1 for all of it.
+    /// The part of the image that is decoded: first column and row, width and height.
     pub(super) fn set_roi(&mut self, roi: [c_int; 4]) -> Result<()> {
         let [x, y, width, height] = roi;
         // SAFETY: plain numbers; a part that is not in the image is refused by nvJPEG.

@@ -1,12 +1,12 @@
-"""The part of torch that the kit's scripts use. Tensors have a shape, a type and a place, and no values."""
+"""The part of torch that the kit's scripts use. Tensors have a shape, a type and a place; those that infeed made have values."""
 
 import contextlib
 import time
 
-from . import cuda, nn, optim
+from . import cuda, nn, optim, utils
 
 __version__ = "0 (fake)"
-uint8, float16, bfloat16, float32 = "uint8", "float16", "bfloat16", "float32"
+uint8, float16, bfloat16, float32, float64, int64 = "uint8", "float16", "bfloat16", "float32", "float64", "int64"
 channels_last = "channels_last"
 
 
@@ -16,8 +16,12 @@ class backends:
 
 
 class Tensor:
-    def __init__(self, shape, dtype=float32, is_cuda=True, data=None):
-        self.shape, self.dtype, self.is_cuda, self.data = tuple(shape), dtype, is_cuda, data
+    def __init__(self, shape, dtype=float32, is_cuda=True, data=None, values=None):
+        self.shape, self.dtype, self.is_cuda, self.data, self.values = tuple(shape), dtype, is_cuda, data, values
+        self.device = "cuda:0" if is_cuda else "cpu"
+
+    def _like(self, **other):
+        return Tensor(**{**{name: getattr(self, name) for name in ("shape", "dtype", "is_cuda", "data", "values")}, **other})
 
     def __len__(self):
         return self.shape[0]
@@ -26,7 +30,7 @@ class Tensor:
         return self
 
     def view(self, *shape):
-        return Tensor(shape, self.dtype, self.is_cuda)
+        return self._like(shape=shape)
 
     def flip(self, axis):
         assert -len(self.shape) <= axis < len(self.shape)
@@ -34,7 +38,7 @@ class Tensor:
 
     def permute(self, *axes):
         assert sorted(axes) == list(range(len(self.shape)))
-        return Tensor([self.shape[axis] for axis in axes], self.dtype, self.is_cuda)
+        return self._like(shape=[self.shape[axis] for axis in axes])
 
     def _with(self, other):
         assert self.is_cuda == other.is_cuda and len(self.shape) == len(other.shape), (self.shape, other.shape)
@@ -45,13 +49,28 @@ class Tensor:
     sub_ = div_ = _with
 
     def float(self):
-        return Tensor(self.shape, float32, self.is_cuda)
+        return self._like(dtype=float32)
+
+    def double(self):
+        return self._like(dtype=float64)
 
     def half(self):
-        return Tensor(self.shape, float16, self.is_cuda)
+        return self._like(dtype=float16)
 
-    def contiguous(self, *, memory_format):
-        return self
+    def to(self, device=None, *, non_blocking=False, memory_format=None):
+        assert device in (None, "cuda", "cuda:0") and memory_format in (None, channels_last)
+        return self if device is None else self._like(is_cuda=True)
+
+    def cpu(self):
+        # A copy, as of a GPU.
+        return self._like(is_cuda=False, values=self.values.copy())
+
+    def numpy(self):
+        assert not self.is_cuda
+        return self.values
+
+    def sum(self):
+        return float(self.values.astype("f8").sum())
 
     def backward(self):
         pass

@@ -1,3 +1,3 @@
-from . import io, models, transforms
+from . import datasets, io, models, transforms
 
 __version__ = "0 (fake)"
