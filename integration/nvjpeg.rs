@@ -133,16 +133,17 @@ struct Watching {
 }
 
 impl Watched {
+    /// Whose rows are the same to the bit on the mock whoever decodes: the CPU gives pixels, too.
     pub(crate) fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
-        Self::make(threads, options, only, codecs(), RowRoom::default())
+        Self::make(threads, options, only, as_pixels(), RowRoom::default())
     }
 
     /// With room for whatever a transform does to pictures of 224x224.
     pub(crate) fn with_steps(only: Option<&'static str>) -> Arc<Self> {
-        Self::make(2, options(), only, codecs(), RowRoom { scratch: 4 << 20, page: 1 << 20 })
+        Self::make(2, options(), only, as_pixels(), RowRoom { scratch: 4 << 20, page: 1 << 20 })
     }
 
-    fn with_codecs(codecs: Vec<Arc<dyn ImageCodec>>, only: Option<&'static str>) -> Arc<Self> {
+    pub(crate) fn with_codecs(codecs: Vec<Arc<dyn ImageCodec>>, only: Option<&'static str>) -> Arc<Self> {
         Self::make(2, options(), only, codecs, RowRoom::default())
     }
 
@@ -281,6 +282,12 @@ impl ImageCodec for AsPixels {
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         self.jpeg.decode(bytes, header, rows, out)
     }
+}
+
+/// The built-in codecs, of which that for JPEGs gives pixels.
+fn as_pixels() -> Vec<Arc<dyn ImageCodec>> {
+    let jpeg: Arc<dyn ImageCodec> = Arc::new(AsPixels { jpeg: Jpeg::new(), interchangeable: true });
+    std::iter::once(jpeg).chain(codecs()).collect()
 }
 
 /// A user's codec: negatives of JPEGs.
@@ -642,7 +649,7 @@ fn turned_images_of_a_codec_that_turns_them_are_turned_whoever_decodes() {
         for (n, file) in files.iter_mut().enumerate().filter(|(n, _)| n % 3 == 0) {
             file.splice(2..2, exif(1 + (n % 8) as u8));
         }
-        let turning = || Arc::new(Jpeg::new().orientation(true));
+        let turning = || Arc::new(AsPixels { jpeg: Jpeg::new().orientation(true), interchangeable: true });
         let upright = loader(&files)
             .device(Device::Cpu)
             .codec(Arc::new(AsPixels { jpeg: Jpeg::new().orientation(true), interchangeable: false }));

@@ -173,7 +173,7 @@ def one_test(kit, name, limit=120):
     return PASS, f"{where}; {'; '.join(said)}"
 
 
-def tests(kit, begins, limit=25):
+def tests(kit, begins, limit=35):
     """Those whose names begin so, each alone."""
     names = tests_of(kit)
     for begin in begins:
@@ -294,10 +294,10 @@ def sanitizer(kit):
 Part = collections.namedtuple("Part", "name run day limit gpu_only")
 PARTS = [
     Part("data", data, 0, 20, False),
-    Part("tests", deciding, 1, 80, False),
+    Part("tests", deciding, 1, 100, False),
     Part("smoke", smoke, 1, 45, True),
     Part("photos", photos, 1, 75, True),
-    Part("torchvision", torchvision, 1, 25, True),
+    Part("torchvision", torchvision, 1, 30, True),
     Part("resnet", resnet, 1, 100, True),
     Part("threads", threads, 1, 65, False),
     Part("rates", rates, 1, 30, True),

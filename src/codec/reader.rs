@@ -162,25 +162,10 @@ impl Reader {
         &self.codecs
     }
 
-    /// The pixels of an image that its views read (fields of one image), decoded if need be, and what to do with them for
-    /// each. Adds the time of decoding to `decode`. `header` is the file's, if somebody has read it.
-    #[cfg(all(feature = "cuda", target_os = "linux"))]
-    pub(super) fn pixels<'a>(
-        &'a mut self,
-        value: &'a Value,
-        header: Option<&ImageHeader>,
-        views: &[Option<Lowered>],
-        draws: Drawing<'_>,
-        decode: &mut Duration,
-    ) -> Result<(Pixels<'a>, &'a [Drawn])> {
-        match self.read(value, header, views, draws, decode, false)? {
-            (_, Image::Pixels(pixels), drawn) => Ok((pixels, drawn)),
-            (_, Image::Planes(_), _) => Err(Error::new(ErrorKind::Internal, "a codec gave planes for pixels")),
-        }
-    }
-
-    /// The pixels of an image that its views read, or with `planes` whatever its codec likes best to give, and what the whole
-    /// image is. Checks what only pixels tell: that those of f32 end where their row's table takes them to end.
+    /// The pixels of an image that its views read (fields of one image), decoded if need be, or with `planes` whatever its codec
+    /// likes best to give; what the whole image is, and what to do with it for each view. Adds the time of decoding to
+    /// `decode`. `header` is the file's, if somebody has read it. Checks what only pixels tell: that those of f32 end where
+    /// their row's table takes them to end.
     pub(super) fn read<'a>(
         &'a mut self,
         value: &'a Value,

@@ -2,8 +2,10 @@
 //
 //   batched (hardware engines)   outputs are overwritten AT THE CALL, whatever their stream still has to do with them, as
 //                                Hopper's engines do; the right pixels stand there when the stream gets to the decode.
-//                                The bitstreams must not change until then. One batch at a time for a handle. Outputs
-//                                of a batch that failed are written once more behind the next batch.
+//                                The bitstreams and all lists must not change until then. One batch at a time for a
+//                                handle. Outputs of a batch that failed are written once more behind the next batch.
+//                                Parameters for a whole image keep its size, as on an H100 with 13.0: an image that is
+//                                smaller is "bad" then, until the region is set anew.
 //   decoupled (hybrid)           Host at the call, into the pinned buffer; TransferToDevice and Device on the stream
 //
 // A comment in the JPEG gives orders: "mock:parse", "mock:host", "mock:batch" and "mock:once" fail, "mock:unsupported" is
@@ -250,6 +252,10 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
         if (!data[i] || !lengths[i]) return INVALID_PARAMETER;
         Params *wanted = params && params[i] ? use<Params>(function, params[i]) : nullptr;
         Header header = Header::parse(data[i], lengths[i], true);
+        if (wanted && parent->hardware()) {
+            if (wanted->width < 0) wanted->width = int(header.width), wanted->height = int(header.height);
+            if (unsigned(wanted->width) > header.width || unsigned(wanted->height) > header.height) return BAD_JPEG;
+        }
         One one{data[i], {data[i], data[i] + lengths[i]}, {}, destinations[i], {}, header.order == "mock:skip"};
         bool ordered = header.order == "mock:batch" || (header.order.rfind("mock:once", 0) == 0 && !seen(header.order));
         ordered = ordered || refuses_cut(header);
@@ -270,7 +276,13 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
     state->in_flight++;
     parent->in_flight++;
     for (const One &one : *all) driver().add("decoded_rows", one.pixels.height);
+    auto list = [count = size_t(state->batch)](const auto *list) {
+        return list ? std::string(reinterpret_cast<const char *>(list), count * sizeof *list) : std::string();
+    };
+    std::string lists = list(data) + list(lengths) + list(destinations) + list(params);
     return later(stream, function, [=] {
+        if (list(data) + list(lengths) + list(destinations) + list(params) != lists)
+            violate(std::string(function) + ": a list was changed before its decode had run");
         for (const One &one : *all) {
             if (memcmp(one.data, one.bytes.data(), one.bytes.size()))
                 violate(std::string(function) + ": a bitstream was changed before its decode had run");

@@ -329,6 +329,7 @@ int cuStreamWaitEvent(void *handle, void *event_handle, unsigned) {
         return CAPTURED_EVENT;
     }
     if (ignores_wait(call.function) || !event->last || event->last->done) return OK;
+    add("stream_waits", 1);
     OpRef op = mark(stream, call.function);
     op->after = event->last;
     enqueue(call.lock, stream, op);

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! jobs write, each waits for its own kernels ─▶ sealed ─▶ yielded: readers' streams are noted
-//!                                                               └ dropped: an event on each of them; this block's
-//!                                                                 stream waits for all, `done` marks the end
+//!                                                               └ dropped: a mark on each of them; the memory is free
+//!                                                                 when the host has seen all marks passed
 //! ```
+//!
+//! No stream waits for a reader: streams share a few of the GPU's queues, and one that waits for a trainer's step keeps the uploads
+//! and decodes behind it from starting (ResNet-50 on an H100 got a batch every half second so).
 //!
 //! A stream that is captured for a graph when its batch is dropped can't be marked: what it reads then, it reads again
 //! each time the graph runs. The memory is kept for it, for good. The default stream of a thread that is not this one can't
@@ -32,10 +35,8 @@ pub(in crate::sys) struct DeviceBlock {
     context: Context,
     address: CUdeviceptr,
     len: usize,
-    /// For copies within the block and to the host, and to wait for readers.
+    /// For copies within the block and to the host.
     stream: Stream,
-    /// Recorded on readers' streams, then on `stream`.
-    mark: Event,
     readers: Mutex<Readers>,
     /// Memory of another library: never freed here.
     foreign: Option<Foreign>,
@@ -68,23 +69,31 @@ struct Foreign {
     owner: Box<dyn Send + Sync>,
 }
 
-#[derive(Default)]
 struct Readers {
     /// Those that were given the address.
     streams: Vec<Named>,
-    /// `mark` was recorded and not seen passed yet.
-    pending: bool,
-    /// The stream waits for an event that a reader gave.
+    /// Events of ours, to be recorded on readers' streams.
+    marks: Vec<Event>,
+    /// So many of them were recorded and not seen passed yet.
+    pending: usize,
+    /// The block's stream waits for an event that a reader gave: it may be recorded anew, which no mark of ours tells.
     waits: bool,
     /// A reader could not be marked: nobody knows when the memory is free.
     lost: bool,
+}
+
+impl Readers {
+    /// None, and a mark for the one that most batches will have.
+    fn new(context: &Context) -> Result<Self> {
+        Ok(Self { streams: Vec::new(), marks: vec![Event::new(context)?], pending: 0, waits: false, lost: false })
+    }
 }
 
 impl DeviceBlock {
     /// Waits until the memory is there (microseconds when the driver has some at hand).
     pub(in crate::sys) fn new(context: &Context, len: usize) -> Result<Self> {
         let stream = Stream::new(context, Priority::Usual)?;
-        let mark = Event::new(context)?;
+        let readers = Readers::new(context)?;
         let bound = context.bind()?;
         let (calls, mut address) = (&context.driver().calls, 0);
         if context.ordered_free() {
@@ -97,8 +106,8 @@ impl DeviceBlock {
             context.check("cuMemAlloc", code)?;
         }
         drop(bound);
-        let readers = Mutex::default();
-        let block = Self { context: context.clone(), address, len, stream, mark, readers, foreign: None };
+        let block =
+            Self { context: context.clone(), address, len, stream, readers: Mutex::new(readers), foreign: None };
         // Other streams may use it only once the allocation has happened.
         block.stream.sync()?;
         Ok(block)
@@ -115,19 +124,20 @@ impl DeviceBlock {
         stream: CudaStream,
         owner: Box<dyn Send + Sync>,
     ) -> Result<Self> {
-        let (own, mark) = (Stream::new(context, Priority::Usual)?, Event::new(context)?);
+        let (own, readers) = (Stream::new(context, Priority::Usual)?, Readers::new(context)?);
         let stream = Named::here(stream);
         // SAFETY: whoever made the `CudaStream` vouches that it is alive.
         if unsafe { context.is_capturing(stream.raw()) }? {
             let what = "memory can't be taken from a stream that is captured for a graph";
             return Err(Error::new(ErrorKind::Config, what).hint("take it before the capture begins"));
         }
-        // SAFETY: as above.
-        unsafe { mark.record_raw(stream.raw()) }?;
-        mark.sync()?;
-        let readers = Mutex::default();
+        for mark in &readers.marks {
+            // SAFETY: as above.
+            unsafe { mark.record_raw(stream.raw()) }?;
+            mark.sync()?;
+        }
         let foreign = Some(Foreign { stream, owner });
-        Ok(Self { context: context.clone(), address, len, stream: own, mark, readers, foreign })
+        Ok(Self { context: context.clone(), address, len, stream: own, readers: Mutex::new(readers), foreign })
     }
 
     pub(in crate::sys) fn address(&self) -> CUdeviceptr {
@@ -170,34 +180,34 @@ impl DeviceBlock {
     /// No owner is left: marks the end of all readers' work. Does not block.
     pub(in crate::sys) fn retire(&self) {
         let mut readers = self.readers();
-        let streams = mem::take(&mut readers.streams);
-        if streams.is_empty() && !readers.waits {
-            return;
-        }
-        let end = || -> Result<()> {
+        let Readers { streams, marks, pending, waits, lost } = &mut *readers;
+        let (streams, waits) = (mem::take(streams), mem::take(waits));
+        let mut mark = |stream: CUstream| -> Result<()> {
+            if marks.len() == *pending {
+                marks.push(Event::new(&self.context)?);
+            }
+            // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
+            unsafe { marks[*pending].record_raw(stream) }?;
+            *pending += 1;
+            if let Some(foreign) = &self.foreign {
+                // SAFETY: as above.
+                unsafe { marks[*pending - 1].hold_raw(foreign.stream.raw()) }?;
+            }
+            Ok(())
+        };
+        let mut end = || -> Result<()> {
             for reader in &streams {
                 // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
                 if unsafe { self.context.is_capturing(reader.raw()) }? {
                     let what = "the stream is captured for a graph, which will read the batch again";
                     return Err(Error::new(ErrorKind::Device, what));
                 }
-                // SAFETY: as above.
-                unsafe { self.mark.record_raw(reader.raw()) }?;
-                // A wait keeps the record that it saw, so one event serves all readers.
-                // SAFETY: our own event.
-                unsafe { self.stream.wait_raw(self.mark.raw()) }?;
+                mark(reader.raw())?;
             }
-            self.mark.record(&self.stream)?;
-            if let Some(foreign) = &self.foreign {
-                // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
-                unsafe { self.mark.hold_raw(foreign.stream.raw()) }?;
-            }
-            Ok(())
+            if waits { mark(self.stream.raw()) } else { Ok(()) }
         };
-        readers.waits = false;
-        readers.pending = true;
         if let Err(error) = end() {
-            readers.lost = true;
+            *lost = true;
             let what = "a stream that reads a batch can't be marked; the memory is given up";
             tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
         }
@@ -206,26 +216,30 @@ impl DeviceBlock {
     /// Whether the memory may be written again.
     pub(in crate::sys) fn is_free(&self) -> bool {
         let mut readers = self.readers();
-        if readers.pending && !readers.lost && self.mark.is_done().unwrap_or(false) {
-            readers.pending = false;
+        let Readers { marks, pending, lost, .. } = &mut *readers;
+        while let Some(mark) = pending.checked_sub(1).and_then(|last| marks.get(last))
+            && mark.is_done().unwrap_or(false)
+        {
+            *pending -= 1;
         }
-        !readers.pending
+        *pending == 0 && !*lost
     }
 
     /// Waits until the memory may be written again. When that cannot be known, it is lost.
     pub(in crate::sys) fn wait_until_free(&self) {
-        let waits = {
-            let readers = self.readers();
-            readers.pending && !readers.lost
+        let (marks, pending) = {
+            let mut readers = self.readers();
+            if readers.pending == 0 || readers.lost {
+                return;
+            }
+            (mem::take(&mut readers.marks), readers.pending)
         };
-        if !waits {
-            return;
-        }
         // Not under the lock. It has no owner, so nobody marks it anew meanwhile.
-        let read = self.mark.sync();
+        let read = marks.iter().take(pending).try_for_each(Event::sync);
         let mut readers = self.readers();
+        readers.marks = marks;
         match read {
-            Ok(()) => readers.pending = false,
+            Ok(()) => readers.pending = 0,
             Err(error) => {
                 readers.lost = true;
                 let what = "a batch cannot be waited for; its memory is given up";
@@ -326,7 +340,14 @@ impl Drop for DeviceBlock {
         }
         let Ok(_bound) = self.context.bind() else { return };
         let calls = &self.context.driver().calls;
-        // Readers were marked by `retire`, and the stream waits for them: the memory is freed behind their work.
+        // The memory is freed behind the work of those who still read it.
+        let readers = self.readers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for mark in readers.marks.iter().take(readers.pending) {
+            // SAFETY: our own event.
+            if unsafe { self.stream.wait_raw(mark.raw()) }.is_err() {
+                return;
+            }
+        }
         if self.context.ordered_free() {
             // SAFETY: allocated in `new`, freed once.
             let _ = unsafe { (calls.cuMemFreeAsync)(self.address, self.stream.raw()) };

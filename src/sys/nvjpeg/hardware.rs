@@ -40,7 +40,7 @@ use nvjpeg_sys::{
 
 use super::{
     result::check,
-    safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params},
+    safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params, WHOLE},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -259,7 +259,9 @@ struct Lane {
     // Destroyed in this order.
     /// `None` after a failure, until the next batch.
     state: Option<DecodeState>,
-    params: Params,
+    /// For the question whether a file is taken, then one for each image of a batch: nvJPEG writes the first image's size into
+    /// them, and refuses the next image that is smaller (13.0 on an H100: every batch of photographs failed with one for all).
+    params: Vec<Params>,
     stream: JpegStream,
     handle: Rc<Handle>,
     /// What the last batch was started with.
@@ -307,10 +309,10 @@ impl Image {
 }
 
 impl Lane {
-    fn new(handle: Rc<Handle>) -> Result<Self> {
+    fn new(handle: Rc<Handle>, images: usize) -> Result<Self> {
         Ok(Self {
             state: None,
-            params: Params::new(&handle)?,
+            params: (0..=images).map(|_| Params::new(&handle)).collect::<Result<_>>()?,
             stream: JpegStream::new(&handle)?,
             handle,
             lists: Lists::default(),
@@ -361,7 +363,11 @@ impl Lane {
         let taken = match decoder {
             BatchDecoder::Engines => {
                 let (calls, mut refused) = (self.handle.calls(), 1);
-                let (handle, stream, params) = (self.handle.raw(), self.stream.raw(), self.params.raw());
+                let [asks, ..] = &mut self.params[..] else {
+                    return Err(Error::new(ErrorKind::Internal, "no parameters"));
+                };
+                asks.set_roi(WHOLE)?;
+                let (handle, stream, params) = (self.handle.raw(), self.stream.raw(), asks.raw());
                 // SAFETY: all three live; the number outlives the call.
                 let status =
                     unsafe { (calls.nvjpegDecodeBatchedSupportedEx)(handle, stream, params, &raw mut refused) };
@@ -395,7 +401,7 @@ impl Hardware {
         for n in 0..LANES {
             let reason = match Handle::new(context, decoder.backend()) {
                 Ok(Ok(handle)) => {
-                    lanes.push(Lane::new(handle)?);
+                    lanes.push(Lane::new(handle, size.images)?);
                     continue;
                 }
                 Ok(Err(reason)) if n == 0 => return Ok(Err(reason)),
@@ -586,6 +592,8 @@ impl Hardware {
         let Generation { arena, pinned, .. } = &self.generations[self.current];
         let lane = &mut self.lanes[self.turn];
         let state = lane.state(&self.size)?.raw();
+        let params = &mut lane.params[1..=order.len()];
+        params.iter_mut().try_for_each(|params| params.set_roi(WHOLE))?;
         lane.lists = Lists {
             // Within the page-locked memory: `stage` put each file there.
             files: order.iter().map(|image| pinned.start().wrapping_add(image.file).cast()).collect(),
@@ -599,7 +607,7 @@ impl Hardware {
                     to
                 })
                 .collect(),
-            params: vec![lane.params.raw(); order.len()],
+            params: params.iter().map(Params::raw).collect(),
         };
         let lists = &mut lane.lists;
         self.upload.mark_decode(false)?;
