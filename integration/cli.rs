@@ -102,7 +102,7 @@ fn redact(value: &mut Value, path: &str) {
         ".bad_sample_count",
         ".unreadable_count",
     ];
-    const STEADY_BELOW: [&str; 4] = [".config.", ".sizes.", ".first_records.", ".stages.items"];
+    const STEADY_BELOW: [&str; 5] = [".config.", ".decoded_by.", ".sizes.", ".first_records.", ".stages.items"];
     // How many there are is another matter each time.
     const LISTS: [&str; 4] = [".first_batch_parts", ".late_batches", ".late_causes", ".wait_buckets"];
     match value {
@@ -1267,7 +1267,7 @@ fn pages_of_run_and_doctor_read_well() {
         let more: &[&str] = if command == "run" { &["--epochs", "3"] } else { &["--max-batches", "6"] };
         ok(&[&[command, &data().photos, "--html", html.to_str().unwrap()], &common[..], more].concat());
         let page = page(&html);
-        for words in ["memory_budget", "0.485", "normalize", "step_time"] {
+        for words in ["memory_budget", "0.485", "normalize", "step_time", "decoded by"] {
             assert!(page.contains(words), "no {words} on the page of {command}");
         }
     }

@@ -771,6 +771,14 @@ fn the_command_line_runs_on_a_gpu() {
         assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));
         assert_ne!(adaptive["checksum"], fixed["checksum"]);
         assert_eq!(adaptive["samples"], cpu["samples"]);
+        assert_eq!(cpu["decoded_by"], serde_json::json!({ "cpu": cpu["samples"] }));
+        for gpu in [&fixed, &adaptive] {
+            let by = gpu["decoded_by"].as_object().unwrap();
+            let classes: Vec<_> = by.keys().map(String::as_str).collect();
+            let all = if *url == pixels { &["cpu"][..] } else { &["cpu", "nvjpeg-hardware", "nvjpeg-hybrid"] };
+            assert_eq!(classes, all);
+            assert_eq!(by.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), gpu["samples"], "{by:?}");
+        }
         let transform = |report: &serde_json::Value| {
             let stages = report["stages"].as_array().unwrap();
             stages.iter().find(|stage| stage["name"] == "transform").unwrap()["device"].as_f64().unwrap()

@@ -444,6 +444,32 @@ fn mixed_files_find_their_way_when_work_is_early() {
 }
 
 #[test]
+fn a_report_says_which_class_decoded_how_many_images() {
+    on_mock("nvjpeg::a_report_says_which_class_decoded_how_many_images", &[], |mock| {
+        begin(mock);
+        let mut files = mixture();
+        // Tried by the engines, and given away.
+        files[1] = ordered(&files[1], "mock:unsupported");
+        let bad = files.len() - 1;
+        let len = files[bad].len();
+        files[bad].truncate(len * 2 / 3);
+        for (split, accounting) in [(Split::Adaptive, true), (Split::Fixed, true), (Split::Fixed, false)] {
+            let loader = loader(&files).device(Device::Cuda(0)).split(split).workers(2).accounting(accounting);
+            let loader = loader.on_bad_sample(OnBadSample::Skip { at_most: 1 }).build_blocking().unwrap();
+            let mut batches = loader.epoch(0).blocking();
+            let delivered: u64 = batches.by_ref().map(|batch| batch.unwrap().valid() as u64).sum();
+            assert_eq!(delivered, bad as u64);
+            let by = batches.report().decoded_by;
+            assert_eq!(by.keys().copied().collect::<Vec<_>>(), [CPU, HARDWARE, HYBRID]);
+            assert_eq!(by.values().sum::<u64>(), delivered, "{by:?}");
+            if split == Split::Fixed {
+                assert!(by[HARDWARE] > 10 && by[CPU] > 5 && by[HYBRID] >= odd().len() as u64, "{by:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn an_image_that_fails_costs_its_batch_a_second_try_and_nothing_more() {
     on_mock("nvjpeg::an_image_that_fails_costs_its_batch_a_second_try_and_nothing_more", &[], |mock| {
         begin(mock);

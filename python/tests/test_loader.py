@@ -331,7 +331,9 @@ def test_reports_and_settings_are_dicts(folder: str) -> None:
     loader = Loader(folder, batch_size=25, num_workers=2)
     assert loader.report() == {}
     list(loader)
-    assert loader.report()["batches"] >= 4
+    report = loader.report()
+    assert report["batches"] >= 4
+    assert report["decoded_by"] == {"cpu": report["samples"]}
     config = loader.config
     assert (config["batch_size"], config["workers"], config["dtype"]) == (25, 2, "f32")
 

@@ -340,10 +340,10 @@ impl LoaderBuilder {
     /// Whether streams write down where their time goes. Default: yes; it is there to be turned off for measuring what it
     /// costs.
     ///
-    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, requests and reads of the cache; stages,
-    /// waits, steps, late batches, queues and bytes read are empty or zero. What the loader steers by is measured in any
-    /// case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while something is on `auto`. What comes
-    /// out is the same.
+    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, rows by who decoded them, requests and
+    /// reads of the cache; stages, waits, steps, late batches, queues and bytes read are empty or zero. What the loader
+    /// steers by is measured in any case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while
+    /// something is on `auto`. What comes out is the same.
     pub fn accounting(mut self, on: bool) -> Self {
         self.config.accounting = on;
         self
