@@ -176,6 +176,17 @@ fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
 }
 
 #[test]
+fn who_decodes_may_be_said_and_is_no_gpu_without_one() {
+    let cpu = ["run", &data().photos, "--batch-size", "6", "--device", "cpu"];
+    let output = run(&[&cpu[..], &["--decode", "gpu"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("--decode gpu decodes on a GPU, and --device is cpu"), "{said}");
+    assert!(said.contains("set --device to cuda:0 or another GPU, or leave --decode on auto"), "{said}");
+    ok(&[&cpu[..], &["--decode", "cpu", "--decode-cut", "off"]].concat());
+}
+
+#[test]
 fn the_json_of_run_keeps_its_keys() {
     let mut report = report(&[
         &data().cifar10,

@@ -6,7 +6,7 @@ use super::{LoaderConfig, OnBadSample};
 #[cfg(feature = "jpeg")]
 use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
-    codec::{Decoder, ImageCodec, Split},
+    codec::{Decode, Decoder, ImageCodec, Split},
     dataset::Dataset,
     engine::{BatchMut, IoRuntime, Maps, SampleMut},
     error::Result,
@@ -275,6 +275,26 @@ impl LoaderBuilder {
     /// A batch that was handed over is the trainer's; its memory returns when the trainer's work on it is done.
     pub fn device_budget(mut self, bytes: u64) -> Self {
         self.config.device_budget = Some(bytes);
+        self
+    }
+
+    /// Who decodes JPEGs where batches are made on a GPU: its engines, its streams and CPU threads together
+    /// ([`Auto`](Decode::Auto), the default), the same or an error where there are no engines ([`Gpu`](Decode::Gpu)), or CPU
+    /// threads alone ([`Cpu`](Decode::Cpu)). [`Report::decoded_by`](crate::Report::decoded_by) tells who did how many.
+    ///
+    /// Other files than JPEGs are decoded by CPU threads in any case, and a decoder of your own decides by itself. In host
+    /// memory `Auto` and `Cpu` are the same. `build()` gives an error for `Gpu` of kind `Device` where there is no GPU, no
+    /// nvJPEG for its driver, or no engines; of kind `OutOfMemory` where `device_budget` or the GPU has no room for them; of
+    /// kind `Config` where batches are made in host memory, and where a codec of your own takes the JPEGs.
+    pub fn decode(mut self, who: Decode) -> Self {
+        self.config.decode = who;
+        self
+    }
+
+    /// Whether the engines of a GPU get files that end with the crop's last row, so that they decode no more. Default: yes.
+    /// Engines that refuse such files get whole ones by themselves; this is for those that take them and make other pixels.
+    pub fn decode_cut(mut self, cut: bool) -> Self {
+        self.config.decode_cut = cut;
         self
     }
 
