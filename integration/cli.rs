@@ -102,7 +102,7 @@ fn redact(value: &mut Value, path: &str) {
         ".bad_sample_count",
         ".unreadable_count",
     ];
-    const STEADY_BELOW: [&str; 4] = [".config.", ".sizes.", ".first_records.", ".stages.items"];
+    const STEADY_BELOW: [&str; 5] = [".config.", ".decoded_by.", ".sizes.", ".first_records.", ".stages.items"];
     // How many there are is another matter each time.
     const LISTS: [&str; 4] = [".first_batch_parts", ".late_batches", ".late_causes", ".wait_buckets"];
     match value {
@@ -173,6 +173,17 @@ fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
     let unknown = run(&["inspect", url, "--split", "validation"]);
     let said = text(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("validation") && said.contains("val"), "{said}");
+}
+
+#[test]
+fn who_decodes_may_be_said_and_is_no_gpu_without_one() {
+    let cpu = ["run", &data().photos, "--batch-size", "6", "--device", "cpu"];
+    let output = run(&[&cpu[..], &["--decode", "gpu"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("--decode gpu decodes on a GPU, and --device is cpu"), "{said}");
+    assert!(said.contains("set --device to cuda:0 or another GPU, or leave --decode on auto"), "{said}");
+    ok(&[&cpu[..], &["--decode", "cpu", "--decode-cut", "off"]].concat());
 }
 
 #[test]
@@ -1267,7 +1278,7 @@ fn pages_of_run_and_doctor_read_well() {
         let more: &[&str] = if command == "run" { &["--epochs", "3"] } else { &["--max-batches", "6"] };
         ok(&[&[command, &data().photos, "--html", html.to_str().unwrap()], &common[..], more].concat());
         let page = page(&html);
-        for words in ["memory_budget", "0.485", "normalize", "step_time"] {
+        for words in ["memory_budget", "0.485", "normalize", "step_time", "decoded by"] {
             assert!(page.contains(words), "no {words} on the page of {command}");
         }
     }

@@ -780,12 +780,30 @@ fn the_command_line_runs_on_a_gpu() {
         assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));
         assert_ne!(adaptive["checksum"], fixed["checksum"]);
         assert_eq!(adaptive["samples"], cpu["samples"]);
+        assert_eq!(cpu["decoded_by"], serde_json::json!({ "cpu": cpu["samples"] }));
+        for gpu in [&fixed, &adaptive] {
+            let by = gpu["decoded_by"].as_object().unwrap();
+            let classes: Vec<_> = by.keys().map(String::as_str).collect();
+            let all = if *url == pixels { &["cpu"][..] } else { &["cpu", "nvjpeg-hardware", "nvjpeg-hybrid"] };
+            assert_eq!(classes, all);
+            assert_eq!(by.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), gpu["samples"], "{by:?}");
+        }
         let transform = |report: &serde_json::Value| {
             let stages = report["stages"].as_array().unwrap();
             stages.iter().find(|stage| stage["name"] == "transform").unwrap()["device"].as_f64().unwrap()
         };
         assert!(transform(&cpu) == 0.0 && transform(&fixed) > 0.0);
     }
+    let common = [photos.as_str(), "--transform", "imagenet-train", "--batch-size", "8", "--device", "cuda:0"];
+    let alone = report(&[&common[..], &["--decode", "cpu"]].concat()).unwrap();
+    assert_eq!((&alone["decoded_by"], &alone["checksum_of"]), (&serde_json::json!({ "cpu": 24 }), &"rows".into()));
+    let whole = report(&[&common[..], &["--decode", "gpu", "--decode-cut", "off"]].concat()).unwrap();
+    let set = (&whole["config"]["decode"], &whole["config"]["decode_cut"]);
+    assert_eq!(set, (&"gpu".into(), &false.into()));
+    let config = folder.path().join("cpu.toml");
+    std::fs::write(&config, "decode = \"cpu\"\ndecode_cut = false\n").unwrap();
+    let by_file = report(&[&common[..], &["--config", config.to_str().unwrap()]].concat()).unwrap();
+    assert_eq!((&by_file["decoded_by"], &by_file["checksum"]), (&alone["decoded_by"], &alone["checksum"]));
     let devices = infeed(&["inspect", "--devices"]).unwrap();
     let words = String::from_utf8_lossy(&devices.stdout);
     assert!(words.contains("cuda:0: ") && words.contains("GiB") && words.contains("nvJPEG 13"), "{words}");

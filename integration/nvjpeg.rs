@@ -14,8 +14,8 @@ use bytes::Bytes;
 use infeed::{
     DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, Transform,
     codec::{
-        Class, ClassSet, CudaRaw, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Jpeg, NvJpeg, NvJpegOptions,
-        NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
+        Class, ClassSet, CudaRaw, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Jpeg, NvJpeg,
+        NvJpegOptions, NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
     },
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     internal::{
@@ -448,6 +448,174 @@ fn mixed_files_find_their_way_when_work_is_late() {
 fn mixed_files_find_their_way_when_work_is_early() {
     let env = [("INFEED_MOCK_SEED", "5")];
     on_mock("nvjpeg::mixed_files_find_their_way_when_work_is_early", &env, mixed_files_find_their_way);
+}
+
+#[test]
+fn a_report_says_which_class_decoded_how_many_images() {
+    on_mock("nvjpeg::a_report_says_which_class_decoded_how_many_images", &[], |mock| {
+        begin(mock);
+        let mut files = mixture();
+        // Tried by the engines, and given away.
+        files[1] = ordered(&files[1], "mock:unsupported");
+        let bad = files.len() - 1;
+        let len = files[bad].len();
+        files[bad].truncate(len * 2 / 3);
+        for (split, accounting) in [(Split::Adaptive, true), (Split::Fixed, true), (Split::Fixed, false)] {
+            let loader = loader(&files).device(Device::Cuda(0)).split(split).workers(2).accounting(accounting);
+            let loader = loader.on_bad_sample(OnBadSample::Skip { at_most: 1 }).build_blocking().unwrap();
+            let mut batches = loader.epoch(0).blocking();
+            let delivered: u64 = batches.by_ref().map(|batch| batch.unwrap().valid() as u64).sum();
+            assert_eq!(delivered, bad as u64);
+            let by = batches.report().decoded_by;
+            assert_eq!(by.keys().copied().collect::<Vec<_>>(), [CPU, HARDWARE, HYBRID]);
+            assert_eq!(by.values().sum::<u64>(), delivered, "{by:?}");
+            if split == Split::Fixed {
+                assert!(by[HARDWARE] > 10 && by[CPU] > 5 && by[HYBRID] >= odd().len() as u64, "{by:?}");
+            }
+        }
+    });
+}
+
+/// A loader that makes batches on the GPU with this crate's own decoder.
+fn decoded_by(files: &[Vec<u8>], who: Decode) -> LoaderBuilder {
+    loader(files).device(Device::Cuda(0)).decode(who).workers(2)
+}
+
+#[test]
+fn the_cpu_decodes_alone_where_it_is_to() {
+    on_mock("nvjpeg::the_cpu_decodes_alone_where_it_is_to", &[], |mock| {
+        begin(mock);
+        let files = mixture();
+        let loader = decoded_by(&files, Decode::Cpu).build_blocking().unwrap();
+        let mut batches = loader.epoch(0).blocking();
+        batches.by_ref().for_each(|batch| assert_eq!(batch.unwrap()["image"].device(), Device::Cuda(0)));
+        assert_eq!(batches.report().decoded_by.into_iter().collect::<Vec<_>>(), [(CPU, files.len() as u64)]);
+        same(&rows(&loader).unwrap(), &on_cpu(self::loader(&files)));
+        let counts = mock.counts();
+        assert_eq!(counts.created("nvjpeg handle"), 0, "nvJPEG was opened");
+        assert!(counts.total("kernels") > 0);
+    });
+}
+
+#[test]
+fn the_gpu_decodes_where_it_is_to_and_the_cpu_helps() {
+    on_mock("nvjpeg::the_gpu_decodes_where_it_is_to_and_the_cpu_helps", &[], |mock| {
+        begin(mock);
+        let files = mixture();
+        for (who, cut) in [(Decode::Auto, true), (Decode::Gpu, true), (Decode::Gpu, false)] {
+            let loader = decoded_by(&files, who).split(Split::Fixed).decode_cut(cut).build_blocking().unwrap();
+            assert_eq!((loader.config().decode, loader.config().decode_cut), (who, cut));
+            same(&rows(&loader).unwrap(), &on_cpu(self::loader(&files)));
+            let mut batches = loader.epoch(0).blocking();
+            batches.by_ref().for_each(|batch| drop(batch.unwrap()));
+            let by = batches.report().decoded_by;
+            assert!(by[HARDWARE] > 10 && by[CPU] > 5, "{by:?}");
+        }
+        let each = decoded_by(&files, Decode::Gpu).build_each_blocking([Device::Cuda(0), Device::Cuda(0)]).unwrap();
+        assert_eq!(each.iter().map(|loader| rows(loader).unwrap().len()).sum::<usize>(), files.len());
+    });
+}
+
+#[test]
+fn cut_files_make_engines_decode_fewer_rows() {
+    on_mock("nvjpeg::cut_files_make_engines_decode_fewer_rows", &[], |mock| {
+        begin(mock);
+        let files = ordinary(60);
+        let decoded_rows = |cut: bool| {
+            let before = mock.counts().total("decoded_rows");
+            let loader = decoded_by(&files, Decode::Gpu).split(Split::Fixed).decode_cut(cut).build_blocking().unwrap();
+            rows(&loader).unwrap();
+            mock.counts().total("decoded_rows") - before
+        };
+        let (cut, whole) = (decoded_rows(true), decoded_rows(false));
+        assert!(0 < cut && cut < whole, "{cut} rows of cut files, {whole} of whole ones");
+    });
+}
+
+#[test]
+fn a_gpu_that_can_t_decode_is_an_error_where_it_is_to() {
+    const WORDS: &str = "INFEED_TEST_WORDS";
+    let test = "nvjpeg::a_gpu_that_can_t_decode_is_an_error_where_it_is_to";
+    let cases = [
+        ("INFEED_NVJPEG", "/nowhere/libnvjpeg.so.13", "/nowhere/libnvjpeg.so.13 not found; name another library"),
+        ("INFEED_MOCK_FAIL", "nvjpegCreateEx:0:6", "the driver is too old for it (nvjpegCreateEx returned 6)"),
+        ("INFEED_MOCK_ENGINES", "0", "this GPU has no JPEG engine"),
+    ];
+    for (name, value, words) in cases {
+        on_mock(test, &[(name, value), (WORDS, words)], |mock| {
+            mock.allow_leaks_of("context");
+            mock.allow_leaks_of("nvjpeg handle");
+            let words = std::env::var(WORDS).unwrap();
+            let files = ordinary(4);
+            for build in [
+                decoded_by(&files, Decode::Gpu).build_blocking().map(drop),
+                decoded_by(&files, Decode::Gpu).build_each_blocking([Device::Cuda(0)]).map(drop),
+            ] {
+                let error = build.unwrap_err();
+                let said = error.to_string();
+                assert_eq!(error.kind(), ErrorKind::Device, "{said}");
+                assert!(
+                    said.contains("decode(Gpu) needs the JPEG engines of cuda:0: ") && said.contains(&words),
+                    "{said}"
+                );
+                assert!(said.contains("leave decode on auto"), "{said}");
+            }
+            decoded_by(&files, Decode::Auto).build_blocking().unwrap();
+        });
+    }
+}
+
+#[test]
+fn without_a_gpu_decoding_there_is_an_error() {
+    let env = [("INFEED_MOCK_DEVICES", "0")];
+    on_mock("nvjpeg::without_a_gpu_decoding_there_is_an_error", &env, |_| {
+        let error = loader(&ordinary(4)).decode(Decode::Gpu).build_blocking().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device);
+        let said = error.to_string();
+        assert!(said.contains("decode(Gpu) needs a GPU: the driver sees no GPU"), "{said}");
+        assert!(said.contains("leave decode on auto"), "{said}");
+    });
+}
+
+#[test]
+fn settings_that_leave_the_engines_nothing_are_errors_where_they_are_to_decode() {
+    on_mock("nvjpeg::settings_that_leave_the_engines_nothing_are_errors_where_they_are_to_decode", &[], |mock| {
+        begin(mock);
+        let files = ordinary(20);
+        let gpu = || decoded_by(&files, Decode::Gpu);
+        let own = crop().custom("own", |_, _| Ok(()));
+        let decoder: Arc<dyn Decoder> = Watched::new(1, options(), None);
+        let on_host = [Device::Cuda(0), Device::Cpu];
+        let config = [
+            (gpu().device(Device::Cpu).build_blocking().map(drop), "decodes on a GPU, and device is cpu"),
+            (gpu().build_each_blocking(on_host).map(drop), "decodes on a GPU, and device is cpu"),
+            (
+                gpu().codec(Arc::new(Inverting)).build_blocking().map(drop),
+                "the codec `negative` decodes JPEGs on the CPU",
+            ),
+            (gpu().transform(own).build_blocking().map(drop), "without steps of your own"),
+            (
+                gpu().decoder(decoder).build_blocking().map(drop),
+                "decode is for this crate's decoders, and watched is another",
+            ),
+        ];
+        for (built, words) in config {
+            let error = built.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert!(error.to_string().contains(words) && error.to_string().contains("leave decode on auto"), "{error}");
+        }
+        let little = gpu().device_budget(1 << 20).build_blocking().unwrap_err();
+        assert_eq!(little.kind(), ErrorKind::OutOfMemory, "{little}");
+        assert!(little.to_string().contains("raise device_budget"), "{little}");
+        // The plan holds, and then a thread does not get what it needs.
+        mock.fail("nvjpegJpegStateCreate", 1, 6);
+        let error = gpu().build_blocking().unwrap_err();
+        assert!(error.to_string().contains("needs the JPEG engines of cuda:0: "), "{error}");
+        // Nothing to decode is no fault.
+        let pixels = infeed::open("synthetic://?count=8&height=8&width=8&classes=2").blocking().unwrap();
+        let pixels = Loader::builder(pixels).batch_size(4).device(Device::Cuda(0)).decode(Decode::Gpu);
+        assert_eq!(rows(&pixels.build_blocking().unwrap()).unwrap().len(), 8);
+    });
 }
 
 #[test]

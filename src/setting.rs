@@ -140,6 +140,8 @@ settings! {
     // Of a loader.
     BATCH_SIZE: "batch_size", "--batch-size", "batch_size";
     CACHE: "cache", "--cache", "cache";
+    DECODE: "decode", "--decode", "decode";
+    DECODE_GPU: "decode(Gpu)", "--decode gpu", "decode=\"gpu\"";
     DECODED_CACHE: "decoded_cache", "--decoded-cache", "decoded_cache";
     DEVICE: "device", "--device", "device";
     DEVICE_CPU: "device(Cpu)", "--device cpu", "device=\"cpu\"";

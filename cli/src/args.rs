@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sy
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use infeed::{
     DType, Dataset, Device, Layout,
-    codec::Split,
+    codec::{Decode, Split},
     dataset::Filter,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
@@ -522,6 +522,12 @@ pub(crate) struct FixedArgs {
     /// Device memory the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub device_budget: Option<Auto<Bytes>>,
+    /// Who decodes JPEGs where batches are made on a GPU [default: auto]
+    #[arg(long, value_name = "WHO")]
+    pub decode: Option<DecodeArg>,
+    /// Whether JPEG engines get files that end with the crop's last row, so that they decode no more [default: on]
+    #[arg(long, value_name = "HOW")]
+    pub decode_cut: Option<OnOff>,
     /// CUDA streams that decode beside the hardware engines [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub streams: Option<Auto<usize>>,
@@ -966,12 +972,23 @@ value_enum!(
     PixelsArg => DType { U8 => Self::U8, U16 => Self::U16, F32 => Self::F32 }
 );
 value_enum!(
-    /// `--autotune`, `--accounting`
+    /// `--autotune`, `--accounting`, `--decode-cut`
     OnOff => bool { On => true, Off => false }
 );
 value_enum!(
     /// `--layout`
     LayoutArg => Layout { Nchw => Self::Nchw, Nhwc => Self::Nhwc }
+);
+value_enum!(
+    /// `--decode`
+    DecodeArg => Decode {
+        /// The GPU's JPEG engines and CUDA streams as far as they are there, and CPU threads
+        Auto => Self::Auto,
+        /// The same, and an error where there are no engines
+        Gpu => Self::Gpu,
+        /// CPU threads alone; the GPU resamples
+        Cpu => Self::Cpu,
+    }
 );
 value_enum!(
     /// `--gpu-split`

@@ -55,6 +55,8 @@ pub(crate) fn loader_config(
     if let Some(bytes) = args.max_image_bytes {
         config.max_image_bytes = Some(bytes.0);
     }
+    set(&mut config.decode, args.decode);
+    set(&mut config.decode_cut, args.decode_cut);
     set_auto(&mut config.streams, args.streams);
     set(&mut config.split, args.gpu_split.or(run.dataset.gpu_split()));
     set_auto(&mut config.io_concurrency, args.io_concurrency);

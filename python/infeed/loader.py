@@ -217,6 +217,9 @@ class Loader:
     - ``batch_transform``: a function that makes of each batch what the loop gets, on the loop's own thread.
     - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``.
     - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes a GPU where there is one.
+    - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: its JPEG engines and streams as far as
+      they are there, and CPU threads; ``"gpu"``: the same, and a ``DeviceError`` that says what is missing where there are
+      no engines; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
 
     **Order**
 
@@ -253,7 +256,7 @@ class Loader:
     the batch in its place; ``{"skip": {"at_most": 100}}`` leaves them out, and ends above so many.
 
     **More** keyword arguments are the engine's own settings, under its names: ``views``, ``mix``, ``device_budget``,
-    ``io_concurrency``, ``verify``, ``max_image_bytes``, … ``loader.config`` shows all that are in force.
+    ``decode_cut``, ``io_concurrency``, ``verify``, ``max_image_bytes``, … ``loader.config`` shows all that are in force.
 
     A loader may be pickled: the copy has the arguments and the place, and starts where it is first used. After a fork it
     raises ``RuntimeError``: make loaders in the process that uses them.
@@ -280,6 +283,7 @@ class Loader:
         prefetch: int | None = None,
         memory_budget: int | None = None,
         device: str | None = "cpu",
+        decode: Literal["auto", "gpu", "cpu"] = "auto",
         pin_memory: bool = False,
         dtype: _Dtype = "float32",
         channels_last: bool = False,
@@ -321,6 +325,7 @@ class Loader:
             "dtype": _DTYPES[dtype],
             "layout": "nhwc" if channels_last else "nchw",
             "device": device,
+            "decode": decode,
             "workers": num_workers,
             "prefetch": prefetch,
             "memory_budget": memory_budget,

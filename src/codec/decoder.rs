@@ -35,6 +35,33 @@ pub enum Split {
     Fixed,
 }
 
+/// Who decodes JPEGs where batches are made on a GPU. Whatever it is, the GPU makes the rows.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+/// use infeed::{Device, Loader, codec::Decode};
+///
+/// # let dataset = infeed::open("/data/imagenet/train").await?;
+/// // A run that is planned with the engines, and is not to begin without them.
+/// let loader = Loader::builder(dataset).device(Device::Cuda(0)).decode(Decode::Gpu).build().await?;
+/// println!("{:?}", loader.epoch(0).report().decoded_by);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Decode {
+    /// The GPU's JPEG engines and CUDA streams as far as they are there, and CPU threads beside them. What is missing is a
+    /// line in the log.
+    #[default]
+    Auto,
+    /// The same, and a loader that can't have the engines is not built: the error says what is missing. CPU threads go on
+    /// helping, and have the JPEGs that nvJPEG does not take; engines that fail later are a warning, as on `Auto`.
+    Gpu,
+    /// CPU threads alone: pixels are uploaded and resampled on the GPU. nvJPEG is not even looked for.
+    Cpu,
+}
+
 /// A set of worker classes of one decoder, by index; at most 32.
 ///
 /// ```

@@ -66,7 +66,7 @@ pub(crate) use self::volume::write_volume;
 pub use self::{
     contract::codec_contract,
     cpu::Cpu,
-    decoder::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    decoder::{Class, ClassSet, Decode, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
     decoder_contract::decoder_contract,
     image_codec::{ImageCodec, ImageHeader, PixelBuffer, Window},
 };

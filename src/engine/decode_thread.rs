@@ -451,6 +451,8 @@ impl DecodeThread {
         }
         recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
         recorder.device(device);
+        let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done)).count();
+        assembly.stream.decoded_by.add(self.class, done as u64);
         let Moments { queued, taken, idle, reading } = moments;
         let ReadTimes { fetched, time: read, slowest: slowest_read } = reading;
         if !span.is_disabled() {

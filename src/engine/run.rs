@@ -30,7 +30,7 @@ use super::{
 use crate::{
     dataset::Dataset,
     error::{Error, ErrorKind},
-    report::{CacheRecorder, Recorder, RequestRecorder, Stage},
+    report::{CacheRecorder, DecodedBy, Recorder, RequestRecorder, Stage},
     source::Reader,
 };
 
@@ -76,6 +76,7 @@ impl Run {
             loader: Arc::clone(loader),
             gate: Gate::default(),
             recorder: if loader.accounting { Recorder::default() } else { Recorder::off() },
+            decoded_by: DecodedBy::new(workers.classes().iter().map(|class| class.name)),
             reader: match &loader.reader {
                 Some(shared) => shared.with_recorder(requests.clone()),
                 None => Reader::new(loader.limits.requests, requests.clone()),

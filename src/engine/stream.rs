@@ -1,6 +1,7 @@
 //! What the tasks and jobs of one stream share, and what they hand over to its receiving end.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize},
@@ -22,7 +23,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    report::{CacheRecorder, CacheReport, Recorder, RequestRecorder, RequestReport, StageReport, TuneLog, TuneReport},
+    report::{
+        CacheRecorder, CacheReport, DecodedBy, Recorder, RequestRecorder, RequestReport, StageReport, TuneLog,
+        TuneReport,
+    },
     sampler::Sampler,
     source::Reader,
 };
@@ -33,6 +37,8 @@ pub(super) struct StreamShared {
     pub(super) loader: Arc<LoaderShared>,
     pub(super) gate: Gate,
     pub(super) recorder: Recorder,
+    /// Which class of decode threads made how many rows.
+    pub(super) decoded_by: DecodedBy,
     /// What the requests to remote stores did.
     pub(super) requests: RequestRecorder,
     /// Reads within the stream's limit.
@@ -74,6 +80,7 @@ pub(crate) struct Facts {
     /// Since the stream began.
     pub(crate) elapsed: Duration,
     pub(crate) stages: Vec<StageReport>,
+    pub(crate) decoded_by: BTreeMap<&'static str, u64>,
     /// `None` where the dataset makes none.
     pub(crate) requests: Option<RequestReport>,
     /// `None` where there is none.
@@ -111,6 +118,7 @@ impl StreamShared {
         Facts {
             elapsed: now.saturating_duration_since(self.started),
             stages: self.recorder.stages(),
+            decoded_by: self.decoded_by.report(),
             requests: loader.reads_ahead().then(|| self.requests.report(now)),
             cache: loader.cache.as_ref().map(|cache| cache.report(&self.cache_recorder)),
             decoded_cache: loader.decoded.as_ref().map(|decoded| decoded.report(&self.decoded_recorder)),

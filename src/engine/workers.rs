@@ -173,6 +173,11 @@ impl Workers {
         self.queue.active()
     }
 
+    /// The kinds of threads.
+    pub(super) fn classes(&self) -> &[Class] {
+        self.decoder.classes()
+    }
+
     /// What the threads did so far.
     pub(super) fn worked(&self) -> Worked {
         self.queue.worked()

@@ -6,7 +6,7 @@ use super::{LoaderConfig, OnBadSample};
 #[cfg(feature = "jpeg")]
 use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
-    codec::{Decoder, ImageCodec, Split},
+    codec::{Decode, Decoder, ImageCodec, Split},
     dataset::Dataset,
     engine::{BatchMut, IoRuntime, Maps, SampleMut},
     error::Result,
@@ -278,6 +278,26 @@ impl LoaderBuilder {
         self
     }
 
+    /// Who decodes JPEGs where batches are made on a GPU: its engines, its streams and CPU threads together
+    /// ([`Auto`](Decode::Auto), the default), the same or an error where there are no engines ([`Gpu`](Decode::Gpu)), or CPU
+    /// threads alone ([`Cpu`](Decode::Cpu)). [`Report::decoded_by`](crate::Report::decoded_by) tells who did how many.
+    ///
+    /// Other files than JPEGs are decoded by CPU threads in any case, and a decoder of your own decides by itself. In host
+    /// memory `Auto` and `Cpu` are the same. `build()` gives an error for `Gpu` of kind `Device` where there is no GPU, no
+    /// nvJPEG for its driver, or no engines; of kind `OutOfMemory` where `device_budget` or the GPU has no room for them; of
+    /// kind `Config` where batches are made in host memory, and where a codec of your own takes the JPEGs.
+    pub fn decode(mut self, who: Decode) -> Self {
+        self.config.decode = who;
+        self
+    }
+
+    /// Whether the engines of a GPU get files that end with the crop's last row, so that they decode no more. Default: yes.
+    /// Engines that refuse such files get whole ones by themselves; this is for those that take them and make other pixels.
+    pub fn decode_cut(mut self, cut: bool) -> Self {
+        self.config.decode_cut = cut;
+        self
+    }
+
     /// CUDA streams of each GPU, each with a thread, that decode images which the hardware engines can't, and what is too much for
     /// them. Default: chosen by the GPU. Without effect on the CPU. How many of them work follows the run by itself: they
     /// take from the queue that CPU threads and engines take from.
@@ -340,10 +360,10 @@ impl LoaderBuilder {
     /// Whether streams write down where their time goes. Default: yes; it is there to be turned off for measuring what it
     /// costs.
     ///
-    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, requests and reads of the cache; stages,
-    /// waits, steps, late batches, queues and bytes read are empty or zero. What the loader steers by is measured in any
-    /// case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while something is on `auto`. What comes
-    /// out is the same.
+    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, rows by who decoded them, requests and
+    /// reads of the cache; stages, waits, steps, late batches, queues and bytes read are empty or zero. What the loader
+    /// steers by is measured in any case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while
+    /// something is on `auto`. What comes out is the same.
     pub fn accounting(mut self, on: bool) -> Self {
         self.config.accounting = on;
         self

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::machine_bytes;
 use crate::{
-    codec::Split,
+    codec::{Decode, Split},
     sampler::{LastBatch, Order, Shard},
     source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
@@ -122,6 +122,11 @@ pub struct LoaderConfig {
     pub memory_budget: Option<u64>,
     /// Bytes of device memory, see [`LoaderBuilder::device_budget`](crate::LoaderBuilder::device_budget); `None` chooses.
     pub device_budget: Option<u64>,
+    /// Who decodes JPEGs on a GPU, see [`LoaderBuilder::decode`](crate::LoaderBuilder::decode). Default auto.
+    pub decode: Decode,
+    /// Whether the engines of a GPU get files that end with the crop's last row, see
+    /// [`LoaderBuilder::decode_cut`](crate::LoaderBuilder::decode_cut). Default true.
+    pub decode_cut: bool,
     /// CUDA streams that decode what the hardware engines can't; `None` chooses.
     pub streams: Option<usize>,
     /// How decoders share images on a GPU. Default adaptive.
@@ -192,6 +197,8 @@ impl Default for LoaderConfig {
             autotune: true,
             memory_budget: None,
             device_budget: None,
+            decode: Decode::default(),
+            decode_cut: true,
             streams: None,
             split: Split::default(),
             numa: true,

@@ -118,7 +118,7 @@ pub(super) struct Counts {
 impl Counts {
     /// Together with what the threads tell.
     pub(super) fn report(&self, facts: Facts) -> Report {
-        let Facts { elapsed, mut stages, requests, cache, decoded_cache, autotune } = facts;
+        let Facts { elapsed, mut stages, decoded_by, requests, cache, decoded_cache, autotune } = facts;
         let bytes_read = stages.iter().find(|s| s.stage == Stage::Fetch).map_or(0, |s| s.bytes);
         let (data_wait, step) = (self.wait.times(), self.step.times());
         if let Some(stage) = stages.iter_mut().find(|s| s.stage == Stage::Yield) {
@@ -140,6 +140,7 @@ impl Counts {
             wait_buckets: self.waits.report(),
             step,
             stages,
+            decoded_by,
             first_batch_parts: self.first_parts.clone(),
             late_batches: self.late.worst(),
             late_causes: self.late.causes(),

@@ -4,9 +4,12 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use super::LoaderConfig;
 use crate::{
-    codec::{Cpu, Decoder, ImageCodec, Several},
+    codec::{Cpu, Decode, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
-    error::{Error, ErrorKind, Result, setting::DEVICE},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DECODE, DECODE_GPU, DEVICE},
+    },
     sys::{
         cuda::{self, Context, Kernels, Mixer},
         kernels::RowRoom,
@@ -64,7 +67,7 @@ impl Place {
         let place = match (config.device, decoder) {
             (device, Some(decoder)) => Self::of_decoder(device, &**decoder)?,
             (Some(device), None) => Self::of_device(device)?,
-            (None, None) => Self::best(config),
+            (None, None) => Self::best(config)?,
         };
         place.pinned(config)
     }
@@ -114,17 +117,25 @@ impl Place {
         Ok(Self::Gpu(Kernels::load(&Context::open(index)?)?))
     }
 
-    fn best(config: &LoaderConfig) -> Self {
+    fn best(config: &LoaderConfig) -> Result<Self> {
+        let must = config.decode == Decode::Gpu;
         let gpus = match cuda::gpus() {
             Ok(gpus) => gpus.len(),
+            Err(why) if must => {
+                let what = format!("{DECODE_GPU} needs a GPU: {why}");
+                return Err(Error::new(ErrorKind::Device, what).hint(format!("leave {DECODE} on auto")));
+            }
             Err(why) => {
                 tracing::debug!(why, "batches stay in host memory");
-                return Self::Host;
+                return Ok(Self::Host);
             }
         };
-        Self::gpu(local_gpu(config, gpus)).unwrap_or_else(|error| {
+        Self::gpu(local_gpu(config, gpus)).or_else(|error| {
+            if must {
+                return Err(error);
+            }
             tracing::warn!(error = %format!("{error:#}"), "the GPU can't be used; batches stay in host memory");
-            Self::Host
+            Ok(Self::Host)
         })
     }
 
@@ -204,6 +215,26 @@ impl Place {
     }
 }
 
+/// Refuses host memory where JPEGs are to be decoded on a GPU.
+pub(super) fn check_decode(decode: Decode, device: Device) -> Result<()> {
+    if (decode, device) != (Decode::Gpu, Device::Cpu) {
+        return Ok(());
+    }
+    let what = format!("{DECODE_GPU} decodes on a GPU, and {DEVICE} is cpu");
+    Err(Error::config(what).hint(format!("set {DEVICE} to cuda:0 or another GPU, or leave {DECODE} on auto")))
+}
+
+/// Refuses a choice that a decoder of the user's does not know.
+pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) -> Result<()> {
+    match decoder {
+        Some(decoder) if decode != Decode::Auto => {
+            let what = format!("{DECODE} is for this crate's decoders, and {} is another", decoder.name());
+            Err(Error::config(what).hint(format!("leave {DECODE} on auto")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The GPU of the local rank, as launchers number them.
 fn local_gpu(config: &LoaderConfig, gpus: usize) -> u32 {
     config.shard.local_rank() % (gpus as u32).max(1)
@@ -217,6 +248,9 @@ fn gpu_decoder(
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     workload: &Workload,
 ) -> Result<Make> {
+    if workload.has_files && config.decode == Decode::Gpu {
+        check_codec(&codecs)?;
+    }
     let kernels = Arc::clone(kernels);
     let &Workload { most_threads, row_bytes, steps, .. } = workload;
     let raw = {
@@ -226,7 +260,7 @@ fn gpu_decoder(
         }
     };
     #[cfg(feature = "jpeg")]
-    if workload.has_files {
+    if workload.has_files && config.decode != Decode::Cpu {
         use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
         // The batches and the other threads come first; nvJPEG makes do with what is left.
         let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
@@ -239,14 +273,35 @@ fn gpu_decoder(
             Some(budget) => rest(budget),
             None => rest(kernels.context().memory()?.0 / 2),
         };
-        let mut options = NvJpegOptions::default().with_split(config.split).with_device_bytes(most);
+        let options = NvJpegOptions::default().with_split(config.split).with_device_bytes(most);
+        let mut options = options.with_cut(config.decode_cut);
         // Its threads decode on the CPU, too: of several devices each has its part of what one would have.
         let several = (workload.devices > 1).then(|| (most_threads.get() / (4 * workload.devices)).clamp(1, 4));
         options.streams = config.streams.or(several);
-        let plan = NvJpegPlan::find(kernels.context(), options);
+        let plan = match config.decode {
+            Decode::Gpu => NvJpegPlan::require(kernels.context(), options)?,
+            _ => NvJpegPlan::find(kernels.context(), options),
+        };
         return Ok(Box::new(move |most, threads| Arc::new(NvJpeg::new(raw(most, threads), plan))));
     }
     Ok(Box::new(move |most, threads| Arc::new(raw(most, threads))))
+}
+
+/// Refuses a codec that keeps JPEGs to itself where a GPU is to decode them, and a build that does not know them.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn check_codec(codecs: &[Arc<dyn ImageCodec>]) -> Result<()> {
+    if cfg!(not(feature = "jpeg")) {
+        let what = format!("{DECODE_GPU} decodes JPEGs, and this build has no feature `jpeg`");
+        return Err(Error::config(what).hint(format!("build with it, or leave {DECODE} on auto")));
+    }
+    let taking = codecs.iter().find(|codec| codec.recognises(&[0xff, 0xd8, 0xff, 0xe0]));
+    match taking.filter(|codec| !codec.is_interchangeable()) {
+        Some(codec) => {
+            let what = format!("the codec `{}` decodes JPEGs on the CPU alone, and {DECODE_GPU} is set", codec.name());
+            Err(Error::config(what).hint(format!("leave the codec or its settings out, or leave {DECODE} on auto")))
+        }
+        None => Ok(()),
+    }
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]

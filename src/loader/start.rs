@@ -10,7 +10,7 @@ use super::{
     fields::Fields,
     memory, mix,
     order::{for_dataset, order_of_sampler, ordering},
-    place::{Place, Recipe, Workload},
+    place::{self, Place, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
     views,
 };
@@ -146,7 +146,11 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
 
     // Before a GPU is woken up.
     let asked = config.device.iter().filter(|_| devices.is_none()).chain(devices.iter().flatten());
-    let check_device = |device| mix::check_device(&maps, device);
+    let check_device = |device| {
+        mix::check_device(&maps, device)?;
+        place::check_decode(config.decode, device)
+    };
+    place::check_decoder(config.decode, decoder.as_ref())?;
     asked.copied().try_for_each(check_device)?;
     let places = match &devices {
         Some(devices) => Place::each(devices, &config, decoder.as_ref())?,

@@ -5,6 +5,7 @@
 //! threads of a run write to one recorder, once a job, so its locks are taken about a thousand times a second.
 
 mod cache;
+mod decoded_by;
 mod diagnosis;
 mod late;
 mod queues;
@@ -17,6 +18,7 @@ mod tune;
 
 pub(crate) use cache::CacheRecorder;
 pub use cache::CacheReport;
+pub(crate) use decoded_by::DecodedBy;
 pub use diagnosis::{Change, Diagnosis, Limit, Measured, Stalls, diagnose};
 pub use late::{Cause, CauseReport, LateBatch};
 pub(crate) use late::{Lateness, Part, blame, shares};

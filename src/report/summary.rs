@@ -1,6 +1,6 @@
 //! What a stream did, all of it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 
@@ -90,6 +90,9 @@ pub struct BadSample {
 /// while batches.next().await.transpose()?.is_some() {}
 /// let report = batches.report();
 /// assert_eq!((report.batches, report.samples), (5, 100));
+/// // Here there is one class; with a GPU there are those of nvJPEG, too.
+/// println!("decoded by {:?}", report.decoded_by);
+/// assert_eq!(report.decoded_by.values().sum::<u64>(), report.samples);
 /// println!("{:.0} samples/s", report.samples as f64 / report.elapsed.as_secs_f64());
 /// println!("the trainer waited {:?} in all, at most {:?}", report.data_wait.sum, report.data_wait.max);
 /// println!("{}", serde_json::to_string_pretty(&report).expect("numbers and texts"));
@@ -122,6 +125,10 @@ pub struct Report {
     pub step: Times,
     /// Per stage.
     pub stages: Vec<StageReport>,
+    /// Samples by the class of decode threads that made their rows, such as `cpu`, `nvjpeg-hardware` and `nvjpeg-hybrid`:
+    /// each class of the decoder, also where it made none. Those of batches ahead count too, and of pixels that nobody had to
+    /// decode. After the last batch they add up to the rows that were not bad.
+    pub decoded_by: BTreeMap<&'static str, u64>,
     /// What the first batch did from the start of the stream until it was handed over.
     pub first_batch_parts: Vec<FirstBatchPart>,
     /// Batches after the first that the trainer had to wait for, a millisecond or longer: the hundred longest waits,

@@ -1,21 +1,16 @@
 //! Our loader: files to batches on the GPU, by routing and workers, beside the decoders alone.
 
 use std::{
+    collections::BTreeMap,
     future::IntoFuture as _,
     num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use infeed::{
     DType, Dataset, Device, Error, ErrorKind, Loader, LoaderBuilder, Result, Transform,
-    codec::{
-        Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, Split,
-        Wait, Worker, codecs,
-    },
+    codec::{Class, ClassSet, CudaRaw, Decoder, Item, NvJpeg, NvJpegOptions, NvJpegPlan, Split, Worker, codecs},
     dataset::MemoryDataset,
     internal::cuda::{Context, Kernels},
     transform::{Lowered, View, augment::Mix},
@@ -43,6 +38,8 @@ pub(super) struct Rates {
     pub(super) cpu_ms: Vec<f64>,
     /// What the threads did in all runs together.
     pub(super) threads: Threads,
+    /// Rows by the class that made them, of the warm-up too.
+    pub(super) decoded_by: BTreeMap<&'static str, u64>,
 }
 
 /// Takes batches and drops them, as fast as they come.
@@ -59,7 +56,8 @@ pub(super) fn rates(loader: &Loader, runs: usize, stretch: Duration) -> Result<R
         batches.next().ok_or_else(ended)??;
         taken += 1;
     }
-    let mut rates = Rates { samples: Vec::new(), cpu_ms: Vec::new(), threads: Threads::default() };
+    let (threads, decoded_by) = (Threads::default(), BTreeMap::new());
+    let mut rates = Rates { samples: Vec::new(), cpu_ms: Vec::new(), threads, decoded_by };
     for _ in 0..runs {
         let (begin, cpu, before) = (Instant::now(), threads::cpu_seconds(), threads::times());
         let mut samples = 0;
@@ -71,36 +69,18 @@ pub(super) fn rates(loader: &Loader, runs: usize, stretch: Duration) -> Result<R
         rates.samples.push(samples as f64 / took.as_secs_f64());
         rates.cpu_ms.push(cpu * 1e3 / samples.max(1) as f64);
     }
+    rates.decoded_by = batches.report().decoded_by;
     Ok(rates)
 }
 
-/// A decoder that counts who decoded what, and sends everything to one class if told so.
+/// A decoder whose threads are known by their class, and that sends everything to one class if told so.
 #[derive(Debug)]
-struct Counted<D> {
-    inner: D,
+struct Named {
+    inner: NvJpeg,
     only: Option<&'static str>,
-    counts: Arc<[AtomicU64]>,
 }
 
-struct Counting {
-    inner: Box<dyn Worker>,
-    class: usize,
-    counts: Arc<[AtomicU64]>,
-}
-
-impl<D: Decoder> Counted<D> {
-    fn new(inner: D, only: Option<&'static str>) -> Arc<Self> {
-        let counts = inner.classes().iter().map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Self { inner, only, counts })
-    }
-    fn counts(&self) -> serde_json::Value {
-        let count =
-            |(class, count): (&Class, &AtomicU64)| (class.name.to_owned(), json!(count.load(Ordering::Relaxed)));
-        serde_json::Value::Object(self.inner.classes().iter().zip(&*self.counts).map(count).collect())
-    }
-}
-
-impl<D: Decoder> Decoder for Counted<D> {
+impl Decoder for Named {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -122,21 +102,7 @@ impl<D: Decoder> Decoder for Counted<D> {
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         // On the thread that will decode. The kernel keeps 15 letters of its name, in which classes look the same.
         threads::call_this(self.classes()[class].name);
-        let inner = self.inner.worker(class, n, programs)?;
-        Ok(Box::new(Counting { inner, class, counts: Arc::clone(&self.counts) }))
-    }
-}
-
-impl Worker for Counting {
-    fn submit(&mut self, job: Job) {
-        self.inner.submit(job);
-    }
-    fn poll(&mut self, wait: Wait) -> Vec<Finished> {
-        let finished = self.inner.poll(wait);
-        let outcomes = finished.iter().flat_map(|done| &done.outcomes);
-        let done = outcomes.filter(|outcome| matches!(outcome, Outcome::Done)).count();
-        self.counts[self.class].fetch_add(done as u64, Ordering::Relaxed);
-        finished
+        self.inner.worker(class, n, programs)
     }
 }
 
@@ -294,10 +260,12 @@ fn one(
     let threads = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
     let row_bytes = 224 * 224 * 3 * DType::F16.size();
     let raw = || CudaRaw::new(threads, codecs(), 64 << 20, kernels, row_bytes);
-    let nvjpeg = |options, only| Counted::new(NvJpeg::new(raw(), NvJpegPlan::find(kernels.context(), options)), only);
+    let nvjpeg = |options, only| {
+        let inner = NvJpeg::new(raw(), NvJpegPlan::find(kernels.context(), options));
+        Arc::new(Named { inner, only })
+    };
     let options = NvJpegOptions::default();
-    let has = |decoder: &Counted<NvJpeg>, class: &str| decoder.classes().iter().any(|c| c.name == class);
-    let mut counted = None;
+    let has = |decoder: &Named, class: &str| decoder.classes().iter().any(|c| c.name == class);
     let loader = match way {
         Way::Auto(split) => builder.device(GPU).split(split).build_blocking()?,
         Way::Cpu => builder.device(Device::Cpu).build_blocking()?,
@@ -317,7 +285,6 @@ fn one(
                 out.note(name, json!("no engines on this GPU"));
                 return Ok(None);
             }
-            counted = Some(Arc::clone(&decoder));
             builder.decoder(decoder).build_blocking()?
         }
         Way::Only(class, streams) => {
@@ -326,12 +293,10 @@ fn one(
                 out.note(name, json!(format!("no class {class} on this GPU")));
                 return Ok(None);
             }
-            counted = Some(Arc::clone(&decoder));
             builder.decoder(decoder).build_blocking()?
         }
     };
-    let Rates { samples, cpu_ms, threads } = rates(&loader, out.runs(), stretch(bench.scale))?;
-    let decoded_by = counted.map(|decoder| decoder.counts());
+    let Rates { samples, cpu_ms, threads, decoded_by } = rates(&loader, out.runs(), stretch(bench.scale))?;
     let more = json!({
         "workers": workers, "prefetch": loader.config().prefetch, "decoded_by": decoded_by, "threads": threads.cores(),
     });

@@ -7,7 +7,7 @@ use infeed::report::{Stage, StageReport};
 use super::{Page, charts, settings};
 use crate::{
     busy::Busy,
-    report::{RunReport, autotune_words, cause_words, traffic_words},
+    report::{RunReport, autotune_words, cause_words, decoded_by_words, traffic_words},
     units,
     usage::Moment,
 };
@@ -30,6 +30,10 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     let mut rows: Vec<_> = rows.map(|(name, words)| vec![name.to_owned(), words]).collect();
     if run.device == "cpu" {
         rows.push(vec!["device".into(), "cpu (no GPU used)".into()]);
+    }
+    // With several classes it is among the rows above.
+    if run.stream.decoded_by.len() == 1 {
+        rows.push(vec!["decoded by".into(), decoded_by_words(&run.stream.decoded_by)]);
     }
     page.table(&[], &rows);
     if let Some(warning) = run.busy.as_ref().and_then(Busy::sentence) {

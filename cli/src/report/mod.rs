@@ -15,4 +15,4 @@ mod words;
 pub(crate) use run::{Ended, PartReport, Requests, RunReport, Settled, TimeLine};
 pub(crate) use table::{align_right, table};
 pub(crate) use verdict::{Verdict, lies_in_memory};
-pub(crate) use words::{autotune_words, cause_words, traffic_words};
+pub(crate) use words::{autotune_words, cause_words, decoded_by_words, traffic_words};

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{
     table::{align_right, table},
     verdict::Verdict,
-    words::{autotune_words, bottleneck_words, cache_words, gpu_words, late_words, traffic_words},
+    words::{autotune_words, bottleneck_words, cache_words, decoded_by_words, gpu_words, late_words, traffic_words},
 };
 use crate::{
     busy::Busy,
@@ -292,6 +292,9 @@ impl RunReport {
         }
         if let Some(cache) = &self.stream.decoded_cache {
             rows.push(("decoded", cache_words(cache, "records")));
+        }
+        if self.stream.decoded_by.len() > 1 {
+            rows.push(("decoded by", decoded_by_words(&self.stream.decoded_by)));
         }
         if let Some(first) = self.first_batch_seconds() {
             let (open, build) = (units::time(self.open_seconds), units::time(self.build_seconds));

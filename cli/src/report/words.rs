@@ -1,6 +1,6 @@
 //! Figures in a few words each, the same in tables, pages and the live view.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use infeed::report::{CacheReport, Cause, CauseReport, LateBatch, Stage, TuneReport, Tuned};
 
@@ -46,6 +46,12 @@ pub(super) fn late_words(causes: &[CauseReport], worst: &[LateBatch]) -> Option<
         );
     }
     (all > 0).then_some(words)
+}
+
+/// Which class of decode threads made how many rows.
+pub(crate) fn decoded_by_words(counts: &BTreeMap<&str, u64>) -> String {
+    let words = counts.iter().map(|(class, samples)| format!("{class} {}", units::count(*samples)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// A bottleneck for people.

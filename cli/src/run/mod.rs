@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use futures::Stream;
 use infeed::{
     Dataset, Device, Loader, LoaderBuilder, LoaderState, OnBadSample, Order,
-    codec::{DecodeIndex, Jpeg, Split},
+    codec::{Decode, DecodeIndex, Jpeg, Split},
     metrics::Metrics,
     sampler::Launch,
 };
@@ -135,8 +135,10 @@ pub(crate) async fn on(
 
     let rank = loader.config().shard.rank();
     let mut config = describe(&loader, args, &transform_name, &launch)?;
-    let of = match (loader.config().device, loader.config().split) {
-        (Some(Device::Cuda(_)), Split::Adaptive) => ChecksumOf::Records,
+    // CPU threads alone have nothing to share.
+    let shares = loader.config().split == Split::Adaptive && loader.config().decode != Decode::Cpu;
+    let of = match loader.config().device {
+        Some(Device::Cuda(_)) if shares => ChecksumOf::Records,
         _ => ChecksumOf::Rows,
     };
     config.insert("resumed".into(), resumed(from.as_ref(), rank, of));

@@ -12,7 +12,7 @@ use super::{
     hardware::{self, Duty},
     hybrid,
     order::{Retire, Target, with_outcome},
-    plan::{FLIGHTS, HYBRID_JOBS, NvJpegPlan},
+    plan::{FLIGHTS, HYBRID_JOBS, NvJpegPlan, required},
     route::{self, Routes},
 };
 use crate::{
@@ -22,6 +22,10 @@ use crate::{
     transform::Lowered,
     types::Device,
 };
+
+/// Why a transform's images stay with the CPU's class.
+const NOT_FOR_IT: &str =
+    "nvJPEG makes rows of one image in three channels, without steps of your own, and the transform asks for others";
 
 /// Decodes JPEGs with nvJPEG and on CPU threads, everything else on CPU threads, and resamples on a GPU.
 ///
@@ -151,8 +155,11 @@ impl Decoder for NvJpeg {
         let retire = Retire { class, retired: Arc::clone(&self.retired) };
         let elsewhere = self.elsewhere(class);
         let (kernels, steps) = (self.raw.kernels(), self.raw.steps());
+        let must = self.plan.required && Some(class) == self.routes.hardware;
+        let index = kernels.context().index();
         let made: Result<Result<Box<dyn Worker>, String>> = match (Target::find(programs), self.batches(class)) {
-            (None, _) => Ok(Err("the transform is not one for nvJPEG".into())),
+            (None, _) if must => return Err(required(&Error::config(NOT_FOR_IT), index)),
+            (None, _) => Ok(Err(NOT_FOR_IT.into())),
             (Some(target), Some((decoder, size))) => {
                 let (retire, cut) = (retire.clone(), self.plan.cut);
                 hardware::open(kernels, programs, Duty { decoder, size, steps, target, elsewhere, retire, cut })
@@ -166,6 +173,8 @@ impl Decoder for NvJpeg {
         };
         match made {
             Ok(Ok(worker)) => return Ok(worker),
+            Ok(Err(reason)) if must => return Err(required(&Error::new(ErrorKind::Device, reason), index)),
+            Err(error) if must => return Err(required(&error, index)),
             Ok(Err(reason)) => tracing::info!(class = name, reason, "a class of the decoder has nothing to do"),
             // Less memory than was planned with, or a library that refuses: the CPU class can do all the work. A GPU
             // that is lost fails there too.

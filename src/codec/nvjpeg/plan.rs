@@ -4,6 +4,10 @@ use std::num::NonZeroUsize;
 
 use crate::{
     codec::Split,
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
+    },
     sys::{
         cuda::Context,
         nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
@@ -136,6 +140,8 @@ pub struct NvJpegPlan {
     pub(super) split: Split,
     pub(super) engine_threads: NonZeroUsize,
     pub(super) cut: bool,
+    /// The engines are not to be left out.
+    pub(super) required: bool,
 }
 
 impl NvJpegPlan {
@@ -143,18 +149,34 @@ impl NvJpegPlan {
     /// level `info`: the CPU class does its work.
     #[must_use]
     pub fn find(context: &Context, options: NvJpegOptions) -> Self {
+        Self::look(context, options).0
+    }
+
+    /// As [`find`](Self::find), for those who want the engines or nothing: a decoder of this plan does not go on without
+    /// them when its threads start, either.
+    ///
+    /// # Errors
+    /// `Device`: no nvJPEG, one that does not work with the driver, no engines, or no way to them; `OutOfMemory`: too little
+    /// device memory.
+    pub fn require(context: &Context, options: NvJpegOptions) -> Result<Self> {
+        match Self::look(context, options) {
+            (plan, None) => Ok(Self { required: true, ..plan }),
+            (_, Some(missing)) => Err(required(&missing, context.index())),
+        }
+    }
+
+    /// What there is, and why the engines are not in it.
+    fn look(context: &Context, options: NvJpegOptions) -> (Self, Option<Error>) {
         let NvJpegOptions { streams, split, device_bytes, engine_threads, cut, cores_batch } = options;
-        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut };
+        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut, required: false };
         let index = context.index();
         if let Err(error) = sys::usable(context) {
             let reason = format!("{error:#}");
             tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
-            return nothing;
+            return (nothing, Some(error));
         }
-        let engines = match sys::engines(context) {
-            Ok(engines) => engines,
-            Err(error) => Err(format!("{error:#}")),
-        };
+        let engines =
+            sys::engines(context).and_then(|found| found.map_err(|reason| Error::new(ErrorKind::Device, reason)));
         let streams = streams.unwrap_or_else(|| {
             let cores = crate::sys::machine::cores().get();
             (cores / 4).clamp(1, 4)
@@ -168,16 +190,22 @@ impl NvJpegPlan {
             // Half of what there is, unless nobody else wants it.
             let most = if streams > 0 || cores_batch > 0 { left / 2 } else { left } / engine_threads.get() as u64;
             let size = size.within(most, LEAST_ARENA_BYTES);
-            size.map(|size| (engines, size)).ok_or_else(|| format!("{most} bytes of device memory are too few"))
+            let too_few = || {
+                let what = format!("{most} bytes of device memory are too few");
+                Error::new(ErrorKind::OutOfMemory, what)
+                    .hint(format!("free memory of the GPU, or raise {DEVICE_BUDGET}"))
+            };
+            size.map(|size| (engines, size)).ok_or_else(too_few)
         });
-        let hardware = match hardware {
+        let (hardware, missing) = match hardware {
             Ok(hardware) => {
                 left -= hardware.1.device_bytes() * engine_threads.get() as u64;
-                Some(hardware)
+                (Some(hardware), None)
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = format!("{error:#}");
                 tracing::info!(cuda = index, reason, "the JPEG engines are not used");
-                None
+                (None, Some(error))
             }
         };
         let cores = NonZeroUsize::new(cores_batch).and_then(|images| {
@@ -202,6 +230,13 @@ impl NvJpegPlan {
             }
             size.map(|size| (streams, size))
         });
-        Self { hardware, cores, hybrid, split, engine_threads, cut }
+        (Self { hardware, cores, hybrid, ..nothing }, missing)
     }
+}
+
+/// The same error for those who wanted nothing else.
+pub(super) fn required(missing: &Error, index: u32) -> Error {
+    let what = format!("{DECODE_GPU} needs the JPEG engines of cuda:{index}: {}", missing.what());
+    let auto = format!("leave {DECODE} on auto, for whatever is there");
+    Error::new(missing.kind(), what).hint(missing.help().map_or(auto.clone(), |help| format!("{help}; or {auto}")))
 }

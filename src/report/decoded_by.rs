@@ -1,0 +1,47 @@
+//! Which class of decode threads decoded how much.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Samples by the class that made their rows.
+#[derive(Debug)]
+pub(crate) struct DecodedBy(Box<[(&'static str, AtomicU64)]>);
+
+impl DecodedBy {
+    /// For classes of these names, in their order.
+    pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(names.into_iter().map(|name| (name, AtomicU64::new(0))).collect())
+    }
+
+    /// Asked once a job, so threads of one class seldom meet here.
+    pub(crate) fn add(&self, class: usize, samples: u64) {
+        if let Some((_, count)) = self.0.get(class) {
+            count.fetch_add(samples, Ordering::Relaxed);
+        }
+    }
+
+    /// So far. Classes of one name, such as those of several GPUs, are one.
+    pub(crate) fn report(&self) -> BTreeMap<&'static str, u64> {
+        let mut report = BTreeMap::new();
+        for (name, count) in &self.0 {
+            *report.entry(*name).or_default() += count.load(Ordering::Relaxed);
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_is_named_and_those_of_one_name_are_one() {
+        let counts = DecodedBy::new(["cpu", "engines", "streams", "engines"]);
+        for (class, samples) in [(0, 3), (1, 10), (3, 5), (0, 1), (9, 7)] {
+            counts.add(class, samples);
+        }
+        assert_eq!(counts.report(), BTreeMap::from([("cpu", 4), ("engines", 15), ("streams", 0)]));
+    }
+}
