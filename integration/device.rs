@@ -665,7 +665,7 @@ fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
         ("INFEED_MOCK_DEVICES", "0", "the driver sees no GPU"),
         ("INFEED_MOCK_FAIL", "cuInit:1:803", "different versions"),
         ("INFEED_MOCK_FAIL", "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU"),
-        ("INFEED_MOCK_FAIL", "cuModuleLoadData:0:222", "too old for infeed's kernels"),
+        ("INFEED_MOCK_FAIL", "cuModuleLoadDataEx:0:222", "too old for infeed's kernels"),
     ];
     for (name, value, words) in cases {
         let test = "device::a_machine_without_a_usable_gpu_falls_back_or_says_why";
@@ -677,6 +677,62 @@ fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
             let asked = Loader::builder(dataset).batch_size(10).device(GPU).build_blocking().unwrap_err();
             assert_eq!(asked.kind(), ErrorKind::Device, "{asked}");
             assert!(asked.to_string().contains(&words), "{asked}");
+        });
+    }
+}
+
+#[test]
+fn loaders_of_one_gpu_share_its_kernels() {
+    let test = "device::loaders_of_one_gpu_share_its_kernels";
+    on_mock(test, &[("INFEED_MOCK_DEVICES", "2")], |mock| {
+        let loads = || mock.counts().calls("cuModuleLoadDataEx");
+        let dataset = pictures(40, 16, 16);
+        let on = |device| loader(&dataset, device, |b| b.batch_size(10).transform(augment()));
+        let (first, second) = (on(GPU), on(GPU));
+        assert_eq!(loads(), 1, "compiled once");
+        // A loader that ends takes nothing from the other.
+        let want = all(&first, 0..1);
+        drop(first);
+        assert!(all(&second, 0..1) == want);
+        let other = on(Device::Cuda(1));
+        assert_eq!(loads(), 2, "each GPU has its own");
+        drop((second, other));
+        // Threads may be on their way out.
+        let unloaded = || mock.counts().alive("module") == 0;
+        (0..500).take_while(|_| !unloaded()).for_each(|_| thread::sleep(Duration::from_millis(10)));
+        assert!(unloaded(), "unloaded with the last");
+        assert!(all(&on(GPU), 0..1) == want);
+        assert_eq!(loads(), 3);
+    });
+}
+
+#[test]
+fn kernels_that_can_not_be_compiled_are_an_error_with_the_compilers_words() {
+    let test = "device::kernels_that_can_not_be_compiled_are_an_error_with_the_compilers_words";
+    let log = "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.0; current version is '7.4'\n\n";
+    let cases = [
+        ("222", "too old for infeed's kernels", "525 or newer"),
+        ("218", "can't compile infeed's kernels", "525 or newer"),
+        ("221", "libnvidia-ptxjitcompiler", "NVIDIA_DRIVER_CAPABILITIES"),
+        ("223", "told not to compile", "CUDA_DISABLE_PTX_JIT"),
+        ("209", "compute capability 7.0", "another GPU"),
+        ("2", "out of device memory", "free memory of the GPU"),
+    ];
+    for (code, what, hint) in cases {
+        let fail = format!("cuModuleLoadDataEx:0:{code}");
+        let env = [
+            ("INFEED_MOCK_FAIL", fail.as_str()),
+            ("INFEED_MOCK_JIT", log),
+            ("INFEED_TEST_WORDS", what),
+            ("INFEED_TEST_HINT", hint),
+        ];
+        on_mock(test, &env, |_| {
+            let asked = Loader::builder(pictures(20, 16, 16)).batch_size(10).device(GPU).build_blocking().unwrap_err();
+            let told = format!("{asked:#}");
+            for words in ["INFEED_TEST_WORDS", "INFEED_TEST_HINT"].map(|name| std::env::var(name).unwrap()) {
+                assert!(told.contains(&words), "{told:?} lacks {words:?}");
+            }
+            assert!(told.contains("cuda:0") && told.ends_with("current version is '7.4'"), "{told:?}");
         });
     }
 }
