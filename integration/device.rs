@@ -791,9 +791,14 @@ fn a_fixed_split_and_the_cpu_have_one_checksum() {
 
 /// The binary on the mock GPU; `None` without a C++ compiler. nvJPEG decodes nothing there, so files go to the CPU.
 fn infeed(args: &[&str]) -> Option<std::process::Output> {
+    infeed_with(&[], args)
+}
+
+/// The same with more variables.
+fn infeed_with(more: &[(&str, &str)], args: &[&str]) -> Option<std::process::Output> {
     let env = mock_env()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    let output = command.env_clear().envs(env).args(args).stdin(Stdio::null()).output();
+    let output = command.env_clear().envs(env).envs(more.iter().copied()).args(args).stdin(Stdio::null()).output();
     Some(output.expect("the binary starts"))
 }
 
@@ -840,4 +845,40 @@ fn the_command_line_runs_on_a_gpu() {
     assert_eq!(absent.status.code(), Some(1));
     let words = String::from_utf8_lossy(&absent.stderr);
     assert!(words.contains("no cuda:7: this machine has 1 GPU"), "{words}");
+}
+
+#[test]
+fn jpegs_that_the_cpu_decodes_for_want_of_nvjpeg_are_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos").to_str().unwrap().to_owned();
+    let Some(made) = infeed(&["synth", "imagenet", &photos, "--count", "24"]) else { return };
+    assert!(made.status.success());
+    let drawings = folder.path().join("drawings");
+    std::fs::create_dir_all(drawings.join("a")).unwrap();
+    image::RgbImage::new(30, 20).save(drawings.join("a/1.png")).unwrap();
+    let told = |url: &str, more: &[(&str, &str)]| {
+        let args = ["run", url, "--transform", "resize_exact:8", "--batch-size", "1", "--epochs", "2", "--quiet"];
+        let output = infeed_with(more, &[&args[..], &["--device", "cuda:0"]].concat()).unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words}");
+        words
+    };
+    let nowhere = [("INFEED_NVJPEG", "/nowhere/libnvjpeg.so.13")];
+    let words = told(&photos, &nowhere);
+    let expected =
+        "JPEGs are decoded on the CPU: INFEED_NVJPEG: /nowhere/libnvjpeg.so.13 not found; name another library";
+    assert_eq!(words.matches("JPEGs are decoded").count(), 1, "{words}");
+    assert!(words.contains(expected), "{words}");
+    // Nothing is missed where there is none to decode, nor where there is all.
+    assert!(!told(drawings.to_str().unwrap(), &nowhere).contains("JPEGs are decoded"));
+    assert!(!told(&photos, &[("INFEED_MOCK_PIXELS", "100")]).contains("JPEGs are decoded"));
+    // A GPU that has no engines lacks nothing that could be had; one that was cut in slices, and a driver too old, do.
+    let no_engines = ("INFEED_MOCK_ENGINES", "0");
+    let words = told(&photos, &[no_engines]);
+    let lacks_video = words.contains("libnvcuvid.so.1 not found");
+    assert_eq!(words.contains("JPEGs are decoded"), lacks_video, "{words}");
+    let words = told(&photos, &[no_engines, ("INFEED_MOCK_NAME", "NVIDIA A30 MIG 1g.6gb")]);
+    assert!(words.contains("JPEGs are decoded") && (lacks_video || words.contains("(+me)")), "{words}");
+    let words = told(&photos, &[("INFEED_NVJPEG", ""), ("INFEED_MOCK_FAIL", "nvjpegCreateEx:0:6")]);
+    assert!(words.contains("the driver is too old for it") && words.contains("update the driver"), "{words}");
 }

@@ -5,7 +5,7 @@ from typing import Any, final
 
 __all__ = [
     "Batch", "Dataset", "Loader", "Place", "Stream", "Tensor", "__version__", "columns", "command", "end_calls", "launcher",
-    "objects", "open", "settings", "subset",
+    "look_for_nvjpeg", "objects", "open", "settings", "subset",
 ]
 
 __version__: str
@@ -32,6 +32,7 @@ def end_calls() -> None: ...
 def command(starter: list[str], args: list[str]) -> int: ...
 def settings() -> list[str]: ...
 def launcher() -> tuple[int, int, int, int]: ...
+def look_for_nvjpeg(folders: list[str]) -> None: ...
 @final
 class Dataset:
     """An opened dataset. Nothing runs; it may be pickled, which opens it anew."""

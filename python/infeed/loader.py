@@ -383,6 +383,11 @@ class Loader:
             from .objects import guard_exit
 
             guard_exit()
+        if config["device"] != "cpu":
+            from .libraries import nvjpeg_folders
+
+            # Each time: what `sys.path` has may have changed, and it is some dozen questions to the file system.
+            _native.look_for_nvjpeg(nvjpeg_folders())
         try:
             return _native.Loader(dataset, text, line, self._map, index)
         except DeviceError as error:

@@ -152,3 +152,9 @@ pub(crate) fn launcher(py: Python<'_>) -> PyResult<(u32, u32, u32, u32)> {
     let shard = Shard::from_env().map_err(|error| errors::raise(py, &error))?;
     Ok((shard.rank(), shard.world(), shard.local_rank(), shard.local_world()))
 }
+
+/// Where nvJPEG is looked for, beside the places that the system knows.
+#[pyfunction]
+pub(crate) fn look_for_nvjpeg(folders: Vec<PathBuf>) {
+    infeed::internal::nvjpeg::look_in(folders);
+}

@@ -44,7 +44,8 @@ pub struct Devices {
 /// Asks the driver for GPUs and looks for nvJPEG.
 ///
 /// Works on any machine and never panics: what is missing is told in the notes. The first call may take a second where
-/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path) or else by its usual names.
+/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path), or else where the system's loader finds
+/// libraries and in `/usr/local/cuda/lib64`; from Python also where pip puts it.
 ///
 /// ```
 /// println!("{}", infeed::device::devices()); // As `infeed inspect --devices` has it.

@@ -2,10 +2,12 @@
 
 use std::num::NonZeroUsize;
 
+use super::lack;
 use crate::{
     codec::Split,
+    error::{Error, setting::DEVICE_BUDGET},
     sys::{
-        cuda::Context,
+        cuda::{Context, gpus},
         nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
     },
 };
@@ -136,25 +138,34 @@ pub struct NvJpegPlan {
     pub(super) split: Split,
     pub(super) engine_threads: NonZeroUsize,
     pub(super) cut: bool,
+    /// Something is missing that could be had.
+    pub(super) lacks: bool,
 }
 
 impl NvJpegPlan {
     /// Looks for nvJPEG and its engines on the GPU of `context`. What is missing is left out, with a line in the log at
-    /// level `info`: the CPU class does its work.
+    /// level `info`: the CPU class does its work. Where something could be done about it, the first JPEG that is decoded on
+    /// the CPU is a warning, once a process.
     #[must_use]
     pub fn find(context: &Context, options: NvJpegOptions) -> Self {
         let NvJpegOptions { streams, split, device_bytes, engine_threads, cut, cores_batch } = options;
-        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut };
+        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut, lacks: true };
         let index = context.index();
         if let Err(error) = sys::usable(context) {
             let reason = format!("{error:#}");
             tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
+            lack::note(in_short(&error));
             return nothing;
         }
-        let engines = match sys::engines(context) {
-            Ok(engines) => engines,
-            Err(error) => Err(format!("{error:#}")),
+        let (engines, lacking) = match sys::engines(context) {
+            Ok(Ok(engines)) => (Ok(engines), None),
+            Ok(Err(reason)) => {
+                let lacking = remedy(index, &reason);
+                (Err(reason), lacking)
+            }
+            Err(error) => (Err(format!("{error:#}")), Some(in_short(&error))),
         };
+        let has_engines = engines.is_ok();
         let streams = streams.unwrap_or_else(|| {
             let cores = crate::sys::machine::cores().get();
             (cores / 4).clamp(1, 4)
@@ -170,6 +181,14 @@ impl NvJpegPlan {
             let size = size.within(most, LEAST_ARENA_BYTES);
             size.map(|size| (engines, size)).ok_or_else(|| format!("{most} bytes of device memory are too few"))
         });
+        let lacking = lacking.or_else(|| {
+            let reason = hardware.as_ref().err().filter(|_| has_engines)?;
+            Some(format!("{reason}; free memory of the GPU, or raise {DEVICE_BUDGET}"))
+        });
+        let lacks = lacking.is_some();
+        if let Some(why) = lacking {
+            lack::note(why);
+        }
         let hardware = match hardware {
             Ok(hardware) => {
                 left -= hardware.1.device_bytes() * engine_threads.get() as u64;
@@ -202,6 +221,22 @@ impl NvJpegPlan {
             }
             size.map(|size| (streams, size))
         });
-        Self { hardware, cores, hybrid, split, engine_threads, cut }
+        Self { hardware, cores, hybrid, split, engine_threads, cut, lacks }
     }
+}
+
+/// What failed and what to do, without where: there is one GPU to speak of.
+fn in_short(error: &Error) -> String {
+    error.help().map_or_else(|| error.what().to_owned(), |help| format!("{}; {help}", error.what()))
+}
+
+/// The reason why no engines can be used, with what to do; `None`: the GPU has none, as many have not.
+fn remedy(index: u32, reason: &str) -> Option<String> {
+    if sys::nvcuvid().is_err_and(|missing| reason.contains(&missing)) {
+        return Some(reason.to_owned());
+    }
+    let gpu = gpus().ok()?.into_iter().nth(index as usize)?;
+    // As the driver calls them: NVIDIA A100-SXM4-40GB MIG 1g.5gb.
+    let in_slice = || format!("{reason}: {}; take a MIG profile with media engines (+me), or the whole GPU", gpu.name);
+    gpu.name.contains(" MIG ").then(in_slice)
 }
