@@ -71,3 +71,52 @@ def test_nvjpeg_is_found_where_pip_puts_it(mock_gpu: MockGpu, photos: str) -> No
         sys.exit(infeed.__main__.main())
     """)
     assert "nvJPEG 13" in told and "/nvidia/cu13/lib/libnvjpeg.so.13" in told, told
+
+
+PICKED = """
+    import sys, types, infeed
+    if {torch!r}:
+        fake = types.ModuleType("torch")
+        fake.cuda = types.SimpleNamespace(is_initialized=lambda: {begun}, current_device=lambda: 2)
+        sys.modules["torch"] = fake
+    pictures = "synthetic://?count=40&height=8&width=8&classes=2"
+    loader = infeed.Loader(pictures, batch_size=4, device={device!r})
+    print(*[batch["image"].device for batch in loader], loader.config["device"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("torch", "begun", "device", "local_rank", "taken"),
+    [
+        (False, False, "cuda", None, "cuda:0"),
+        (False, False, "cuda", "1", "cuda:1"),
+        (False, False, None, "1", "cuda:1"),
+        # More processes than GPUs.
+        (False, False, "cuda", "4", "cuda:1"),
+        (True, False, "cuda", "1", "cuda:1"),
+        (True, True, "cuda", "1", "cuda:2"),
+        (True, True, "cuda:0", "1", "cuda:0"),
+        (True, True, "cpu", "1", "cpu"),
+    ],
+)
+def test_cuda_is_torchs_current_gpu_or_that_of_the_rank(
+    mock_gpu: MockGpu, torch: bool, begun: bool, device: str | None, local_rank: str | None, taken: str
+) -> None:
+    ranks = {}
+    if local_rank is not None:
+        ranks = {"RANK": local_rank, "WORLD_SIZE": "5", "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": "5"}
+    body = PICKED.format(torch=torch, begun=begun, device=device)
+    told = set(mock_gpu.run(body, {"INFEED_MOCK_DEVICES": "3", **ranks}).split())
+    assert told == {taken}
+
+
+def test_without_a_gpu_cuda_is_an_error_that_says_what_to_do() -> None:
+    body = """
+        import infeed
+        try:
+            infeed.Loader("synthetic://?count=8&height=8&width=8&classes=2", device="cuda")
+        except infeed.errors.DeviceError as error:
+            print(error)
+    """
+    told = MockGpu(Path("/nowhere")).run(body, {"CUDA_VISIBLE_DEVICES": ""})
+    assert "cuda:0 can't be used: " in told and 'device="cpu"' in told, told

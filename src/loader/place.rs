@@ -9,6 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result, setting::DEVICE},
     sys::{
         cuda::{self, Context, Kernels, Mixer},
+        devices::of_rank,
         kernels::RowRoom,
         rows::Pool,
     },
@@ -206,7 +207,7 @@ impl Place {
 
 /// The GPU of the local rank, as launchers number them.
 fn local_gpu(config: &LoaderConfig, gpus: usize) -> u32 {
-    config.shard.local_rank() % (gpus as u32).max(1)
+    of_rank(config.shard.local_rank(), gpus)
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -61,6 +61,17 @@ pub fn devices() -> Devices {
     Devices { gpus, note, nvjpeg, nvjpeg_note, nvcuvid, nvcuvid_note }
 }
 
+/// Which of so many GPUs a rank of this machine takes where none is named.
+pub(crate) fn of_rank(local_rank: u32, gpus: usize) -> u32 {
+    local_rank % (gpus as u32).max(1)
+}
+
+/// Which GPU a rank of this machine takes where none is named; 0 where there is none.
+#[must_use]
+pub fn gpu_of_rank(local_rank: u32) -> u32 {
+    of_rank(local_rank, cuda::gpus().map_or(0, |gpus| gpus.len()))
+}
+
 fn found<T>(looked: Result<T, String>) -> (Option<T>, String) {
     match looked {
         Ok(found) => (Some(found), String::new()),
