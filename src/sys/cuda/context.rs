@@ -28,7 +28,7 @@ use super::{
 };
 use crate::error::{
     Error, ErrorKind, Result,
-    setting::{BATCH_SIZE, PREFETCH, WORKERS},
+    setting::{MEMORY_BUDGET, PREFETCH, WORKERS},
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -476,7 +476,8 @@ impl Pinned {
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
             ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
-                format!("raise the limit of locked memory (ulimit -l), or lower {BATCH_SIZE}, {PREFETCH} or {WORKERS}"),
+                // The driver locks pages for itself: the limit of locked memory (ulimit -l) does not count.
+                format!("lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"),
             ),
             _ => e,
         })?;
