@@ -661,22 +661,26 @@ fn times_on_the_gpu_and_host_to_device_are_reported() {
 
 #[test]
 fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
-    let cases: [(&str, &str, &str); 4] = [
-        ("INFEED_MOCK_DEVICES", "0", "the driver sees no GPU"),
-        ("INFEED_MOCK_FAIL", "cuInit:1:803", "different versions"),
-        ("INFEED_MOCK_FAIL", "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU"),
-        ("INFEED_MOCK_FAIL", "cuModuleLoadDataEx:0:222", "too old for infeed's kernels"),
+    let (devices, fail) = ("INFEED_MOCK_DEVICES", "INFEED_MOCK_FAIL");
+    let cases = [
+        (devices, "0", "the driver sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        (fail, "cuInit:1:803", "different versions", "or use device(Cpu)"),
+        (fail, "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU", "end it, or take another GPU"),
+        (fail, "cuDevicePrimaryCtxRetain:0:2", "out of device memory", "nvidia-smi says who has it"),
+        (fail, "cuModuleLoadDataEx:0:222", "too old for infeed's kernels", "update the driver to one for CUDA 12.0"),
     ];
-    for (name, value, words) in cases {
+    for (name, value, words, advice) in cases {
         let test = "device::a_machine_without_a_usable_gpu_falls_back_or_says_why";
-        on_mock(test, &[(name, value), ("INFEED_TEST_WORDS", words)], |_| {
-            let words = std::env::var("INFEED_TEST_WORDS").unwrap();
+        on_mock(test, &[(name, value), ("INFEED_TEST_WORDS", words), ("INFEED_TEST_ADVICE", advice)], |_| {
+            let [words, advice] = ["INFEED_TEST_WORDS", "INFEED_TEST_ADVICE"].map(|name| std::env::var(name).unwrap());
             let dataset = pictures(20, 16, 16);
             let automatic = Loader::builder(Arc::clone(&dataset)).batch_size(10).transform(augment());
             assert_eq!(automatic.build_blocking().unwrap().config().device, Some(Device::Cpu));
             let asked = Loader::builder(dataset).batch_size(10).device(GPU).build_blocking().unwrap_err();
-            assert_eq!(asked.kind(), ErrorKind::Device, "{asked}");
-            assert!(asked.to_string().contains(&words), "{asked}");
+            let memory = words.contains("memory");
+            assert_eq!(asked.kind(), if memory { ErrorKind::OutOfMemory } else { ErrorKind::Device }, "{asked}");
+            assert!(asked.what().contains(&words), "{asked}");
+            assert!(asked.help().is_some_and(|help| help.contains(&advice)), "{asked}");
         });
     }
 }

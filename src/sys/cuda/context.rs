@@ -28,7 +28,7 @@ use super::{
 };
 use crate::error::{
     Error, ErrorKind, Result,
-    setting::{MEMORY_BUDGET, PREFETCH, WORKERS},
+    setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -71,7 +71,11 @@ impl Context {
     /// `Device`: no driver, no such GPU, or one that can't be used; the message says which.
     pub fn open(index: u32) -> Result<Self> {
         static OPEN: Mutex<Vec<Context>> = Mutex::new(Vec::new());
-        let refused = |why: String| Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"));
+        let refused = |why: String| {
+            let hint = "look at nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
+            Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"))
+                .hint(format!("{hint}, or use {DEVICE_CPU}"))
+        };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = open.iter().find(|context| context.index() == index) {
             return Ok(context.clone());
