@@ -670,22 +670,82 @@ fn times_on_the_gpu_and_host_to_device_are_reported() {
 
 #[test]
 fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
-    let cases: [(&str, &str, &str); 4] = [
-        ("INFEED_MOCK_DEVICES", "0", "the driver sees no GPU"),
-        ("INFEED_MOCK_FAIL", "cuInit:1:803", "different versions"),
-        ("INFEED_MOCK_FAIL", "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU"),
-        ("INFEED_MOCK_FAIL", "cuModuleLoadData:0:222", "too old for infeed's kernels"),
+    let (devices, fail) = ("INFEED_MOCK_DEVICES", "INFEED_MOCK_FAIL");
+    let cases = [
+        (devices, "0", "the driver sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        (fail, "cuInit:1:803", "different versions", "or use device(Cpu)"),
+        (fail, "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU", "end it, or take another GPU"),
+        (fail, "cuDevicePrimaryCtxRetain:0:2", "out of device memory", "nvidia-smi says who has it"),
+        (fail, "cuModuleLoadDataEx:0:222", "too old for infeed's kernels", "update the driver to one for CUDA 12.0"),
     ];
-    for (name, value, words) in cases {
+    for (name, value, words, advice) in cases {
         let test = "device::a_machine_without_a_usable_gpu_falls_back_or_says_why";
-        on_mock(test, &[(name, value), ("INFEED_TEST_WORDS", words)], |_| {
-            let words = std::env::var("INFEED_TEST_WORDS").unwrap();
+        on_mock(test, &[(name, value), ("INFEED_TEST_WORDS", words), ("INFEED_TEST_ADVICE", advice)], |_| {
+            let [words, advice] = ["INFEED_TEST_WORDS", "INFEED_TEST_ADVICE"].map(|name| std::env::var(name).unwrap());
             let dataset = pictures(20, 16, 16);
             let automatic = Loader::builder(Arc::clone(&dataset)).batch_size(10).transform(augment());
             assert_eq!(automatic.build_blocking().unwrap().config().device, Some(Device::Cpu));
             let asked = Loader::builder(dataset).batch_size(10).device(GPU).build_blocking().unwrap_err();
-            assert_eq!(asked.kind(), ErrorKind::Device, "{asked}");
-            assert!(asked.to_string().contains(&words), "{asked}");
+            let memory = words.contains("memory");
+            assert_eq!(asked.kind(), if memory { ErrorKind::OutOfMemory } else { ErrorKind::Device }, "{asked}");
+            assert!(asked.what().contains(&words), "{asked}");
+            assert!(asked.help().is_some_and(|help| help.contains(&advice)), "{asked}");
+        });
+    }
+}
+
+#[test]
+fn loaders_of_one_gpu_share_its_kernels() {
+    let test = "device::loaders_of_one_gpu_share_its_kernels";
+    on_mock(test, &[("INFEED_MOCK_DEVICES", "2")], |mock| {
+        let loads = || mock.counts().calls("cuModuleLoadDataEx");
+        let dataset = pictures(40, 16, 16);
+        let on = |device| loader(&dataset, device, |b| b.batch_size(10).transform(augment()));
+        let (first, second) = (on(GPU), on(GPU));
+        assert_eq!(loads(), 1, "compiled once");
+        // A loader that ends takes nothing from the other.
+        let want = all(&first, 0..1);
+        drop(first);
+        assert!(all(&second, 0..1) == want);
+        let other = on(Device::Cuda(1));
+        assert_eq!(loads(), 2, "each GPU has its own");
+        drop((second, other));
+        // Threads may be on their way out.
+        let unloaded = || mock.counts().alive("module") == 0;
+        (0..500).take_while(|_| !unloaded()).for_each(|_| thread::sleep(Duration::from_millis(10)));
+        assert!(unloaded(), "unloaded with the last");
+        assert!(all(&on(GPU), 0..1) == want);
+        assert_eq!(loads(), 3);
+    });
+}
+
+#[test]
+fn kernels_that_can_not_be_compiled_are_an_error_with_the_compilers_words() {
+    let test = "device::kernels_that_can_not_be_compiled_are_an_error_with_the_compilers_words";
+    let log = "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.0; current version is '7.4'\n\n";
+    let cases = [
+        ("222", "too old for infeed's kernels", "525 or newer"),
+        ("218", "can't compile infeed's kernels", "525 or newer"),
+        ("221", "libnvidia-ptxjitcompiler", "NVIDIA_DRIVER_CAPABILITIES"),
+        ("223", "told not to compile", "CUDA_DISABLE_PTX_JIT"),
+        ("209", "compute capability 7.0", "another GPU"),
+        ("2", "out of device memory", "free memory of the GPU"),
+    ];
+    for (code, what, hint) in cases {
+        let fail = format!("cuModuleLoadDataEx:0:{code}");
+        let env = [
+            ("INFEED_MOCK_FAIL", fail.as_str()),
+            ("INFEED_MOCK_JIT", log),
+            ("INFEED_TEST_WORDS", what),
+            ("INFEED_TEST_HINT", hint),
+        ];
+        on_mock(test, &env, |_| {
+            let asked = Loader::builder(pictures(20, 16, 16)).batch_size(10).device(GPU).build_blocking().unwrap_err();
+            let told = format!("{asked:#}");
+            for words in ["INFEED_TEST_WORDS", "INFEED_TEST_HINT"].map(|name| std::env::var(name).unwrap()) {
+                assert!(told.contains(&words), "{told:?} lacks {words:?}");
+            }
+            assert!(told.contains("cuda:0") && told.ends_with("current version is '7.4'"), "{told:?}");
         });
     }
 }
@@ -744,9 +804,14 @@ fn a_fixed_split_and_the_cpu_have_one_checksum() {
 
 /// The binary on the mock GPU; `None` without a C++ compiler. nvJPEG decodes nothing there, so files go to the CPU.
 fn infeed(args: &[&str]) -> Option<std::process::Output> {
+    infeed_with(&[], args)
+}
+
+/// The same with more variables.
+fn infeed_with(more: &[(&str, &str)], args: &[&str]) -> Option<std::process::Output> {
     let env = mock_env()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    let output = command.env_clear().envs(env).args(args).stdin(Stdio::null()).output();
+    let output = command.env_clear().envs(env).envs(more.iter().copied()).args(args).stdin(Stdio::null()).output();
     Some(output.expect("the binary starts"))
 }
 
@@ -811,4 +876,40 @@ fn the_command_line_runs_on_a_gpu() {
     assert_eq!(absent.status.code(), Some(1));
     let words = String::from_utf8_lossy(&absent.stderr);
     assert!(words.contains("no cuda:7: this machine has 1 GPU"), "{words}");
+}
+
+#[test]
+fn jpegs_that_the_cpu_decodes_for_want_of_nvjpeg_are_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos").to_str().unwrap().to_owned();
+    let Some(made) = infeed(&["synth", "imagenet", &photos, "--count", "24"]) else { return };
+    assert!(made.status.success());
+    let drawings = folder.path().join("drawings");
+    std::fs::create_dir_all(drawings.join("a")).unwrap();
+    image::RgbImage::new(30, 20).save(drawings.join("a/1.png")).unwrap();
+    let told = |url: &str, more: &[(&str, &str)]| {
+        let args = ["run", url, "--transform", "resize_exact:8", "--batch-size", "1", "--epochs", "2", "--quiet"];
+        let output = infeed_with(more, &[&args[..], &["--device", "cuda:0"]].concat()).unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words}");
+        words
+    };
+    let nowhere = [("INFEED_NVJPEG", "/nowhere/libnvjpeg.so.13")];
+    let words = told(&photos, &nowhere);
+    let expected =
+        "JPEGs are decoded on the CPU: INFEED_NVJPEG: /nowhere/libnvjpeg.so.13 not found; name another library";
+    assert_eq!(words.matches("JPEGs are decoded").count(), 1, "{words}");
+    assert!(words.contains(expected), "{words}");
+    // Nothing is missed where there is none to decode, nor where there is all.
+    assert!(!told(drawings.to_str().unwrap(), &nowhere).contains("JPEGs are decoded"));
+    assert!(!told(&photos, &[("INFEED_MOCK_PIXELS", "100")]).contains("JPEGs are decoded"));
+    // A GPU that has no engines lacks nothing that could be had; one that was cut in slices, and a driver too old, do.
+    let no_engines = ("INFEED_MOCK_ENGINES", "0");
+    let words = told(&photos, &[no_engines]);
+    let lacks_video = words.contains("libnvcuvid.so.1 not found");
+    assert_eq!(words.contains("JPEGs are decoded"), lacks_video, "{words}");
+    let words = told(&photos, &[no_engines, ("INFEED_MOCK_NAME", "NVIDIA A30 MIG 1g.6gb")]);
+    assert!(words.contains("JPEGs are decoded") && (lacks_video || words.contains("(+me)")), "{words}");
+    let words = told(&photos, &[("INFEED_NVJPEG", ""), ("INFEED_MOCK_FAIL", "nvjpegCreateEx:0:6")]);
+    assert!(words.contains("the driver is too old for it") && words.contains("update the driver"), "{words}");
 }

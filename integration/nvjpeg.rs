@@ -4,6 +4,7 @@
 use std::{
     num::NonZeroUsize,
     ops::Range,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -18,17 +19,21 @@ use infeed::{
         NvJpegOptions, NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
     },
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
+    device::devices,
     internal::{
         cuda::{Context, Kernels},
         kernels::{RowRoom, RowWork},
-        nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged},
+        nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged, look_in},
         rows::Pool,
     },
     transform::Lowered,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use crate::support::mock::{Mock, fails_on_mock, on_mock};
+use crate::support::{
+    mock::{Mock, fails_on_mock, mock_apart, on_mock},
+    skipped,
+};
 
 pub(crate) const CPU: &str = "cpu";
 pub(crate) const HARDWARE: &str = "nvjpeg-hardware";
@@ -894,6 +899,29 @@ fn without_a_library_the_cpu_does_the_work() {
         let decoder = Watched::new(2, options(), None);
         assert_eq!(decoder.names(), [CPU]);
         equal_the_cpu(&ordinary(30), &decoder);
+    });
+}
+
+/// As torchvision's wheel has it, where the system's loader does not look.
+#[test]
+fn a_library_in_a_folder_that_was_named_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let Some([driver, site]) = mock_apart(root.path(), "libnvjpeg.1b2c3d4e.so.13") else { return };
+    let [driver, site] = [&driver, &site].map(|folder| folder.to_str().unwrap());
+    let test = "nvjpeg::a_library_in_a_folder_that_was_named_is_found";
+    let env = [("LD_LIBRARY_PATH", driver), ("INFEED_NVJPEG", ""), ("INFEED_TEST_SITE", site)];
+    on_mock(test, &env, |mock| {
+        mock.allow_leaks_of("context");
+        if let Some(library) = devices().nvjpeg {
+            return skipped(&format!("this machine has {library} of its own"));
+        }
+        assert_eq!(devices().nvjpeg_note, "libnvjpeg.so.13 not found");
+        assert_eq!(Watched::new(1, options(), None).names(), [CPU]);
+        let site = PathBuf::from(std::env::var("INFEED_TEST_SITE").unwrap());
+        look_in([PathBuf::from("/nowhere"), site.clone()]);
+        let library = devices().nvjpeg.expect("it was looked for once more").library;
+        assert_eq!(Path::new(&library), site.join("libnvjpeg.1b2c3d4e.so.13"));
+        assert_eq!(Watched::new(1, options(), None).names(), [CPU, HARDWARE, HYBRID]);
     });
 }
 

@@ -114,6 +114,17 @@ fn paths(folder: &Path) -> Vec<(String, String)> {
     vec![("LD_LIBRARY_PATH".into(), path), ("INFEED_NVJPEG".into(), nvjpeg)]
 }
 
+/// Folders in `root` with the mock driver alone, and with the mock nvJPEG alone under this name. `None` without a C++
+/// compiler.
+pub(crate) fn mock_apart(root: &Path, nvjpeg: &str) -> Option<[PathBuf; 2]> {
+    let (both, apart) = (libraries()?, ["driver", "nvjpeg"].map(|name| root.join(name)));
+    apart.iter().for_each(|folder| fs::create_dir_all(folder).expect("a folder"));
+    fs::copy(both.join(DRIVER), apart[0].join(DRIVER)).expect("the driver");
+    link(&apart[0]);
+    fs::copy(both.join(NVJPEG), apart[1].join(nvjpeg)).expect("nvJPEG");
+    Some(apart)
+}
+
 /// In the child: runs the body and does not come back. In the parent: whether the child passed, and what it printed.
 fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bool, String)> {
     if env::var(CHILD).is_ok_and(|name| name == test) {

@@ -4,8 +4,8 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from typing import Any, final
 
 __all__ = [
-    "Batch", "Dataset", "Loader", "Place", "Stream", "Tensor", "__version__", "columns", "command", "end_calls", "launcher",
-    "objects", "open", "settings", "subset",
+    "Batch", "Dataset", "Loader", "Place", "Stream", "Tensor", "__version__", "columns", "command", "end_calls", "gpu_of_rank",
+    "launcher", "look_for_nvjpeg", "objects", "open", "settings", "subset",
 ]
 
 __version__: str
@@ -31,7 +31,9 @@ def subset(
 def end_calls() -> None: ...
 def command(starter: list[str], args: list[str]) -> int: ...
 def settings() -> list[str]: ...
+def gpu_of_rank(local_rank: int) -> int: ...
 def launcher() -> tuple[int, int, int, int]: ...
+def look_for_nvjpeg(folders: list[str]) -> None: ...
 @final
 class Dataset:
     """An opened dataset. Nothing runs; it may be pickled, which opens it anew."""

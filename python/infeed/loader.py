@@ -216,7 +216,9 @@ class Loader:
       whenever seed, epoch and record are. An exception makes it a bad sample.
     - ``batch_transform``: a function that makes of each batch what the loop gets, on the loop's own thread.
     - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``.
-    - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes a GPU where there is one.
+    - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes the GPU of this rank where there is one. ``cuda`` is torch's
+      current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
+      machine, as the launcher says (``LOCAL_RANK``, …).
     - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: its JPEG engines and streams as far as
       they are there, and CPU threads; ``"gpu"``: the same, and a ``DeviceError`` that says what is missing where there are
       no engines; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
@@ -371,6 +373,8 @@ class Loader:
             shard = self._shard = _shard(rank, world_size)
             last = "drop" if drop_last else "partial" if shard["world"] == 1 else "pad"
             config = {**config, "shard": shard, "last_batch": last}
+            if config["device"] == "cuda":
+                config["device"] = f"cuda:{_current_gpu(shard)}"
             try:
                 text = json.dumps(config)
             except TypeError as error:
@@ -388,6 +392,11 @@ class Loader:
             from .objects import guard_exit
 
             guard_exit()
+        if config["device"] != "cpu":
+            from .libraries import nvjpeg_folders
+
+            # Each time: what `sys.path` has may have changed, and it is some dozen questions to the file system.
+            _native.look_for_nvjpeg(nvjpeg_folders())
         try:
             return _native.Loader(dataset, text, line, self._map, index)
         except DeviceError as error:
@@ -704,6 +713,17 @@ def _distributed() -> tuple[int, int] | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _current_gpu(shard: Mapping[str, int]) -> int:
+    """The GPU that ``cuda`` means in this process: torch's current one, or that of the rank."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    # Asked earlier, torch would begin to use the GPU 0, whatever the script chooses afterwards.
+    if cuda is not None and cuda.is_initialized():
+        current: int = cuda.current_device()
+        return current
+    return _native.gpu_of_rank(shard.get("local_rank", 0))
 
 
 def _shard(rank: int | None, world_size: int | None) -> dict[str, int]:

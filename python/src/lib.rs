@@ -38,7 +38,7 @@ mod _native {
         command::command,
         dataset::{Dataset, objects, open},
         errors::settings,
-        loader::{Loader, launcher},
+        loader::{Loader, gpu_of_rank, launcher, look_for_nvjpeg},
         stream::{Batch, Place, Stream},
         tensor::Tensor,
     };

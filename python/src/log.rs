@@ -1,10 +1,11 @@
-//! What the engine tells, for Python's `logging`.
+//! What the engine tells, for Python's `logging`; what is meant for whoever wrote the script is a warning of Python's.
 //!
 //! Threads of the engine put it into a queue, as none of them may wait for the GIL; whoever is inside from Python hands
 //! it on.
 
 use std::{
     collections::VecDeque,
+    ffi::CString,
     fmt::{self, Write as _},
     sync::{
         Mutex, Once, PoisonError,
@@ -12,7 +13,7 @@ use std::{
     },
 };
 
-use pyo3::{prelude::*, sync::PyOnceLock};
+use pyo3::{exceptions::PyUserWarning, prelude::*, sync::PyOnceLock};
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
@@ -20,6 +21,8 @@ use tracing::{
     span,
 };
 
+/// The target of what becomes a `UserWarning`.
+const WARNING: &str = "infeed::warning";
 /// More than this many wait for nobody who never comes.
 const MOST: usize = 1000;
 
@@ -136,6 +139,12 @@ pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
     SOME.store(false, Ordering::Relaxed);
     let told: Vec<_> = WAITING.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
     for (level, target, words) in told {
+        if target == WARNING {
+            // At the line of the loop: between them stands `Batches.__next__`.
+            let words = CString::new(words.replace('\0', ""))?;
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &words, 2)?;
+            continue;
+        }
         logger(py, &target.replace("::", "."))?.call_method1("log", (number(level), "%s", words))?;
     }
     match LOST.swap(0, Ordering::Relaxed) {

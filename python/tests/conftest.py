@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -64,3 +66,46 @@ def script() -> Callable[..., subprocess.Popen[str]]:
         )
 
     return start
+
+
+class MockGpu:
+    """The mock driver of the Rust tests, and beside it a made-up `site-packages` with the mock nvJPEG."""
+
+    def __init__(self, root: Path) -> None:
+        self.driver = root / "driver"
+        self.site = root / "site"
+
+    def run(self, body: str, env: dict[str, str] | None = None, *, nvjpeg: bool = True) -> str:
+        """What a script prints, in a process that finds the mock; `env` steers it."""
+        env = {"LD_LIBRARY_PATH": str(self.driver), "INFEED_MOCK_STRICT": "1", "INFEED_MOCK_PIXELS": "100", **(env or {})}
+        if nvjpeg:
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.site), os.environ.get("PYTHONPATH")]))
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(body)], env={**os.environ, **env}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def mock_gpu(tmp_path_factory: pytest.TempPathFactory) -> MockGpu:
+    """A GPU that is host memory, where there are its sources and a C++ compiler."""
+    sources = Path(__file__).parents[2] / "integration" / "support" / "mock"
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if sys.platform != "linux" or compiler is None or not sources.is_dir():
+        pytest.skip("there is no mock GPU without its sources and a C++ compiler, on Linux")
+    mock = MockGpu(tmp_path_factory.mktemp("gpu"))
+    nvjpeg = mock.site / "nvidia" / "cu13" / "lib"
+    nvjpeg.mkdir(parents=True)
+    mock.driver.mkdir()
+    # As `integration/support/mock.rs` does it, but for the kernels' exact products.
+    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", "-s", "-Wl,-Bsymbolic", "-I", str(sources)]
+    made = {
+        mock.driver / "libcuda.so.1": ["control", "copies", "driver", "kernels", "memory", "streams"],
+        nvjpeg / "libnvjpeg.so.13": ["decode", "nvjpeg", "pixels"],
+    }
+    for library, files in made.items():
+        names = [str(sources / f"{name}.cpp") for name in files]
+        command = [compiler, *flags, f"-Wl,-soname,{library.name}", *names, "-o", str(library), "-ldl"]
+        subprocess.run(command, check=True, capture_output=True)
+    return mock

@@ -203,8 +203,9 @@ pub(super) fn divide_device(
                 mib(least),
                 parts()
             );
-            return Err(Error::new(ErrorKind::OutOfMemory, what)
-                .hint(format!("lower {BATCH_SIZE}, free memory of the GPU, or use {DEVICE_CPU}")));
+            return Err(Error::new(ErrorKind::OutOfMemory, what).hint(format!(
+                "lower {BATCH_SIZE}, free memory of the GPU (nvidia-smi says who has it), or use {DEVICE_CPU}"
+            )));
         }
         None => {
             let comfortable = batch.saturating_mul(wanted + 1).saturating_add(decoders);

@@ -12,6 +12,7 @@ use crate::{
     },
     sys::{
         cuda::{self, Context, Kernels, Mixer},
+        devices::of_rank,
         kernels::RowRoom,
         rows::Pool,
     },
@@ -237,7 +238,7 @@ pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) 
 
 /// The GPU of the local rank, as launchers number them.
 fn local_gpu(config: &LoaderConfig, gpus: usize) -> u32 {
-    config.shard.local_rank() % (gpus as u32).max(1)
+    of_rank(config.shard.local_rank(), gpus)
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -44,7 +44,8 @@ pub struct Devices {
 /// Asks the driver for GPUs and looks for nvJPEG.
 ///
 /// Works on any machine and never panics: what is missing is told in the notes. The first call may take a second where
-/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path) or else by its usual names.
+/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path), or else where the system's loader finds
+/// libraries and in `/usr/local/cuda/lib64`; from Python also where pip puts it.
 ///
 /// ```
 /// println!("{}", infeed::device::devices()); // As `infeed inspect --devices` has it.
@@ -58,6 +59,17 @@ pub fn devices() -> Devices {
     let (nvjpeg, nvjpeg_note) = found(nvjpeg::find());
     let (nvcuvid, nvcuvid_note) = found(nvjpeg::nvcuvid());
     Devices { gpus, note, nvjpeg, nvjpeg_note, nvcuvid, nvcuvid_note }
+}
+
+/// Which of so many GPUs a rank of this machine takes where none is named.
+pub(crate) fn of_rank(local_rank: u32, gpus: usize) -> u32 {
+    local_rank % (gpus as u32).max(1)
+}
+
+/// Which GPU a rank of this machine takes where none is named; 0 where there is none.
+#[must_use]
+pub fn gpu_of_rank(local_rank: u32) -> u32 {
+    of_rank(local_rank, cuda::gpus().map_or(0, |gpus| gpus.len()))
 }
 
 fn found<T>(looked: Result<T, String>) -> (Option<T>, String) {

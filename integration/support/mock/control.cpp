@@ -2,6 +2,8 @@
 //
 //   INFEED_MOCK_DEVICES=1 INFEED_MOCK_MEMORY=1073741824 INFEED_MOCK_DRIVER=13000 INFEED_MOCK_POOLS=1 INFEED_MOCK_SEED=0
 //   INFEED_MOCK_FAIL=cuMemAlloc_v2:3:2,…   INFEED_MOCK_IGNORE=cuStreamWaitEvent:0,…   INFEED_MOCK_LOSE=100
+//   INFEED_MOCK_JIT=words: what cuModuleLoadDataEx writes into the log of errors when it fails
+//   INFEED_MOCK_NAME=words: what each GPU is called
 //   INFEED_MOCK_PIXELS=100: nvJPEG decodes without a registered decoder, to this value everywhere
 //   INFEED_MOCK_LEAST_SIDE=64: engines refuse images that are narrower or lower
 //   INFEED_MOCK_SLOW_END=50: destroying a handle of nvJPEG takes so many milliseconds
@@ -50,7 +52,7 @@ static bool is_unsafe(const std::string &function) {
     static const char *const NAMES[] = {
         "cuCtxSynchronize",  "cuEventQuery",     "cuEventSynchronize",  "cuMemAlloc_v2",  "cuMemFreeHost",
         "cuMemFree_v2",      "cuMemHostAlloc",   "cuMemcpyDtoH_v2",     "cuMemcpyHtoD_v2", "cuMemsetD8_v2",
-        "cuModuleLoadData",  "cuModuleUnload",   "cuStreamQuery",       "cuStreamSynchronize"};
+        "cuModuleLoadData",  "cuModuleLoadDataEx", "cuModuleUnload",    "cuStreamQuery",  "cuStreamSynchronize"};
     for (const char *name : NAMES)
         if (function == name) return true;
     // The library calls such functions.

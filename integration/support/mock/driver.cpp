@@ -1,6 +1,8 @@
 // The functions of the CUDA driver: devices, contexts, streams, events, modules, kernels. Copies are in copies.cpp.
 #include "world.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "mock.h"
@@ -169,7 +171,9 @@ int cuDeviceGet(int *device, int ordinal) {
 
 int cuDeviceGetName(char *name, int len, int device) {
     Call call("cuDeviceGetName", Call::Driver);
-    snprintf(name, (size_t)len, "infeed mock GPU %d", device);
+    const char *given = getenv("INFEED_MOCK_NAME");
+    if (given) snprintf(name, (size_t)len, "%s", given);
+    else snprintf(name, (size_t)len, "infeed mock GPU %d", device);
     return call.refused;
 }
 
@@ -506,8 +510,22 @@ static int load_module(const char *function, void **module, const void *image) {
 
 int cuModuleLoadData(void **module, const void *image) { return load_module("cuModuleLoadData", module, image); }
 
-int cuModuleLoadDataEx(void **module, const void *image, unsigned, void *, void *) {
-    return load_module("cuModuleLoadDataEx", module, image);
+// Of the options it knows the log of errors (5) and its size (6), which comes back as what was written.
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count, unsigned *options, void **values) {
+    const int code = load_module("cuModuleLoadDataEx", module, image);
+    char *log = nullptr;
+    void **size = nullptr;
+    for (unsigned i = 0; i < count; ++i) {
+        if (options[i] == 5) log = static_cast<char *>(values[i]);
+        else if (options[i] == 6) size = &values[i];
+        else return INVALID_VALUE;
+    }
+    if (!log || !size) return code;
+    const char *words = code ? getenv("INFEED_MOCK_JIT") : nullptr;
+    const size_t len = words ? std::min(strlen(words), size_t(uintptr_t(*size))) : 0;
+    if (len) memcpy(log, words, len);
+    *size = reinterpret_cast<void *>(uintptr_t(len));
+    return code;
 }
 
 int cuModuleUnload(void *handle) {

@@ -15,6 +15,7 @@
 
 mod hardware;
 mod hybrid;
+mod lack;
 mod nvjpeg_decoder;
 mod order;
 mod plan;

@@ -11,6 +11,7 @@ use std::{
 use super::{
     hardware::{self, Duty},
     hybrid,
+    lack::Lacking,
     order::{Retire, Target, with_outcome},
     plan::{FLIGHTS, HYBRID_JOBS, NvJpegPlan, required},
     route::{self, Routes},
@@ -150,7 +151,8 @@ impl Decoder for NvJpeg {
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
         let name = self.classes.get(class).map_or("unknown", |class| class.name);
         if class == self.routes.cpu {
-            return self.raw.worker(class, n, programs);
+            let worker = self.raw.worker(class, n, programs)?;
+            return Ok(if self.plan.lacks { Box::new(Lacking(worker)) } else { worker });
         }
         let retire = Retire { class, retired: Arc::clone(&self.retired) };
         let elsewhere = self.elsewhere(class);

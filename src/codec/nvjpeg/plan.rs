@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use super::lack;
 use crate::{
     codec::Split,
     error::{
@@ -9,7 +10,7 @@ use crate::{
         setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
     },
     sys::{
-        cuda::Context,
+        cuda::{Context, gpus},
         nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
     },
 };
@@ -142,11 +143,14 @@ pub struct NvJpegPlan {
     pub(super) cut: bool,
     /// The engines are not to be left out.
     pub(super) required: bool,
+    /// Something is missing that could be had.
+    pub(super) lacks: bool,
 }
 
 impl NvJpegPlan {
     /// Looks for nvJPEG and its engines on the GPU of `context`. What is missing is left out, with a line in the log at
-    /// level `info`: the CPU class does its work.
+    /// level `info`: the CPU class does its work. Where something could be done about it, the first JPEG that is decoded on
+    /// the CPU is a warning, once a process.
     #[must_use]
     pub fn find(context: &Context, options: NvJpegOptions) -> Self {
         Self::look(context, options).0
@@ -168,15 +172,31 @@ impl NvJpegPlan {
     /// What there is, and why the engines are not in it.
     fn look(context: &Context, options: NvJpegOptions) -> (Self, Option<Error>) {
         let NvJpegOptions { streams, split, device_bytes, engine_threads, cut, cores_batch } = options;
-        let nothing = Self { hardware: None, cores: None, hybrid: None, split, engine_threads, cut, required: false };
+        let nothing = Self {
+            hardware: None,
+            cores: None,
+            hybrid: None,
+            split,
+            engine_threads,
+            cut,
+            required: false,
+            lacks: true,
+        };
         let index = context.index();
         if let Err(error) = sys::usable(context) {
             let reason = format!("{error:#}");
             tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
+            lack::note(in_short(&error));
             return (nothing, Some(error));
         }
-        let engines =
-            sys::engines(context).and_then(|found| found.map_err(|reason| Error::new(ErrorKind::Device, reason)));
+        let found = sys::engines(context);
+        let lacking = match &found {
+            Ok(Ok(_)) => None,
+            Ok(Err(reason)) => remedy(index, reason),
+            Err(error) => Some(in_short(error)),
+        };
+        let engines = found.and_then(|found| found.map_err(|reason| Error::new(ErrorKind::Device, reason)));
+        let has_engines = engines.is_ok();
         let streams = streams.unwrap_or_else(|| {
             let cores = crate::sys::machine::cores().get();
             (cores / 4).clamp(1, 4)
@@ -197,6 +217,11 @@ impl NvJpegPlan {
             };
             size.map(|size| (engines, size)).ok_or_else(too_few)
         });
+        let lacking = lacking.or_else(|| hardware.as_ref().err().filter(|_| has_engines).map(in_short));
+        let lacks = lacking.is_some();
+        if let Some(why) = lacking {
+            lack::note(why);
+        }
         let (hardware, missing) = match hardware {
             Ok(hardware) => {
                 left -= hardware.1.device_bytes() * engine_threads.get() as u64;
@@ -230,7 +255,7 @@ impl NvJpegPlan {
             }
             size.map(|size| (streams, size))
         });
-        (Self { hardware, cores, hybrid, ..nothing }, missing)
+        (Self { hardware, cores, hybrid, lacks, ..nothing }, missing)
     }
 }
 
@@ -239,4 +264,20 @@ pub(super) fn required(missing: &Error, index: u32) -> Error {
     let what = format!("{DECODE_GPU} needs the JPEG engines of cuda:{index}: {}", missing.what());
     let auto = format!("leave {DECODE} on auto, for whatever is there");
     Error::new(missing.kind(), what).hint(missing.help().map_or(auto.clone(), |help| format!("{help}; or {auto}")))
+}
+
+/// What failed and what to do, without where: there is one GPU to speak of.
+fn in_short(error: &Error) -> String {
+    error.help().map_or_else(|| error.what().to_owned(), |help| format!("{}; {help}", error.what()))
+}
+
+/// The reason why no engines can be used, with what to do; `None`: the GPU has none, as many have not.
+fn remedy(index: u32, reason: &str) -> Option<String> {
+    if sys::nvcuvid().is_err_and(|missing| reason.contains(&missing)) {
+        return Some(reason.to_owned());
+    }
+    let gpu = gpus().ok()?.into_iter().nth(index as usize)?;
+    // As the driver calls them: NVIDIA A100-SXM4-40GB MIG 1g.5gb.
+    let in_slice = || format!("{reason}: {}; take a MIG profile with media engines (+me), or the whole GPU", gpu.name);
+    gpu.name.contains(" MIG ").then(in_slice)
 }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::error::{
     Error, ErrorKind, Result,
-    setting::{BATCH_SIZE, PREFETCH, WORKERS},
+    setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -71,7 +71,11 @@ impl Context {
     /// `Device`: no driver, no such GPU, or one that can't be used; the message says which.
     pub fn open(index: u32) -> Result<Self> {
         static OPEN: Mutex<Vec<Context>> = Mutex::new(Vec::new());
-        let refused = |why: String| Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"));
+        let refused = |why: String| {
+            let hint = "look at nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
+            Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"))
+                .hint(format!("{hint}, or use {DEVICE_CPU}"))
+        };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = open.iter().find(|context| context.index() == index) {
             return Ok(context.clone());
@@ -476,7 +480,8 @@ impl Pinned {
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
             ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
-                format!("raise the limit of locked memory (ulimit -l), or lower {BATCH_SIZE}, {PREFETCH} or {WORKERS}"),
+                // The driver locks pages for itself: the limit of locked memory (ulimit -l) does not count.
+                format!("lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"),
             ),
             _ => e,
         })?;

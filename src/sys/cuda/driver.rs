@@ -10,8 +10,8 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult,
-    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUjit_option, CUmodule,
+    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use libloading::Library;
 
@@ -95,7 +95,7 @@ calls! {
     cuEventRecord(CUevent, CUstream);
     cuEventQuery(CUevent);
     cuEventSynchronize(CUevent);
-    cuModuleLoadData(*mut CUmodule, *const c_void);
+    cuModuleLoadDataEx(*mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void);
     cuModuleUnload(CUmodule);
     cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
     cuLaunchKernel(
@@ -198,11 +198,33 @@ impl Driver {
         }
         if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_uint {
             return Err(Error::new(ErrorKind::OutOfMemory, format!("out of device memory ({call})"))
-                .hint(format!("lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU")));
+                .hint(format!(
+                    "lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU (nvidia-smi says who has it)"
+                )));
         }
         let what = words(call, code).err().unwrap_or_default();
-        Err(Error::new(ErrorKind::Device, what)
-            .hint("look at the driver's log (dmesg, nvidia-smi); a process whose GPU failed must be started again"))
+        Err(Error::new(ErrorKind::Device, what).hint(advice(code)))
+    }
+}
+
+/// What to do about a result code.
+fn advice(code: c_uint) -> &'static str {
+    const BUSY: c_uint = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE as c_uint;
+    const INVALID: c_uint = CUresult::CUDA_ERROR_INVALID_PTX as c_uint;
+    const PTX: c_uint = CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION as c_uint;
+    const IMAGE: c_uint = CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU as c_uint;
+    const COMPILER: c_uint = CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND as c_uint;
+    const FORBIDDEN: c_uint = CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED as c_uint;
+    match code {
+        BUSY => "end it, or take another GPU; nvidia-smi lists the processes and the compute mode",
+        // The kernels are PTX 8.0.
+        PTX | INVALID => "update the driver to one for CUDA 12.0 or newer (525 or newer)",
+        IMAGE => "take another GPU, or the CPU",
+        COMPILER => {
+            "install the whole driver; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        }
+        FORBIDDEN => "unset CUDA_DISABLE_PTX_JIT",
+        _ => "look at the driver's log (dmesg, nvidia-smi); a process whose GPU failed must be started again",
     }
 }
 
@@ -221,6 +243,9 @@ fn words(call: &str, code: c_uint) -> Result<(), String> {
     const ECC: c_uint = CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as c_uint;
     const PTX: c_uint = CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION as c_uint;
     const IMAGE: c_uint = CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU as c_uint;
+    const INVALID: c_uint = CUresult::CUDA_ERROR_INVALID_PTX as c_uint;
+    const COMPILER: c_uint = CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND as c_uint;
+    const FORBIDDEN: c_uint = CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED as c_uint;
     let why = match code {
         OK => return Ok(()),
         NO_DEVICE => "the driver sees no GPU",
@@ -235,6 +260,9 @@ fn words(call: &str, code: c_uint) -> Result<(), String> {
         ECC => "the GPU's memory has an uncorrectable error",
         PTX => "the driver is too old for infeed's kernels",
         IMAGE => "infeed's kernels need a GPU of compute capability 7.0 or newer",
+        INVALID => "the driver can't compile infeed's kernels",
+        COMPILER => "the driver's compiler, libnvidia-ptxjitcompiler, is missing",
+        FORBIDDEN => "the driver is told not to compile kernels",
         _ => "CUDA error",
     };
     Err(format!("{why} ({call} returned {code})"))

@@ -1,12 +1,12 @@
 //! infeed's kernels, loaded on a GPU.
 
 use std::{
-    ffi::{CStr, CString},
-    fmt, ptr,
-    sync::{Arc, OnceLock},
+    ffi::{CStr, CString, c_uint, c_void},
+    fmt, io, ptr,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
-use cudarc::driver::sys::{CUfunction, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
 
 use super::context::Context;
 use crate::{
@@ -18,7 +18,9 @@ use crate::{
     types::DType,
 };
 
-/// infeed's kernels on one GPU. Loading compiles them for it once (the driver keeps the result on disk).
+/// infeed's kernels on one GPU, shared by all loaders of the process that use it.
+///
+/// Loading compiles them for the GPU, some seconds of a core; the driver keeps the result on disk where it may.
 pub struct Kernels {
     resample: Vec<(DType, DType, CUfunction)>,
     /// Loaded when they are first asked for: compiling them takes a good second where the driver has kept nothing.
@@ -58,9 +60,26 @@ unsafe impl Send for Kernels {}
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
+    /// Those that are loaded on this GPU already, or else loads them. Unloaded with the last handle.
+    ///
     /// # Errors
-    /// `Device`: the driver is too old for the kernels, or the GPU is (compute capability below 7.0).
+    /// `Device`: the driver is too old for the kernels, or the GPU is (compute capability below 7.0); with what the
+    /// driver's compiler said.
     pub fn load(context: &Context) -> Result<Arc<Self>> {
+        static LOADED: Mutex<Vec<Weak<Kernels>>> = Mutex::new(Vec::new());
+        // Held while they are compiled: of two loaders that start at a time the second waits for the first one's.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = loaded.iter().filter_map(Weak::upgrade).find(|known| known.context().index() == context.index());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let kernels = Arc::new(Self::compile(context)?);
+        loaded.retain(|known| known.strong_count() > 0);
+        loaded.push(Arc::downgrade(&kernels));
+        Ok(kernels)
+    }
+
+    fn compile(context: &Context) -> Result<Self> {
         let module = Module::load(context, device::PTX)?;
         let mut resample = Vec::new();
         for src in [DType::U8, DType::U16, DType::F32] {
@@ -69,7 +88,7 @@ impl Kernels {
                 resample.push((src, dst, module.function(name)?));
             }
         }
-        Ok(Arc::new(Self { resample, pictures: OnceLock::new(), module }))
+        Ok(Self { resample, pictures: OnceLock::new(), module })
     }
 
     /// The GPU they are on.
@@ -117,9 +136,23 @@ impl Module {
         let source =
             CString::new(ptx).map_err(|e| Error::new(ErrorKind::Internal, "the kernels are no text").with_source(e))?;
         let mut raw: CUmodule = ptr::null_mut();
-        // SAFETY: `raw` outlives the call; the source ends with a zero.
-        let code = unsafe { (context.driver().calls.cuModuleLoadData)(&raw mut raw, source.as_ptr().cast()) };
-        context.check("cuModuleLoadData", code)?;
+        // A few lines of the compiler's; longer ones are cut.
+        let mut log = [0u8; 4 << 10];
+        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // A number in place of a pointer is how the driver takes it. One byte less, so that the log always ends.
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len() - 1)];
+        // SAFETY: `raw`, the log and both lists outlive the call, and are as long as it is told; the source ends with a
+        // zero.
+        let code = unsafe {
+            (context.driver().calls.cuModuleLoadDataEx)(
+                &raw mut raw,
+                source.as_ptr().cast(),
+                options.len() as c_uint,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        context.check("cuModuleLoadDataEx", code).map_err(|error| refused(error, &log))?;
         Ok(Self { context: context.clone(), raw })
     }
 
@@ -132,6 +165,13 @@ impl Module {
         self.context.check("cuModuleGetFunction", code)?;
         Ok(function)
     }
+}
+
+/// An error of loading, with what the driver's compiler wrote as its cause.
+fn refused(error: Error, log: &[u8]) -> Error {
+    let log = CStr::from_bytes_until_nul(log).map(CStr::to_string_lossy).unwrap_or_default();
+    let log: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if log.is_empty() { error } else { error.with_source(io::Error::other(log.join("; "))) }
 }
 
 impl Drop for Module {

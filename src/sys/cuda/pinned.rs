@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::context::{Context, Event, Pinned};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// One page-locked allocation that is written on the host. Always initialised, zeroed when new.
 pub(in crate::sys) struct PinnedBlock {
@@ -44,7 +44,14 @@ enum State {
 impl PinnedBlock {
     /// Waits until the pages are locked, about a millisecond for three megabytes.
     pub(in crate::sys) fn new(context: &Context, len: usize) -> Result<Self> {
-        let (memory, mark) = (Some(Pinned::new(context, len)?), Event::new(context)?);
+        let memory = Pinned::new(context, len).map_err(|error| match error.help() {
+            Some(help) if error.kind() == ErrorKind::OutOfMemory => {
+                let hint = format!("leave pin_memory out, {help}");
+                error.hint(hint)
+            }
+            _ => error,
+        })?;
+        let (memory, mark) = (Some(memory), Event::new(context)?);
         Ok(Self { memory, mark, state: Mutex::new(State::Ours) })
     }
 

@@ -16,9 +16,9 @@ use nvjpeg_sys::{
     nvjpegOutputFormat_t, nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-use super::{found::NvJpegLibrary, result::words};
+use super::{found::NvJpegLibrary, places::candidates, result::words};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::Front},
     sys::{
         cuda::{Context, before_exit},
         library::load,
@@ -144,11 +144,8 @@ fn interpolates(found: &NvJpegLibrary) -> bool {
     found.version >= (12, 1, 1)
 }
 
-/// Newest first. 13 needs a driver of CUDA 13, older ones run with newer drivers too.
-const NAMES: [&str; 4] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11", "libnvjpeg.so"];
-
-/// nvJPEG for work on this GPU: the library that `INFEED_NVJPEG` names, else the first by the usual names that can
-/// make a decoder. Loaded once; a failure is looked at again, since another GPU may do.
+/// nvJPEG for work on this GPU: the library that `INFEED_NVJPEG` names, else the first of the [usual places](candidates)
+/// that can make a decoder. Loaded once; a failure is looked at again, since another GPU may do.
 ///
 /// # Errors
 /// `Device`: there is none, it lacks a function, or the driver is too old for it.
@@ -166,7 +163,7 @@ pub(super) fn library(context: &Context) -> Result<&'static Library> {
     };
     let library = match &path {
         Some(path) => open(path).map_err(named)?,
-        None => first(&NAMES, open).map_err(unusable)?,
+        None => first(&candidates(), open).map_err(unusable)?,
     };
     before_exit();
     let library: &'static Library = Box::leak(Box::new(library));
@@ -175,7 +172,16 @@ pub(super) fn library(context: &Context) -> Result<&'static Library> {
 }
 
 fn unusable(why: String) -> Error {
-    Error::new(ErrorKind::Device, why).hint("install libnvjpeg, or set INFEED_NVJPEG to its path")
+    let install = match Front::here() {
+        Front::Python => "pip install 'infeed[cuda]'",
+        Front::Library | Front::Command => "install libnvjpeg, or set INFEED_NVJPEG to its path",
+    };
+    let hint = match why.as_str() {
+        why if why.ends_with("not found") => install.to_owned(),
+        why if why.contains(" lacks ") => format!("it is older than nvJPEG 11.9: {install}"),
+        _ => "update the driver, or install an nvJPEG for its version of CUDA (pip install nvidia-nvjpeg-cu12)".into(),
+    };
+    Error::new(ErrorKind::Device, why).hint(hint)
 }
 
 fn named(why: String) -> Error {
@@ -183,10 +189,10 @@ fn named(why: String) -> Error {
 }
 
 /// What the first of these gives. The reason is that of the first that is there, else of the first.
-fn first<T>(names: &[&str], mut open: impl FnMut(&str) -> Result<T, String>) -> Result<T, String> {
+fn first<T>(names: &[impl AsRef<str>], mut open: impl FnMut(&str) -> Result<T, String>) -> Result<T, String> {
     let mut reason: Option<String> = None;
     for name in names {
-        match open(name) {
+        match open(name.as_ref()) {
             Ok(found) => return Ok(found),
             Err(why) => {
                 let missing = |why: &String| why.ends_with("not found");
@@ -214,18 +220,18 @@ pub(in crate::sys) fn find() -> Result<NvJpegLibrary, String> {
     find_at(path().as_deref())
 }
 
-/// The version of the library at `path`, else of the first that has one of the usual names.
+/// The version of the library at `path`, else of the first in the usual places.
 fn find_at(path: Option<&str>) -> Result<NvJpegLibrary, String> {
     let open = |name: &str| load(&[name]).and_then(|(library, name)| version(library, name));
     // Whoever names a path wants that library or to be told, never another one.
     match path {
         Some(path) => open(path).map_err(|reason| format!("INFEED_NVJPEG: {reason}")),
-        None => first(&NAMES, open),
+        None => first(&candidates(), open),
     }
 }
 
 /// The video decoder by which nvJPEG 13 reaches the engines: it opens it by name (NVIDIA/CUDALibrarySamples#104, #132).
-pub(in crate::sys) fn nvcuvid() -> Result<String, String> {
+pub(crate) fn nvcuvid() -> Result<String, String> {
     let looked = load(&["libnvcuvid.so.1"]);
     looked.map(|(_, name)| name).map_err(|reason| {
         reason + "; nvJPEG 13 needs it for the engines; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
@@ -277,6 +283,18 @@ mod tests {
         assert_eq!(first(&["a", "old", "good"], open), Ok(7));
         assert_eq!(first(&["a", "old", "b"], open), Err("old: needs a newer driver".into()));
         assert_eq!(first(&["a", "b"], open), Err("a not found".into()));
+    }
+
+    #[test]
+    fn a_library_that_can_t_be_used_is_told_with_what_to_do() {
+        for (why, advice) in [
+            ("libnvjpeg.so.13 not found", "install libnvjpeg, or set INFEED_NVJPEG to its path"),
+            ("libnvjpeg.so.11 lacks nvjpegJpegStreamParse", "it is older than nvJPEG 11.9: install libnvjpeg"),
+            ("libnvjpeg.so.13: the driver is too old for it (nvjpegCreateEx returned 6)", "update the driver, or"),
+        ] {
+            let error = unusable(why.into());
+            assert!(error.help().is_some_and(|help| help.starts_with(advice)), "{error}");
+        }
     }
 
     #[test]

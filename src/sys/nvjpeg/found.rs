@@ -43,3 +43,7 @@ pub(in crate::sys) fn find() -> Result<NvJpegLibrary, String> {
 pub(in crate::sys) fn nvcuvid() -> Result<String, String> {
     Err(crate::sys::cuda::MISSING.into())
 }
+
+/// Nothing: it is not looked for.
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub fn look_in(_folders: impl IntoIterator<Item = std::path::PathBuf>) {}

@@ -7,6 +7,7 @@
 //! result.rs    statuses as errors
 //! ffi.rs       the functions, loaded by name and compared with the header
 //! found.rs     what is told of the library
+//! places.rs    where it is looked for
 //! ```
 //!
 //! What a newcomer would get wrong:
@@ -25,18 +26,26 @@ mod hardware;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod hybrid;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod places;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod result;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod safe;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) use ffi::{find, nvcuvid};
+pub(super) use ffi::find;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(crate) use ffi::nvcuvid;
 pub use found::NvJpegLibrary;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub use found::look_in;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(super) use found::{find, nvcuvid};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hardware::{BatchDecoder, Engines, Hardware, HardwareSize, HostTimes, Staged, engines};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hybrid::{Hybrid, HybridSize, usable};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use places::look_in;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use safe::{Coded, Failure};
