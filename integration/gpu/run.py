@@ -30,8 +30,8 @@ SANITIZERS = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer", "/op
 # Tests that decide whether figures mean anything, in this order; and those of them that another nvJPEG may change.
 DECIDING = ("pixels_from_memory", "jpegs_of_the_engines", "a_cut_height", "arenas_are_written", "steps_on_pictures", "a_fixed_split")
 OF_NVJPEG = ("jpegs_of_the_engines", "a_cut_height")
-OTHERS = ("jpegs_of_the_hybrid", "a_damaged_image", "a_thousand_batches", "a_batch_is_reused", "jpegs_of_the_cpu_class",
-          "mixed_batches", "a_stream_dropped", "device_memory_may_end")
+OTHERS = ("a_damaged_image", "jpegs_of_the_hybrid", "a_batch_is_reused", "jpegs_of_the_cpu_class", "mixed_batches", "a_stream_dropped",
+          "device_memory_may_end")
 NO_NVCUVID = ("nvJPEG opens it by name and finds no engines without it. In a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility,video; "
               "else install the driver's libraries for video (libnvidia-decode on Ubuntu)")
 
@@ -192,6 +192,11 @@ def others(kit):
     tests(kit, OTHERS, 40)
 
 
+def thousand(kit):
+    """Free memory before and after a thousand batches."""
+    tests(kit, ("a_thousand_batches",), 45)
+
+
 def newer(kit):
     """The kit's newest nvJPEG: its pixels, and what it does alone."""
     used, newest = kit.nvjpeg, next(reversed(kit.nvjpegs), None)
@@ -208,7 +213,7 @@ def newer(kit):
 
 def photos(kit):
     """Photographs to batches, by who decodes, beside the engines alone and the CPU alone."""
-    ways(kit, "photos", "bare,auto adaptive,cpu + raw,cpu + hardware adaptive,auto fixed,no GPU")
+    ways(kit, "photos", "bare,auto adaptive,cpu + raw,cpu + hardware by two,nvjpeg-hardware only,no GPU")
 
 
 def ways(kit, part, names):
@@ -217,8 +222,13 @@ def ways(kit, part, names):
 
 
 def resnet(kit):
-    """ResNet-50 fed by infeed and by torch's own loader, each beside a batch that stays on the GPU."""
-    for feed in ("infeed-cuda", "infeed-cpu", "dataloader"):
+    """ResNet-50 on batches that infeed makes on the GPU, beside a batch that stays there."""
+    kit.wheel("resnet", 35, "--feed", "infeed-cuda")
+
+
+def feeds(kit):
+    """The same on batches in host memory: infeed's, and those of torch's own loader."""
+    for feed in ("infeed-cpu", "dataloader"):
         kit.wheel("resnet", 35, "--feed", feed)
 
 
@@ -295,20 +305,22 @@ Part = collections.namedtuple("Part", "name run day limit gpu_only")
 PARTS = [
     Part("data", data, 0, 20, False),
     Part("tests", deciding, 1, 100, False),
-    Part("smoke", smoke, 1, 45, True),
+    Part("smoke", smoke, 1, 30, True),
     Part("photos", photos, 1, 75, True),
-    Part("torchvision", torchvision, 1, 30, True),
-    Part("resnet", resnet, 1, 100, True),
-    Part("threads", threads, 1, 65, False),
-    Part("rates", rates, 1, 30, True),
-    Part("engines", engines, 2, 50, True),
+    Part("resnet", resnet, 1, 35, True),
+    Part("torchvision", torchvision, 1, 35, True),
+    Part("threads", threads, 1, 60, False),
+    Part("feeds", feeds, 1, 70, True),
+    Part("rates", rates, 1, 35, True),
+    Part("engines", engines, 2, 45, True),
     Part("nvimgcodec", nvimgcodec, 2, 50, True),
+    Part("thousand", thousand, 2, 45, False),
+    Part("kernels", kernels, 2, 25, True),
+    Part("recipes", recipes, 2, 60, True),
     Part("newer", newer, 2, 50, True),
     Part("connections", connections, 2, 55, True),
-    Part("others", others, 2, 110, False),
-    Part("recipes", recipes, 2, 60, True),
     Part("sanitizer", sanitizer, 2, 50, True),
-    Part("kernels", kernels, 2, 30, True),
+    Part("others", others, 2, 110, False),
     Part("memory", memory, 2, 30, True),
     # Where it is installed: it is too large to be taken along.
     Part("dali", dali, 2, 45, True),
