@@ -128,9 +128,7 @@ impl Run {
             return Poll::Ready(Some((Err(broken_off()), None)));
         };
         if let Some(timeline) = &timeline {
-            if self.stream.finished.fetch_sub(1, Ordering::Relaxed) == 1 {
-                self.workers.urge();
-            }
+            self.stream.finished.fetch_sub(1, Ordering::Relaxed);
             self.stream.asking().got(timeline.ready());
         }
         // Here a batch that is handed over leaves the budget, and its span ends.

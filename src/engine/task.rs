@@ -1,7 +1,7 @@
 //! What travels to a decode thread: some rows of one batch, and what is known of their samples so far.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -94,10 +94,6 @@ impl Queued for Task {
 
     fn lane(&self) -> usize {
         self.assembly.stream.loader.lane
-    }
-
-    fn is_urgent(&self) -> bool {
-        self.assembly.stream.finished.load(Ordering::Relaxed) == 0
     }
 }
 
