@@ -316,7 +316,8 @@ mod gpus {
 
     fn crops(builder: LoaderBuilder) -> LoaderBuilder {
         let transform = Transform::new().random_resized_crop(24).horizontal_flip(0.5);
-        builder.batch_size(6).shuffle(3).last_batch(LastBatch::Partial).transform(transform).workers(3).streams(1)
+        let builder = builder.batch_size(6).shuffle(3).last_batch(LastBatch::Partial).transform(transform);
+        builder.codec(nvjpeg::AsPixels::for_all()).workers(3).streams(1)
     }
 
     #[test]

@@ -87,9 +87,10 @@ impl Nv {
         nv!(self, nvjpegDecodeBatchedInitialize(handle => Object, state => Object, count => c_int, threads => c_int, format => c_int))
     }
     fn batch(&self, (handle, state): (Object, Object), files: &[&[u8]], images: &[Image], stream: CUstream) -> c_int {
-        let data: Vec<_> = files.iter().map(|file| file.as_ptr()).collect();
-        let lens: Vec<_> = files.iter().map(|file| file.len()).collect();
-        let (data, lens, images) = (data.as_ptr(), lens.as_ptr(), images.as_ptr());
+        // They must stay until the batch is done, and nobody here knows when that is.
+        let data = files.iter().map(|file| file.as_ptr()).collect::<Vec<_>>().leak().as_ptr();
+        let lens = files.iter().map(|file| file.len()).collect::<Vec<_>>().leak().as_ptr();
+        let images = images.to_vec().leak().as_ptr();
         nv!(self, nvjpegDecodeBatched(handle => Object, state => Object, data => *const *const u8, lens => *const usize, images => *const Image, stream => CUstream))
     }
     fn destroy(&self, handle: Object, states: &[Object]) {
@@ -215,6 +216,66 @@ fn bitstreams_must_stay_until_their_decode_has_run() {
         mock.expect_violations(1, "a bitstream was changed");
         nv.destroy(handle, &[state]);
         gpu.free(&[stream], &[], &[memory]);
+        gpu.end();
+    });
+}
+
+#[test]
+fn lists_must_stay_until_their_decode_has_run() {
+    on_mock("mock::decode::lists_must_stay_until_their_decode_has_run", &[], |mock| {
+        let (gpu, nv) = (Gpu::new(), Nv::new(mock));
+        let handle = nv.handle(HARDWARE);
+        let (state, stream, memory) = (nv.state(handle), gpu.stream(), gpu.memory(BYTES));
+        let (file, images) = (photo(1), [Image::interleaved(memory)]);
+        let (data, mut lens) = ([file.as_ptr()], [file.len()]);
+        let (data, images) = (data.as_ptr(), images.as_ptr());
+        assert_eq!(nv.initialise(handle, state, 1, RGBI), SUCCESS);
+        let lengths = lens.as_mut_ptr();
+        let status = nv!(nv, nvjpegDecodeBatched(handle => Object, state => Object, data => *const *const u8, lengths => *mut usize, images => *const Image, stream => CUstream));
+        assert_eq!(status, SUCCESS);
+        // SAFETY: the list is there until the end of the test.
+        unsafe { lengths.write(0) };
+        gpu.wait(stream);
+        mock.expect_violations(1, "a list was changed");
+        nv.destroy(handle, &[state]);
+        gpu.free(&[stream], &[], &[memory]);
+        gpu.end();
+    });
+}
+
+/// As nvJPEG 13.0 on an H100: parameters for a whole image keep the size of the first one.
+#[test]
+fn parameters_are_for_images_of_one_size_until_they_are_set_anew() {
+    on_mock("mock::decode::parameters_are_for_images_of_one_size_until_they_are_set_anew", &[], |mock| {
+        let (gpu, nv) = (Gpu::new(), Nv::new(mock));
+        let handle = nv.handle(HARDWARE);
+        let (state, stream) = (nv.state(handle), gpu.stream());
+        let mut params: Object = ptr::null_mut();
+        assert_eq!(nv!(nv, nvjpegDecodeParamsCreate(handle => Object, &raw mut params => *mut Object)), SUCCESS);
+        let mut large = Vec::new();
+        let (width, height) = (2 * WIDTH, 2 * HEIGHT);
+        let encoder = Encoder::new(&mut large, 90);
+        encoder.encode(&vec![90; width * height * 3], width as u16, height as u16, ColorType::Rgb).unwrap();
+        let small = photo(1);
+        let memory = [gpu.memory(4 * BYTES), gpu.memory(BYTES)];
+        let mut to_large = Image::interleaved(memory[0]);
+        to_large.pitch[0] = width * 3;
+        let decode = |file: &[u8], image: Image| {
+            assert_eq!(nv.initialise(handle, state, 1, RGBI), SUCCESS);
+            let (data, lens, images, each) = ([file.as_ptr()], [file.len()], [image], [params]);
+            let (data, lens, images, each) = (data.as_ptr(), lens.as_ptr(), images.as_ptr(), each.as_ptr());
+            let status = nv!(nv, nvjpegDecodeBatchedEx(handle => Object, state => Object, data => *const *const u8, lens => *const usize, images => *const Image, each => *const Object, stream => CUstream));
+            gpu.wait(stream);
+            status
+        };
+        assert_eq!(decode(&large, to_large), SUCCESS);
+        assert_eq!(decode(&small, Image::interleaved(memory[1])), BAD_JPEG);
+        let set = nv!(nv, nvjpegDecodeParamsSetROI(params => Object, 0 => c_int, 0 => c_int, -1 => c_int, -1 => c_int));
+        assert_eq!(set, SUCCESS);
+        assert_eq!(decode(&small, Image::interleaved(memory[1])), SUCCESS);
+        assert_eq!(nv!(nv, nvjpegDecodeParamsDestroy(params => Object)), SUCCESS);
+        nv.destroy(handle, &[state]);
+        gpu.free(&[stream], &[], &memory);
         gpu.end();
     });
 }
