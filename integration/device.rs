@@ -681,7 +681,7 @@ fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
         on_mock(test, &[(name, value), ("INFEED_TEST_WORDS", words), ("INFEED_TEST_ADVICE", advice)], |_| {
             let [words, advice] = ["INFEED_TEST_WORDS", "INFEED_TEST_ADVICE"].map(|name| std::env::var(name).unwrap());
             let dataset = pictures(20, 16, 16);
-            let automatic = Loader::builder(Arc::clone(&dataset)).batch_size(10).transform(augment());
+            let automatic = Loader::builder(Arc::clone(&dataset)).device_auto().batch_size(10).transform(augment());
             assert_eq!(automatic.build_blocking().unwrap().config().device, Some(Device::Cpu));
             let asked = Loader::builder(dataset).batch_size(10).device(GPU).build_blocking().unwrap_err();
             let memory = words.contains("memory");
@@ -756,7 +756,7 @@ fn auto_takes_the_gpu_of_the_local_rank_and_a_wrong_index_is_named() {
         for rank in 0..3 {
             let shard = infeed::Shard::new(rank, 3).unwrap().with_local(rank, 3).unwrap();
             let builder = Loader::builder(Arc::clone(&dataset)).batch_size(5).shard(shard).transform(augment());
-            let on_gpu = builder.build_blocking().unwrap();
+            let on_gpu = builder.device_auto().build_blocking().unwrap();
             let batch = on_gpu.epoch(0).blocking().next().unwrap().unwrap();
             assert_eq!(batch["image"].device(), Device::Cuda(rank % 2));
             assert_eq!(batch["label"].device(), Device::Cuda(rank % 2));
@@ -765,6 +765,29 @@ fn auto_takes_the_gpu_of_the_local_rank_and_a_wrong_index_is_named() {
         let error = wrong.build_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().contains("no cuda:2: this machine has 2 GPUs"), "{error}");
+    });
+}
+
+#[test]
+fn batches_stay_in_host_memory_unless_a_gpu_is_asked_for() {
+    on_mock("device::batches_stay_in_host_memory_unless_a_gpu_is_asked_for", &[], |mock| {
+        let dataset = pictures(20, 16, 16);
+        let builder = || Loader::builder(Arc::clone(&dataset)).batch_size(10).transform(augment());
+        let config = |text| builder().config(serde_json::from_str(text).unwrap()).batch_size(10).transform(augment());
+        let place = |builder: LoaderBuilder| {
+            let loader = builder.build_blocking().unwrap();
+            let batch = loader.epoch(0).blocking().next().unwrap().unwrap();
+            assert_eq!(loader.config().device, Some(batch["image"].device()));
+            batch["image"].device()
+        };
+        for unsaid in [builder(), config("{}"), builder().device_auto().device(Device::Cpu)] {
+            assert_eq!(place(unsaid), Device::Cpu);
+        }
+        assert_eq!(mock.counts().calls("cuDevicePrimaryCtxRetain"), 0, "a GPU was woken up");
+        let asked = [builder().device_auto(), config(r#"{ "device": "auto" }"#), config(r#"{ "device": null }"#)];
+        for asked in asked.into_iter().chain([builder().device(GPU), config(r#"{ "device": "cuda" }"#)]) {
+            assert_eq!(place(asked), GPU);
+        }
     });
 }
 
@@ -838,6 +861,7 @@ fn the_command_line_runs_on_a_gpu() {
             (&cpu["device"], &fixed["device"], &adaptive["device"]),
             (&"cpu".into(), &"cuda:0".into(), &"cuda:0".into())
         );
+        assert_eq!(with(&[])["device"], "cpu");
         // nvJPEG decodes nothing here, and rows that the CPU makes are the same wherever their batch lies.
         assert_eq!(cpu["checksum"], fixed["checksum"], "{url}");
         assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));

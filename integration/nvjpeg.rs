@@ -240,7 +240,8 @@ fn crop() -> Transform {
 }
 
 fn loader(files: &[Vec<u8>]) -> LoaderBuilder {
-    Loader::builder(dataset(files)).batch_size(16).last_batch(LastBatch::Partial).transform(crop()).seed(3)
+    let builder = Loader::builder(dataset(files)).device_auto().batch_size(16).last_batch(LastBatch::Partial);
+    builder.transform(crop()).seed(3)
 }
 
 /// The bytes of each row.

@@ -307,6 +307,7 @@ fn coded(file: &[u8]) -> Option<Coded<'_>> {
 fn jpegs(files: &[Vec<u8>], size: u32) -> LoaderBuilder {
     let crop = Transform::new().random_resized_crop(size).horizontal_flip(0.5);
     Loader::builder(dataset(files))
+        .device_auto()
         .batch_size(16)
         .last_batch(LastBatch::Partial)
         .transform(crop)

@@ -49,7 +49,7 @@
 //! | have several views of an image; MixUp, CutMix | [`View`](transform::View); [`LoaderBuilder::mix`] |
 //! | run a function of yours on pixels, samples or batches | [`Transform::custom`]; [`LoaderBuilder::map`], [`map_batch`](LoaderBuilder::map_batch) |
 //! | choose shapes and types of batches | [`LoaderBuilder::batch_size`], [`DType`], [`Layout`] |
-//! | have batches on a GPU | [`LoaderBuilder::device`], [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
+//! | have batches on a GPU | [`LoaderBuilder::device`], [`device_auto`](LoaderBuilder::device_auto), [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
 //! | go on where samples are bad; handle errors | [`OnBadSample`]; [`Error`], [`ErrorKind`] |
 //! | keep bytes, pixels or the insides of JPEGs from epoch to epoch | [`CacheSpec`](source::CacheSpec), for [`LoaderBuilder::cache`] and [`decoded_cache`](LoaderBuilder::decoded_cache); [`DecodeIndex`](codec::DecodeIndex) |
 //! | find out where the time goes, what requests cost | [`BatchStream::report`], [`Report::bottleneck`], [`report::diagnose`]; from another thread [`Monitor`](loader::Monitor) |

@@ -255,7 +255,7 @@ pub(crate) struct ListArgs {
     /// Element types of images [default: f32]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtype: Vec<DTypeArg>,
-    /// Where batches are made [default: auto]
+    /// Where batches are made: cpu, cuda:N, or auto [default: cpu]
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
     pub device: Vec<Auto<Device>>,
     /// Decoding threads [default: auto]
@@ -465,7 +465,7 @@ pub(crate) struct SweptArgs {
     /// Element type of images [default: f32]
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<DTypeArg>,
-    /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: auto]
+    /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: cpu]
     #[arg(long, value_name = "auto|DEVICE")]
     pub device: Option<Auto<Device>>,
     /// Decoding threads [default: auto, one for each core over the processes of the machine at first, then what the run

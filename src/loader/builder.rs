@@ -241,13 +241,30 @@ impl LoaderBuilder {
         self
     }
 
-    /// Where batches lie. Default: on a GPU when this process can use one, else in host memory.
+    /// Where batches lie. Default: in host memory, also where there is a GPU. One that is named and can't be used is an
+    /// error. For several at a time see [`build_each`](Self::build_each).
     ///
-    /// Of several GPUs, the default is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU
-    /// that is there and fails is a warning and the CPU by default, and an error when it was asked for. For several at a
-    /// time see [`build_each`](Self::build_each).
+    /// A [`decoder`](Self::decoder) of your own makes rows on the device of its classes, which is to be this one.
     pub fn device(mut self, device: Device) -> Self {
         self.config.device = Some(device);
+        self
+    }
+
+    /// Batches lie on a GPU when this process can use one, else in host memory.
+    ///
+    /// Of several GPUs, it is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU that is there
+    /// and fails is a warning, and the CPU. A [`decoder`](Self::decoder) of your own says by its classes where rows are.
+    ///
+    /// ```
+    /// use infeed::Loader;
+    ///
+    /// # let dataset = std::sync::Arc::new(infeed::dataset::SyntheticDataset::new(4, 8, 8, 2)?);
+    /// let loader = Loader::builder(dataset).batch_size(4).device_auto().build_blocking()?;
+    /// println!("batches lie on {}", loader.config().device.expect("what was found"));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn device_auto(mut self) -> Self {
+        self.config.device = None;
         self
     }
 

@@ -63,7 +63,7 @@ pub(super) enum Recipe {
 }
 
 impl Place {
-    /// The device of the config, or the best there is.
+    /// The device of the config, or the best there is where that is `auto`.
     pub(super) fn find(config: &LoaderConfig, decoder: Option<&Arc<dyn Decoder>>) -> Result<Self> {
         let place = match (config.device, decoder) {
             (device, Some(decoder)) => Self::of_decoder(device, &**decoder)?,
@@ -150,7 +150,7 @@ impl Place {
         }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != device) {
             let what = format!("decoder {} makes rows on {device}, {DEVICE} is {wanted}", decoder.name());
-            return Err(Error::config(what).hint(format!("leave device on auto, or set it to {device}")));
+            return Err(Error::config(what).hint(format!("set {DEVICE} to {device}")));
         }
         match device {
             Device::Cpu => Ok(Self::Host),

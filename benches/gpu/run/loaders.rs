@@ -116,7 +116,7 @@ pub(super) fn builder(bench: &mut Bench) -> Result<LoaderBuilder> {
     let folder = bench.photos.folder()?.display().to_string();
     let dataset = futures::executor::block_on(infeed::open(folder).into_future())?;
     let transform = Transform::preset("imagenet-train")?;
-    let builder = Loader::builder(dataset).batch_size(batch_size(bench.scale)).shuffle(1);
+    let builder = Loader::builder(dataset).device_auto().batch_size(batch_size(bench.scale)).shuffle(1);
     let builder = builder.transform(transform).dtype(DType::F16);
     Ok(if bench.scale == Scale::Tiny { builder.prefetch(2) } else { builder })
 }

@@ -57,7 +57,8 @@ async fn main() -> Result<()> {
 async fn loader(url: &str, split: &str, transform: &str, last: LastBatch) -> infeed::Result<Loader> {
     let dataset = if url.starts_with("synthetic:") { open(url).await? } else { open(url).split(split).await? };
     let transform = Transform::preset(transform)?;
-    Loader::builder(dataset).batch_size(BATCH).shuffle(42).last_batch(last).transform(transform).build().await
+    let builder = Loader::builder(dataset).device_auto().batch_size(BATCH).shuffle(42).last_batch(last);
+    builder.transform(transform).build().await
 }
 
 /// Trains, tests after each epoch, and says what it saw.
