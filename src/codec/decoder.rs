@@ -28,14 +28,14 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// Whoever is idle takes the next image. Fastest; which decoder made a row decides the last level of its pixels.
+    /// Whoever is idle takes the next image. Fastest; which decoder made a row decides a level or a few of its pixels.
     #[default]
     Adaptive,
     /// By the file's header and the record alone: runs on one machine repeat to the byte.
     Fixed,
 }
 
-/// Who decodes JPEGs where batches are made on a GPU. Whatever it is, the GPU makes the rows.
+/// Who decodes JPEGs where batches are made on a GPU.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
