@@ -38,7 +38,7 @@ python=$root/target/python/venv/bin/python
 if [[ -x $python ]] && "$python" -c 'import numpy' && { [[ -n $packed ]] || "$python" -c 'import infeed'; }; then
     only=()
 else
-    python=python3 only=(--only "tests,photos,torchvision,engines,nvimgcodec,thousand,kernels,recipes,newer,sanitizer,others,memory,dali")
+    python=python3 only=(--only "tests,photos,torchvision,engines,nvimgcodec,thousand,kernels,recipes,newer,sanitizer,others,memory,more,dali")
     echo "the kit's parts in Python are left out: python/check.sh makes the environment for them"
 fi
 if [[ -n $packed ]]; then

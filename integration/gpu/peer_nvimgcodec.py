@@ -73,7 +73,7 @@ def crops(backends, threads, regions):
 
 def cases(cores, quick):
     share = lambda decoders: max(1, cores // decoders)
-    wanted = [("default", 1), ("default", 2), ("engines", 1), ("engines", 2), ("engines 0.5 + CPU", 1)] if quick else [
+    wanted = [("default", 1), ("engines", 1), ("engines 0.5 + CPU", 1)] if quick else [
         (backends, decoders) for backends in BACKENDS for decoders in (1, 2, 4)]
     for backends, decoders in wanted:
         yield f"decode alone, {backends}", 128, decoders, False, alone(backends, share(decoders))
