@@ -17,7 +17,7 @@ pub(crate) enum ChecksumOf {
     #[default]
     Rows,
     /// Which records are where; of images not the bytes. On a GPU with the adaptive split, which decoder was free
-    /// decides the last level of a pixel.
+    /// decides a level or a few of a pixel.
     Records,
 }
 
