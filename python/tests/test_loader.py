@@ -341,11 +341,11 @@ def test_reports_and_settings_are_dicts(folder: str) -> None:
 
 def test_who_decodes_is_said_and_never_the_cpu_in_silence(folder: str) -> None:
     assert Loader(folder, decode="cpu", decode_cut=False).config["decode"] == "cpu"
-    with pytest.raises(infeed.errors.ConfigError, match='decode="gpu" decodes on a GPU, and device is cpu') as told:
+    with pytest.raises(ConfigError, match='decode="gpu" decodes on a GPU, and device is cpu') as told:
         Loader(folder, decode="gpu")
     assert "leave decode on auto" in str(told.value)
     with pytest.raises(TypeError, match="expected one of `auto`, `gpu`, `cpu`"):
-        Loader(folder, decode="engines")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        Loader(folder, decode="engines")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_batch_is_a_mapping(folder: str) -> None:
@@ -430,7 +430,7 @@ def test_arguments_that_errors_name_can_be_given(folder: str) -> None:
                 infeed.open(folder, **{name: options.get(name, "x")})
         elif whole or name == "on_bad_sample":
             # Batches lie in host memory here, where no GPU decodes.
-            with contextlib.suppress(*[infeed.errors.ConfigError] if name == "decode" else []):
+            with contextlib.suppress(*[ConfigError] if name == "decode" else []):
                 Loader(folder, **eval(f"dict({words.replace('…', '1')})"))
             given += 1
     assert given >= 4
