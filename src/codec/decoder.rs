@@ -58,7 +58,7 @@ pub enum Decode {
     /// The same, and a loader that can't have the engines is not built: the error says what is missing. CPU threads go on
     /// helping, and have the JPEGs that nvJPEG does not take; engines that fail later are a warning, as on `Auto`.
     Gpu,
-    /// CPU threads alone: pixels are uploaded and resampled on the GPU. nvJPEG is not even looked for.
+    /// CPU threads alone. nvJPEG is not even looked for.
     Cpu,
 }
 

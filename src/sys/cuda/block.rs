@@ -6,8 +6,8 @@
 //!                                                                 when the host has seen all marks passed
 //! ```
 //!
-//! No stream waits for a reader: streams share a few of the GPU's queues, and one that waits for a trainer's step keeps the uploads
-//! and decodes behind it from starting (ResNet-50 on an H100 got a batch every half second so).
+//! No stream waits for a reader: streams share a few of the GPU's queues, and one that waits for a trainer's step would keep the
+//! uploads and decodes behind it from starting.
 //!
 //! A stream that is captured for a graph when its batch is dropped can't be marked: what it reads then, it reads again
 //! each time the graph runs. The memory is kept for it, for good. The default stream of a thread that is not this one can't
