@@ -273,7 +273,8 @@ impl<T: Queued> Queue<T> {
         if task.allowed().and(self.others) == ClassSet::NONE { &mut waiting.own } else { &mut supply.ready }
     }
 
-    /// Who may take some of them, and how many they are. Nobody would take what comes once the queue is closed: it is dropped, outside the lock.
+    /// Who may take some of them, and how many they are. Nobody would take what comes once the queue is closed: it is dropped,
+    /// outside the lock.
     fn add(&self, tasks: impl IntoIterator<Item = T>, place: impl Fn(&mut Waiting<T>, T)) -> (ClassSet, usize) {
         let mut tasks = tasks.into_iter();
         let (mut allowed, mut count) = (ClassSet::NONE, 0);
@@ -323,23 +324,21 @@ impl<T: Queued> Queue<T> {
 
     /// A thread of each class that does not read and may take what came; all of them, where several tasks came.
     fn wake_others(&self, allowed: ClassSet, count: usize) {
-        for (class, idle) in self.idle.iter().enumerate() {
-            match count {
-                _ if !self.others.and(allowed).contains(class) => {}
-                0 => {}
-                1 => idle.notify_one(),
-                _ => idle.notify_all(),
-            }
+        let wanted = self.others.and(allowed);
+        for (_, idle) in self.idle.iter().enumerate().filter(|(class, _)| wanted.contains(*class)) {
+            if count > 1 { idle.notify_all() } else { idle.notify_one() }
         }
     }
 
-    /// Whether a device has too few samples ready, and there are more to read. `low`: a good part of them is gone, which is when
-    /// threads that read are woken, once for many samples instead of for each.
-    fn wants_more(&self, waiting: &Waiting<T>, device: usize, low: bool) -> bool {
+    /// Whether a device has fewer samples ready than its engines can take in one go.
+    fn is_hungry(&self, waiting: &Waiting<T>, device: usize) -> bool {
         let Supply { ready, bytes } = &waiting.supplies[device];
-        let part = |whole: usize| if low { whole * 3 / 4 } else { whole.saturating_sub(1) };
-        let few = ready.len() <= part(self.appetites[device]) && *bytes <= part(READY_BYTES as usize) as u64;
-        few && self.lanes.iter().zip(&waiting.fresh).any(|(of, fresh)| *of == device && !fresh.is_empty())
+        ready.len() < self.appetites[device] && *bytes < READY_BYTES
+    }
+
+    /// Whether there are records to be read for a device.
+    fn has_fresh(&self, waiting: &Waiting<T>, device: usize) -> bool {
+        self.lanes.iter().zip(&waiting.fresh).any(|(of, fresh)| *of == device && !fresh.is_empty())
     }
 
     /// A thread begins its work. It ends with a [`pop`](Self::pop) that gives nothing though it may wait.
@@ -381,18 +380,14 @@ impl<T: Queued> Queue<T> {
             if let Some(task) = self.next(&mut waiting, class) {
                 let longest = waiting.shift.idle.iter().copied().min().filter(|_| shifts);
                 // A thread that reads may have waited until fewer samples are ready.
-                let refill = !self.is_plain() && self.wants_more(&waiting, self.lanes[task.lane()], true);
+                let device = self.lanes[task.lane()];
+                let refill = !self.is_plain() && self.is_hungry(&waiting, device) && self.has_fresh(&waiting, device);
                 drop(waiting);
                 if refill {
                     self.wake_reader();
                 }
                 let idle = longest.map_or(began, |longest| longest.min(began)).elapsed();
                 return Some((task, Hunger { waited: began.elapsed(), idle }));
-            }
-            let reads = self.readers.contains(class);
-            if !reads && self.wants_more(&waiting, self.homes[class], false) {
-                // What is ready is for others.
-                self.wake_reader();
             }
             if !wait {
                 return None;
@@ -401,7 +396,7 @@ impl<T: Queued> Queue<T> {
                 waiting.shift.count(false, true);
                 waiting.shift.idle.push(began);
             }
-            let signal = if reads { &self.hungry } else { &self.idle[class] };
+            let signal = if self.readers.contains(class) { &self.hungry } else { &self.idle[class] };
             waiting = signal.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             if shifts {
                 waiting.shift.count(true, false);
@@ -425,8 +420,7 @@ impl<T: Queued> Queue<T> {
         let turns = (waiting.turn..lanes).chain(0..waiting.turn);
         for lane in turns.clone() {
             let device = self.lanes[lane];
-            let Supply { ready, bytes } = &waiting.supplies[device];
-            let hungry = self.is_plain() || ready.len() < self.appetites[device] && *bytes < READY_BYTES;
+            let hungry = self.is_plain() || self.is_hungry(waiting, device);
             if let Some(task) = hungry.then(|| waiting.fresh[lane].pop_front()).flatten() {
                 waiting.turn = (lane + 1) % lanes;
                 return Some(task);
@@ -660,8 +654,8 @@ mod tests {
                 }
                 assert_eq!(engine.join().unwrap(), Some(7));
             });
-            // A thread that reads, by a record; by what an engine gave back; and when an engine has taken a part of what was
-            // ready, or finds nothing that it may take.
+            // A thread that reads, by a record; by what an engine gave back; and when an engine has taken some of what was
+            // ready, or all of it is forgotten.
             let queue = two_gpus(4);
             thread::scope(|scope| {
                 let reader = scope.spawn(|| asleep(&queue, 0));
@@ -673,15 +667,15 @@ mod tests {
                 assert_eq!(reader.join().unwrap(), Some(3));
             });
             let queue = two_gpus(4);
-            let for_engine = |device: usize| Job { allowed: ClassSet(2 << device), bytes: 10, ..job(0, 0) };
-            queue.push_ready((0..4).map(|_| for_engine(if late { 1 } else { 0 })));
+            queue.push_ready((0..4).map(|_| Job { allowed: ClassSet::only(1), bytes: 10, ..job(0, 0) }));
             queue.push(job(0, 5));
             assert_eq!(pop(&queue, 0), None, "there is enough");
             thread::scope(|scope| {
                 let reader = scope.spawn(|| asleep(&queue, 0));
-                while !late && pop(&queue, 1).is_some() {}
                 if late {
                     queue.forget(|job| job.number == 0);
+                } else {
+                    pop(&queue, 1);
                 }
                 assert_eq!(reader.join().unwrap(), Some(5));
             });
