@@ -986,7 +986,7 @@ value_enum!(
         Auto => Self::Auto,
         /// The same, and an error where there are no engines
         Gpu => Self::Gpu,
-        /// CPU threads alone; the GPU resamples
+        /// CPU threads alone
         Cpu => Self::Cpu,
     }
 );

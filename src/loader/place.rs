@@ -82,7 +82,7 @@ impl Place {
             Error::new(ErrorKind::Device, format!("pin_memory needs a GPU that copies from the memory: {why}"))
                 .hint("leave pin_memory out")
         })?;
-        let context = Context::open(local_gpu(config, gpus.len()))?;
+        let context = Context::open(of_rank(config.shard.local_rank(), gpus.len()))?;
         context.check_marks().map_err(|error| error.at_object("pin_memory"))?;
         Ok(Self::Pinned(context))
     }
@@ -131,7 +131,7 @@ impl Place {
                 return Ok(Self::Host);
             }
         };
-        Self::gpu(local_gpu(config, gpus)).or_else(|error| {
+        Self::gpu(of_rank(config.shard.local_rank(), gpus)).or_else(|error| {
             if must {
                 return Err(error);
             }
@@ -236,11 +236,6 @@ pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) 
     }
 }
 
-/// The GPU of the local rank, as launchers number them.
-fn local_gpu(config: &LoaderConfig, gpus: usize) -> u32 {
-    of_rank(config.shard.local_rank(), gpus)
-}
-
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[cfg_attr(not(feature = "jpeg"), allow(unused_variables, reason = "the settings are nvJPEG's"))]
 fn gpu_decoder(
@@ -283,7 +278,7 @@ fn gpu_decoder(
             Decode::Gpu => NvJpegPlan::require(kernels.context(), options)?,
             _ => NvJpegPlan::find(kernels.context(), options),
         };
-        return Ok(Box::new(move |most, threads| Arc::new(NvJpeg::new(raw(most, threads), plan))));
+        return Ok(Box::new(move |most, threads| Arc::new(NvJpeg::new(raw(most, threads), plan.clone()))));
     }
     Ok(Box::new(move |most, threads| Arc::new(raw(most, threads))))
 }

@@ -152,7 +152,10 @@ impl Decoder for NvJpeg {
         let name = self.classes.get(class).map_or("unknown", |class| class.name);
         if class == self.routes.cpu {
             let worker = self.raw.worker(class, n, programs)?;
-            return Ok(if self.plan.lacks { Box::new(Lacking(worker)) } else { worker });
+            return Ok(match &self.plan.lacks {
+                Some(why) => Box::new(Lacking { worker, why: Arc::clone(why) }),
+                None => worker,
+            });
         }
         let retire = Retire { class, retired: Arc::clone(&self.retired) };
         let elsewhere = self.elsewhere(class);

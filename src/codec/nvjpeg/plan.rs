@@ -1,8 +1,7 @@
 //! What of nvJPEG is used, and how much memory it gets.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, sync::Arc};
 
-use super::lack;
 use crate::{
     codec::Split,
     error::{
@@ -115,7 +114,7 @@ impl NvJpegOptions {
     }
 }
 
-/// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to copy; making it asks the library, which may
+/// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to clone; making it asks the library, which may
 /// take a second.
 ///
 /// ```no_run
@@ -133,7 +132,7 @@ impl NvJpegOptions {
 /// let loader = infeed::Loader::builder(dataset).decoder(Arc::new(decoder)).build().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NvJpegPlan {
     pub(super) hardware: Option<(Engines, HardwareSize)>,
     pub(super) cores: Option<HardwareSize>,
@@ -143,8 +142,8 @@ pub struct NvJpegPlan {
     pub(super) cut: bool,
     /// The engines are not to be left out.
     pub(super) required: bool,
-    /// Something is missing that could be had.
-    pub(super) lacks: bool,
+    /// What is missing and could be had, and how.
+    pub(super) lacks: Option<Arc<str>>,
 }
 
 impl NvJpegPlan {
@@ -180,14 +179,13 @@ impl NvJpegPlan {
             engine_threads,
             cut,
             required: false,
-            lacks: true,
+            lacks: None,
         };
         let index = context.index();
         if let Err(error) = sys::usable(context) {
             let reason = format!("{error:#}");
             tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
-            lack::note(in_short(&error));
-            return (nothing, Some(error));
+            return (Self { lacks: Some(in_short(&error).into()), ..nothing }, Some(error));
         }
         let found = sys::engines(context);
         let lacking = match &found {
@@ -218,10 +216,6 @@ impl NvJpegPlan {
             size.map(|size| (engines, size)).ok_or_else(too_few)
         });
         let lacking = lacking.or_else(|| hardware.as_ref().err().filter(|_| has_engines).map(in_short));
-        let lacks = lacking.is_some();
-        if let Some(why) = lacking {
-            lack::note(why);
-        }
         let (hardware, missing) = match hardware {
             Ok(hardware) => {
                 left -= hardware.1.device_bytes() * engine_threads.get() as u64;
@@ -255,7 +249,7 @@ impl NvJpegPlan {
             }
             size.map(|size| (streams, size))
         });
-        (Self { hardware, cores, hybrid, lacks, ..nothing }, missing)
+        (Self { hardware, cores, hybrid, lacks: lacking.map(Into::into), ..nothing }, missing)
     }
 }
 
