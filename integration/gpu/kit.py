@@ -167,16 +167,9 @@ class Kit:
         elif not found:
             self.check(f"{part}: bench-gpu {' '.join(sections)}", UNKNOWN, words(both))
 
-    def script(self, script, limit, *more, peer=None, env=None, part=None):
-        """A Python script of the kit; `peer`: the folder of the kit's peers that it needs, if it is there."""
-        command = [sys.executable, os.path.join(HERE, f"{script}.py"), *map(str, more)]
-        ours = script == "wheel"
-        folder = os.path.join(self.temp, "peers", peer) if peer else os.path.join(self.temp, "bin", "python") if ours else ""
-        env = dict(env or {})
-        if os.path.isdir(folder):
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, self.env.get("PYTHONPATH")]))
-        part = part or script
-        code, out, both, _ = self.process(part, command, limit, env=env)
+    def script(self, command, limit, part, folder=None, env=None, ours=False):
+        """A Python script of the kit; `folder`: where packages are that it needs, if it is there."""
+        code, out, both, _ = self.process(part, command, limit, env={**(env or {}), **self.package_env(folder)})
         # What others can't do, or what is not installed, is no fault of infeed's. In CI all of it is there.
         failed = FAIL if self.args.strict or ours and "No module named" not in both else UNKNOWN
         found = self.lines(part, out, failed=failed)
@@ -185,10 +178,27 @@ class Kit:
         elif not found:
             self.check(part, UNKNOWN, words(both))
 
-    def wheel(self, what, limit, *more, **other):
+    def package_env(self, folder=None):
+        """Where Python finds the packages of a folder, or infeed's."""
+        folder = folder or os.path.join(self.temp, "bin", "python")
+        return {"PYTHONPATH": os.pathsep.join(filter(None, [folder, self.env.get("PYTHONPATH")]))} if os.path.isdir(folder) else {}
+
+    def peer(self, name, limit, *more):
+        """The script of another library's, which may be among the kit's peers."""
+        command = [sys.executable, os.path.join(HERE, f"peer_{name}.py"), *map(str, more)]
+        self.script(command, limit, f"peer_{name}", os.path.join(self.temp, "peers", name))
+
+    def wheel_command(self, what, *more):
         """A subcommand of wheel.py on the photographs."""
         small = ["--small"] if self.small() else []
-        self.script("wheel", limit, what, self.data, *more, *small, "--records", self.records, **{"part": what, **other})
+        return [sys.executable, os.path.join(HERE, "wheel.py"), what, self.data, *map(str, more), *small, "--records", str(self.records)]
+
+    def wheel(self, what, limit, *more, part=None, env=None):
+        self.script(self.wheel_command(what, *more), limit, part or what, env=env, ours=True)
+
+    def workers(self):
+        """As many threads as there are cores."""
+        return 2 if self.small() else self.report["machine"]["cores"]
 
     def small(self):
         """Whether sizes are to be tiny: nothing that is measured means anything."""
