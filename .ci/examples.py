@@ -12,18 +12,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = {"infeed": "src", "infeed_jpeg": "jpeg/src"}
-FEATURES = "parquet,otel,nvtx,jxl,hdf5,zarr,dicom"
 PAGES = ("struct.", "enum.", "trait.", "fn.", "macro.", "type.", "union.", "derive.", "attr.")
 EXAMPLE = 'class="rust rust-example-rendered"'
 
 
 def build():
-    """The public docs, in a folder of their own: the other docs have private items too. What both are made of is shared."""
+    """The public docs, in a folder of their own: those of private items lie in `target/doc`. A warning is an error."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     folder = target / "public-doc"
-    # As the other docs are built, so that no dependency is checked once more.
-    command = ["cargo", "doc", "--locked", "--workspace", "--features", FEATURES, "--no-deps", "--target-dir", folder]
-    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "CARGO_BUILD_BUILD_DIR": str(target)})
+    command = ["cargo", "doc", "--locked", "--workspace", "--exclude", "infeed-examples", "--features", "full", "--no-deps"]
+    environment = {**os.environ, "CARGO_BUILD_BUILD_DIR": str(target), "RUSTDOCFLAGS": "-D warnings"}
+    subprocess.run([*command, "--target-dir", folder], cwd=ROOT, check=True, env=environment)
     return folder / "doc"
 
 

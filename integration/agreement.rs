@@ -126,11 +126,7 @@ pub(crate) fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
 
 pub(crate) fn cases(usual: u32) -> ProptestConfig {
     let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
-    ProptestConfig {
-        cases: if slow { usual * 16 } else { usual },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig::with_cases(if slow { usual * 16 } else { usual })
 }
 
 proptest! {

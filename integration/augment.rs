@@ -804,7 +804,7 @@ fn augmented_batches_do_not_depend_on_who_makes_them() {
     let _ = AutoAugment::default();
 }
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn augmented_batches_on_a_gpu_are_those_of_the_cpu() {
     crate::support::mock::on_mock("augment::augmented_batches_on_a_gpu_are_those_of_the_cpu", &[], |_| {

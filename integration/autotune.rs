@@ -5,7 +5,10 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -76,7 +79,7 @@ fn cores() -> usize {
 }
 
 /// Takes batches in order, with a step of its own, until the report is as wanted.
-fn until(stream: BatchStream, step: Duration, records: u64, wanted: impl Fn(&TuneReport) -> bool) -> TuneReport {
+fn until(stream: BatchStream, step: Duration, records: u64, mut wanted: impl FnMut(&TuneReport) -> bool) -> TuneReport {
     let (began, mut stream, mut next) = (Instant::now(), stream.blocking(), 0);
     while let Some(batch) = stream.next() {
         for record in batch.unwrap().records() {
@@ -125,9 +128,14 @@ fn a_trainer_that_takes_its_time_leaves_threads_without_work() {
     }
     let dataset = Slow::inline(800, |_| ms(0));
     let loader = small(&dataset).build_blocking().unwrap();
-    let tuned = until(loader.epochs(0..u64::MAX), ms(10), 800, |tuned| tuned.workers.now == 1);
-    let fewer = tuned.decisions.iter().find(|d| d.what == Tuned::Workers).expect("threads rest");
-    assert_eq!((fewer.from, fewer.why), (cores(), TuneReason::Spare), "{tuned:#?}");
+    // On a busy machine there may be other reasons, too.
+    let spare = |tuned: &TuneReport| {
+        tuned.decisions.iter().find(|d| d.what == Tuned::Workers && d.why == TuneReason::Spare).copied()
+    };
+    let tuned =
+        until(loader.epochs(0..u64::MAX), ms(10), 800, |tuned| tuned.workers.now == 1 && spare(tuned).is_some());
+    let fewer = spare(&tuned).expect("threads rest");
+    assert!(fewer.to < fewer.from, "{tuned:#?}");
     assert!(fewer.waiting < 0.01 && fewer.busy < 1.0 && fewer.samples_per_second > 0.0, "{fewer:?}");
     // The next stream begins with all of them: its first batch is not to wait.
     assert_eq!(loader.epoch(1).report().autotune.workers.start, cores());
@@ -146,22 +154,31 @@ fn a_stumble_that_the_batches_ahead_do_not_hide_gets_more_of_them() {
 
 #[test]
 fn numbers_that_were_given_stay_whatever_happens() {
+    if cores() >= 64 {
+        return crate::support::skipped("so many cores have threads enough");
+    }
     let dataset = Slow::inline(400, |_| ms(2));
-    for (workers, prefetch, follow) in [(Some(2), Some(3), true), (None, None, false)] {
+    let (began, tempted) = (Instant::now(), AtomicBool::new(false));
+    let stay = |workers: Option<usize>, prefetch: Option<usize>, follow| {
         let builder = workers.into_iter().fold(small(&dataset), LoaderBuilder::workers);
         let builder = prefetch.into_iter().fold(builder, LoaderBuilder::prefetch).autotune(follow);
-        let loader = builder.build_blocking().unwrap();
-        let began = Instant::now();
-        let mut stream = loader.epochs(0..u64::MAX).blocking();
-        // Long enough for it to have been tempted.
-        while began.elapsed() < Duration::from_secs(2) {
+        let mut stream = builder.build_blocking().unwrap().epochs(0..u64::MAX).blocking();
+        while !tempted.load(Ordering::Relaxed) && began.elapsed() < 2 * PATIENCE {
             drop(stream.next().unwrap().unwrap());
         }
         let tuned = stream.report().autotune;
         assert_eq!((tuned.decision_count, tuned.workers.auto, tuned.prefetch.auto), (0, false, false), "{tuned:#?}");
         assert_eq!(tuned.workers.now, workers.unwrap_or(cores()));
         assert_eq!(tuned.prefetch.now, prefetch.unwrap_or(tuned.prefetch.start));
-    }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| stay(Some(2), Some(3), true));
+        scope.spawn(|| stay(None, None, false));
+        // As long as one that follows the run takes to change twice.
+        let loader = small(&dataset).build_blocking().unwrap();
+        until(loader.epochs(0..u64::MAX), Duration::ZERO, 400, |tuned| tuned.decision_count > 1);
+        tempted.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

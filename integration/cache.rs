@@ -5,16 +5,15 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
-    thread,
-    time::{Duration, Instant},
 };
 
 use infeed::{Dataset, ErrorKind, Loader, OnBadSample, Shard, report::CacheReport, source::CacheSpec};
 
 use crate::support::{
-    PATIENCE, builder,
+    builder,
     records::{LEN, Obedient, Records, Told, name, record_of},
     store::{Fault, Tracker},
+    until,
 };
 
 /// A record and its checksum.
@@ -33,7 +32,13 @@ fn run(loader: &Loader, epochs: std::ops::Range<u64>) -> CacheReport {
             assert_eq!(record_of(row), *record);
         }
     }
-    batches.report().cache.expect("there is a cache")
+    // Threads of the engine write what was read; what they have not come to goes with the stream.
+    let mut report = batches.report().cache.expect("there is a cache");
+    until("what was read is neither written nor refused", || {
+        report = batches.report().cache.expect("there is a cache");
+        report.bytes_written / LEN as u64 + report.not_kept == report.misses
+    });
+    report
 }
 
 /// In a loader of its own; returns when its cache is closed, which the engine's thread does when it comes to it.
@@ -41,14 +46,15 @@ fn fresh(dataset: Arc<dyn Dataset>, spec: &CacheSpec, epochs: std::ops::Range<u6
     let report = run(&loader(dataset, spec), epochs);
     let spec = spec.to_string();
     let (dir, _) = spec.rsplit_once(':').unwrap();
-    if let Ok(in_use) = fs::File::open(Path::new(dir).join("infeed-cache-v1/in-use")) {
-        let end = Instant::now() + PATIENCE;
-        while in_use.try_lock().is_err() {
-            assert!(Instant::now() < end, "the cache is still open");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
+    closed(Path::new(dir));
     report
+}
+
+/// Waits until no loader has the cache.
+fn closed(dir: &Path) {
+    if let Ok(in_use) = fs::File::open(dir.join("infeed-cache-v1/in-use")) {
+        until("the cache is still open", || in_use.try_lock().is_ok());
+    }
 }
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -123,7 +129,7 @@ fn half_a_cache_serves_half_of_each_later_epoch_and_writes_its_size_once() {
 /// `srun -m cyclic` and `mpirun --map-by node` deal ranks out over the machines.
 #[test]
 fn ranks_that_share_a_cache_need_not_follow_one_another() {
-    const RECORDS: u64 = 1600;
+    const RECORDS: u64 = 800;
     let share_of_hits = |ranks: [u32; 2]| {
         let (_dir, path) = folder();
         // A quarter of the records; the two of four ranks read half of them in each epoch.
@@ -137,7 +143,7 @@ fn ranks_that_share_a_cache_need_not_follow_one_another() {
         let hits = |epoch| loaders.iter().map(|loader| run(loader, epoch..epoch + 1).hits).sum::<u64>();
         let early: u64 = (0..3).map(hits).sum();
         assert!(early < 3 * RECORDS / 2);
-        (3..11).map(hits).sum::<u64>() as f64 / (8 * RECORDS / 2) as f64
+        (3..8).map(hits).sum::<u64>() as f64 / (5 * RECORDS / 2) as f64
     };
     let (near, apart) = (share_of_hits([0, 1]), share_of_hits([1, 3]));
     // What stays for no reason is hit by a quarter; what the two need in the next epoch, known, by up to a half.
@@ -157,17 +163,8 @@ fn a_full_cache_makes_room_once_its_old_content_is_of_no_use() {
     let dataset = Records::tagged_over(source, 80);
     let loader = loader(dataset, &spec);
     assert_eq!(run(&loader, 0..1).evictions, 0, "the first epoch may still come to them");
-    let mut batches = loader.epochs(1..2).blocking();
-    (&mut batches).for_each(|batch| drop(batch.unwrap()));
-    // The last of them are written while nobody waits.
-    let end = Instant::now() + PATIENCE;
-    let evictions = || batches.report().cache.expect("there is a cache").evictions;
-    while evictions() < 80 {
-        assert!(Instant::now() < end, "{} are evicted", evictions());
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(evictions(), 80);
-    drop(batches);
+    let report = run(&loader, 1..2);
+    assert_eq!((report.evictions, report.not_kept), (80, 0), "{report:?}");
     tracker.reset();
     assert_eq!(run(&loader, 2..3).hits, 80);
     assert_eq!(tracker.requests(), 0);
@@ -246,7 +243,9 @@ fn entries_that_do_not_decode_are_removed_and_read_again_once() {
         drop(batches);
         drop(loader);
     }
+    closed(&path);
     // In a run of its own, that which is bad in the store is looked at once more.
+    let there = entries(&path).len();
     let (dataset, tracker) = Records::tagged(60);
     tracker.fail(&name(7), Fault::Begins(b"BAD"));
     let spec = CacheSpec::dir(&path, 1 << 20);
@@ -255,7 +254,8 @@ fn entries_that_do_not_decode_are_removed_and_read_again_once() {
     let mut batches = loader.epochs(0..2).blocking();
     assert_eq!((&mut batches).map(|batch| batch.unwrap().len()).sum::<usize>(), 118);
     assert_eq!(batches.report().cache.unwrap().undecodable, 1);
-    assert!((1..30).contains(&tracker.requests()), "{}", tracker.requests());
+    // What the other run had not written yet when it ended; and that one, once and in the next epoch up to twice.
+    assert!((1..=60 - there + 3).contains(&tracker.requests()), "{} of {there}", tracker.requests());
 }
 
 #[test]
@@ -312,8 +312,10 @@ fn a_folder_that_becomes_unwritable_still_serves() {
     fs::remove_dir_all(&gone).unwrap();
     fs::write(&gone, "").unwrap();
     tracker.reset();
-    let report = run(&loader, 1..3);
-    assert_eq!((report.hits, report.bytes_written), (40, 0), "{report:?}");
+    for epoch in 1..3 {
+        let report = run(&loader, epoch..epoch + 1);
+        assert_eq!((report.hits, report.bytes_written), (20, 0), "{report:?}");
+    }
     assert_eq!(tracker.requests(), 20);
 }
 
@@ -357,8 +359,9 @@ fn a_child() {
     let get = |name| std::env::var(name).ok();
     let (Some(dir), Some(size), Some(epochs)) = (get(DIR), get(SIZE), get(EPOCHS)) else { return };
     let (dataset, _) = Records::tagged(CHILD_RECORDS);
-    let report = run(&loader(dataset, &CacheSpec::dir(dir, size.parse().unwrap())), 0..epochs.parse().unwrap());
-    assert_eq!(report.damaged, 0);
+    let loader = loader(dataset, &CacheSpec::dir(dir, size.parse().unwrap()));
+    // What it has read it has written when it ends.
+    (0..epochs.parse().unwrap()).for_each(|epoch| assert_eq!(run(&loader, epoch..epoch + 1).damaged, 0));
 }
 
 fn child_of(mut command: Command, dir: &Path, size: u64, epochs: u64) -> Child {
@@ -410,11 +413,7 @@ fn a_killed_process_leaves_a_usable_cache() {
     let (_dir, path) = folder();
     for round in 0..3 {
         let mut killed = child(&path, 1 << 20, 10_000);
-        let end = Instant::now() + PATIENCE;
-        while entries(&path).len() <= round * 20 {
-            assert!(Instant::now() < end, "nothing is written");
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("nothing is written", || entries(&path).len() > round * 20);
         killed.kill().unwrap();
         killed.wait().unwrap();
     }
@@ -452,41 +451,4 @@ fn a_full_disk_ends_the_caching_not_the_run() {
     assert_eq!(entries(&path).len(), 0);
     let (dataset, _) = Records::tagged(CHILD_RECORDS);
     assert_eq!(fresh(dataset, &CacheSpec::dir(&path, 1 << 20), 0..2).hits, CHILD_RECORDS, "later there is room");
-}
-
-#[cfg(feature = "s3")]
-#[test]
-fn the_second_run_over_a_bucket_asks_it_for_no_image() {
-    use crate::support::s3::S3Server;
-
-    let (dir, path) = folder();
-    let infeed = |args: &[&str], env: Vec<(String, String)>| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-        command.env_clear().env("CUDA_VISIBLE_DEVICES", "").envs(env).stdin(Stdio::null()).args(args);
-        let output = command.output().expect("the binary starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
-    let photos = dir.path().join("photos");
-    infeed(&["synth", "imagenet", photos.to_str().unwrap(), "--count", "20", "--classes", "2"], Vec::new());
-    let server = S3Server::start();
-    server.put_folder(&photos, "photos");
-    let cache = format!("{}:64MiB", path.display());
-    let options = ["--shuffle", "7", "--batch-size", "5", "--epochs", "2", "--checksum", "--json", "-"];
-    let run = |url: &str, more: &[&str]| -> serde_json::Value {
-        let json = infeed(&[&["run", url], &options[..], more].concat(), server.env());
-        serde_json::from_slice(&json).expect("stdout is JSON")
-    };
-    let local = run(photos.to_str().unwrap(), &[]);
-    let url = server.url("photos");
-    let first = run(&url, &["--cache", &cache]);
-    server.forget();
-    let second = run(&url, &["--cache", &cache]);
-    assert_eq!(server.gets(), 0, "{:?}", server.log());
-    for report in [&first, &second] {
-        assert_eq!(report["checksum"], local["checksum"]);
-    }
-    assert_eq!([&first, &second].map(|report| report["cache"]["hits"].as_u64()), [Some(20), Some(40)]);
-    assert_eq!(second["bytes_read"], 0);
-    assert_eq!(local["cache"], serde_json::Value::Null);
 }

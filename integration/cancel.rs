@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -17,21 +17,25 @@ use crate::support::{
     PATIENCE, builder, drain,
     records::{LEN, Obedient, Records, Told, content, name, record_of},
     store::Tracker,
+    until,
 };
 
 #[test]
 fn no_read_begins_after_a_stream_was_dropped() {
-    for round in 0..30 {
-        for (dataset, tracker) in [Records::inline(5000), Records::remote(5000)] {
-            let loader = builder(dataset).batch_size(16).prefetch(8).workers(2).build_blocking().unwrap();
+    for (dataset, tracker) in [Records::inline(5000), Records::remote(5000)] {
+        for round in 0..30 {
+            let loader = builder(Arc::clone(&dataset)).batch_size(16).prefetch(8).workers(2).build_blocking().unwrap();
             let mut batches = loader.epoch(0).blocking();
             for _ in 0..round % 4 {
                 batches.next().unwrap().unwrap();
             }
+            // At another moment each time.
             std::thread::sleep(Duration::from_micros(round * 50));
             drop(batches);
             let begun = tracker.requests();
-            std::thread::sleep(Duration::from_millis(5));
+            // Whoever might read has gone.
+            drop(loader);
+            until("a thread or a task still reads", || Arc::strong_count(&dataset) == 1);
             assert_eq!(tracker.requests(), begun, "round {round}");
         }
     }
@@ -81,7 +85,9 @@ fn a_dropped_stream_leaves_the_loader_usable() {
 fn a_dropped_next_loses_no_batch() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let (dataset, _) = Records::remote(500);
+        let (dataset, tracker) = Records::remote(500);
+        // The first is not there at once.
+        tracker.close_gate();
         let loader = builder(dataset).batch_size(10).prefetch(1).build().await.unwrap();
         let mut batches = loader.epoch(0);
         let (mut records, mut given_up) = (Vec::new(), 0);
@@ -93,7 +99,12 @@ fn a_dropped_next_loses_no_batch() {
                     Some(batch) => records.extend_from_slice(batch.unwrap().records()),
                     None => break,
                 },
-                () = tokio::task::yield_now() => given_up += 1,
+                () = tokio::task::yield_now() => {
+                    given_up += 1;
+                    if given_up == 1 {
+                        tracker.open_gate();
+                    }
+                }
             }
         }
         assert_eq!(records, (0..500).collect::<Vec<u64>>());
@@ -130,11 +141,7 @@ fn decode_threads_end_with_the_last_handle() {
     drop(loader);
     assert!(batches.next().now_or_never().is_none_or(|batch| batch.unwrap().is_ok()), "a stream outlives its loader");
     drop(batches);
-    let end = Instant::now() + PATIENCE;
-    while alive.load(Ordering::SeqCst) > 0 {
-        assert!(Instant::now() < end, "decode threads still run");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("decode threads still run", || alive.load(Ordering::SeqCst) == 0);
 }
 
 #[test]
@@ -213,11 +220,7 @@ fn threads_that_wait_for_shared_parts_wake_when_the_stream_is_dropped() {
     drop(batches);
     assert!(tracker.wait_until_idle(PATIENCE), "{} requests hang", tracker.in_flight());
     drop(loader);
-    let end = Instant::now() + PATIENCE;
-    while alive.strong_count() > 0 {
-        assert!(Instant::now() < end, "a decode thread or a task still waits");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("a decode thread or a task still waits", || alive.strong_count() == 0);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use infeed::{
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 
 /// Files of libjxl, and what it makes of them: `integration/golden/jxl.py`.
-#[cfg(feature = "jxl")]
 #[test]
 fn jpeg_xl_is_what_its_authors_make_of_it() {
     use infeed::codec::Jxl;

@@ -336,7 +336,6 @@ fn files_of_cifar() {
     survives("cifar", &records, &[".bin"], cases(300, 5000));
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn tables_of_parquet() {
     for name in ["v1-none-dictionary", "v2-zstd-dictionary", "v2-lz4-deltas", "duckdb-v1-snappy", "fastparquet-gzip"] {
@@ -345,7 +344,6 @@ fn tables_of_parquet() {
     }
 }
 
-#[cfg(feature = "hdf5")]
 #[test]
 fn files_of_hdf5() {
     for golden in crate::hdf5::golden().into_iter().filter(|golden| golden.refused.is_none() && golden.name != "chosen")
@@ -354,7 +352,6 @@ fn files_of_hdf5() {
     }
 }
 
-#[cfg(feature = "zarr")]
 #[test]
 fn arrays_of_zarr() {
     for golden in crate::zarr::golden() {

@@ -7,9 +7,10 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -24,8 +25,11 @@ use infeed::{
 use proptest::prelude::*;
 
 use crate::support::{
-    PATIENCE, Plain, builder, cases, drain, plain,
+    PATIENCE, Plain, builder, cases,
+    clock::Clockwork,
+    drain, plain,
     records::{LEN, Records, content, record_of},
+    until,
 };
 
 /// Records as those of [`Records`], which the dataset brings itself as far as the test lets it.
@@ -144,19 +148,6 @@ impl Brings {
         let (_calls, late) = self.changed.wait_timeout_while(self.calls(), PATIENCE, |calls| !so(calls)).unwrap();
         assert!(!late.timed_out(), "{what}: {:?}", self.calls().begun.len());
     }
-
-    /// Waits until no further call begins, whatever may end; gives how many records were begun.
-    fn settled(&self) -> usize {
-        let mut before = usize::MAX;
-        loop {
-            thread::sleep(Duration::from_millis(100));
-            let calls = self.calls();
-            if calls.in_flight == 0 && calls.begun.len() == before {
-                return before;
-            }
-            before = calls.begun.len();
-        }
-    }
 }
 
 impl Dataset for Brings {
@@ -261,10 +252,11 @@ fn calls_begin_in_plan_order_and_never_more_at_a_time_than_may_be() {
         let batches = loader.epoch(0);
         let most = asked.unwrap_or(at_once);
         brings.wait("as many calls as may be", |calls| calls.in_flight == most);
-        thread::sleep(Duration::from_millis(20));
         assert_eq!(brings.calls().begun.len(), most, "one record each: how long they take is not known yet");
-        brings.let_end(1);
-        brings.wait("another one", |calls| calls.begun.len() > most);
+        for ended in 1..=10 {
+            brings.let_end(1);
+            brings.wait("another one", |calls| calls.begun.len() >= most + ended && calls.in_flight == most);
+        }
         brings.open();
         let records: Vec<u64> = drain(batches).unwrap().iter().flat_map(|batch| batch.records().to_vec()).collect();
         let calls = brings.calls();
@@ -297,10 +289,13 @@ fn first_calls_are_those_of_the_first_records() {
 #[test]
 fn quick_calls_hold_several_records() {
     let brings = Arc::new(Brings::new(4000));
-    let loader = builder(dataset(&brings)).batch_size(100).build_blocking().unwrap();
+    // On this clock no call takes any time.
+    let clock = Clockwork::new();
+    let loader = builder(dataset(&brings)).batch_size(100).io_runtime(&clock.io).build_blocking().unwrap();
     assert_eq!(drain(loader.epoch(0)).unwrap().len(), 40);
+    // A third of a batch each, once that is known.
     let calls = brings.calls().threads.len();
-    assert!(calls < 3000, "{calls} calls");
+    assert!((40 * 3..40 * 3 + 200).contains(&calls), "{calls} calls");
 }
 
 #[test]
@@ -308,8 +303,10 @@ fn ranks_of_one_process_share_the_bound() {
     let brings = Arc::new(Brings::new(200).at_once(2).closed());
     let loaders = builder(dataset(&brings)).batch_size(10).build_each_blocking([Device::Cpu, Device::Cpu]).unwrap();
     let streams: Vec<_> = loaders.iter().map(|loader| loader.epoch(0)).collect();
-    brings.wait("two calls", |calls| calls.in_flight == 2);
-    thread::sleep(Duration::from_millis(20));
+    for ended in 0..20 {
+        brings.wait("two calls", |calls| calls.begun.len() >= ended + 2 && calls.in_flight == 2);
+        brings.let_end(1);
+    }
     brings.open();
     for batches in streams {
         assert_eq!(drain(batches).unwrap().len(), 10);
@@ -328,15 +325,19 @@ fn what_was_read_and_not_decoded_is_bounded_in_bytes() {
     for (expects, brought) in [(256 << 10, 256 << 10), (512 << 10, 200 << 10), (64 << 10, 700 << 10), (1, 5 << 20)] {
         let brings = Brings { expects, more: brought - LEN, ..Brings::new(120) }.at_once(2);
         let brings = Arc::new(brings);
+        let clock = Clockwork::new();
         let settings = |budget| {
             let small = builder(dataset(&brings)).batch_size(4).prefetch(1).workers(1).autotune(false);
+            let small = small.io_runtime(&clock.io);
             small.max_image_bytes(1 << 20).max_record_bytes(8 << 20).memory_budget(budget).build_blocking()
         };
         // The least that works and 8 MiB, which reading ahead is the first to get.
         let least = (1..).map(|step| step << 18).find(|budget| settings(*budget).is_ok()).unwrap();
         let loader = settings(least + (8 << 20)).unwrap();
         let mut batches = loader.epoch(0).blocking();
-        let begun = brings.settled();
+        // What blocks holds the clock: then all calls that may begin have begun, and ended.
+        clock.pass(Duration::from_secs(1));
+        let begun = brings.calls().begun.len();
         let mut read = 0;
         for batch in batches.by_ref() {
             let batch = batch.unwrap();
@@ -362,26 +363,26 @@ fn a_drop_does_not_wait_for_a_call_that_is_stuck() {
     let loader = builder(dataset(&brings)).batch_size(10).build_blocking().unwrap();
     let batches = loader.epoch(0);
     brings.wait("two calls", |calls| calls.in_flight == 2);
-    let began = Instant::now();
-    drop(batches);
-    assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
+    let (dropped, is_dropped) = mpsc::channel();
+    thread::spawn(move || {
+        drop(batches);
+        dropped.send(()).unwrap();
+    });
+    is_dropped.recv_timeout(PATIENCE).expect("a drop waits for nobody");
     // One slot is free again, the other one's call is still stuck.
     brings.let_end(1);
     brings.wait("a call that ends", |calls| calls.in_flight == 1);
-    thread::sleep(Duration::from_millis(20));
-    assert_eq!(brings.calls().begun.len(), 2, "nothing begins for a stream that is gone");
     let next = loader.epoch(1);
     brings.wait("a call of the next stream", |calls| calls.in_flight == 2);
+    let mut begun = brings.calls().begun.clone();
+    begun.sort_unstable();
+    assert_eq!(begun, [0, 0, 1], "nothing begins for a stream that is gone");
     drop(next);
     drop(loader);
     let alive = Arc::downgrade(&brings);
     brings.open();
     drop(brings);
-    let end = Instant::now() + PATIENCE;
-    while alive.strong_count() > 0 {
-        assert!(Instant::now() < end, "a call holds the dataset");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("a call holds the dataset", || alive.strong_count() == 0);
 }
 
 #[test]

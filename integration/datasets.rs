@@ -1,7 +1,7 @@
 //! What a user meets when opening datasets: formats are recognised, records are what the files hold, and bad input gets
 //! an error that says what, where and what to do.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{env, fs, path::Path, process::Command, sync::Arc};
 
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -11,12 +11,16 @@ use infeed::{
         Cifar, Dataset, Open, OpenOption, OpenOptions, Records, SampleRng, Value, concat, dataset_contract, formats,
         open, open_source, split, subset,
     },
+    internal::process,
     source::Source,
 };
 use object_store::ObjectStoreExt;
 use tempfile::TempDir;
 
-use crate::support::store::{Fault, Tracker};
+use crate::support::{
+    children::{end_of, piped},
+    store::{Fault, Tracker},
+};
 
 /// A folder with these files, each holding its own name unless `content` says otherwise.
 fn folder(files: &[&str]) -> TempDir {
@@ -485,8 +489,18 @@ fn a_format_from_outside_is_tried_first() {
     assert_eq!(sound(at(&dir).add_format(Lines).format("folder")).len(), 1);
 }
 
+/// A moment of processor time, in a process of its own: what others do meanwhile is none of it.
 #[test]
 fn ten_thousand_files_open_in_a_moment() {
+    const FOLDER: &str = "INFEED_TEST_TEN_THOUSAND";
+    if let Ok(folder) = env::var(FOLDER) {
+        let used = || process::usage().cpu.unwrap_or_default();
+        let before = used();
+        assert_eq!(opened(open(folder)).unwrap().len(), 10_000);
+        let took = used() - before;
+        assert!(took.as_millis() < 1000, "{took:?}; 0.05 s as a rule");
+        return;
+    }
     let dir = folder(&[]);
     for class in 0..10 {
         fs::create_dir(dir.path().join(class.to_string())).unwrap();
@@ -494,10 +508,11 @@ fn ten_thousand_files_open_in_a_moment() {
             fs::write(dir.path().join(format!("{class}/{i}.jpg")), "").unwrap();
         }
     }
-    let start = std::time::Instant::now();
-    assert_eq!(opened(at(&dir)).unwrap().len(), 10_000);
-    let took = start.elapsed();
-    assert!(took.as_millis() < 1000, "{took:?}; 0.05 s when nothing else runs");
+    let mut again = Command::new(env::current_exe().unwrap());
+    again.args(["datasets::ten_thousand_files_open_in_a_moment", "--exact", "--nocapture"]).env(FOLDER, dir.path());
+    let output = end_of(piped(&mut again), "ten thousand files");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]
@@ -552,8 +567,6 @@ fn datasets_of_others_are_called_by_their_names() {
         (&["data-00000-of-00001.arrow"], ["tables of Arrow", "to_parquet"]),
         (&["a/1.gif", "a/2.gif"], ["images of kinds that no codec reads", "convert them"]),
         (&["x.zarr.zip"], ["Zarr in a zip file", "unpack it"]),
-        #[cfg(not(feature = "hdf5"))]
-        (&["x.h5"], ["HDF5", "feature `hdf5`"]),
     ] {
         fails(at(&folder(files)), ErrorKind::NotFound, &says);
     }

@@ -1,6 +1,6 @@
 //! Decoded pixels that are kept: rows are the same to the bit whatever is kept, and what is kept is neither read nor decoded.
 
-use std::{fs, ops::Range, path::Path, sync::Arc, time::Instant};
+use std::{fs, ops::Range, path::Path, sync::Arc};
 
 use infeed::{
     Dataset, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Shard, Transform,
@@ -11,7 +11,7 @@ use infeed::{
     transform::View,
 };
 
-use crate::support::{PATIENCE, Plain, builder, plain, store::Tracker};
+use crate::support::{Plain, builder, plain, store::Tracker, until};
 
 /// Pixels of 24 by 30 to 60 by 75, of a record.
 fn picture(record: u64) -> image::RgbImage {
@@ -80,11 +80,7 @@ fn kept(report: &infeed::Report) -> CacheReport {
 /// Waits for the thread that writes, which ends with its loader.
 fn settle(dir: &Path) {
     let Ok(in_use) = fs::File::open(dir.join("infeed-decoded-v1/in-use")) else { return };
-    let end = Instant::now() + PATIENCE;
-    while in_use.try_lock().is_err() {
-        assert!(Instant::now() < end, "the decoded cache is still open");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    until("the decoded cache is still open", || in_use.try_lock().is_ok());
 }
 
 fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
@@ -263,7 +259,6 @@ fn what_stands_beside_the_files_is_never_an_earlier_runs() {
     fs::remove_file(list).unwrap();
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn rows_of_a_shared_part_are_told_apart_whatever_they_are_numbered() {
     let store = Tracker::holding([("rows.parquet", crate::parquet::pictures(24))]);
@@ -297,15 +292,14 @@ fn ranks_that_share_a_folder_use_each_others_pixels() {
     for loader in &loaders {
         rows(loader, 0..1);
     }
-    let end = Instant::now() + PATIENCE;
-    while entries(cache.path()).len() < 40 {
-        assert!(Instant::now() < end);
-        std::thread::yield_now();
-    }
+    until("not all are written", || entries(cache.path()).len() == 40);
     for loader in &loaders {
-        let hits = |epoch| kept(&rows(loader, epoch..epoch + 1).1).hits;
         // What the other has written is seen when an epoch begins, beside its first reads.
-        assert!((0..20).any(|epoch| hits(1 + epoch) == 20));
+        let mut epochs = 1..;
+        until("the other's are not seen", || {
+            let epoch = epochs.next().unwrap();
+            kept(&rows(loader, epoch..epoch + 1).1).hits == 20
+        });
     }
 }
 

@@ -2,16 +2,7 @@
 //!
 //! Everything runs on the mock GPU, where work runs as late as CUDA allows: a wait that is missing shows.
 
-use std::{
-    ffi::c_void,
-    future::IntoFuture as _,
-    ops::Range,
-    process::{Command, Stdio},
-    ptr,
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{ffi::c_void, future::IntoFuture as _, ops::Range, ptr, sync::Arc, thread, time::Duration};
 
 use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
@@ -31,8 +22,9 @@ use crate::{
     nvjpeg::AsPixels,
     support::{
         Plain,
-        mock::{Mock, fails_on_mock, mock_env, on_mock},
+        mock::{Mock, fails_on_mock, on_mock},
         records::Records,
+        until,
     },
 };
 
@@ -709,9 +701,7 @@ fn loaders_of_one_gpu_share_its_kernels() {
         assert_eq!(loads(), 2, "each GPU has its own");
         drop((second, other));
         // Threads may be on their way out.
-        let unloaded = || mock.counts().alive("module") == 0;
-        (0..500).take_while(|_| !unloaded()).for_each(|_| thread::sleep(Duration::from_millis(10)));
-        assert!(unloaded(), "unloaded with the last");
+        until("unloaded with the last", || mock.counts().alive("module") == 0);
         assert!(all(&on(GPU), 0..1) == want);
         assert_eq!(loads(), 3);
     });
@@ -821,117 +811,4 @@ fn a_fixed_split_and_the_cpu_have_one_checksum() {
         let dataset = pictures(60, 14, 18);
         agree(&dataset, |b| b.batch_size(16).transform(augment()).split(Split::Fixed));
     });
-}
-
-/// The binary on the mock GPU; `None` without a C++ compiler. nvJPEG decodes nothing there, so files go to the CPU.
-fn infeed(args: &[&str]) -> Option<std::process::Output> {
-    infeed_with(&[], args)
-}
-
-/// The same with more variables.
-fn infeed_with(more: &[(&str, &str)], args: &[&str]) -> Option<std::process::Output> {
-    let env = mock_env()?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    let output = command.env_clear().envs(env).envs(more.iter().copied()).args(args).stdin(Stdio::null()).output();
-    Some(output.expect("the binary starts"))
-}
-
-fn report(args: &[&str]) -> Option<serde_json::Value> {
-    let args = [&["run"], args, &["--json", "-", "--checksum", "--seed", "3", "--shuffle", "1"]].concat();
-    let output = infeed(&args)?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {words}");
-    Some(serde_json::from_slice(&output.stdout).expect("JSON"))
-}
-
-#[test]
-fn the_command_line_runs_on_a_gpu() {
-    let folder = tempfile::tempdir().unwrap();
-    let photos = folder.path().join("photos").to_str().unwrap().to_owned();
-    let Some(made) = infeed(&["synth", "imagenet", &photos, "--count", "24"]) else { return };
-    assert!(made.status.success());
-    let pixels = "synthetic://?count=300&height=40&width=60&classes=10".to_owned();
-    for (url, transform) in [(&pixels, "cifar-train"), (&photos, "imagenet-train")] {
-        let common = [url.as_str(), "--transform", transform, "--batch-size", "8"];
-        let with = |device: &[&str]| report(&[&common, device].concat()).unwrap();
-        let cpu = with(&["--device", "cpu"]);
-        let fixed = with(&["--device", "cuda:0", "--split", "fixed"]);
-        let adaptive = with(&["--device", "auto"]);
-        assert_eq!(
-            (&cpu["device"], &fixed["device"], &adaptive["device"]),
-            (&"cpu".into(), &"cuda:0".into(), &"cuda:0".into())
-        );
-        assert_eq!(with(&[])["device"], "cpu");
-        // nvJPEG decodes nothing here, and rows that the CPU makes are the same wherever their batch lies.
-        assert_eq!(cpu["checksum"], fixed["checksum"], "{url}");
-        assert_eq!((&fixed["checksum_of"], &adaptive["checksum_of"]), (&"rows".into(), &"records".into()));
-        assert_ne!(adaptive["checksum"], fixed["checksum"]);
-        assert_eq!(adaptive["samples"], cpu["samples"]);
-        assert_eq!(cpu["decoded_by"], serde_json::json!({ "cpu": cpu["samples"] }));
-        for gpu in [&fixed, &adaptive] {
-            let by = gpu["decoded_by"].as_object().unwrap();
-            let classes: Vec<_> = by.keys().map(String::as_str).collect();
-            let all = if *url == pixels { &["cpu"][..] } else { &["cpu", "nvjpeg-hardware", "nvjpeg-hybrid"] };
-            assert_eq!(classes, all);
-            assert_eq!(by.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), gpu["samples"], "{by:?}");
-        }
-        let transform = |report: &serde_json::Value| {
-            let stages = report["stages"].as_array().unwrap();
-            stages.iter().find(|stage| stage["name"] == "transform").unwrap()["device"].as_f64().unwrap()
-        };
-        assert!(transform(&cpu) == 0.0 && transform(&fixed) > 0.0);
-    }
-    let common = [photos.as_str(), "--transform", "imagenet-train", "--batch-size", "8", "--device", "cuda:0"];
-    let alone = report(&[&common[..], &["--decode", "cpu"]].concat()).unwrap();
-    assert_eq!((&alone["decoded_by"], &alone["checksum_of"]), (&serde_json::json!({ "cpu": 24 }), &"rows".into()));
-    let whole = report(&[&common[..], &["--decode", "gpu", "--decode-cut", "off"]].concat()).unwrap();
-    let set = (&whole["config"]["decode"], &whole["config"]["decode_cut"]);
-    assert_eq!(set, (&"gpu".into(), &false.into()));
-    let config = folder.path().join("cpu.toml");
-    std::fs::write(&config, "decode = \"cpu\"\ndecode_cut = false\n").unwrap();
-    let by_file = report(&[&common[..], &["--config", config.to_str().unwrap()]].concat()).unwrap();
-    assert_eq!((&by_file["decoded_by"], &by_file["checksum"]), (&alone["decoded_by"], &alone["checksum"]));
-    let devices = infeed(&["inspect", "--devices"]).unwrap();
-    let words = String::from_utf8_lossy(&devices.stdout);
-    assert!(words.contains("cuda:0: ") && words.contains("GiB") && words.contains("nvJPEG 13"), "{words}");
-    let absent = infeed(&["run", &pixels, "--device", "cuda:7"]).unwrap();
-    assert_eq!(absent.status.code(), Some(1));
-    let words = String::from_utf8_lossy(&absent.stderr);
-    assert!(words.contains("no cuda:7: this machine has 1 GPU"), "{words}");
-}
-
-#[test]
-fn jpegs_that_the_cpu_decodes_for_want_of_nvjpeg_are_a_warning() {
-    let folder = tempfile::tempdir().unwrap();
-    let photos = folder.path().join("photos").to_str().unwrap().to_owned();
-    let Some(made) = infeed(&["synth", "imagenet", &photos, "--count", "24"]) else { return };
-    assert!(made.status.success());
-    let drawings = folder.path().join("drawings");
-    std::fs::create_dir_all(drawings.join("a")).unwrap();
-    image::RgbImage::new(30, 20).save(drawings.join("a/1.png")).unwrap();
-    let told = |url: &str, more: &[(&str, &str)]| {
-        let args = ["run", url, "--transform", "resize_exact:8", "--batch-size", "1", "--epochs", "2", "--quiet"];
-        let output = infeed_with(more, &[&args[..], &["--device", "cuda:0"]].concat()).unwrap();
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words}");
-        words
-    };
-    let nowhere = [("INFEED_NVJPEG", "/nowhere/libnvjpeg.so.13")];
-    let words = told(&photos, &nowhere);
-    let expected =
-        "JPEGs are decoded on the CPU: INFEED_NVJPEG: /nowhere/libnvjpeg.so.13 not found; name another library";
-    assert_eq!(words.matches("JPEGs are decoded").count(), 1, "{words}");
-    assert!(words.contains(expected), "{words}");
-    // Nothing is missed where there is none to decode, nor where there is all.
-    assert!(!told(drawings.to_str().unwrap(), &nowhere).contains("JPEGs are decoded"));
-    assert!(!told(&photos, &[("INFEED_MOCK_PIXELS", "100")]).contains("JPEGs are decoded"));
-    // A GPU that has no engines lacks nothing that could be had; one that was cut in slices, and a driver too old, do.
-    let no_engines = ("INFEED_MOCK_ENGINES", "0");
-    let words = told(&photos, &[no_engines]);
-    let lacks_video = words.contains("libnvcuvid.so.1 not found");
-    assert_eq!(words.contains("JPEGs are decoded"), lacks_video, "{words}");
-    let words = told(&photos, &[no_engines, ("INFEED_MOCK_NAME", "NVIDIA A30 MIG 1g.6gb")]);
-    assert!(words.contains("JPEGs are decoded") && (lacks_video || words.contains("(+me)")), "{words}");
-    let words = told(&photos, &[("INFEED_NVJPEG", ""), ("INFEED_MOCK_FAIL", "nvjpegCreateEx:0:6")]);
-    assert!(words.contains("the driver is too old for it") && words.contains("update the driver"), "{words}");
 }

@@ -9,7 +9,9 @@ use infeed::{
 };
 
 use crate::support::{
-    builder, drain, plain,
+    builder,
+    clock::Clockwork,
+    drain, plain,
     records::{LEN, Obedient, Records, Told, name, record_of},
     store::Fault,
 };
@@ -185,11 +187,13 @@ fn an_object_that_cannot_be_read_follows_the_policy_and_is_counted_apart() {
 
 #[test]
 fn a_store_that_does_not_answer_is_no_bad_sample() {
+    // It is waited for as long as the patience says.
+    let clock = Clockwork::new();
     for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
         for fault in [Fault::Io("the network is down"), Fault::Answer(500), Fault::Answer(401)] {
             tracker.fail(&name(12), fault.clone());
             let skips = builder(Arc::clone(&dataset)).batch_size(10).on_bad_sample(OnBadSample::Skip { at_most: 50 });
-            let results: Vec<_> = skips.build_blocking().unwrap().epoch(0).blocking().collect();
+            let results: Vec<_> = skips.io_runtime(&clock.io).build_blocking().unwrap().epoch(0).blocking().collect();
             assert_eq!(results.len(), 2, "{fault:?}");
             let error = results[1].as_ref().unwrap_err();
             assert!(
@@ -252,9 +256,10 @@ fn a_record_that_is_far_too_large_is_a_bad_sample_and_never_read() {
 
 #[test]
 fn a_short_answer_is_an_error_and_never_a_short_record() {
+    let clock = Clockwork::new();
     for (dataset, tracker) in [Records::remote(50), Records::inline(50)] {
         tracker.fail(&name(3), Fault::Short(17));
-        let loader = builder(dataset).batch_size(10).build_blocking().unwrap();
+        let loader = builder(dataset).batch_size(10).io_runtime(&clock.io).build_blocking().unwrap();
         let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
         assert_eq!(error.context().record, Some(3), "{error}");
         assert!(error.to_string().contains("17") && error.to_string().contains("64"), "{error}");

@@ -204,7 +204,7 @@ fn fields_of_a_sample_are_changed_side_by_side() {
     assert_eq!(batch.bytes("words").unwrap().len(), 8);
 }
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn functions_are_for_batches_in_host_memory() {
     use crate::{device::GPU, support::mock::on_mock};

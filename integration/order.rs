@@ -8,7 +8,7 @@ use proptest::{collection::vec, prelude::*};
 /// A few seconds by default; `INFEED_SLOW_TESTS=1` takes minutes.
 fn config() -> ProptestConfig {
     let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
-    ProptestConfig { cases: if slow { 4096 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig::with_cases(if slow { 4096 } else { 128 })
 }
 
 /// Any order, with groups of any sizes (empty ones too) that add up to the number of records.

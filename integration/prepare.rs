@@ -1,14 +1,6 @@
 //! Prepared shards: the same bytes however the work was done, and the pictures of the dataset they were made from.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    num::NonZeroU64,
-    path::Path,
-    process::{Command, Output, Stdio},
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs, num::NonZeroU64, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use infeed::{
@@ -21,31 +13,10 @@ use infeed::{
 use object_store::ObjectStoreExt;
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, builder, drain};
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_infeed"));
-    command.env_clear().env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null()).args(args);
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    let output = command(args).output().expect("the binary starts");
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-/// Photographs in class folders, made once.
-fn photos() -> &'static str {
-    static DATA: OnceLock<(TempDir, String)> = OnceLock::new();
-    let (_, path) = DATA.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("photos").display().to_string();
-        run(&["synth", "imagenet", &path, "--count", "40", "--classes", "4", "--seed", "3"]);
-        (dir, path)
-    });
-    path
-}
+use crate::support::{
+    builder, drain,
+    photos::{self, photos},
+};
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -58,7 +29,7 @@ fn opened(url: &str) -> Arc<dyn Dataset> {
 /// Prepares the photographs, small, in shards of a few.
 fn prepared(out: &Path, set: impl FnOnce(Prepare<'static>) -> Prepare<'static>) -> Result<Prepared> {
     let prepare = Prepare::new(opened(photos()), out.display().to_string());
-    wait(set(prepare.size(Size::Exact(32, 40)).shuffle(5).shard_size(600 << 10)).run())
+    wait(set(prepare.size(Size::Exact(32, 40)).shuffle(5).shard_size(40 << 10)).run())
 }
 
 /// All files of a folder, hidden ones too.
@@ -79,7 +50,7 @@ fn same(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) {
 fn workers_and_ranks_change_no_byte() {
     let (one, many, ranks) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
     let done = prepared(one.path(), |p| p.workers(1)).unwrap();
-    assert!(done.complete && done.records == 40 && done.shards > 3, "{done:?}");
+    assert!(done.complete && done.records == 24 && done.shards > 3, "{done:?}");
     prepared(many.path(), |p| p.workers(4)).unwrap();
     same(&files(one.path()), &files(many.path()));
     for (rank, complete) in [(2, false), (0, false), (1, true)] {
@@ -90,7 +61,7 @@ fn workers_and_ranks_change_no_byte() {
     same(&files(one.path()), &files(ranks.path()));
     let dataset = opened(one.path().to_str().unwrap());
     wait(dataset_contract(&*dataset)).unwrap();
-    assert_eq!(dataset.len(), 40);
+    assert_eq!(dataset.len(), 24);
     assert_eq!(dataset.schema().classes, opened(photos()).schema().classes, "class names are kept");
 }
 
@@ -107,38 +78,14 @@ fn work_goes_on_where_it_was_broken_off() {
     fs::write(at(".shard-000002.tar.part"), b"half").unwrap();
     // And as a bad disk leaves it.
     let mut damaged = fs::read(at("shard-000000.tar")).unwrap();
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 1;
+    let picture = damaged.windows(3).position(|bytes| bytes == [0xff, 0xd8, 0xff]).unwrap();
+    damaged[picture + 100] ^= 1;
     fs::write(at("shard-000000.tar"), damaged).unwrap();
     let done = prepared(broken.path(), |p| p.workers(3)).unwrap();
     assert_eq!((done.found, done.complete), (all.shards - 3, true));
     same(&files(whole.path()), &files(broken.path()));
     let again = prepared(broken.path(), |p| p).unwrap();
     assert_eq!((again.found, again.records), (all.shards, 0));
-}
-
-#[test]
-fn a_killed_run_goes_on_and_gives_the_same_bytes() {
-    let (whole, killed) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let arguments = |out: &TempDir| {
-        let words =
-            ["prepare", photos(), out.path().to_str().unwrap(), "--shorter", "200", "--parts", "8", "--workers", "1"];
-        words.map(str::to_owned)
-    };
-    let arguments = |out: &TempDir| arguments(out).to_vec();
-    let words = |out: &TempDir| arguments(out);
-    run(&words(&whole).iter().map(String::as_str).collect::<Vec<_>>());
-    let mut child = command(&words(&killed).iter().map(String::as_str).collect::<Vec<_>>());
-    let mut child = child.stdout(Stdio::null()).spawn().unwrap();
-    let start = Instant::now();
-    while !killed.path().join("shard-000001.infeed").exists() && child.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    run(&words(&killed).iter().map(String::as_str).collect::<Vec<_>>());
-    same(&files(whole.path()), &files(killed.path()));
 }
 
 #[test]
@@ -157,12 +104,9 @@ fn what_a_rank_has_not_finished_is_an_error_that_names_the_shards() {
     }
     assert!(!text.contains("shard-000000"), "{text}");
     same(&before, &files(out.path()));
-    let ran = command(&["run", url]).output().unwrap();
-    assert!(!ran.status.success() && String::from_utf8_lossy(&ran.stderr).contains("--allow-incomplete"));
     // Who wants what is there says so, or names it.
     let some = wait(open(url).allow_incomplete(true).into_future()).unwrap();
-    assert!((1..40).contains(&some.len()));
-    assert!(command(&["run", url, "--allow-incomplete", "--batch-size", "2"]).output().unwrap().status.success());
+    assert!((1..24).contains(&some.len()));
     assert!(opened(&format!("{url}/shard-000000.tar")).len() < some.len());
     assert_eq!(
         opened(&format!("{url}/shard-{{000000..000000}}.tar")).len(),
@@ -172,35 +116,12 @@ fn what_a_rank_has_not_finished_is_an_error_that_names_the_shards() {
     part(1);
     assert!(wait(open(url).into_future()).is_err());
     assert!(part(2).complete);
-    assert_eq!(opened(url).len(), 40);
+    assert_eq!(opened(url).len(), 24);
     // A copy that was broken off has the manifest and not all shards.
     let last = format!("shard-{:06}.tar", shards - 1);
     fs::remove_file(out.path().join(&last)).unwrap();
     let text = wait(open(url).into_future()).unwrap_err().to_string();
     assert!(text.contains(&format!("1 of {shards} shards")) && text.contains(&last), "{text}");
-}
-
-#[test]
-fn tasks_of_an_array_share_the_work() {
-    let (whole, tasks) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let words = |out: &TempDir| -> Vec<String> {
-        ["prepare", photos(), out.path().to_str().unwrap(), "--parts", "5"].map(str::to_owned).to_vec()
-    };
-    let start = |out: &TempDir, vars: &[(&str, &str)]| {
-        let mut command = command(&words(out).iter().map(String::as_str).collect::<Vec<_>>());
-        command.envs(vars.iter().copied()).output().unwrap()
-    };
-    assert!(start(&whole, &[]).status.success());
-    for task in ["1", "2", "3"] {
-        let min_max = [("SLURM_ARRAY_TASK_MIN", "1"), ("SLURM_ARRAY_TASK_MAX", "3"), ("SLURM_ARRAY_TASK_COUNT", "3")];
-        let done = start(&tasks, &[&min_max[..], &[("SLURM_ARRAY_TASK_ID", task)]].concat());
-        let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success() && text.contains("of 3 by SLURM_ARRAY_TASK_ID"), "{text}");
-    }
-    same(&files(whole.path()), &files(tasks.path()));
-    let refused = start(&tasks, &[("PBS_ARRAY_INDEX", "2")]);
-    assert!(!refused.status.success());
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("PBS_ARRAY_INDEX is 2"));
 }
 
 #[test]
@@ -210,7 +131,7 @@ fn shards_kept_as_they_are_hold_the_files_of_the_folder() {
     wait(prepare.run()).unwrap();
     let rows = |url: &str| {
         let transform = Transform::new().resize_exact(24, 24);
-        let loader = builder(opened(url)).batch_size(40).transform(transform).build_blocking().unwrap();
+        let loader = builder(opened(url)).batch_size(24).transform(transform).build_blocking().unwrap();
         let batch = drain(loader.epoch(0)).unwrap().remove(0);
         (batch["image"].bytes().unwrap().to_vec(), batch["label"].to_vec::<i64>().unwrap())
     };
@@ -222,13 +143,13 @@ fn raw_pixels_are_those_of_the_resized_picture() {
     let (raw, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     prepared(raw.path(), |p| p.store(Store::Raw)).unwrap();
     let pixels = |url: &str, transform: Transform| {
-        let loader = builder(opened(url)).batch_size(40).transform(transform).dtype(infeed::DType::U8);
+        let loader = builder(opened(url)).batch_size(24).transform(transform).dtype(infeed::DType::U8);
         let batch = drain(loader.build_blocking().unwrap().epoch(0)).unwrap().remove(0);
         let image = &batch["image"];
         // By key: the shards are in another order.
         let keys: Vec<usize> = match batch.bytes("key") {
             Some(keys) => keys.iter().map(|key| str::from_utf8(key).unwrap().parse().unwrap()).collect(),
-            None => (0..40).collect(),
+            None => (0..24).collect(),
         };
         let rows = image.bytes().unwrap().chunks(image.row_bytes()).map(<[u8]>::to_vec);
         keys.into_iter().zip(rows).collect::<BTreeMap<_, _>>()
@@ -247,7 +168,7 @@ fn raw_pixels_are_those_of_the_resized_picture() {
     for (key, row) in &expected {
         squares += row.iter().zip(&encoded[key]).map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2)).sum::<f64>();
     }
-    let psnr = 10.0 * (255.0f64.powi(2) * (40 * 32 * 40 * 3) as f64 / squares).log10();
+    let psnr = 10.0 * (255.0f64.powi(2) * (24 * 32 * 40 * 3) as f64 / squares).log10();
     assert!(psnr > 32.0, "{psnr} dB");
 }
 
@@ -368,74 +289,10 @@ fn what_shards_cannot_hold_is_refused() {
 }
 
 #[test]
-fn a_folder_of_other_files_is_refused_by_name_and_left_alone() {
-    let out = TempDir::new().unwrap();
-    fs::create_dir(out.path().join("notes")).unwrap();
-    fs::write(out.path().join("notes/a.txt"), "mine").unwrap();
-    let url = out.path().to_str().unwrap();
-    let refused = command(&["prepare", photos(), url]).output().unwrap();
-    let words = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{words}");
-    assert!(words.contains("notes/a.txt") && words.contains("name a new or empty folder"), "{words}");
-    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "nothing is begun");
-    // The dataset's own folder is one of those.
-    let refused = command(&["prepare", photos(), photos()]).output().unwrap();
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(".JPEG"));
-    // Names that begin with a dot are nobody's data, and what comes beside shards later does no harm.
-    fs::remove_dir_all(out.path().join("notes")).unwrap();
-    fs::write(out.path().join(".keep"), "").unwrap();
-    let half = ["prepare", photos(), url, "--parts", "4", "--rank", "0", "--world-size", "2"];
-    run(&half);
-    fs::write(out.path().join("README.md"), "photographs").unwrap();
-    run(&["prepare", photos(), url, "--parts", "4", "--rank", "1", "--world-size", "2"]);
-    assert_eq!(opened(url).len(), 40);
-}
-
-#[cfg(unix)]
-#[test]
-fn an_interrupted_run_says_what_is_done_and_how_to_go_on() {
-    let (whole, stopped) = (TempDir::with_prefix("a b").unwrap(), TempDir::with_prefix("a b").unwrap());
-    // A second of work at least, after which little is left to be done.
-    let url = "synthetic://?count=600&height=160&width=160&classes=3";
-    let words = |out: &TempDir| {
-        ["prepare", url, out.path().to_str().unwrap(), "--quality", "90", "--parts", "60", "--workers", "1"]
-            .map(str::to_owned)
-    };
-    let start = |words: &[String]| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    assert!(start(&words(&whole)).wait_with_output().unwrap().status.success());
-    let child = start(&words(&stopped));
-    let began = Instant::now();
-    while !stopped.path().join("shard-000001.infeed").exists() {
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let ended = child.wait_with_output().unwrap();
-    let (told, last) =
-        (String::from_utf8_lossy(&ended.stdout).into_owned(), String::from_utf8_lossy(&ended.stderr).into_owned());
-    assert_eq!(ended.status.code(), Some(130), "{told}{last}");
-    assert!(last.contains("stopped by Ctrl-C (SIGINT); the same command goes on"), "{last}");
-    assert!(
-        told.contains(" of 600 records were packed; ") && told.contains(" of 60 shards are finished and stay"),
-        "{told}"
-    );
-    let line = told.lines().last().unwrap().split_once("To go on: ").unwrap().1;
-    // The line is the command, as a shell takes it.
-    assert!(line.contains(&format!("'{}'", stopped.path().display())), "{line}");
-    let again = Command::new("sh").args(["-c", line]).env_clear().output().unwrap();
-    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-    assert!(String::from_utf8_lossy(&again.stdout).contains("were there"), "what was finished is not made again");
-    same(&files(whole.path()), &files(stopped.path()));
-}
-
-#[test]
 fn work_that_a_bad_image_ended_goes_on_without_it() {
     let source = TempDir::new().unwrap();
     let url = source.path().to_str().unwrap();
-    run(&["synth", "imagenet", url, "--count", "12", "--classes", "1", "--seed", "3"]);
+    photos::write(source.path(), 12, 1);
     let class = fs::read_dir(source.path()).unwrap().next().unwrap().unwrap().path();
     let names = files(&class).into_keys().collect::<Vec<_>>();
     let bad = class.join(&names[11]);
@@ -458,7 +315,7 @@ fn work_that_a_bad_image_ended_goes_on_without_it() {
 fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
     let source = TempDir::new().unwrap();
     let url = source.path().to_str().unwrap();
-    run(&["synth", "imagenet", url, "--count", "12", "--classes", "1", "--seed", "3"]);
+    photos::write(source.path(), 12, 1);
     let class = fs::read_dir(source.path()).unwrap().next().unwrap().unwrap().path();
     let names = files(&class).into_keys().collect::<Vec<_>>();
     // One is gone after it was listed, one is cut off.
@@ -488,18 +345,4 @@ fn a_file_that_cannot_be_read_is_left_out_like_one_that_cannot_be_decoded() {
     assert!(error.is_sample(), "{error}");
     let error = prepare(|p| p.on_bad_sample(OnBadSample::Skip { at_most: 2 }).max_unreadable(0)).0.unwrap_err();
     assert!(error.to_string().contains("max_unreadable"), "{error}");
-    // The same in words of the command line, for what can be listed.
-    fs::remove_file(class.join(&names[3])).unwrap();
-    let out = TempDir::new().unwrap();
-    let place = |name: &str| out.path().join(name).display().to_string();
-    let tried = |name: &str, policy: &str| {
-        let args =
-            ["prepare", url, &place(name), "--resize", "32x32", "--on-bad-sample", policy, "--max-unreadable", "0"];
-        command(&args).output().unwrap()
-    };
-    assert_eq!(tried("stop", "stop").status.code(), Some(1));
-    let skipped = tried("skip", "skip");
-    assert!(skipped.status.success() && String::from_utf8_lossy(&skipped.stderr).contains(&names[7]));
-    assert_eq!(opened(&place("skip")).len(), 9);
-    assert_eq!(tried("substitute", "substitute").status.code(), Some(2));
 }

@@ -396,7 +396,8 @@ fn images_that_are_made_larger_keep_the_bits_of_the_reference() {
     let cells = Transform::preset("cells").unwrap();
     let normalized = Transform::new().horizontal_flip(1.0).resize_exact(190, 133).normalize([0.3], [0.2]);
     let cropped = Transform::new().random_resized_crop(97).vertical_flip(0.5).to_float();
-    for (transform, out) in [(&cells, DType::F32), (&normalized, DType::F16), (&cropped, DType::Bf16)] {
+    // Only the last one draws.
+    for (transform, out, seeds) in [(&cells, DType::F32, 1), (&normalized, DType::F16, 1), (&cropped, DType::Bf16, 4)] {
         for dtype in [DType::U8, DType::U16, DType::F32] {
             for (planar, channels) in [(false, 5), (true, 5), (false, 1), (true, 9)] {
                 let kind = Kind { height: 50, width: 50, channels, dtype, planar, chunk: [50, 50], ..PLAIN };
@@ -410,7 +411,7 @@ fn images_that_are_made_larger_keep_the_bits_of_the_reference() {
                 let info = kind.info();
                 let field = FieldKind::Image { channels: info.channels, size: None, dtype: None };
                 let lowered = transform.lower(&field, out, Layout::Nchw).unwrap();
-                for seed in 0..4 {
+                for seed in 0..seeds {
                     let params = lowered.params(&info, SampleRng::new(seed, 0, 1)).unwrap();
                     let pixels = Pixels { info, rows: 0..50, data: &data };
                     let table = lowered.table(dtype);

@@ -408,7 +408,7 @@ fn impossible_repeats_are_refused() {
     assert!(error.to_string().contains("0 times"), "{error}");
 }
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn views_on_a_gpu_are_those_of_the_cpu() {
     use crate::{device::agree, support::mock::on_mock};

@@ -10,7 +10,6 @@ use infeed::{
 };
 
 use crate::{
-    s3::{infeed, text},
     shards::{pack, samples},
     support::{
         Plain, builder, drain, plain,
@@ -87,8 +86,6 @@ fn shards_by_a_pattern_equal_local_ones() {
     assert!(read(remote(&format!("{at}/data/train-{{0003..0004}}.tar"))) == want[0]);
     assert!(read(remote(&format!("{at}/data/train-0001.tar"))) == want[1]);
     assert!(read(remote(&format!("{at}/moved/train-0001.tar"))) == want[1]);
-    let run = infeed(&["run", &format!("{at}/data/train-{{0000..0011}}.tar"), "--batch-size", "8"], []);
-    assert!(run.status.success(), "{}", text(&run));
 }
 
 /// The index of a folder, which packing and opening make, lies beside the shards.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a fresh environment, and runs its tests and type checks there.
-# `--torch`: with torch and torchvision, a large download; `--frameworks`: with all that the examples are for, too. Tests are
-# left out, with a word, where what they need is not installed.
+# `--quick`: no wheel, but the package with the module that shares all else with what `cargo test` has built, NumPy and mypy;
+# `--torch`: with torch and torchvision, a large download; `--frameworks`: with all that the examples are for, too. Tests are left
+# out, with a word, where what they need is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,10 +11,11 @@ if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 
     echo "$python is no CPython 3.11 or newer with venv: nothing was checked"
     exit 2
 fi
-extras=test
+extras=test,nightly
 case "${1:-}" in
-    --torch) extras=test,torch ;;
-    --frameworks) extras=test,torch,frameworks ;;
+    --quick) extras=test ;;
+    --torch) extras=test,nightly,torch ;;
+    --frameworks) extras=test,nightly,torch,frameworks ;;
 esac
 
 here=target/python
@@ -21,14 +23,29 @@ rm -rf "$here"
 mkdir -p "$here"
 "$python" -m venv "$here/venv"
 bin=$PWD/$here/venv/bin
-"$bin/pip" install --quiet --disable-pip-version-check "maturin>=1.16,<2"
-# The profile of the tests: what is checked is what it does, not how fast.
-"$bin/maturin" build --quiet --locked --profile dev --manifest-path python/Cargo.toml --out "$here"
-wheel=$(ls "$here"/infeed-*.whl)
-"$bin/pip" install --quiet --disable-pip-version-check "$wheel[$extras]"
+pip() { "$bin/pip" install --quiet --disable-pip-version-check "$@"; }
+if [[ $extras == test ]]; then
+    # Every package's library, and an example for the sake of what tests need: so the features are those of the tests. What makes
+    # a module for Python of a library is said as maturin says it.
+    PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --quiet --workspace --exclude infeed-examples --lib --example quickstart \
+        --message-format json > "$here/messages"
+    mkdir "$here/package"
+    cp -r python/infeed "$here/package"
+    cp "$(grep -o '"[^"]*lib_native\.so"' "$here/messages" | head -1 | tr -d '"')" "$here/package/infeed/_native.abi3.so"
+    echo "$PWD/$here/package" > "$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/infeed.pth"
+    (cd python && "$bin/python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"], sep="\n")') \
+        | pip -r /dev/stdin
+else
+    pip "maturin>=1.16,<2"
+    # The profile of the tests: what is checked is what it does, not how fast.
+    "$bin/maturin" build --quiet --locked --profile dev --manifest-path python/Cargo.toml --out "$here"
+    wheel=$(ls "$here"/infeed-*.whl)
+    pip "$wheel[$extras]"
+fi
 
 "$bin/pytest" -q -p no:cacheprovider python/tests
 "$bin/mypy" --cache-dir "$here/mypy" --strict python/infeed python/tests python/benches
+[[ $extras == *nightly* ]] || exit 0
 "$bin/pyright" --project python/pyproject.toml --pythonpath "$bin/python"
 # Elsewhere: here `infeed` is the folder.
 (cd "$here" && "$bin/stubtest" infeed)

@@ -8,7 +8,7 @@ A proxy of ours stands before an S3 server and does what each row says. The serv
 AWS_* and S3_BUCKET name (`eval "$(integration/s3/serve.sh start DIR)"`, then --server "$AWS_ENDPOINT_URL").
 Faults of the machine are made by `shim.c`, compiled here and preloaded. Needs python3, and cc for the shim.
 
-Exits with 1 if a row is not as expected. --quick leaves out the rows that take long, and takes less than a minute.
+Exits with 1 if a row is not as expected. --quick takes fewer images.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -275,7 +276,7 @@ class Bench:
         files = sorted(path for path in self.photos.rglob("*") if path.is_file() and not path.name.startswith("."))
         self.files = {f"photos/{path.relative_to(self.photos)}": path.read_bytes() for path in files}
 
-    def infeed(self, *args, env=None, limit=120):
+    def infeed(self, *args, env=None, limit=60):
         variables = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", "HOME": str(self.dir), **(env or {})}
         began = time.monotonic()
         try:
@@ -285,13 +286,12 @@ class Bench:
         return Result(output, time.monotonic() - began)
 
     def read(self, url, *more, env=None):
-        epochs = () if "--epochs" in more else ("--epochs", "1")
-        return self.infeed("run", url, "--batch-size", "8", *epochs, "--checksum", "--json", "-", *more, env=env)
+        return self.infeed("run", url, "--batch-size", "8", "--epochs", "1", "--checksum", "--json", "-", *more, env=env)
 
     def row(self, name, run, expect):
         """`expect` gives what is wrong, or nothing."""
         if self.args.only and self.args.only not in name:
-            return None
+            return
         result = run()
         wrong = [what for what in expect(result) if what]
         equal = {None: "-", True: "equal", False: "other"}[result.sum and result.sum == self.sum]
@@ -304,14 +304,12 @@ class Bench:
         if wrong and self.args.verbose:
             print(result.words)
         sys.stdout.flush()
-        return result
 
 
-def fails(*says, within=30, code=1):
+def fails(*says, code=1):
     """Ends with an error; with 2 where a setting has to be changed."""
     def expect(result):
         yield result.code != code and f"exit {code}"
-        yield result.seconds > within and f"within {within} s"
         for word in says:
             yield not re.search(word, result.words) and f"it says {word!r}"
         for secret in (TOKEN, SECRET):
@@ -351,13 +349,14 @@ def upstream(args, files, dir):
         return Origin(files), None
     process, endpoint = None, args.server.rstrip("/")
     if "://" not in endpoint:
-        port = 18571
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         log = open(dir / "server.log", "wb")
         process = subprocess.Popen([args.server, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
         endpoint = f"http://127.0.0.1:{port}"
-        for _ in range(100):
+        for _ in range(600):
             try:
-                urllib.request.urlopen(endpoint, timeout=1).read()
+                urllib.request.urlopen(endpoint, timeout=60).read()
                 break
             except OSError:
                 time.sleep(0.1)
@@ -383,14 +382,11 @@ def remote(bench, proxy, args):
         def go():
             proxy.set(fault)
             return run() if run else bench.read(url, *more, env=env)
-        return bench.row(name, go, expect)
+        bench.row(name, go, expect)
 
-    def equal(within=30):
-        def expect(result):
-            yield result.code != 0 and "exit 0"
-            yield result.sum != bench.sum and "the same checksum as a local run's"
-            yield result.seconds > within and f"within {within} s"
-        return expect
+    def equal(result):
+        yield result.code != 0 and "exit 0"
+        yield result.sum != bench.sum and "the same checksum as a local run's"
 
     def alone(*says):
         def expect(result):
@@ -398,30 +394,17 @@ def remote(bench, proxy, args):
             yield proxy.strangers and "nothing is sent to the other host"
         return expect
 
-    def rate(result):
-        return result.report.get("samples_per_second", 0)
-
-    clean = row("nothing", None, equal())
+    row("nothing", None, equal)
     n = len(bench.files)
-    row("503 to every read", of_reads(slow_down), fails("refused all requests|asked too often", within=20), "--patience", "3s")
-    row("every read stalls", of_reads(stalls), fails("gave nothing|no whole answer|gave up", within=40), "--patience", "3s")
-    tenth = of_reads(slow_down, 10)
-    few = ("--epochs", "4") if not args.quick else ()
-    base = row("nothing, longer", None, lambda result: [result.code != 0 and "exit 0"], *few) if few else clean
-
-    def half(result):
-        yield result.code != 0 and "exit 0"
-        yield base and rate(result) < rate(base) / 2 and f"half of {rate(base):.0f} samples/s, not {rate(result):.0f}"
-    if not args.quick:
-        row("503 to a tenth of the reads", tenth, half, *few)
-    else:
-        row("503 to a tenth of the reads", tenth, equal())
-    row("no server for 2 s, in the middle", outage(2, n // 2), equal(20))
-    row("a flipped bit in a tenth of the bodies", of_reads(flips, 10), equal())
+    row("503 to every read", of_reads(slow_down), fails("refused all requests for 1 s"), "--patience", "1s")
+    row("every read stalls", of_reads(stalls), fails("gave nothing for 1 s"), "--patience", "1s")
+    row("503 to a tenth of the reads", of_reads(slow_down, 10), equal)
+    row("no server for 1 s, in the middle", outage(1, n // 2), equal)
+    row("a flipped bit in a tenth of the bodies", of_reads(flips, 10), equal)
     row("a flipped bit in every body", of_reads(flips), fails("not those that were stored"))
-    row("half a body that says it is all, each fifth", of_reads(short, 5), equal())
+    row("half a body that says it is all, each fifth", of_reads(short, 5), equal)
     row("half a body that says it is all, always", of_reads(short), fails("of .* bytes"))
-    row("a body cut off, each fifth", of_reads(cut, 5), equal(60))
+    row("a body cut off, each fifth", of_reads(cut, 5), equal)
     row("HTML instead of every object", of_reads(html), fails("bytes"))
     row("a redirect of reads to another host", redirect("reads"), alone(proxy.elsewhere, "AWS_ENDPOINT_URL"))
     row("a redirect of listings to another host", redirect("lists"), alone(proxy.elsewhere, "AWS_ENDPOINT_URL"))
@@ -438,7 +421,7 @@ def remote(bench, proxy, args):
         ("a key with //", lambda ask: listing(entry("photos//x")), "photos//x"),
     ]
     for name, make, says in pages:
-        row(f"listing: {name}", of_listings(make), fails(says, "photos", within=20))
+        row(f"listing: {name}", of_listings(make), fails(says, "photos"))
 
     def stage(name, fault, good):
         copy = bench.dir / f"copy-{bench.rows}"
@@ -491,7 +474,7 @@ def local(bench, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--infeed", required=True)
-    parser.add_argument("--quick", action="store_true", help="fewer images, no rates")
+    parser.add_argument("--quick", action="store_true", help="fewer images")
     parser.add_argument("--server", default="plain", help="plain, the path of moto_server, or a URL")
     parser.add_argument("--only", help="rows whose name holds this")
     parser.add_argument("--verbose", action="store_true", help="all that a row that is wrong said")

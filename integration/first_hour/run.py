@@ -2,6 +2,7 @@
 """The first hour of a newcomer, by script: what README and guide say is done word for word. See README.md."""
 
 import argparse
+import json
 import os
 import pty
 import re
@@ -43,12 +44,14 @@ def say(text):
 MAIN = """
 fn main() -> infeed::Result<()> {{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let slow = std::env::args().nth(1).is_some();
+    let (last, mut steps) = (std::env::args().nth(1), 0);
     runtime.block_on(train(
         move |images, labels| {{
             println!("step {{:?}} {{:?}}", images.shape(), labels.as_slice::<i64>().expect("labels on the host"));
-            if slow {{
-                std::thread::sleep(std::time::Duration::from_millis(100));
+            steps += 1;
+            // In the middle of this one, until it is killed.
+            while last == Some(steps.to_string()) {{
+                std::thread::park();
             }}
         }},
         |images, _| println!("test {{}}", images.shape()[0]),
@@ -68,32 +71,52 @@ def crate(args, work):
     code = replaced(code, "batch_size(256)", f"batch_size({batch})")
     code = replaced(code, "..90", f"..{epochs}")
     folder = work / "trainer"
-    (folder / "src").mkdir(parents=True)
-    (folder / "src/main.rs").write_text(MAIN.format(code=code))
-    (folder / "Cargo.toml").write_text(
-        '[package]\nname = "trainer"\nversion = "0.1.0"\nedition = "2024"\n\n[dependencies]\n'
-        f'infeed = {{ path = "{ROOT}" }}\nfutures = "0.3"\ntokio = {{ version = "1", features = ["rt", "time"] }}\n\n[workspace]\n'
-    )
-    # The versions that the project is tested with, and what it has built.
-    shutil.copyfile(ROOT / "Cargo.lock", folder / "Cargo.lock")
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    subprocess.run(["cargo", "build", "--quiet", "--target-dir", target], cwd=folder, check=True)
-    trainer = target / "debug/trainer"
+    folder.mkdir()
+    (folder / "main.rs").write_text(MAIN.format(code=code))
+    trainer = folder / "trainer"
+    compile_apart(folder) if args.apart else compile_with_what_is_built(folder / "main.rs", trainer)
 
     whole = steps(finish([trainer], folder))
     (folder / "loader.json").unlink()
     # Killed in the middle of an epoch, by what nobody can catch.
-    process = subprocess.Popen([trainer, "slow"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([trainer, "5"], cwd=folder, stdout=subprocess.PIPE, text=True)
     before = [next(process.stdout) for _ in range(5)]
     process.send_signal(signal.SIGKILL)
-    before += process.stdout.readlines()
-    process.wait()
+    process.communicate()
     after = steps(finish([trainer], folder))
-    before = steps("".join(before))
-    # The state is written behind a step: the last step before the kill may be done again, none is left out.
-    if not (before and after) or not any(before[:cut] + after == whole for cut in (len(before), len(before) - 1)):
-        raise Wrong(f"README's code did {len(before)} steps, was killed, and did {len(after)}: not the {len(whole)} of a whole run")
-    say(f"crate: README's code compiles, trains {len(whole)} steps, is killed after {len(before)}, and does the other {len(after)}")
+    # The state is written behind a step: that of the kill is done again.
+    if before[:-1] + after != whole:
+        raise Wrong(f"README's code was killed in step {len(before)}, and did {len(after)} more: not the {len(whole)} of a whole run")
+    say(f"crate: README's code compiles, trains {len(whole)} steps, is killed in step {len(before)}, and does this and the others")
+
+
+def compile_with_what_is_built(source, to):
+    """With the libraries that `cargo test` has made for the examples: nothing is compiled twice."""
+    command = ["cargo", "test", "--locked", "--no-run", "--message-format", "json"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    made = [made for made in map(json.loads, told.splitlines()) if made["reason"] == "compiler-artifact"]
+    library = {m["target"]["name"]: m["filenames"][0] for m in made if m["target"]["kind"] == ["lib"] and not m["profile"]["test"]}
+    externs = [word for name in ("infeed", "futures", "tokio") for word in ("--extern", f"{name}={library[name]}")]
+    # Where the build script has put the library that it links.
+    linked = [word for m in map(json.loads, told.splitlines()) for path in m.get("linked_paths", ()) for word in ("-L", path)]
+    deps = Path(library["futures"]).parent
+    rustc = ["rustc", "--edition", "2024", "-o", to, source, "-L", f"dependency={deps}", *linked, *externs]
+    subprocess.run(rustc, cwd=ROOT, check=True)
+
+
+def compile_apart(folder):
+    """As a crate of its own, with the default features."""
+    (folder / "Cargo.toml").write_text(
+        '[package]\nname = "trainer"\nversion = "0.1.0"\nedition = "2024"\n\n[[bin]]\nname = "trainer"\npath = "main.rs"\n\n'
+        f'[dependencies]\ninfeed = {{ path = "{ROOT}" }}\nfutures = "0.3"\n'
+        'tokio = { version = "1", features = ["rt", "time"] }\n\n[workspace]\n'
+    )
+    # The versions that the project is tested with.
+    shutil.copyfile(ROOT / "Cargo.lock", folder / "Cargo.lock")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "first-hour"
+    subprocess.run(["cargo", "build", "--quiet", "--target-dir", target], cwd=folder, check=True)
+    shutil.copyfile(target / "debug/trainer", folder / "trainer")
+    (folder / "trainer").chmod(0o755)
 
 
 def finish(command, folder):
@@ -247,6 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--infeed", required=True, type=lambda path: Path(path).resolve(), help="the binary")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--apart", action="store_true", help="compile README's code as a crate of its own, all that it needs anew")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="infeed-first-hour-") as folder:
         work = Path(folder)

@@ -59,7 +59,7 @@ step "build (minutes, the first time)"
 # One call, so that the crate is compiled once for all of them. What makes a module for Python of a library is said as maturin
 # says it.
 PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --profile kit --message-format=json \
-    -p infeed-cli --bin infeed --test integration -p infeed-benches --bench gpu -p infeed-python --lib > "$work/messages"
+    -p infeed-cli --bin infeed -p infeed-integration --test integration -p infeed-benches --bench gpu -p infeed-python --lib > "$work/messages"
 
 step "libraries of others"
 mkdir -p "$folder"

@@ -48,7 +48,7 @@ if [[ -n $packed ]]; then
 else
     kit=$work/kit
     # The same features as the tests have: nothing is built twice.
-    cargo test --locked --features parquet,otel,nvtx,jxl,hdf5,zarr,dicom --no-run --message-format=json --test integration --bench gpu > "$work/messages"
+    cargo test --locked --no-run --message-format=json --test integration --bench gpu > "$work/messages"
     integration=$(python3 integration/gpu/pack.py path "$work/messages" integration)
 fi
 mock=$("$integration" kit::where_the_mock_gpu_is --exact --include-ignored --nocapture --quiet | sed -n 's/^mock //p')

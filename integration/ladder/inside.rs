@@ -13,7 +13,7 @@
 //! What is seen are paths. A method of a type that came through another one's signature is not, and neither is what a
 //! macro makes, but for the names of children in a macro that is called among a file's items (`formats! { … }`).
 //!
-//! The whole sketch, room by room: `cargo test --test integration -- ladder::inside::sketch --ignored --nocapture`.
+//! The whole sketch, room by room: `cargo test -p infeed-integration -- ladder::inside::sketch --ignored --nocapture`.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},

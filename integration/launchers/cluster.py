@@ -86,7 +86,7 @@ class Cluster:
         self.call("slurmctld", "-f", self.environment["SLURM_CONF"], "-c")
         for node in NODES:
             self.call("slurmd", "-N", node, "-f", self.environment["SLURM_CONF"], "-c")
-        for _ in range(300):
+        for _ in range(600):
             if self.call("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"]:
                 break
             time.sleep(0.1)
@@ -97,7 +97,7 @@ class Cluster:
     def has_mpi(self, kind: str) -> bool:
         """Listed is not enough: PMIx's library is looked for when a step begins, by the name that Debian's -dev package has."""
         try:
-            self.call("srun", f"--mpi={kind}", "-n1", "true", limit=30)
+            self.call("srun", f"--mpi={kind}", "-n1", "true")
         except (subprocess.SubprocessError, RuntimeError):
             return False
         return True

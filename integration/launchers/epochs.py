@@ -148,7 +148,8 @@ def killed_rank(bench: Bench) -> Outcome:
     first = bench.new("first")
     bench.must(*stepped(bench, first, 4, "--max-batches", 5), env={"STATES": str(states), "RESUME": ""})
     lost = bench.new("lost")
-    slowly = stepped(bench, lost, 4, "--step-time", "500ms", "--log-every", 1)
+    # Each rank has 7 batches left: 12 s from the first on, in which the kill falls.
+    slowly = stepped(bench, lost, 4, "--step-time", "2s", "--log-every", 1)
     job = bench.start(*slowly, env={"STATES": str(states), "RESUME": "1"})
 
     def in_its_midst() -> bool:

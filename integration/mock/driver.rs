@@ -4,13 +4,15 @@ use std::{
     ffi::c_void,
     ptr,
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
 };
 
 use cudarc::driver::sys::{CUfunction, CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 use super::{Gpu, code, ok};
-use crate::support::mock::{Mock, fails_on_mock, on_mock};
+use crate::support::{
+    mock::{Mock, fails_on_mock, on_mock},
+    until,
+};
 
 const LEN: usize = 1000;
 /// What fresh device memory holds.
@@ -179,10 +181,7 @@ fn host_functions_run_without_being_asked() {
         gpu.record(event, a);
         ok!(cuStreamWaitEvent(b, event, 0));
         ok!(cuLaunchHostFunc(b, Some(run), ptr::without_provenance_mut(3)));
-        let started = Instant::now();
-        while RUN.load(Ordering::SeqCst) == 0 && started.elapsed() < Duration::from_secs(10) {
-            std::thread::yield_now();
-        }
+        until("nobody runs it", || RUN.load(Ordering::SeqCst) != 0);
         assert_eq!(RUN.load(Ordering::SeqCst), 3);
         ok!(cuLaunchHostFunc(b, Some(run), ptr::without_provenance_mut(4)));
         gpu.wait(b);

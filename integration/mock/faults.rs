@@ -1,12 +1,12 @@
 //! Mistakes that are told, and failures that are made.
 
-use std::{process::Command, ptr, time::Duration};
+use std::{ptr, time::Duration};
 
 use cudarc::driver::sys::CUresult;
 use libloading::Library;
 
 use super::{Gpu, code, ok};
-use crate::support::mock::{LIMIT, WITHOUT, fails_on_mock, mock_env, on_mock};
+use crate::support::mock::{LIMIT, WITHOUT, fails_on_mock, on_mock};
 
 #[test]
 fn a_leak_fails_the_test() {
@@ -208,35 +208,6 @@ fn a_strict_process_tells_its_mistakes_at_its_end() {
             std::process::exit(0);
         });
     }
-}
-
-/// `infeed inspect --devices` on the mock.
-fn inspect(env: &[(&str, &str)]) -> Option<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_infeed"))
-        .args(["inspect", "--devices"])
-        .envs(mock_env()?)
-        .envs(env.iter().copied())
-        .output()
-        .expect("the binary starts");
-    assert!(output.status.success(), "{output:?}");
-    Some(String::from_utf8(output.stdout).expect("output is UTF-8"))
-}
-
-#[test]
-fn the_binary_finds_the_mock_gpu() {
-    let two = [("INFEED_MOCK_DEVICES", "2"), ("INFEED_MOCK_MEMORY", "8589934592")];
-    let Some(seen) = inspect(&two) else { return };
-    assert!(
-        seen.starts_with("cuda:0: infeed mock GPU 0, 8.0 GiB, compute 9.0, driver for CUDA 13.0\ncuda:1: "),
-        "{seen}"
-    );
-    assert!(seen.contains("nvJPEG 13.0.0 ("), "{seen}");
-}
-
-#[test]
-fn the_binary_tells_why_there_is_no_gpu() {
-    let Some(seen) = inspect(&[("INFEED_MOCK_DEVICES", "0")]) else { return };
-    assert!(seen.starts_with("no GPU: the driver sees no GPU"), "{seen}");
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl HubServer {
     }
 
     /// A commit on `main` of all files of a folder, and what every dataset has beside them.
-    pub(crate) fn commit_folder(&self, folder: &Path) -> String {
+    pub(crate) fn commit_folder(&self, folder: impl AsRef<Path>) -> String {
+        let folder = folder.as_ref();
         let name = |path: &Path| path.strip_prefix(folder).expect("it is inside").to_str().expect("a name").to_owned();
         let files = files_below(folder);
         let mut files: Vec<(String, Bytes)> =

@@ -27,9 +27,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use infeed::codec::{ImageCodec, Jpeg, PixelBuffer};
+use infeed::{
+    codec::{ImageCodec, Jpeg, PixelBuffer},
+    internal::process,
+};
 use libloading::Library;
 use serde::Deserialize;
+
+use super::children::Watch;
 
 /// Embedded, so that a test binary that was carried elsewhere can build them too.
 const SOURCES: [(&str, &str); 17] = [
@@ -72,10 +77,8 @@ const CHILD: &str = "INFEED_MOCK_CHILD";
 pub(crate) const WITHOUT: &str = "INFEED_MOCK_WITHOUT";
 /// The child's last words.
 const CHECKED: &str = "mock: all checked";
-/// As an entry of `env`: milliseconds after which the child hangs and is killed.
+/// As an entry of `env`: milliseconds in which a child that takes no processor time hangs and is killed.
 pub(crate) const LIMIT: &str = "INFEED_MOCK_LIMIT";
-/// Without such an entry.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `body` on a fresh mock GPU, in a process of its own; fails if it fails, does something that CUDA forbids, leaks,
 /// or hangs. `test` is the test's path (`module::name`). `env` steers the mock from its start (see `control.cpp`).
@@ -137,7 +140,7 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
     }
     let folder = libraries()?;
     let entry = |name| env.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
-    let limit = entry(LIMIT).map_or(PATIENCE, |ms| Duration::from_millis(ms.parse().expect("milliseconds")));
+    let limit = entry(LIMIT).map_or(super::PATIENCE, |ms| Duration::from_millis(ms.parse().expect("milliseconds")));
     let mut paths = paths(folder);
     if let Some(function) = entry(WITHOUT) {
         paths[0].1 = format!("{}:{}", lacking(folder, function).display(), paths[0].1);
@@ -160,12 +163,12 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
         .stderr(handle())
         .spawn()
         .expect("this executable starts once more");
-    let started = Instant::now();
+    let mut watch = Watch::start();
     let status = loop {
         if let Some(status) = child.try_wait().expect("the child is ours") {
             break Some(status);
         }
-        if started.elapsed() > limit {
+        if watch.hangs(&child, limit) {
             child.kill().expect("the child is ours");
             child.wait().expect("the child is ours");
             break None;
@@ -176,7 +179,8 @@ fn run(test: &str, env: &[(&str, &str)], body: impl FnOnce(&Mock)) -> Option<(bo
     output.rewind().expect("a file");
     output.read_to_end(&mut text).expect("a file");
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    let end = status.map_or_else(|| format!("still running after {limit:?}: killed"), |status| status.to_string());
+    let hung = || format!("nothing done for {limit:?}, or for ever: killed");
+    let end = status.map_or_else(hung, |status| status.to_string());
     text = format!("{text}\n({end})");
     // A name that finds no test passes too.
     assert!(!text.contains("running 0 tests"), "no test is called {test:?}");
@@ -454,12 +458,14 @@ impl Mock {
         unsafe { set.expect("pixels.cpp names it")(decode) };
     }
 
-    /// Fails on violations, and on objects that are still alive after a while: threads may be on their way out.
+    /// Fails on violations, and on objects that are alive when the loaders' threads have ended, which may be on their way out.
     fn check(&self) {
-        self.settle();
         let kept = self.kept.borrow();
         let started = Instant::now();
         loop {
+            // Before the counts: what is alive behind the last of them stays so.
+            let last = process::threads().iter().all(|thread| !thread.name.starts_with("infeed-"));
+            self.settle();
             let counts = self.counts();
             let leaked = counts.objects.iter().filter(|(kind, (created, destroyed))| {
                 let may = self.any_kept.get() || kept.contains(kind) || STAYS.contains(&kind.as_str());
@@ -470,11 +476,10 @@ impl Mock {
                 break;
             }
             assert!(
-                started.elapsed() < Duration::from_secs(5),
+                !last && started.elapsed() < super::PATIENCE,
                 "leaked on the mock GPU (kind, created, destroyed): {leaked:?}"
             );
-            thread::sleep(Duration::from_millis(10));
-            self.settle();
+            thread::sleep(Duration::from_millis(1));
         }
         let violations = self.violations().split_off(self.excused.get());
         assert!(violations.is_empty(), "violations on the mock GPU: {violations:#?}");

@@ -1,47 +1,50 @@
-//! Shared by the tests.
+//! Shared by the tests of the library and those of the command line.
 
-#[cfg(any(feature = "dicom", feature = "hdf5", feature = "zarr"))]
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod arrays;
-pub(crate) mod command;
+pub(crate) mod children;
+pub(crate) mod clock;
+pub(crate) mod detection;
 pub(crate) mod host_kernels;
-#[cfg(feature = "http")]
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod hub;
 // Shared with the fuzz targets, another crate.
-#[allow(unreachable_pub, dead_code, reason = "public for the fuzz targets")]
+#[allow(unreachable_pub, reason = "public for the fuzz targets")]
 pub(crate) mod jpeg_check;
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
+#[cfg(target_os = "linux")]
 pub(crate) mod mock;
-#[allow(unreachable_pub, dead_code, reason = "public for the fuzz targets")]
+pub(crate) mod photos;
+#[allow(unreachable_pub, reason = "public for the fuzz targets")]
 pub(crate) mod plain_jpeg;
 pub(crate) mod records;
-#[cfg(feature = "s3")]
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod s3;
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod store;
-#[cfg(feature = "http")]
-#[allow(dead_code, reason = "a tool kit: each promise uses its own part")]
 pub(crate) mod web;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
 
-/// The root of the repository: the tests are built as a part of the command line's package.
+/// The root of the repository: packages with tests lie right below it.
 pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("packages lie in the repository")
 }
 
 /// Long enough for any machine; a test that needs it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until it is so, where nobody tells when; fails with these words where it never is.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A loader whose batches lie in host memory, also on a machine with a GPU.
 pub(crate) fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
@@ -63,6 +66,16 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     }
     files.sort();
     files
+}
+
+/// Bytes of no pattern, so that no piece is like another.
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let (mut state, mut noise) = (seed, vec![0; bytes]);
+    for word in noise.chunks_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word.copy_from_slice(&(state ^ state >> 32).to_le_bytes()[..word.len()]);
+    }
+    noise
 }
 
 /// Says in one line what a test leaves out on this machine.

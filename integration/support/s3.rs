@@ -35,7 +35,7 @@ use object_store::{
     aws::{AmazonS3, AmazonS3Builder},
     path::Path,
 };
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The bucket that `put` and `source` mean.
@@ -48,6 +48,8 @@ pub(crate) const SECRET_KEY: &str = "SeCrEt/of+the/tests0123456789abcdefABCDE";
 pub(crate) enum Fault {
     /// This much later than otherwise. Adds to whatever else goes wrong.
     Delay(Duration),
+    /// Once so many requests have met this: a client that asks for fewer at a time waits in vain.
+    Together(usize),
     /// This status with this `<Code>`, and `Retry-After` if given.
     Status { status: u16, code: &'static str, retry_after: Option<u64> },
     /// The connection is reset before any byte of the answer.
@@ -106,7 +108,7 @@ impl Rule {
         Self { fault, method: Some("GET"), listings: false, key: None, one_in: 1, times: u64::MAX, seen: 0 }
     }
 
-    /// Only requests for keys that contain this.
+    /// Only requests for keys, or listings of prefixes, that contain this.
     pub(crate) fn key(mut self, part: &str) -> Self {
         self.key = Some(part.to_owned());
         self
@@ -142,12 +144,12 @@ impl Rule {
         self
     }
 
-    fn meets(&mut self, method: &str, key: Option<&str>) -> bool {
+    fn meets(&mut self, method: &str, key: Option<&str>, prefix: &str) -> bool {
         let kind = match self.method {
             None => true,
             Some(wanted) => wanted == method && self.listings == key.is_none(),
         };
-        if !kind || self.times == 0 || self.key.as_deref().is_some_and(|part| !key.unwrap_or("").contains(part)) {
+        if !kind || self.times == 0 || self.key.as_deref().is_some_and(|part| !key.unwrap_or(prefix).contains(part)) {
             return false;
         }
         self.seen += 1;
@@ -292,8 +294,8 @@ impl State {
         admitted
     }
 
-    /// The delay and the first other fault of this request.
-    fn faults(&mut self, method: &str, key: Option<&str>) -> (Duration, Option<Fault>) {
+    /// The delay and the first other fault of this request; `prefix`: of a listing.
+    fn faults(&mut self, method: &str, key: Option<&str>, prefix: &str) -> (Duration, Option<Fault>) {
         let mut delay = Duration::ZERO;
         let mut fault = None;
         let mut take = |next: Fault| match next {
@@ -304,7 +306,7 @@ impl State {
             self.queue.pop_front().map(&mut take);
         }
         for rule in &mut self.rules {
-            if rule.meets(method, key) {
+            if rule.meets(method, key, prefix) {
                 take(rule.fault.clone());
             }
         }
@@ -317,6 +319,8 @@ struct Shared {
     state: Mutex<State>,
     started: Instant,
     connections: AtomicU64,
+    /// Requests that met [`Fault::Together`].
+    together: watch::Sender<usize>,
 }
 
 impl Shared {
@@ -341,8 +345,12 @@ impl S3Server {
 
     pub(crate) fn with(config: Config) -> Self {
         let state = State { config, buckets: [(BUCKET.to_owned(), BTreeMap::new())].into(), ..State::default() };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), started: Instant::now(), connections: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            started: Instant::now(),
+            connections: AtomicU64::new(0),
+            together: watch::Sender::new(0),
+        });
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a socket can be non-blocking");
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
@@ -386,12 +394,12 @@ impl S3Server {
     }
 
     /// Stores every file below a folder as `prefix/…`.
-    pub(crate) fn put_folder(&self, folder: &std::path::Path, prefix: &str) {
+    pub(crate) fn put_folder(&self, folder: impl AsRef<std::path::Path>, prefix: &str) {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let entry = entry.expect("an entry");
             let name = format!("{prefix}/{}", entry.file_name().to_str().expect("a plain name"));
             if entry.path().is_dir() {
-                self.put_folder(&entry.path(), &name);
+                self.put_folder(entry.path(), &name);
             } else {
                 self.put(&name, std::fs::read(entry.path()).expect("a file"));
             }
@@ -477,6 +485,7 @@ impl S3Server {
         let mut state = self.shared.state();
         state.queue.clear();
         state.rules.clear();
+        self.shared.together.send_replace(0);
     }
 
     /// All requests so far, or since [`forget`](Self::forget), in the order in which they came.
@@ -487,6 +496,12 @@ impl S3Server {
     /// Reads of objects so far.
     pub(crate) fn gets(&self) -> usize {
         self.shared.state().log.iter().filter(|seen| seen.method == "GET" && seen.key.is_some()).count()
+    }
+
+    /// Whether so many reads were asked for, each once: a read that takes long, as on a busy machine, may be asked for a second
+    /// time, one in twenty at most.
+    pub(crate) fn asked_once(&self, reads: usize) -> bool {
+        (reads..=reads + reads / 20).contains(&self.gets())
     }
 
     /// The most requests that were being answered at one time.

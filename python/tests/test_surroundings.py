@@ -9,7 +9,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def test_the_command_line_is_in_the_wheel(folder: str, tmp_path: Path) -> None:
 
 def test_commands_start_others_of_their_kind(folder: str) -> None:
     swept = command(
-        "sweep", folder, "--transform", "center_crop:24", "--batch-size", "10,20", "--workers", "1", "--json", "-"
+        "sweep", folder, "--transform", "center_crop:24", "--batch-size", "10,20", "--workers", "1", "--max-batches", "3", "--json", "-"
     )
     assert swept.returncode == 0, swept.stderr
     assert len(json.loads(swept.stdout)["cells"]) == 2
@@ -104,7 +103,8 @@ def test_ctrl_c_ends_a_command(folder: str) -> None:
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(1.5)
+    assert process.stdout is not None
+    assert any("Epoch [" in line for line in process.stdout), "it has begun"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), (out, err)

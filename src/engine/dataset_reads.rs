@@ -73,7 +73,10 @@ pub(super) async fn read(
     let object = stream.loader.dataset.object(first);
     let sent = stream.requests.sent(Sent::First, slots.most(), began);
     let waits = stream.requests.reading(batch, object, 0..expected, began);
+    // Tests move this clock.
+    let called = tokio::time::Instant::now();
     let (read, slot) = call(stream, records, slot).await?;
+    slots.calls.learn(called.elapsed(), count);
     let came = Instant::now();
     drop(waits);
     let bytes_of = |read: &Result<Vec<Bytes>>| read.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>();
@@ -83,7 +86,6 @@ pub(super) async fn read(
     } else {
         sent.failed(false);
     }
-    slots.calls.learn(came - began, count);
     stream.recorder.busy(Stage::Fetch, came - began, count as u64, total);
     let limits = &stream.loader.limits;
     let checked = read.into_iter().map(|read| {

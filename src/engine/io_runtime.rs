@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     sync::oneshot,
     task::AbortHandle,
 };
@@ -67,15 +67,13 @@ impl IoRuntime {
     }
 
     fn of(threads: NonZeroUsize, blocks: bool) -> Result<Self> {
-        let failed =
-            |e: std::io::Error| Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(e);
         let mut builder = match threads.get() {
             1 => Builder::new_current_thread(),
             // The thread below only waits for the end.
             n => {
                 // tokio waits for ever where the system refuses one of these, and panics where it refuses the first that
                 // blocks; later ones it does without.
-                can_start_threads(n + 3).map_err(failed)?;
+                can_start_threads(n + 3).map_err(no_thread)?;
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(n).on_thread_start(crate::sys::threads::yield_to_others);
                 builder
@@ -86,13 +84,19 @@ impl IoRuntime {
         if blocks {
             // One that is there is never asked for again.
             builder.thread_keep_alive(Duration::from_secs(24 * 3600));
-            can_start_threads(2).map_err(failed)?;
+            can_start_threads(2).map_err(no_thread)?;
         }
-        let runtime = builder.build().map_err(failed)?;
+        let runtime = builder.build().map_err(no_thread)?;
         if blocks {
             // At once: between the look above and a later call others may take what there was.
             runtime.spawn_blocking(|| ());
         }
+        Self::driving(runtime)
+    }
+
+    /// Drives a runtime on a thread of its own. Not for users: tests bring one whose clock stands still.
+    #[doc(hidden)]
+    pub fn driving(runtime: Runtime) -> Result<Self> {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
@@ -102,7 +106,7 @@ impl IoRuntime {
             // Never wait for a blocking call here: nobody is left to use its result.
             runtime.shutdown_background();
         };
-        thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(failed)?;
+        thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(no_thread)?;
         Ok(Self { inner: Arc::new(Inner { handle, _stop: Some(stop) }) })
     }
 
@@ -141,6 +145,10 @@ impl IoRuntime {
                 .hint("see the panic's message on stderr; please report it")
         })
     }
+}
+
+fn no_thread(error: io::Error) -> Error {
+    Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(error)
 }
 
 /// Whether the system gives so many threads now, by starting them all. For what starts threads of its own and meets a

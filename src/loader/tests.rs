@@ -106,6 +106,10 @@ fn batches_are_the_same_whatever_is_changed_while_they_are_made() {
                 let (got, tuned) = all(&loader, 20);
                 assert!(got == want, "{kind}, seed {seed}: other batches after {changes} changes");
                 changes += tuned.decision_count;
+                if tuned.workers.most == 1 && budget.is_some() {
+                    // On one core, with no memory for more batches: nothing can be changed.
+                    break;
+                }
                 assert!(began.elapsed() < PATIENCE, "{kind}, seed {seed}: only {changes} changes: {tuned:?}");
             }
         }

@@ -173,13 +173,23 @@ mod tests {
         io::{Read, Write},
         net::TcpStream,
         thread,
-        time::Instant,
     };
+
+    use tokio::task::spawn_blocking;
 
     use super::*;
 
+    /// A test that needs it has hung.
+    const HUNG: Duration = Duration::from_secs(60);
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(HUNG)).unwrap();
+        stream
+    }
+
     fn ask(address: SocketAddr, request: &str) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = connect(address);
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -203,40 +213,55 @@ mod tests {
         assert!(taken.to_string().contains("is in use; choose another port"), "{taken}");
         let address = server.address();
         drop(server);
-        // The thread ends on its own time.
-        let closed = (0..500).any(|_| {
+        // The thread ends on its own time: within a minute.
+        let closed = (0..HUNG.as_millis() / 10).any(|_| {
             thread::sleep(Duration::from_millis(10));
             TcpStream::connect(address).is_err()
         });
         assert!(closed, "the address is given back");
     }
 
-    #[test]
-    fn who_asks_nothing_or_slowly_keeps_nobody_from_an_answer() {
-        let server = Metrics::new().serve("127.0.0.1:0".parse().unwrap()).unwrap();
-        let connect = || TcpStream::connect(server.address()).unwrap();
-        // Far more than there are places, half of them in the middle of a request.
-        let idle: Vec<TcpStream> = (0..300)
-            .map(|n| {
-                let mut stream = connect();
+    /// On a clock that stands still while somebody blocks, and else jumps to the next timer.
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_or_slowly_keeps_nobody_from_an_answer() {
+        const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(accept(listener, Metrics::new()));
+        let closed = |stream: &mut TcpStream| {
+            let answer = stream.read(&mut [0; 1]);
+            !matches!(answer, Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        };
+        // Answered in order: what the server does about those that came before is done.
+        let is_open = move |stream: &mut TcpStream| {
+            assert!(ask(address, REQUEST).ends_with("# EOF\n"));
+            stream.set_nonblocking(true).unwrap();
+            let open = !closed(stream);
+            stream.set_nonblocking(false).unwrap();
+            open
+        };
+        let crowd = spawn_blocking(move || {
+            // Far more than there are places, half of them in the middle of a request.
+            let slow = |n| {
+                let mut stream = connect(address);
                 if n % 2 == 0 {
                     // The other side may be done with it already.
                     let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ");
                 }
                 stream
-            })
-            .collect();
-        let began = Instant::now();
-        assert!(ask(server.address(), "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("# EOF\n"));
-        assert!(began.elapsed() < ASKING / 2, "{:?}", began.elapsed());
-        // The oldest are closed for the newest, and those that are left after their time.
-        let closed = |stream: &TcpStream, within: Duration| {
-            stream.set_read_timeout(Some(within)).unwrap();
-            let mut answer = [0; 1];
-            !matches!((&mut &*stream).read(&mut answer), Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
-        };
-        assert!(idle[..200].iter().all(|stream| closed(stream, Duration::from_secs(1))));
-        assert!(!closed(&idle[299], Duration::from_millis(50)), "the newest has its time");
-        assert!(idle[290..].iter().all(|stream| closed(stream, ASKING * 2)));
+            };
+            let mut idle: Vec<TcpStream> = (0..300).map(slow).collect();
+            assert!(is_open(&mut idle[299]), "the newest has its time");
+            // The oldest are closed for the newest.
+            assert!(idle[..200].iter_mut().all(closed));
+            idle
+        });
+        let mut idle = crowd.await.unwrap();
+        tokio::time::sleep(ASKING - Duration::from_millis(1)).await;
+        let still = spawn_blocking(move || is_open(&mut idle[299]).then_some(idle));
+        let mut idle = still.await.unwrap().expect("it has its time until it is over");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(spawn_blocking(move || idle[290..].iter_mut().all(closed)).await.unwrap());
+        assert!(!server.is_finished());
     }
 }

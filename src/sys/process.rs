@@ -200,20 +200,18 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_is_told_with_its_name_and_time() {
-        let (named, found) = std::thread::Builder::new()
-            .name("infeed-told-of".into())
-            .spawn(|| {
-                let before = std::time::Instant::now();
-                let mut sum = 0u64;
-                while before.elapsed() < Duration::from_millis(60) {
-                    sum = std::hint::black_box(sum + 1);
-                }
-                (sum > 0, threads())
-            })
-            .unwrap()
-            .join()
-            .unwrap();
-        assert!(named && found.iter().any(|thread| thread.name == "infeed-told-of"), "{found:?}");
+        let told = || {
+            let found = threads();
+            let this = found.iter().find(|thread| thread.name == "infeed-told-of");
+            this.unwrap_or_else(|| panic!("{found:?}")).cpu
+        };
+        // The system counts in ticks, of 10 ms: it works until one is told.
+        let works = move || {
+            while told().is_zero() {
+                assert!(super::super::threads::cpu_time() < Some(Duration::from_secs(60)), "no time is told");
+            }
+        };
+        std::thread::Builder::new().name("infeed-told-of".into()).spawn(works).unwrap().join().unwrap();
         assert!(open_files().is_some());
     }
 

@@ -131,14 +131,19 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_that_works_uses_processor_time_and_one_that_sleeps_does_not() {
-        let before = super::cpu_time().expect("Linux tells");
-        let mut sum = 0u64;
-        while super::cpu_time().expect("Linux tells") - before < Duration::from_millis(2) {
-            sum = std::hint::black_box(sum + 1);
-        }
-        let worked = super::cpu_time().expect("Linux tells");
-        std::thread::sleep(Duration::from_millis(40));
-        assert!(super::cpu_time().expect("Linux tells") - worked < Duration::from_millis(30));
-        assert!(super::process_cpu_time().expect("Linux tells") >= worked - before);
+        let used = || super::cpu_time().expect("Linux tells");
+        let work = |ms: u64| {
+            let before = used();
+            let mut sum = 0u64;
+            while used() - before < Duration::from_millis(ms) {
+                sum = std::hint::black_box(sum + 1);
+            }
+        };
+        work(2);
+        let (worked, of_all) = (used(), super::process_cpu_time().expect("Linux tells"));
+        // Asleep until another has worked: that one's time is the process', and not this thread's.
+        std::thread::scope(|scope| scope.spawn(|| work(20)).join().unwrap());
+        assert!(used() - worked < Duration::from_millis(10));
+        assert!(super::process_cpu_time().expect("Linux tells") - of_all >= Duration::from_millis(20));
     }
 }

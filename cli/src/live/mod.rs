@@ -111,7 +111,7 @@ fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
     while !stop.load(Ordering::Acquire) && console::has_view() {
         let began = Instant::now();
         let gpu = gpu.as_ref().and_then(LatestGpu::now);
-        let view = history.look(&monitor.report(), &process.now(), gpu, console::held_lines());
+        let view = history.look(began, &monitor.report(), &process.now(), gpu, console::held_lines());
         terminal.draw(|frame| screen::draw(frame, &view, shown))?;
         while began.elapsed() < EVERY && !stop.load(Ordering::Acquire) {
             // No keyboard is no reason to end.

@@ -156,12 +156,19 @@ impl History {
         Self { about, totals: VecDeque::new(), curve: VecDeque::new() }
     }
 
-    /// The next picture.
-    pub(super) fn look(&mut self, report: &Report, now: &Moment, gpu: Option<GpuNow>, lines: Vec<String>) -> View {
+    /// The next picture, of this instant.
+    pub(super) fn look(
+        &mut self,
+        at: Instant,
+        report: &Report,
+        now: &Moment,
+        gpu: Option<GpuNow>,
+        lines: Vec<String>,
+    ) -> View {
         let waits_now = report.waiting.map(|time| time.as_secs_f64());
         let stage = |s: &infeed::report::StageReport| [s.busy, s.starved, s.blocked].map(|time| time.as_secs_f64());
         let totals = Totals {
-            at: Instant::now(),
+            at,
             samples: report.samples,
             bytes: report.bytes_read,
             // The first batch's wait is the start of everything; a wait that lasts counts so far.
@@ -347,21 +354,29 @@ mod tests {
         let monitor = batches.monitor();
         let about = About { url: "x".into(), batches_per_epoch: 4, epochs: 2, wanted: u64::MAX, ..About::default() };
         let mut history = History::new(about);
-        let mut look = || history.look(&monitor.report(), &Moment::default(), None, Vec::new());
+        // A look each 5 ms by a clock of its own, for each batch of which the trainer takes at least as long.
+        const EACH: Duration = Duration::from_millis(5);
+        let mut at = Instant::now();
+        let mut look = || {
+            at += EACH;
+            history.look(at, &monitor.report(), &Moment::default(), None, Vec::new())
+        };
         let before = look();
         assert_eq!((before.place.as_str(), before.done), ("no batch yet", 0.0));
         let mut places = Vec::new();
         while batches.next().await.transpose().unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(EACH).await;
             places.push(look().place);
         }
         assert_eq!((places[0].as_str(), places[4].as_str()), ("epoch 0 [1/4]", "epoch 1 [1/4]"));
         drop(batches);
         let after = look();
         assert_eq!((after.place.as_str(), after.done, after.left), ("epoch 1 [4/4]", 1.0, None));
-        assert!(after.samples.mean > 0.0 && after.samples.now > 0.0, "{after:?}");
+        // From the first look to the last there are nine times 5 ms.
+        let rate = 128.0 / 0.045;
+        assert!(after.samples.mean > 0.0 && (after.samples.now - rate).abs() < 1e-6 * rate, "{after:?}");
         assert!(after.curve.len() == 9 && after.curve.iter().all(|share| (0.0..=1.0).contains(share)), "{after:?}");
-        assert!(after.stages.iter().any(|bar| bar.name == "trainer" && bar.busy > 0.1), "{:?}", after.stages);
+        assert!(after.stages.iter().any(|bar| bar.name == "trainer" && bar.busy > 0.5), "{:?}", after.stages);
         assert!(
             after.queues.iter().any(|queue| queue.name == "finished" && queue.fill.is_some()),
             "{:?}",

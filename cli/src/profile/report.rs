@@ -71,7 +71,7 @@ pub(crate) struct StepReport {
     /// Its place among the steps, from 1, as messages count them.
     pub step: usize,
     pub name: String,
-    /// Of one decode thread, for a sample; for views of several, all of them.
+    /// Processor time of one decode thread, for a sample; for views of several, all of them.
     pub seconds: f64,
     /// Of the time that all steps take.
     pub share: f64,

@@ -8,6 +8,7 @@ use std::{
 use futures::StreamExt;
 use infeed::{
     Dataset, Loader, LoaderConfig, OnBadSample, Shard, Transform,
+    report::Stage,
     sampler::Order,
     transform::{Op, augment::RandomApply},
 };
@@ -21,8 +22,8 @@ use crate::{
     out::{BarOf, Out},
 };
 
-/// How long a stage is measured alone: long enough for a rate, short enough that four stages at five numbers of workers
-/// take less than half a minute.
+/// How long a stage is measured alone, unless --max-time is less: long enough for a rate, short enough that four stages at
+/// five numbers of workers take less than half a minute.
 const ALONE: Duration = Duration::from_millis(500);
 
 /// What a run does.
@@ -39,6 +40,7 @@ pub(super) async fn measure_all(
         out.line("\nStages alone: left out, the records of this dataset share decoded parts.")?;
         return Ok((Vec::new(), Vec::new()));
     };
+    let time = args.max_time.map_or(ALONE, |most| most.min(ALONE));
     let cores = infeed::internal::machine::cores().get();
     let counts = worker_counts(cores);
     let mut stages: Vec<(&'static str, Arc<dyn Dataset>)> = Vec::new();
@@ -75,7 +77,7 @@ pub(super) async fn measure_all(
                 // Batches are mixed when they are whole: no part of what is measured one by one.
                 config.mix = None;
             }
-            rows.push(measure(stage, &dataset, config, *workers).await?);
+            rows.push(measure(stage, &dataset, config, *workers, time).await?.0);
             out.bar().inc(1);
         }
     }
@@ -84,10 +86,10 @@ pub(super) async fn measure_all(
     let mut without: Vec<Vec<f64>> = steps.iter().map(|_| Vec::new()).collect();
     // In turn, so that a machine whose speed changes does so for all.
     for _ in 0..rounds {
-        all.push(seconds_a_sample(&pixels, &config).await?);
+        all.push(seconds_a_sample(&pixels, &config, time).await?);
         out.bar().inc(1);
         for (step, seconds) in steps.iter().zip(&mut without) {
-            seconds.push(seconds_a_sample(&pixels, &step.without(&config)).await?);
+            seconds.push(seconds_a_sample(&pixels, &step.without(&config), time).await?);
             out.bar().inc(1);
         }
     }
@@ -152,13 +154,14 @@ fn never(op: &Op) -> Op {
     }
 }
 
-/// What one thread takes for a sample, whose pixels are there.
-async fn seconds_a_sample(pixels: &Arc<dyn Dataset>, config: &LoaderConfig) -> Result<f64, Failure> {
+/// What one thread takes for a sample, whose pixels are there: its processor time where the system tells it, for others may
+/// use the cores meanwhile.
+async fn seconds_a_sample(pixels: &Arc<dyn Dataset>, config: &LoaderConfig, time: Duration) -> Result<f64, Failure> {
     let mut config = quick(config.clone(), pixels.len());
     config.workers = Some(1);
     config.mix = None;
-    let measured = measure(Only::Transform.name(), pixels, config, 1).await?;
-    Ok(1.0 / measured.samples_per_second.max(f64::MIN_POSITIVE))
+    let (measured, cpu) = measure(Only::Transform.name(), pixels, config, 1, time).await?;
+    Ok(cpu.unwrap_or(1.0 / measured.samples_per_second.max(f64::MIN_POSITIVE)))
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -181,12 +184,14 @@ fn quick(mut config: LoaderConfig, records: u64) -> LoaderConfig {
     config
 }
 
+/// Also the processor time that the decode threads took for a row; `None` where the system does not tell.
 async fn measure(
     stage: &'static str,
     dataset: &Arc<dyn Dataset>,
     config: LoaderConfig,
     workers: usize,
-) -> Result<AloneReport, Failure> {
+    time: Duration,
+) -> Result<(AloneReport, Option<f64>), Failure> {
     let loader = Loader::builder(Arc::clone(dataset)).config(config).build().await?;
     let mut batches = loader.epochs(0..u64::MAX);
     let began = Instant::now();
@@ -199,14 +204,18 @@ async fn measure(
             None => from = Some(Instant::now()),
             Some(_) => samples += batch.len() as u64,
         }
-        if began.elapsed() >= ALONE && samples > 0 {
+        if began.elapsed() >= time && samples > 0 {
             break;
         }
     }
     let seconds = from.map_or(0.0, |from: Instant| from.elapsed().as_secs_f64());
-    let first_batch_seconds = batches.report().first_batch.map(|time| time.as_secs_f64());
+    let report = batches.report();
+    let first_batch_seconds = report.first_batch.map(|time| time.as_secs_f64());
     let samples_per_second = samples as f64 / seconds.max(f64::MIN_POSITIVE);
-    Ok(AloneReport { stage, workers, samples_per_second, first_batch_seconds, samples })
+    let rows = report.stages.iter().find(|known| known.stage == Stage::Transform).map_or(0, |known| known.items);
+    let cpu: Duration = report.stages.iter().map(|known| known.cpu).sum();
+    let cpu = (!cpu.is_zero()).then(|| cpu.as_secs_f64() / rows.max(1) as f64);
+    Ok((AloneReport { stage, workers, samples_per_second, first_batch_seconds, samples }, cpu))
 }
 
 /// 1, 2, 4, … and the number of cores.

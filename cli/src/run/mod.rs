@@ -2,7 +2,10 @@
 
 mod trainer;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use futures::Stream;
 use infeed::{
@@ -35,10 +38,12 @@ use crate::{
 };
 
 /// Who looks on while a run lasts.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Observers {
     live: bool,
     metrics: Metrics,
+    /// Those that came since the stream began, for who waits after its end.
+    signals: Mutex<Option<Signals>>,
 }
 
 /// `infeed run`. `metrics` are those that are exported elsewhere, too.
@@ -56,7 +61,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     if let Some(server) = server.as_ref().filter(|_| !console::is_quiet()) {
         console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
     }
-    let mut observers = Observers { live: watching.live, metrics };
+    let mut observers = Observers { live: watching.live, metrics, ..Observers::default() };
     if let Err(why) = live::possible()
         && watching.live
     {
@@ -71,7 +76,8 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
-        let mut signals = Signals::new()?;
+        let signals = observers.signals.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut signals = signals.expect("the stream has begun");
         tokio::select! {
             _ = signals.next() => {}
             () = tokio::time::sleep(watching.metrics_linger) => {}
@@ -158,6 +164,9 @@ pub(crate) async fn on(
     let sampler = (loader.config().accounting || observers.live).then(UsageSampler::start);
     let cpu = process::cpu_seconds();
     let cores = Cores::now();
+    // Before anything is asked for: whoever sees a request may end the run.
+    let signals = Signals::new()?;
+    *observers.signals.lock().unwrap_or_else(PoisonError::into_inner) = Some(Signals::new()?);
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
@@ -173,7 +182,6 @@ pub(crate) async fn on(
         )));
     }
     observers.metrics.watch("run", stream.monitor());
-    let signals = Signals::new()?;
     let live = match (observers.live, &sampler) {
         (true, Some(sampler)) => {
             let config = loader.config();

@@ -111,6 +111,7 @@ constexpr size_t STACK = 64 << 10;
 struct Fiber {
     jmp_buf at;
     char* stack = nullptr;
+    bool begun = false;
     bool done = false;
 };
 
@@ -135,19 +136,24 @@ inline Runner& runner() {
     return it;
 }
 
+// A fiber is there for one block after another, of any kernel.
 inline void fiber_main() {
     Runner& r = runner();
-    r.kernel(r.args);
-    r.fibers[r.current].done = true;
-    _longjmp(r.back, 1);
+    for (;;) {
+        r.kernel(r.args);
+        Fiber& own = r.fibers[r.current];
+        own.done = true;
+        if (!_setjmp(own.at)) _longjmp(r.back, 1);
+    }
 }
 
-// Runs a fiber to its next barrier or its end. Only its start uses swapcontext, whose system calls are the slow part.
-__attribute__((noinline)) inline void resume(Runner& r, unsigned n, bool start) {
+// Runs a fiber to its next barrier or its end. Only the first time takes swapcontext, whose system calls are the slow part.
+__attribute__((noinline)) inline void resume(Runner& r, unsigned n) {
     r.current = n;
     threadIdx = {n % blockDim.x, n / blockDim.x % blockDim.y, n / (blockDim.x * blockDim.y)};
     if (_setjmp(r.back)) return;
-    if (!start) _longjmp(r.fibers[n].at, 1);
+    if (r.fibers[n].begun) _longjmp(r.fibers[n].at, 1);
+    r.fibers[n].begun = true;
     ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = r.fibers[n].stack;
@@ -189,11 +195,14 @@ inline int run_grid(const unsigned grid[3], const unsigned block[3], unsigned sh
                     for (unsigned k = 0; k < threads; ++k) {
                         const unsigned n = (phase + x) % 2 ? unsigned(threads) - 1 - k : k;
                         if (r.fibers[n].done) continue;
-                        resume(r, n, phase == 0);
+                        resume(r, n);
                         left -= r.fibers[n].done;
                     }
                     // Some have ended, others wait at a barrier for them: a GPU may hang.
-                    if (left && left < before) return 719;
+                    if (left && left < before) {
+                        for (Fiber& fiber : r.fibers) fiber.begun &= fiber.done;
+                        return 719;
+                    }
                 }
             }
     return 0;

@@ -88,7 +88,8 @@ pub(super) async fn serve(mut stream: TcpStream, id: u64, shared: Arc<Shared>) {
         let (index, delay, fault, admitted) = {
             let mut state = shared.state();
             let admitted = state.admits();
-            let (delay, fault) = state.faults(&request.method, request.key.as_deref());
+            let prefix = request.parameter("prefix").unwrap_or_default();
+            let (delay, fault) = state.faults(&request.method, request.key.as_deref(), prefix);
             let seen = Seen {
                 method: request.method.clone(),
                 bucket: request.bucket.clone(),
@@ -111,6 +112,10 @@ pub(super) async fn serve(mut stream: TcpStream, id: u64, shared: Arc<Shared>) {
         let _landing = Landing(Arc::clone(&shared));
         if !delay.is_zero() {
             sleep(delay).await;
+        }
+        if let Some(Fault::Together(count)) = fault {
+            shared.together.send_modify(|met| *met += 1);
+            let _ = shared.together.subscribe().wait_for(|met| *met >= count).await;
         }
         let answer =
             if admitted { answer(&request, &shared, fault.as_ref()) } else { Answer::error(503, "SlowDown", "") };

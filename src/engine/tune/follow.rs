@@ -18,7 +18,7 @@ use crate::{
 pub(in crate::engine) async fn tune(stream: Arc<StreamShared>, workers: Arc<Workers>, id: u64) {
     let tuning = &stream.loader.tuning;
     loop {
-        tokio::time::sleep(tuning.tick()).await;
+        tuning.tick().await;
         let decision = tuning.look(look(&stream, &workers), id, |active, prefetch| {
             stream.row_permits.grow_to(prefetch);
             workers.set_active(active);

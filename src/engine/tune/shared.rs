@@ -175,18 +175,19 @@ impl Tuning {
         log.report(workers, prefetch)
     }
 
-    /// From now on changes come at random, a thousand a second.
+    /// From now on changes come at random, one each time that the runtime comes by.
     #[cfg(test)]
     pub(crate) fn go_wild(&self, seed: u64) {
         self.state().wild = Some(seed);
     }
 
-    pub(super) fn tick(&self) -> Duration {
+    /// Until the next look.
+    pub(super) async fn tick(&self) {
         #[cfg(test)]
         if self.state().wild.is_some() {
-            return Duration::from_millis(1);
+            return tokio::task::yield_now().await;
         }
-        TICK
+        tokio::time::sleep(TICK).await;
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) enum Doubted {
 pub(crate) struct Cache {
     tier: Tier,
     ranking: Mutex<Ranking>,
+    /// Held by the thread that takes room: two that choose the same entries would take what the other has freed.
+    room: Mutex<()>,
     queue: Mutex<Queue>,
     /// Reads from the store that will be kept: who wants the same waits for them.
     reading: Mutex<HashMap<Key, Arc<Notify>>>,
@@ -229,6 +231,7 @@ impl Cache {
             ranks,
             tier,
             ranking: Mutex::new(ranking),
+            room: Mutex::default(),
             queue: Mutex::default(),
             reading: Mutex::default(),
             doubted: Mutex::default(),
@@ -464,6 +467,7 @@ impl Cache {
 
     /// Takes space, from what is worth less where none is free.
     fn reserve(&self, key: &Key, coming: Use, recorder: &CacheRecorder) -> bool {
+        let _alone = lock(&self.room);
         // Another process may take what was freed here.
         for _ in 0..3 {
             if self.try_reserve(key.disk_bytes()) {
@@ -472,7 +476,7 @@ impl Cache {
             let over = (self.used() + key.disk_bytes()).saturating_sub(self.size());
             let Some(victims) = lock(&self.ranking).victims(over.min(key.disk_bytes()), coming) else { return false };
             for victim in victims {
-                // Another thread may have chosen it too.
+                // It may have gone meanwhile.
                 if lock(&self.ranking).remove(&victim) && self.remove(&victim) {
                     recorder.evicted();
                 }

@@ -129,7 +129,11 @@ mod tests {
         // As three processes: each has its own view of the folder.
         let of = || Ranks::new(Some(dir.path()));
         let (first, second, stranger) = (of().join(1, 8), of().join(5, 8), of().join(2, 4));
+        let before = Instant::now();
         assert_eq!(first.ranks()[..], [1, 5]);
+        // Until the next look: longer than this test takes.
+        let next = std::mem::replace(&mut lock(&first.seen).next, before + Duration::from_secs(3600));
+        assert!(next >= before + LOOKS[0]);
         assert_eq!(second.ranks()[..], [1, 5]);
         assert_eq!(stranger.ranks()[..], [2]);
         // One that has the same rank keeps it when the other goes.

@@ -66,6 +66,9 @@ pub struct Connector {
     follows: bool,
     /// Its ETags are S3's, signed or not.
     s3: bool,
+    /// What answers in the place of the network.
+    #[cfg(test)]
+    answers: Option<HttpClient>,
 }
 
 impl Connector {
@@ -94,8 +97,18 @@ impl Connector {
         self
     }
 
+    #[cfg(test)]
+    pub(super) fn answered_by(mut self, answers: Option<HttpClient>) -> Self {
+        self.answers = answers;
+        self
+    }
+
     /// A client that nobody listens to.
     pub(super) fn plain(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        #[cfg(test)]
+        if let Some(answers) = &self.answers {
+            return Ok(answers.clone());
+        }
         super::tls::provide();
         if self.follows {
             return ReqwestConnector::default().connect(options);

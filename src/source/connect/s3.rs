@@ -69,6 +69,9 @@ struct Inner {
     patience: AtomicU64,
     /// It has answered something.
     reached: AtomicBool,
+    /// What answers in the place of the network.
+    #[cfg(test)]
+    answers: Option<object_store::client::HttpClient>,
 }
 
 /// A connection that was made.
@@ -144,7 +147,16 @@ impl Remote {
             count: AtomicU64::new(0),
             patience: AtomicU64::new(0),
             reached: AtomicBool::new(false),
+            #[cfg(test)]
+            answers: None,
         }))
+    }
+
+    /// One that is asked by this in the place of the network.
+    #[cfg(test)]
+    pub(super) fn answered_by(mut self, answers: object_store::client::HttpClient) -> Self {
+        Arc::get_mut(&mut self.0).expect("it is new").answers = Some(answers);
+        self
     }
 
     /// How long an outage is waited for.
@@ -223,6 +235,8 @@ impl Remote {
         let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
         let endpoint = endpoint.or_else(|| of_profile("endpoint_url"));
         let (options, connector) = client_options(vars, of_profile("ca_bundle").as_deref())?;
+        #[cfg(test)]
+        let connector = connector.answered_by(self.0.answers.clone());
         let endpoint = endpoint.as_deref().map(|at| check_endpoint(at, vars)).transpose()?;
 
         let configured = vars.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);

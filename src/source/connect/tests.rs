@@ -1,6 +1,18 @@
-use std::{error::Error as _, fs, sync::Arc};
+use std::{
+    error::Error as _,
+    fs, io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use futures::FutureExt;
+use async_trait::async_trait;
+use futures::{FutureExt, TryStreamExt};
+use object_store::{
+    ObjectStore, ObjectStoreExt,
+    client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
+};
+use reqwest::{StatusCode, header::CONTENT_LENGTH};
+use tokio::time::Instant;
 
 use super::{connector, credentials, explain, profile, profile::Profile, *};
 use crate::{
@@ -226,5 +238,83 @@ fn what_a_service_of_credentials_says_is_not_taken_for_the_store() {
         assert_eq!(error.kind(), kind, "{error:#}");
         let text = format!("{error:#}");
         assert!(text.contains("instance role") && text.ends_with(&refusal.to_string()), "{text}");
+    }
+}
+
+/// Answers with a status, or not at all, until then.
+type Out = (Option<StatusCode>, Instant);
+
+/// A bucket of one object, which may be out.
+#[derive(Clone, Debug, Default)]
+struct Outage(Arc<Mutex<Option<Out>>>);
+
+#[async_trait]
+impl HttpService for Outage {
+    async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+        let out = self.0.lock().unwrap().filter(|(_, until)| Instant::now() < *until);
+        match out {
+            Some((None, _)) => {
+                let error = io::Error::from(io::ErrorKind::ConnectionReset);
+                Err(HttpError::new(HttpErrorKind::Request, error))
+            }
+            Some((Some(status), _)) => {
+                let mut response = HttpResponse::new(bytes::Bytes::new().into());
+                *response.status_mut() = status;
+                Ok(response)
+            }
+            None if request.method().as_str() == "HEAD" => {
+                let mut response = HttpResponse::new(bytes::Bytes::new().into());
+                response.headers_mut().insert(CONTENT_LENGTH, 1.into());
+                Ok(response)
+            }
+            None => {
+                let object = "<Key>x</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size>";
+                let page = format!("<ListBucketResult><Contents>{object}</Contents></ListBucketResult>");
+                Ok(HttpResponse::new(bytes::Bytes::from(page).into()))
+            }
+        }
+    }
+}
+
+/// On a clock that jumps to the next timer. What no test of a real server tells: how long.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_waited_for_as_long_as_the_patience_lasts_and_an_unknown_endpoint_for_ten_seconds() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    // Half as long again as the longest pause.
+    const PAUSE: Duration = Duration::from_secs(3);
+    let vars = || {
+        [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "r")].into_iter().collect()
+    };
+    let list = |remote: &Remote| remote.list(None).try_collect::<Vec<_>>();
+    let took = |began: Instant, least: u64| {
+        let (took, least) = (began.elapsed(), Duration::from_secs(least));
+        assert!((least..=least + PAUSE).contains(&took), "{took:?}, not {least:?}");
+    };
+    for how in [Some(StatusCode::SERVICE_UNAVAILABLE), Some(StatusCode::INTERNAL_SERVER_ERROR), None] {
+        let outage = Outage::default();
+        let out = |seconds| {
+            *outage.0.lock().unwrap() = Some((how, Instant::now() + Duration::from_secs(seconds)));
+            Instant::now()
+        };
+        let remote = || {
+            let remote = Remote::new("b", "s3://b", vars()).answered_by(HttpClient::new(outage.clone()));
+            remote.set_patience(PATIENCE);
+            remote
+        };
+        let known = remote();
+        let began = out(2);
+        assert_eq!(list(&known).await.unwrap().len(), 1);
+        took(began, 2);
+        for seconds in [2, 57] {
+            let began = out(seconds);
+            assert_eq!(known.head(&"x".into()).await.unwrap().size, 1);
+            took(began, seconds);
+        }
+        let began = out(600);
+        list(&known).await.unwrap_err();
+        took(began, 60);
+        let began = out(600);
+        list(&remote()).await.unwrap_err();
+        took(began, 10);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -29,7 +29,12 @@ pub(in crate::source) async fn all_since(
     whole: fn(&str) -> bool,
     worth: usize,
 ) -> Result<Vec<Object>> {
-    at(root, source, manifest, whole, worth, SystemTime::now).await.map(|(objects, _)| objects)
+    at(root, source, manifest, whole, worth, now).await.map(|(objects, _)| objects)
+}
+
+/// In tests it is later, when all that was written until now is settled.
+fn now() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(if cfg!(test) { 5 } else { 0 })
 }
 
 /// By this clock; and how many folders were not taken as they were kept.
@@ -63,12 +68,12 @@ pub(super) async fn at(
 
 #[cfg(all(test, unix))]
 mod tests {
-    use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+    use std::{fs, os::unix::fs::symlink, path::Path, sync::LazyLock};
 
     use futures::executor::block_on;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{now as later, *};
     use crate::{fingerprint::Fingerprint, source::walk::all};
 
     /// A tree, and where its manifest is.
@@ -77,9 +82,10 @@ mod tests {
         manifest: Manifest,
     }
 
-    /// When all that was written until now is settled.
-    fn later() -> SystemTime {
-        SystemTime::now() + Duration::from_secs(5)
+    /// A second after it was first asked, for ever: what is written meanwhile is not settled, however long that takes.
+    fn soon() -> SystemTime {
+        static FIRST: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
+        *FIRST + Duration::from_secs(1)
     }
 
     impl Tree {
@@ -178,16 +184,17 @@ mod tests {
 
     #[test]
     fn what_has_just_changed_is_listed_until_its_time_is_told_from_the_next() {
+        soon();
         let tree = Tree::new(&["a/1.jpg", "b/1.jpg"]);
         // Without the root, which holds no files.
-        assert_eq!(tree.listed(SystemTime::now).1, 2);
+        assert_eq!(tree.listed(soon).1, 2);
         assert!(tree.kept().is_none(), "nothing that could be kept");
-        assert_eq!(tree.listed(SystemTime::now).1, 2);
+        assert_eq!(tree.listed(soon).1, 2);
         assert_eq!((tree.listed(later).1, tree.listed(later).1), (3, 0));
         tree.write("a/2.jpg", 1);
         let kept = tree.kept();
         for _ in 0..2 {
-            assert_eq!(tree.listed(SystemTime::now).1, 1, "the others are still taken");
+            assert_eq!(tree.listed(soon).1, 1, "the others are still taken");
             assert_eq!(tree.kept(), kept, "what can't be believed later is no reason to write");
         }
         assert_eq!((tree.listed(later).1, tree.listed(later).1), (1, 0));
