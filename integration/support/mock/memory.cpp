@@ -14,6 +14,8 @@
 namespace mock {
 
 static const size_t PAGE = 4096;
+// Of large memory the system gives such pages, where it has them: hundreds of faults fewer.
+static const size_t LARGE = 2 << 20;
 // CUDA's own alignment is 256 at least; bytes up to it behind an allocation are checked at the free.
 static const size_t ALIGN = 256;
 static const unsigned char FRESH = 0xCD;
@@ -28,14 +30,15 @@ static uint64_t take_pages(size_t len) {
         for (size_t size = size_t(1) << 40; size >= size_t(1) << 32; size /= 4) {
             void *base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (base == MAP_FAILED) continue;
+            madvise(base, size, MADV_HUGEPAGE);
             next = uint64_t(base);
             end = next + size;
             break;
         }
     }
-    if (len + PAGE > end - next) return 0;
-    uint64_t pages = next;
-    next += len + PAGE;
+    uint64_t pages = up(next, len < LARGE ? PAGE : LARGE);
+    if (pages + len + PAGE > end) return 0;
+    next = pages + len + PAGE;
     return pages;
 }
 
