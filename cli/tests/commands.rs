@@ -679,9 +679,9 @@ fn a_config_file_stands_for_options_and_options_win() {
 #[test]
 fn a_slower_trainer_does_not_wait() {
     let report = report(&[&data().cifar10, "--batch-size", "20", "--step-time", "20ms", "--epochs", "2"]);
-    // A loose bound: tests share their machine. The benches hold the tight one.
-    assert!(report["au"].as_f64().unwrap() > 0.8, "{report}");
-    assert!(report["step"]["p50"].as_f64().unwrap() >= 0.02);
+    // The usual wait is that for a batch which is there. Means and sums tell of the neighbours on the cores, too.
+    let usual = |of: &str| report[of]["p50"].as_f64().unwrap();
+    assert!(usual("step") >= 0.02 && usual("data_wait") < 0.01, "{report}");
     assert!(report["seconds"].as_f64().unwrap() >= 0.4);
 }
 
