@@ -124,7 +124,7 @@ async fn run_step(url: &str, options: &[&str], lines: &mut Out, show: Option<&Ou
     }
     // One process, whatever launcher started us.
     let alone = ["--rank", "0", "--world-size", "1"];
-    run::run(&parse(url, &[options, &alone].concat())?, None, lines, &run::Observers::default()).await
+    run::run(&parse(url, &[options, &alone].concat())?, None, lines, &mut run::Observers::default()).await
 }
 
 fn parse(url: &str, options: &[&str]) -> Result<RunArgs, Failure> {

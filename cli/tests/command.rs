@@ -70,3 +70,10 @@ pub(crate) fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files.sort();
     files
 }
+
+/// Names first: they say more than bytes that differ.
+pub(crate) fn assert_same(a: &[(PathBuf, Vec<u8>)], b: &[(PathBuf, Vec<u8>)]) {
+    let names = |tree: &[(PathBuf, Vec<u8>)]| tree.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(a), names(b));
+    assert!(a == b, "the bytes differ");
+}

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::{infeed, ok, program, run, text, tree},
+    command::{assert_same, infeed, ok, program, run, text, tree},
     support::{
         files_below,
         photos::{self, photos},
@@ -21,10 +21,7 @@ use crate::{
 };
 
 fn same(a: &str, b: &str) {
-    let [a, b] = [a, b].map(|dir| tree(Path::new(dir)));
-    let names = |tree: &[(PathBuf, Vec<u8>)]| tree.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&a), names(&b));
-    assert!(a == b, "the bytes differ");
+    assert_same(&tree(Path::new(a)), &tree(Path::new(b)));
 }
 
 fn records(url: &str) -> Value {

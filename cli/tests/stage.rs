@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::{infeed, ok, run, text},
+    command::{assert_same, infeed, ok, run, text},
     support::{files_below, photos::photos, until},
 };
 
@@ -41,10 +41,7 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 fn same(a: impl AsRef<Path>, b: impl AsRef<Path>) {
-    let [a, b] = [tree(a.as_ref()), tree(b.as_ref())];
-    let names = |tree: &[(PathBuf, Vec<u8>)]| tree.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&a), names(&b));
-    assert!(a == b, "the bytes differ");
+    assert_same(&tree(a.as_ref()), &tree(b.as_ref()));
 }
 
 #[test]

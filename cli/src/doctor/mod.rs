@@ -148,7 +148,7 @@ async fn trial(
     open_seconds: f64,
     after: String,
 ) -> Result<RunReport, Failure> {
-    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &Observers::default()).await?;
+    let report = run::on(args, dataset, open_seconds, None, &mut Out::silent(), &mut Observers::default()).await?;
     match report.stopped {
         Some(signal) => Err(Failure::Stopped { signal, after: Some(after), hint: ALL }),
         None => Ok(report),

@@ -33,7 +33,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     let dataset = args.run.dataset.open(&args.run.url, || options::rank(&args.run.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let before = process::threads();
-    let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &Observers::default()).await?;
+    let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &mut Observers::default()).await?;
     let threads = report::grown(&before, &run.threads);
     // What follows are other runs: they have no place in the trace.
     let traced = trace.as_ref().map(Trace::finish).transpose()?;

@@ -2,10 +2,7 @@
 
 mod trainer;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use futures::Stream;
 use infeed::{
@@ -43,7 +40,7 @@ pub(crate) struct Observers {
     live: bool,
     metrics: Metrics,
     /// Those that came since the stream began, for who waits after its end.
-    signals: Mutex<Option<Signals>>,
+    signals: Option<Signals>,
 }
 
 /// `infeed run`. `metrics` are those that are exported elsewhere, too.
@@ -68,7 +65,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
         console::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
         observers.live = false;
     }
-    let report = run(&args, from, &mut out, &observers).await?;
+    let report = run(&args, from, &mut out, &mut observers).await?;
     out.line(format_args!("\n{}", report.table()))?;
     if let Some(warning) = report.busy.as_ref().and_then(Busy::warning) {
         out.warn(warning);
@@ -76,8 +73,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     args.html.as_deref().map_or(Ok(()), |path| out::replace(path, html::run_page(&report).as_bytes()))?;
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))?;
     if let (Some(_), None, false) = (&server, report.stopped, watching.metrics_linger.is_zero()) {
-        let signals = observers.signals.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut signals = signals.expect("the stream has begun");
+        let mut signals = observers.signals.expect("the stream has begun");
         tokio::select! {
             _ = signals.next() => {}
             () = tokio::time::sleep(watching.metrics_linger) => {}
@@ -101,7 +97,7 @@ pub(crate) async fn run(
     args: &RunArgs,
     from: Option<StateFile>,
     out: &mut Out,
-    observers: &Observers,
+    observers: &mut Observers,
 ) -> Result<RunReport, Failure> {
     Steps::check(args.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
@@ -116,7 +112,7 @@ pub(crate) async fn on(
     open_seconds: f64,
     from: Option<StateFile>,
     out: &mut Out,
-    observers: &Observers,
+    observers: &mut Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
     let (config, transform_name, launch) = options::loader_config(args, &**dataset, args.epochs)?;
@@ -166,7 +162,7 @@ pub(crate) async fn on(
     let cores = Cores::now();
     // Before anything is asked for: whoever sees a request may end the run.
     let signals = Signals::new()?;
-    *observers.signals.lock().unwrap_or_else(PoisonError::into_inner) = Some(Signals::new()?);
+    observers.signals = Some(Signals::new()?);
     let (stream, step_offset) = match &from {
         Some(from) => {
             let stride = loader.config().shard.world() as u64 * loader.config().batch_size as u64;
