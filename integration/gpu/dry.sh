@@ -47,8 +47,8 @@ if [[ -n $packed ]]; then
     integration=$work/bin/integration
 else
     kit=$work/kit
-    # The same features as the tests have: nothing is built twice.
-    cargo test --locked --no-run --message-format=json --test integration --bench gpu > "$work/messages"
+    # As the tests are built, nothing twice; with `cli` comes the binary.
+    cargo test --locked --no-run --message-format=json --test cli --test integration --bench gpu > "$work/messages"
     integration=$(python3 integration/gpu/pack.py path "$work/messages" integration)
 fi
 mock=$("$integration" kit::where_the_mock_gpu_is --exact --include-ignored --nocapture --quiet | sed -n 's/^mock //p')
