@@ -414,7 +414,11 @@ def test_errors_speak_of_arguments(damaged: str, folder: str) -> None:
         Loader(folder, batch_size=100, memory_budget=1)
 
 
-def test_arguments_that_errors_name_can_be_given(folder: str) -> None:
+def test_arguments_that_errors_name_can_be_given(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `manifest` is a file to write.
+    monkeypatch.chdir(tmp_path)
     of_loader = set(inspect.signature(infeed.Loader).parameters) | set(Loader(folder).config)
     # Keys of the engine's config that are said otherwise here, and those whose value there is none by default.
     of_loader = of_loader - {"workers", "last_batch", "shard", "layout"} | {"mix", "views", "decoded_cache"}
