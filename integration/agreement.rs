@@ -11,6 +11,8 @@ use infeed::{
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::properties::properties;
+
 fn image(channels: u8) -> FieldKind {
     FieldKind::Image { channels, size: None, dtype: None }
 }
@@ -125,8 +127,7 @@ pub(crate) fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
 }
 
 pub(crate) fn cases(usual: u32) -> ProptestConfig {
-    let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
-    ProptestConfig::with_cases(if slow { usual * 16 } else { usual })
+    properties(usual, 16 * usual)
 }
 
 proptest! {

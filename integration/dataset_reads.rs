@@ -24,12 +24,15 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{
-    PATIENCE, Plain, builder, cases,
-    clock::Clockwork,
-    drain, plain,
-    records::{LEN, Records, content, record_of},
-    until,
+use crate::{
+    properties::properties,
+    support::{
+        PATIENCE, Plain, builder,
+        clock::Clockwork,
+        drain, plain,
+        records::{LEN, Records, content, record_of},
+        until,
+    },
 };
 
 /// Records as those of [`Records`], which the dataset brings itself as far as the test lets it.
@@ -436,7 +439,7 @@ fn a_dataset_that_breaks_its_promises_ends_the_stream() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(16, 300)))]
+    #![proptest_config(properties(16, 300))]
 
     /// Threads, calls and memory are about speed alone.
     #[test]

@@ -51,6 +51,7 @@ mod pinned;
 mod prepare;
 mod pressure;
 mod profiles;
+mod properties;
 mod requests;
 mod resume;
 mod s3;

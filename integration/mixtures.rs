@@ -9,7 +9,10 @@ use infeed::{
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use crate::support::{builder, cases, drain, plain};
+use crate::{
+    properties::properties,
+    support::{builder, drain, plain},
+};
 
 /// Parts of some records each, by proportion or not.
 fn mixtures() -> impl Strategy<Value = Mixture> {
@@ -91,7 +94,7 @@ fn sorted(mut list: Vec<u64>) -> Vec<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(64, 2000)))]
+    #![proptest_config(properties(64, 2000))]
 
     #[test]
     fn each_part_gives_its_share_and_no_record_comes_before_its_time(mixture in mixtures(), epochs in 1..7u64) {

@@ -5,11 +5,7 @@ use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
 use infeed::sampler::{DEFAULT_GROUP, LastBatch, Order, Sampler, Schedule, Shard, WeightedSampler};
 use proptest::{collection::vec, prelude::*};
 
-/// A few seconds by default; `INFEED_SLOW_TESTS=1` takes minutes.
-fn config() -> ProptestConfig {
-    let slow = std::env::var_os("INFEED_SLOW_TESTS").is_some();
-    ProptestConfig::with_cases(if slow { 4096 } else { 128 })
-}
+use crate::properties::properties;
 
 /// Any order, with groups of any sizes (empty ones too) that add up to the number of records.
 fn samplers() -> impl Strategy<Value = Arc<dyn Sampler>> {
@@ -51,7 +47,7 @@ fn sorted(mut list: Vec<u64>) -> Vec<u64> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(properties(128, 4096))]
 
     #[test]
     fn each_record_comes_once_an_epoch_and_has_its_place(sampler in samplers(), epoch in any::<u64>()) {

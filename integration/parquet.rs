@@ -29,7 +29,10 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{builder, cases, drain, hub::HubServer, plain, repository, s3::S3Server, store::Tracker};
+use crate::{
+    properties::properties,
+    support::{builder, drain, hub::HubServer, plain, repository, s3::S3Server, store::Tracker},
+};
 
 const SCHEMA: &str = "message rows {
     optional group image { optional binary bytes; optional binary path (UTF8); }
@@ -774,7 +777,7 @@ fn other() -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(300, 20_000)))]
+    #![proptest_config(properties(300, 20_000))]
 
     /// Flipped bits and cut files: errors or rows, no panic; nothing longer than the plan says.
     #[test]

@@ -11,10 +11,13 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{
-    Plain, builder, cases, drain, plain,
-    records::{Records, name},
-    store::Fault,
+use crate::{
+    properties::properties,
+    support::{
+        Plain, builder, drain, plain,
+        records::{Records, name},
+        store::Fault,
+    },
 };
 
 /// 97 pictures of 12×12 whose pixels depend on record and place.
@@ -40,7 +43,7 @@ fn all(loader: &Loader, epochs: std::ops::Range<u64>) -> Vec<Plain> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(24, 400)))]
+    #![proptest_config(properties(24, 400))]
 
     /// Workers, prefetch and budget are about speed alone.
     #[test]

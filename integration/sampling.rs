@@ -11,9 +11,12 @@ use infeed::{
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use crate::support::{
-    Plain, builder, cases, drain, plain,
-    records::{Records, record_of},
+use crate::{
+    properties::properties,
+    support::{
+        Plain, builder, drain, plain,
+        records::{Records, record_of},
+    },
 };
 
 const RECORDS: u64 = 50;
@@ -63,7 +66,7 @@ fn policies() -> impl Strategy<Value = LastBatch> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(48, 2000)))]
+    #![proptest_config(properties(48, 2000))]
 
     #[test]
     fn a_list_comes_as_it_is_and_a_resume_skips_what_came(

@@ -10,7 +10,10 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{builder, cases, drain, store::Tracker};
+use crate::{
+    properties::properties,
+    support::{builder, drain, store::Tracker},
+};
 
 /// Files of a tar, in order.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
@@ -407,7 +410,7 @@ fn a_remote_shard_is_indexed_in_few_requests_and_resumed_without_what_came_befor
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(8, 100)))]
+    #![proptest_config(properties(8, 100))]
 
     /// However a set is packed, its pictures are those of the folder.
     #[test]

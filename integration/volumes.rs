@@ -15,7 +15,10 @@ use infeed::{
 };
 use proptest::prelude::*;
 
-use crate::support::{Plain, builder, cases, drain, plain, store::Tracker};
+use crate::{
+    properties::properties,
+    support::{Plain, builder, drain, plain, store::Tracker},
+};
 
 const TYPES: [DType; 10] = [
     DType::I8,
@@ -88,7 +91,7 @@ fn voxels(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(256, 4000)))]
+    #![proptest_config(properties(256, 4000))]
 
     #[test]
     fn the_kernel_gives_the_references_bits(
@@ -320,7 +323,7 @@ fn a_box_of_a_raw_file_is_one_range_afar_and_little_more_than_itself_here() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(12, 200)))]
+    #![proptest_config(properties(12, 200))]
 
     #[test]
     fn workers_and_budget_change_no_byte(
