@@ -57,8 +57,9 @@ def test_jpegs_that_the_cpu_decodes_for_want_of_nvjpeg_are_one_warning(mock_gpu:
     assert len(lines) == 1, lines
     assert lines[0].startswith("UserWarning <string> JPEGs are decoded on the CPU: INFEED_NVJPEG: /nowhere/"), lines
     told = mock_gpu.run(body, nvjpeg=False)
-    # Unless this machine has one that the system's loader finds.
-    assert told == "" or told.endswith("libnvjpeg.so.13 not found; pip install 'infeed[cuda]'\n"), told
+    # Unless this machine has one: the system's, or torchvision's, to which the driver is too old.
+    found = told == "" or "torchvision.libs" in told and told.count("\n") == 1
+    assert found or told.endswith("libnvjpeg.so.13 not found; pip install 'infeed[cuda]'\n"), told
 
 
 def test_nvjpeg_is_found_where_pip_puts_it(mock_gpu: MockGpu, photos: str) -> None:

@@ -187,3 +187,36 @@ impl Gauges {
         others.into_iter().chain(encoded).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engine::Facts, report::Recorder};
+
+    /// The report of ten steps of 100 ms, each of which waited so long, and for whose batch a thread decoded for 50 ms.
+    fn waited(wait: Duration) -> Report {
+        let (mut counts, recorder) = (Counts::default(), Recorder::default());
+        for _ in 0..10 {
+            counts.wait.record(wait);
+            counts.step.record(Duration::from_millis(100));
+            counts.batches += 1;
+            recorder.busy(Stage::Decode, Duration::from_millis(50), 4, 100);
+            recorder.busy(Stage::Yield, Duration::ZERO, 1, 0);
+        }
+        counts.report(Facts { stages: recorder.stages(), ..Facts::default() })
+    }
+
+    #[test]
+    fn a_trainer_that_waits_is_not_used_to_the_full() {
+        let report = waited(Duration::from_millis(40));
+        assert!((report.au().unwrap() - 0.6).abs() < 1e-9, "{report:?}");
+        assert_eq!(report.bottleneck(), Some(Stage::Decode));
+        let trainer = report.stages.iter().find(|s| s.stage == Stage::Yield).unwrap();
+        assert_eq!((trainer.busy, trainer.starved), (Duration::from_millis(600), Duration::from_millis(400)));
+        // Less than 5 % is no loss.
+        let report = waited(Duration::from_millis(4));
+        assert!((report.au().unwrap() - 0.96).abs() < 1e-9, "{report:?}");
+        assert_eq!(report.bottleneck(), Some(Stage::Yield));
+        assert_eq!(Counts::default().report(Facts::default()).au(), None);
+    }
+}
