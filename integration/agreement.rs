@@ -126,12 +126,8 @@ pub(crate) fn same(a: &[u8], b: &[u8], dtype: DType) -> bool {
     a.len() == b.len() && a.chunks(size).zip(b.chunks(size)).all(|(a, b)| a == b || nan(a) && nan(b))
 }
 
-pub(crate) fn cases(usual: u32) -> ProptestConfig {
-    properties(usual, 16 * usual)
-}
-
 proptest! {
-    #![proptest_config(cases(600))]
+    #![proptest_config(properties(600, 9_600))]
 
     #[test]
     fn kernels_give_the_bits_of_the_reference_at_every_level(case in case()) {

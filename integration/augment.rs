@@ -581,7 +581,7 @@ fn a_mask_moves_as_its_picture_does() {
 }
 
 proptest! {
-    #![proptest_config(crate::agreement::cases(48))]
+    #![proptest_config(crate::properties::properties(48, 768))]
 
     /// Layout and type of the row change its values in no other way than they say; a lone picture is like one of many.
     #[test]

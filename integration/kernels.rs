@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    agreement::{Case, case, cases, same},
+    agreement::{Case, case, same},
+    properties::properties,
     support::{host_kernels::HostKernels, repository, skipped},
 };
 
@@ -351,7 +352,7 @@ fn many_items_are_made_in_one_launch_and_by_several_threads_at_a_time() {
 }
 
 proptest! {
-    #![proptest_config(cases(250))]
+    #![proptest_config(properties(250, 4_000))]
 
     #[test]
     fn any_parameters_give_the_bits_of_the_reference(

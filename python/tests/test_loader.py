@@ -414,9 +414,7 @@ def test_errors_speak_of_arguments(damaged: str, folder: str) -> None:
         Loader(folder, batch_size=100, memory_budget=1)
 
 
-def test_arguments_that_errors_name_can_be_given(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_that_errors_name_can_be_given(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # `manifest` is a file to write.
     monkeypatch.chdir(tmp_path)
     of_loader = set(inspect.signature(infeed.Loader).parameters) | set(Loader(folder).config)

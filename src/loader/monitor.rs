@@ -191,7 +191,7 @@ impl Gauges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{engine::Facts, report::Recorder};
+    use crate::report::Recorder;
 
     /// The report of ten steps of 100 ms, each of which waited so long, and for whose batch a thread decoded for 50 ms.
     fn waited(wait: Duration) -> Report {
