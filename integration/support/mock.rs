@@ -302,6 +302,8 @@ pub(crate) struct Mock {
     any_kept: Cell<bool>,
     /// How many of the violations the test itself asked for.
     excused: Cell<usize>,
+    /// The threads from before the test.
+    threads: Vec<u64>,
 }
 
 /// What happened so far.
@@ -342,7 +344,9 @@ impl Mock {
     fn new() -> Self {
         // SAFETY: the mock driver's initialisers do nothing.
         let driver = unsafe { Library::new(DRIVER) }.expect("the mock driver is first in the path");
-        let mock = Self { driver, kept: RefCell::default(), any_kept: Cell::new(false), excused: Cell::new(0) };
+        let threads = process::threads().iter().map(|thread| thread.id).collect();
+        let mock =
+            Self { driver, kept: RefCell::default(), any_kept: Cell::new(false), excused: Cell::new(0), threads };
         // SAFETY: `void mock_explain_faults(void)`.
         let explain = unsafe { mock.function::<unsafe extern "C" fn()>("mock_explain_faults") };
         // SAFETY: installs a signal handler that ends in the one before it.
@@ -458,13 +462,21 @@ impl Mock {
         unsafe { set.expect("pixels.cpp names it")(decode) };
     }
 
+    /// Whether the threads of the loaders have ended, those too that have no name of their own yet.
+    fn is_alone(&self) -> bool {
+        let threads = process::threads();
+        // Linux leaves living threads out of the list when others end meanwhile.
+        threads.len() == thread_count()
+            && threads.iter().all(|thread| self.threads.contains(&thread.id) || thread.name == "mock-host")
+    }
+
     /// Fails on violations, and on objects that are alive when the loaders' threads have ended, which may be on their way out.
     fn check(&self) {
         let kept = self.kept.borrow();
         let started = Instant::now();
         loop {
             // Before the counts: what is alive behind the last of them stays so.
-            let last = process::threads().iter().all(|thread| !thread.name.starts_with("infeed-"));
+            let last = self.is_alone();
             self.settle();
             let counts = self.counts();
             let leaked = counts.objects.iter().filter(|(kind, (created, destroyed))| {
@@ -484,6 +496,13 @@ impl Mock {
         let violations = self.violations().split_off(self.excused.get());
         assert!(violations.is_empty(), "violations on the mock GPU: {violations:#?}");
     }
+}
+
+/// How many threads this process has.
+fn thread_count() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let count = status.lines().find_map(|line| line.strip_prefix("Threads:"));
+    count.and_then(|count| count.trim().parse().ok()).expect("a number")
 }
 
 /// Decodes with the CPU codec: interleaved RGB, 0 if it worked.

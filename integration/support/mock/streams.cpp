@@ -19,6 +19,8 @@ static thread_local bool on_host_thread = false;
 // CUDA runs host functions without being asked, on a thread of its own. This one is a little late.
 static void host_functions() {
     on_host_thread = true;
+    // By this name the tests know it.
+    pthread_setname_np(pthread_self(), "mock-host");
     Lock lock(world().mutex);
     for (;;) {
         OpRef op = oldest_host_op();
