@@ -19,9 +19,8 @@ use crate::{
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
     sys::rows::Rows,
-    tensor::Element,
     transform::RowView,
-    types::DType,
+    types::{DType, Element},
 };
 
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;

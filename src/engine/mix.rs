@@ -7,8 +7,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
     sys::{
-        cuda::Mixer,
-        kernels::{Level, Mixture, RowSpec, mix_rolled, mix_swapped},
+        kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
         rows::Rows,
     },
     transform::augment::{Mix, Mixing, PerMix},
@@ -30,7 +29,7 @@ pub(crate) struct BatchMix {
     /// Fields that are mixed, by their place in the schema. CutMix has found them all of one size.
     pub(crate) images: Vec<(usize, RowSpec)>,
     /// Where pictures lie on a GPU.
-    pub(crate) mixer: Option<Arc<Mixer>>,
+    pub(crate) mixer: Option<Arc<dyn Mixer>>,
 }
 
 /// The rows of a batch before it is mixed.

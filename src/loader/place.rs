@@ -11,9 +11,10 @@ use crate::{
         setting::{DECODE, DECODE_GPU, DEVICE},
     },
     sys::{
-        cuda::{self, Context, Kernels, Mixer},
+        buffer::GpuBuffers,
+        cuda::{self, Context, Kernels},
         devices::of_rank,
-        kernels::RowRoom,
+        kernels::{Mixer, RowRoom},
         rows::Pool,
     },
     types::Device,
@@ -177,12 +178,14 @@ impl Place {
     }
 
     /// What mixes the rows of batches here, where that is no work of the CPU.
-    pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<Mixer>>> {
-        match self {
-            Self::Host | Self::Pinned(_) => Ok(None),
-            Self::Gpu(kernels) => Mixer::new(kernels, batch_size).map(Some),
-            Self::Foreign(context) => Mixer::new(&Kernels::load(context)?, batch_size).map(Some),
-        }
+    pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<dyn Mixer>>> {
+        let kernels = match self {
+            Self::Host | Self::Pinned(_) => return Ok(None),
+            Self::Gpu(kernels) => Arc::clone(kernels),
+            Self::Foreign(context) => Kernels::load(context)?,
+        };
+        let mixer = cuda::Mixer::new(&kernels, batch_size)?;
+        Ok(Some(mixer))
     }
 
     pub(super) fn is_device(&self) -> bool {

@@ -184,7 +184,7 @@ impl Dlpack {
             (Some(index), Some(stream)) => {
                 let (context, at) = (Context::open(index)?, start.as_ptr() as u64);
                 // SAFETY: as above; whoever made the `CudaStream` vouches for it.
-                unsafe { Frozen::foreign_on(&context, at, len, stream, owner) }?
+                Frozen::lent(unsafe { context.lent(at, len, stream, owner) }?)
             }
             (Some(index), None) => return Err(unnamed_stream(Device::Cuda(index), "from_dlpack_on")),
         };

@@ -3,6 +3,8 @@
 //! | file | promise |
 //! |---|---|
 //! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
+//! | [`buffer`] | what rows ask of memory that a driver gave; whoever implements it promises what is said there |
+//! | [`handles`] | names of streams and events, whose makers vouch for them |
 //! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | [`devices`] | never panics: what is missing is told in words |
@@ -17,11 +19,14 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod buffer;
 pub mod cuda;
 pub mod devices;
 pub mod disk;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
+pub(crate) mod gpu;
+pub(crate) mod handles;
 pub mod kernels;
 #[cfg(all(any(feature = "cuda", feature = "nvtx"), target_os = "linux"))]
 mod library;

@@ -26,7 +26,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::cuda::{Context, CudaEvent, CudaStream, DeviceBlock, PinnedBlock};
+use super::{
+    buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
+    handles::{CudaEvent, CudaStream},
+};
 use crate::{
     error::{
         Error, ErrorKind, Result,
@@ -165,8 +168,8 @@ impl fmt::Debug for Foreign {
 #[derive(Debug)]
 enum Memory {
     Host(Block),
-    Pinned(PinnedBlock),
-    Device(DeviceBlock),
+    Pinned(Box<dyn PinnedBuffer>),
+    Device(Box<dyn DeviceBuffer>),
     Foreign(Foreign),
 }
 
@@ -175,15 +178,15 @@ enum Memory {
 enum Place {
     Host,
     /// In host memory that a GPU copies from while the host goes on.
-    Pinned(Context),
-    Device(Context),
+    Pinned(Arc<dyn GpuBuffers>),
+    Device(Arc<dyn GpuBuffers>),
 }
 
 impl Memory {
     fn new(place: &Place, len: usize) -> Result<Self> {
         Ok(match place {
-            Place::Device(context) => Self::Device(DeviceBlock::new(context, len)?),
-            Place::Pinned(context) => Self::Pinned(PinnedBlock::new(context, len)?),
+            Place::Device(gpu) => Self::Device(gpu.device_buffer(len)?),
+            Place::Pinned(gpu) => Self::Pinned(gpu.pinned_buffer(len)?),
             Place::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
                     .hint(format!("lower {BATCH_SIZE} or {PREFETCH}, or free memory of the machine"))
@@ -295,21 +298,31 @@ impl Pool {
     }
 
     /// The same in page-locked host memory, which a GPU copies from while the host goes on. What was frozen and came back is
-    /// written again only when all is done that the GPU of `context` was given before.
+    /// written again only when all is done that `gpu` was given before.
     ///
     /// # Errors
     /// As [`new`](Self::new); `Device` for a driver that can't tell when copies are done.
-    pub fn pinned(context: &Context, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
-        context.check_marks()?;
-        Self::with(Place::Pinned(context.clone()), rows, row_bytes, most.max(1))
+    pub fn pinned(
+        gpu: &(impl GpuBuffers + Clone + 'static),
+        rows: usize,
+        row_bytes: usize,
+        most: usize,
+    ) -> Result<Self> {
+        gpu.check_marks()?;
+        Self::with(Place::Pinned(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
     }
 
     /// The same in device memory, where it keeps one at least.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn on_device(context: &Context, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
-        Self::with(Place::Device(context.clone()), rows, row_bytes, most.max(1))
+    pub fn on_device(
+        gpu: &(impl GpuBuffers + Clone + 'static),
+        rows: usize,
+        row_bytes: usize,
+        most: usize,
+    ) -> Result<Self> {
+        Self::with(Place::Device(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
     }
 
     fn with(place: Place, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
@@ -551,7 +564,7 @@ impl Drop for StillRead {
 
 /// A buffer and the pool it goes back to.
 #[derive(Debug)]
-pub(super) struct Home {
+struct Home {
     /// Empty until the rows are touched; on a GPU and without a pool it is there from the start. An error is for ever: whoever
     /// has other rows of the buffer finds the same.
     memory: OnceLock<Result<Memory>>,
@@ -561,13 +574,11 @@ pub(super) struct Home {
 }
 
 /// A GPU may be writing rows of a buffer: it is kept alive, and nobody can freeze, copy or clear rows of it.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
 #[derive(Debug)]
-pub(super) struct Writing {
+pub struct Writing {
     home: Arc<Home>,
 }
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
 impl Writing {
     fn new(home: &Arc<Home>) -> Self {
         // Relaxed: whoever could look at the counter gets the rows from this thread, later.
@@ -576,12 +587,12 @@ impl Writing {
     }
 
     /// Whether it is the buffer of these rows that is written.
-    pub(super) fn is_of(&self, rows: &Rows) -> bool {
+    #[must_use]
+    pub fn is_of(&self, rows: &Rows) -> bool {
         Arc::ptr_eq(&self.home, &rows.home)
     }
 }
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
 impl Drop for Writing {
     fn drop(&mut self) {
         // Release, with `Home::is_written`: what the host saw of the work's end comes before what is done with the rows.
@@ -616,16 +627,16 @@ impl Home {
             Ok(Memory::Pinned(block)) => block.start(),
             Ok(Memory::Foreign(foreign)) => foreign.start.as_ptr(),
             Ok(Memory::Device(block)) => {
-                panic!("rows on cuda:{} have no bytes in host memory", block.context().index())
+                panic!("rows on cuda:{} have no bytes in host memory", block.index())
             }
             Err(error) => panic!("rows were touched that have no memory: {error}"),
         }
     }
 
-    fn device(&self) -> Option<&DeviceBlock> {
+    fn device(&self) -> Option<&dyn DeviceBuffer> {
         match self.memory.get() {
             None | Some(Ok(Memory::Host(_) | Memory::Pinned(_) | Memory::Foreign(_)) | Err(_)) => None,
-            Some(Ok(Memory::Device(block))) => Some(block),
+            Some(Ok(Memory::Device(block))) => Some(&**block),
         }
     }
 }
@@ -677,13 +688,14 @@ impl Rows {
     /// Where the rows lie.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.context().index()))
+        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
     /// Address of a row on a GPU for work that writes it. Whoever starts that work holds [`writing`](Self::writing) until
     /// the host has seen its end.
-    #[cfg(all(feature = "cuda", target_os = "linux"))]
-    pub(super) fn on_device(&self, row: usize) -> Option<u64> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn on_device(&self, row: usize) -> Option<u64> {
         let block = self.home.device()?;
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let at = self.offset + row * self.row_bytes;
@@ -692,13 +704,18 @@ impl Rows {
     }
 
     /// Says that a GPU writes rows of this buffer, until it is dropped.
-    #[cfg(all(feature = "cuda", target_os = "linux"))]
-    pub(super) fn writing(&self) -> Writing {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn writing(&self) -> Writing {
         Writing::new(&self.home)
     }
 
     /// Refuses what would read or write beside a GPU that still writes.
-    pub(super) fn idle(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Internal`, which says so.
+    #[doc(hidden)]
+    pub fn idle(&self) -> Result<()> {
         if self.home.is_written() {
             let what = "rows are used while a GPU still writes them";
             return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));
@@ -889,26 +906,11 @@ impl Frozen {
         Self { home: Arc::new(Home::of(memory)), offset: 0, len }
     }
 
-    /// The same on a GPU. Waits on the host for what `stream` was given so far, so that the bytes are complete. When the
-    /// last clone is dropped, `stream` waits for all readers, then `owner` is dropped.
-    ///
-    /// # Errors
-    /// `Device` when the GPU failed.
-    ///
-    /// # Safety
-    /// `len` bytes begin at `address` in the memory of `context`'s GPU; they stay valid, and nobody writes them, until
-    /// `owner` is dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else
-    /// only behind it.
-    pub unsafe fn foreign_on(
-        context: &Context,
-        address: u64,
-        len: usize,
-        stream: CudaStream,
-        owner: Box<dyn Send + Sync>,
-    ) -> Result<Self> {
-        // SAFETY: as the caller says.
-        let block = unsafe { DeviceBlock::foreign(context, address, len, stream, owner) }?;
-        Ok(Self { home: Arc::new(Home::of(Memory::Device(block))), offset: 0, len })
+    /// Memory of a GPU that another library lends, as a driver of ours holds it.
+    #[must_use]
+    pub fn lent(memory: Box<dyn DeviceBuffer>) -> Self {
+        let len = memory.len();
+        Self { home: Arc::new(Home::of(Memory::Device(memory))), offset: 0, len }
     }
 
     /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before or the memory is another library's.
@@ -952,7 +954,7 @@ impl Frozen {
     /// Where the bytes lie.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.context().index()))
+        self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
     /// Address of the first byte on a GPU for work on `stream`: the memory is reused only behind that work.
@@ -1144,7 +1146,6 @@ mod tests {
         assert_eq!(pool.idle_bytes(), 0);
     }
 
-    #[cfg(all(feature = "cuda", target_os = "linux"))]
     #[test]
     fn rows_under_work_are_refused_until_its_end_was_seen() {
         let mut rows = Rows::zeroed(4, 8).unwrap();

@@ -67,6 +67,5 @@ pub use crate::{
         ChannelTable, Filter, Intensity, Map, PixelOp, Pixels, Plane, Planes, ResampleParams, RowSpec, Sampling,
         VolumeAxis, Voxels,
     },
-    tensor::Element,
-    types::ImageInfo,
+    types::{Element, ImageInfo},
 };

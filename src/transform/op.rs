@@ -15,8 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     random::Draws,
     sys::kernels::RowSpec,
-    tensor::Element,
-    types::{DType, Layout},
+    types::{DType, Element, Layout},
 };
 
 /// Part of the area that a `RandomResizedCrop` takes unless told.

@@ -1,11 +1,14 @@
 //! Words that every room uses: element types, layouts, devices, the shape of a decoded image; names as they are printed, and those that were meant.
 
+mod element;
 pub mod printable;
 pub(crate) mod similar;
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::element::Element;
 
 /// Element type of a tensor, of decoded pixels, or of the voxels of a file. Multi-byte values are in the machine's byte order.
 ///

@@ -7,7 +7,7 @@ use infeed::{
     dataset::{FieldKind, ImageInfo, SampleRng},
     internal::{
         cuda::{Context, Copies, Held, Kernels, Meter, Mixer, Priority, UploadSize, UploadStream},
-        kernels::{Mixture, RowSpec, RowWork},
+        kernels::{Mixer as _, Mixture, RowSpec, RowWork},
         nvjpeg,
         rows::Pool,
     },

@@ -3,14 +3,14 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use super::{
-    gpu::{Gpu, MISSING},
-    handles::{CudaEvent, CudaStream},
-};
+#[cfg(feature = "dlpack")]
+use crate::sys::handles::CudaStream;
 use crate::{
     error::{Error, ErrorKind, Result, setting::DEVICE_CPU},
     sys::{
-        kernels::{Mixture, RowSpec},
+        buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
+        gpu::{Gpu, MISSING},
+        kernels::{self, Mixture, RowSpec},
         rows::Rows,
     },
 };
@@ -39,11 +39,21 @@ impl Context {
         match self.0 {}
     }
 
-    /// Whether the driver can mark what all streams were given.
+    /// Memory that another library lends.
     ///
     /// # Errors
     /// None here.
-    pub fn check_marks(&self) -> Result<()> {
+    ///
+    /// # Safety
+    /// None here.
+    #[cfg(feature = "dlpack")]
+    pub(crate) unsafe fn lent(
+        &self,
+        _address: u64,
+        _len: usize,
+        _stream: CudaStream,
+        _owner: Box<dyn Send + Sync>,
+    ) -> Result<Box<dyn DeviceBuffer>> {
         match self.0 {}
     }
 
@@ -52,6 +62,20 @@ impl Context {
     /// # Errors
     /// None here.
     pub fn memory(&self) -> Result<(u64, u64)> {
+        match self.0 {}
+    }
+}
+
+impl GpuBuffers for Context {
+    fn check_marks(&self) -> Result<()> {
+        match self.0 {}
+    }
+
+    fn device_buffer(&self, _len: usize) -> Result<Box<dyn DeviceBuffer>> {
+        match self.0 {}
+    }
+
+    fn pinned_buffer(&self, _len: usize) -> Result<Box<dyn PinnedBuffer>> {
         match self.0 {}
     }
 }
@@ -88,101 +112,14 @@ impl Mixer {
     pub fn new(kernels: &Arc<Kernels>, _batch_size: usize) -> Result<Arc<Self>> {
         match kernels.0 {}
     }
-
-    /// Mixes each row with the one before it.
-    ///
-    /// # Errors
-    /// None here.
-    pub fn roll(&self, _rows: &mut Rows, _spec: &RowSpec, _mixture: &Mixture, _samples: usize) -> Result<()> {
-        match self.0 {}
-    }
-
-    /// Mixes pairs of rows.
-    ///
-    /// # Errors
-    /// None here.
-    pub fn swap(&self, _rows: &mut Rows, _spec: &RowSpec, _pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
-        match self.0 {}
-    }
 }
 
-#[derive(Debug)]
-pub(in crate::sys) struct DeviceBlock(Infallible);
+impl kernels::Mixer for Mixer {
+    fn roll(&self, _rows: &mut Rows, _spec: &RowSpec, _mixture: &Mixture, _samples: usize) -> Result<()> {
+        match self.0 {}
+    }
 
-impl DeviceBlock {
-    pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
-        match context.0 {}
-    }
-    pub(in crate::sys) unsafe fn foreign(
-        context: &Context,
-        _address: u64,
-        _len: usize,
-        _stream: CudaStream,
-        _owner: Box<dyn Send + Sync>,
-    ) -> Result<Self> {
-        match context.0 {}
-    }
-    pub(in crate::sys) fn address(&self) -> u64 {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn context(&self) -> &Context {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn read_by(&self, _stream: CudaStream) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn release_after(&self, _event: CudaEvent) -> Result<()> {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn retire(&self) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn is_free(&self) -> bool {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn wait_until_free(&self) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn is_lost(&self) -> bool {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn copy_within(&self, _from: usize, _to: usize, _len: usize) -> Result<()> {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn clear(&self, _at: usize, _len: usize) -> Result<()> {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn upload(&self, _at: usize, _bytes: &[u8]) -> Result<()> {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn download(&self, _at: usize, _bytes: &mut [u8]) -> Result<()> {
-        match self.0 {}
-    }
-}
-
-#[derive(Debug)]
-pub(in crate::sys) struct PinnedBlock(Infallible);
-
-impl PinnedBlock {
-    pub(in crate::sys) fn new(context: &Context, _len: usize) -> Result<Self> {
-        match context.0 {}
-    }
-    pub(in crate::sys) fn start(&self) -> *mut u8 {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn lend(&self) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn retire(&self) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn is_free(&self) -> bool {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn wait_until_free(&self) {
-        match self.0 {}
-    }
-    pub(in crate::sys) fn is_lost(&self) -> bool {
+    fn swap(&self, _rows: &mut Rows, _spec: &RowSpec, _pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
         match self.0 {}
     }
 }

@@ -24,11 +24,14 @@ use std::{
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::{
-    context::{Context, Event, Priority, Stream},
-    handles::{CudaEvent, CudaStream},
+use super::context::{Context, Event, Priority, Stream};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::{
+        buffer::{DeviceBuffer, ReadBehind},
+        handles::{CudaEvent, CudaStream},
+    },
 };
-use crate::error::{Error, ErrorKind, Result};
 
 /// One allocation of device memory. Starts out with no work on it.
 pub(in crate::sys) struct DeviceBlock {
@@ -115,8 +118,12 @@ impl DeviceBlock {
 
     /// A block over memory of another library, complete when this returns: waits for what `stream` was given so far.
     ///
+    /// When there is no owner any more, `stream` waits for all readers, then `owner` is dropped.
+    ///
     /// # Safety
-    /// As [`Frozen::foreign_on`](crate::sys::rows::Frozen::foreign_on).
+    /// `len` bytes begin at `address` in the memory of `context`'s GPU; they stay valid, and nobody writes them, until
+    /// `owner` is dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else
+    /// only behind it.
     pub(in crate::sys) unsafe fn foreign(
         context: &Context,
         address: u64,
@@ -140,45 +147,22 @@ impl DeviceBlock {
         Ok(Self { context: context.clone(), address, len, stream: own, readers: Mutex::new(readers), foreign })
     }
 
-    pub(in crate::sys) fn address(&self) -> CUdeviceptr {
-        self.address
-    }
-
-    pub(in crate::sys) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(in crate::sys) fn context(&self) -> &Context {
-        &self.context
-    }
-
     fn readers(&self) -> MutexGuard<'_, Readers> {
         // Each section leaves them whole.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that `stream` reads the memory from now on.
-    pub(in crate::sys) fn read_by(&self, stream: CudaStream) {
-        let mut readers = self.readers();
-        let named = Named::here(stream);
-        // Another thread's name for the same stream is one more, unless it means another stream.
-        let same = |known: &Named| *known == named || known.stream == stream && stream != CudaStream::PER_THREAD;
-        if !readers.streams.iter().any(same) {
-            readers.streams.push(named);
-        }
+    fn holds(&self, at: usize, len: usize) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
-    /// The memory is in use until `event` has passed, as recorded last.
-    pub(in crate::sys) fn release_after(&self, event: CudaEvent) -> Result<()> {
-        let mut readers = self.readers();
-        // SAFETY: whoever made the `CudaEvent` vouches for it.
-        unsafe { self.stream.wait_raw(event.as_raw().cast()) }?;
-        readers.waits = true;
-        Ok(())
+    fn sync(&self) -> Result<()> {
+        self.stream.sync()
     }
+}
 
-    /// No owner is left: marks the end of all readers' work. Does not block.
-    pub(in crate::sys) fn retire(&self) {
+impl ReadBehind for DeviceBlock {
+    fn retire(&self) {
         let mut readers = self.readers();
         let Readers { streams, marks, pending, waits, lost } = &mut *readers;
         let (streams, waits) = (mem::take(streams), mem::take(waits));
@@ -213,8 +197,7 @@ impl DeviceBlock {
         }
     }
 
-    /// Whether the memory may be written again.
-    pub(in crate::sys) fn is_free(&self) -> bool {
+    fn is_free(&self) -> bool {
         let mut readers = self.readers();
         let Readers { marks, pending, lost, .. } = &mut *readers;
         while let Some(mark) = pending.checked_sub(1).and_then(|last| marks.get(last))
@@ -225,8 +208,7 @@ impl DeviceBlock {
         *pending == 0 && !*lost
     }
 
-    /// Waits until the memory may be written again. When that cannot be known, it is lost.
-    pub(in crate::sys) fn wait_until_free(&self) {
+    fn wait_until_free(&self) {
         let (marks, pending) = {
             let mut readers = self.readers();
             if readers.pending == 0 || readers.lost {
@@ -248,17 +230,43 @@ impl DeviceBlock {
         }
     }
 
-    /// Whether nobody will ever know that the memory is free.
-    pub(in crate::sys) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         self.readers().lost
     }
+}
 
-    fn holds(&self, at: usize, len: usize) -> bool {
-        at.checked_add(len).is_some_and(|end| end <= self.len)
+impl DeviceBuffer for DeviceBlock {
+    fn index(&self) -> u32 {
+        self.context.index()
     }
 
-    /// Copies `len` bytes within the block, and waits.
-    pub(in crate::sys) fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read_by(&self, stream: CudaStream) {
+        let mut readers = self.readers();
+        let named = Named::here(stream);
+        // Another thread's name for the same stream is one more, unless it means another stream.
+        let same = |known: &Named| *known == named || known.stream == stream && stream != CudaStream::PER_THREAD;
+        if !readers.streams.iter().any(same) {
+            readers.streams.push(named);
+        }
+    }
+
+    fn release_after(&self, event: CudaEvent) -> Result<()> {
+        let mut readers = self.readers();
+        // SAFETY: whoever made the `CudaEvent` vouches for it.
+        unsafe { self.stream.wait_raw(event.as_raw().cast()) }?;
+        readers.waits = true;
+        Ok(())
+    }
+
+    fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
         assert!(self.holds(from, len) && self.holds(to, len) && from.abs_diff(to) >= len, "ranges within the block");
         if len == 0 {
             return Ok(());
@@ -272,8 +280,7 @@ impl DeviceBlock {
         self.sync()
     }
 
-    /// Sets bytes to zero, and waits.
-    pub(in crate::sys) fn clear(&self, at: usize, len: usize) -> Result<()> {
+    fn clear(&self, at: usize, len: usize) -> Result<()> {
         assert!(self.holds(at, len), "a range within the block");
         if len == 0 {
             return Ok(());
@@ -288,8 +295,7 @@ impl DeviceBlock {
         self.sync()
     }
 
-    /// Copies host bytes in, and waits.
-    pub(in crate::sys) fn upload(&self, at: usize, bytes: &[u8]) -> Result<()> {
+    fn upload(&self, at: usize, bytes: &[u8]) -> Result<()> {
         assert!(self.holds(at, bytes.len()), "a range within the block");
         if bytes.is_empty() {
             return Ok(());
@@ -304,8 +310,7 @@ impl DeviceBlock {
         self.sync()
     }
 
-    /// Copies to the host, and waits.
-    pub(in crate::sys) fn download(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+    fn download(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         assert!(self.holds(at, bytes.len()), "a range within the block");
         if bytes.is_empty() {
             return Ok(());
@@ -318,10 +323,6 @@ impl DeviceBlock {
         self.context.check("cuMemcpyDtoHAsync", code)?;
         drop(bound);
         self.sync()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.stream.sync()
     }
 }
 

@@ -23,12 +23,20 @@ use cudarc::driver::sys::{
 };
 
 use super::{
+    block::DeviceBlock,
     driver::{Driver, driver, probe},
     exit,
+    pinned::PinnedBlock,
 };
-use crate::error::{
-    Error, ErrorKind, Result,
-    setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
+use crate::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
+    },
+    sys::{
+        buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
+        handles::CudaStream,
+    },
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -122,16 +130,26 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Whether the driver can mark what all streams were given: the end of copies that are not ours.
+    /// Memory of this GPU that another library lends. Waits on the host for what `stream` was given so far, so that the bytes
+    /// are complete. When its last owner is gone, `stream` waits for all readers, then `owner` is dropped.
     ///
     /// # Errors
-    /// `Device` for a driver that can't.
-    pub fn check_marks(&self) -> Result<()> {
-        match self.driver().calls.cuCtxRecordEvent {
-            Some(_) => Ok(()),
-            None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
-                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
-        }
+    /// `Device` when the GPU failed.
+    ///
+    /// # Safety
+    /// `len` bytes begin at `address` in the memory of this GPU; they stay valid, and nobody writes them, until `owner` is
+    /// dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else only behind it.
+    #[cfg(feature = "dlpack")]
+    pub(crate) unsafe fn lent(
+        &self,
+        address: u64,
+        len: usize,
+        stream: CudaStream,
+        owner: Box<dyn Send + Sync>,
+    ) -> Result<Box<dyn DeviceBuffer>> {
+        // SAFETY: as the caller says.
+        let block = unsafe { DeviceBlock::foreign(self, address, len, stream, owner) }?;
+        Ok(Box::new(block))
     }
 
     pub(in crate::sys) fn driver(&self) -> &'static Driver {
@@ -163,6 +181,24 @@ impl Context {
     /// Makes this the current context of the thread until the guard is dropped.
     pub(in crate::sys) fn bind(&self) -> Result<Bound> {
         self.inner.bind()
+    }
+}
+
+impl GpuBuffers for Context {
+    fn check_marks(&self) -> Result<()> {
+        match self.driver().calls.cuCtxRecordEvent {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
+                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
+        }
+    }
+
+    fn device_buffer(&self, len: usize) -> Result<Box<dyn DeviceBuffer>> {
+        Ok(Box::new(DeviceBlock::new(self, len)?))
+    }
+
+    fn pinned_buffer(&self, len: usize) -> Result<Box<dyn PinnedBuffer>> {
+        Ok(Box::new(PinnedBlock::new(self, len)?))
     }
 }
 

@@ -15,7 +15,7 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use super::gpu::Gpu;
+use crate::sys::gpu::Gpu;
 use crate::{
     error::{
         Error, ErrorKind, Result,

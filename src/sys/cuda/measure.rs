@@ -4,11 +4,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
-    handles::CudaStream,
-};
+use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::handles::CudaStream;
 
 /// Copies on a stream of its own, timed on the GPU. Holds two stretches of device memory of the same length.
 ///

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::{
-        kernels::{Mixture, RowSpec, picture::DeviceMixing},
+        kernels::{self, Mixture, RowSpec, picture::DeviceMixing},
         rows::Rows,
     },
     types::{DType, Layout},
@@ -53,30 +53,6 @@ impl Mixer {
         let (items, pinned) = (DeviceMemory::new(context, bytes)?, Pinned::new(context, bytes)?);
         let work = Work { stream: Stream::new(context, Priority::High)?, items, pinned };
         Ok(Arc::new(Self { kernels: Arc::clone(kernels), work: Mutex::new(work) }))
-    }
-
-    /// Mixes each of the first `samples` rows with the one before it, as that was, and the first with the last.
-    ///
-    /// # Errors
-    /// `Internal` when rows are not as `spec` says, or bytes are to be blended; `Device` when the GPU failed.
-    pub fn roll(&self, rows: &mut Rows, spec: &RowSpec, mixture: &Mixture, samples: usize) -> Result<()> {
-        if samples == 0 {
-            return Ok(());
-        }
-        self.run(rows, spec, &[DeviceMixing::new(mixture, [0; 2])], samples, None)
-    }
-
-    /// Mixes pairs of rows, each with the other as it was. No row may be in two pairs.
-    ///
-    /// # Errors
-    /// As [`roll`](Self::roll).
-    pub fn swap(&self, rows: &mut Rows, spec: &RowSpec, pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
-        let items: Vec<DeviceMixing> = pairs.iter().map(|(mixture, pair)| DeviceMixing::new(mixture, *pair)).collect();
-        // What a launch takes at most.
-        items.chunks(65_535).try_for_each(|items| {
-            let samples = items.iter().flat_map(|item| item.pair).max().map_or(0, |last| last as usize + 1);
-            self.run(rows, spec, items, samples, Some(items.len() as u32))
-        })
     }
 
     /// Without `pairs` each row with the one before it.
@@ -168,6 +144,24 @@ impl Mixer {
             )
         };
         context.check("cuLaunchKernel", code)
+    }
+}
+
+impl kernels::Mixer for Mixer {
+    fn roll(&self, rows: &mut Rows, spec: &RowSpec, mixture: &Mixture, samples: usize) -> Result<()> {
+        if samples == 0 {
+            return Ok(());
+        }
+        self.run(rows, spec, &[DeviceMixing::new(mixture, [0; 2])], samples, None)
+    }
+
+    fn swap(&self, rows: &mut Rows, spec: &RowSpec, pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
+        let items: Vec<DeviceMixing> = pairs.iter().map(|(mixture, pair)| DeviceMixing::new(mixture, *pair)).collect();
+        // What a launch takes at most.
+        items.chunks(65_535).try_for_each(|items| {
+            let samples = items.iter().flat_map(|item| item.pair).max().map_or(0, |last| last as usize + 1);
+            self.run(rows, spec, items, samples, Some(items.len() as u32))
+        })
     }
 }
 

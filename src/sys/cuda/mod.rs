@@ -1,8 +1,6 @@
 //! GPUs: which there are, or why there are none, and work on them.
 //!
 //! ```text
-//! gpu.rs      what is told of a GPU
-//! handles.rs  streams and events of other libraries
 //! driver.rs   the driver's functions, loaded at run time; the look for GPUs
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
 //! exit.rs     no call when the process ends
@@ -32,8 +30,6 @@ mod context;
 mod driver;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod exit;
-mod gpu;
-mod handles;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -45,14 +41,14 @@ mod pinned;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod upload;
 
+pub use super::gpu::Gpu;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(super) use super::gpu::MISSING;
+pub use super::handles::{CudaEvent, CudaStream};
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(crate) use absent::probe as gpus;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub use absent::{Context, Kernels, Mixer};
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) use absent::{DeviceBlock, PinnedBlock};
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) use block::DeviceBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use context::{Context, Priority};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -61,18 +57,12 @@ pub(super) use context::{DeviceMemory, Pinned, Stream};
 pub(crate) use driver::probe as gpus;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use exit::register as before_exit;
-pub use gpu::Gpu;
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) use gpu::MISSING;
-pub use handles::{CudaEvent, CudaStream};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use kernels::Kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use measure::{Copies, Meter};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use mixer::Mixer;
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(super) use pinned::PinnedBlock;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use upload::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -15,7 +15,10 @@ use std::{
 };
 
 use super::context::{Context, Event, Pinned};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sys::buffer::{PinnedBuffer, ReadBehind},
+};
 
 /// One page-locked allocation that is written on the host. Always initialised, zeroed when new.
 pub(in crate::sys) struct PinnedBlock {
@@ -55,31 +58,9 @@ impl PinnedBlock {
         Ok(Self { memory, mark, state: Mutex::new(State::Ours) })
     }
 
-    /// The first byte.
-    pub(in crate::sys) fn start(&self) -> *mut u8 {
-        self.memory.as_ref().expect("there until the block is dropped").start().cast_mut()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         // Each section leaves it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The trainer gets it: from now on copies may be started.
-    pub(in crate::sys) fn lend(&self) {
-        *self.state() = State::Lent;
-    }
-
-    /// No owner is left: marks the end of all that the GPU was given. Does not block.
-    pub(in crate::sys) fn retire(&self) {
-        let mut state = self.state();
-        if *state != State::Lent {
-            return;
-        }
-        *state = match self.mark.record_all() {
-            Ok(()) => State::Marked,
-            Err(error) => self.lost(&error),
-        };
     }
 
     fn lost(&self, error: &Error) -> State {
@@ -91,9 +72,21 @@ impl PinnedBlock {
     fn len(&self) -> usize {
         self.memory.as_ref().map_or(0, Pinned::len)
     }
+}
 
-    /// Whether the memory may be written again.
-    pub(in crate::sys) fn is_free(&self) -> bool {
+impl ReadBehind for PinnedBlock {
+    fn retire(&self) {
+        let mut state = self.state();
+        if *state != State::Lent {
+            return;
+        }
+        *state = match self.mark.record_all() {
+            Ok(()) => State::Marked,
+            Err(error) => self.lost(&error),
+        };
+    }
+
+    fn is_free(&self) -> bool {
         let mut state = self.state();
         if *state == State::Marked && self.mark.is_done().unwrap_or(false) {
             *state = State::Ours;
@@ -101,8 +94,7 @@ impl PinnedBlock {
         *state == State::Ours
     }
 
-    /// Waits until the memory may be written again. When that cannot be known, it is lost.
-    pub(in crate::sys) fn wait_until_free(&self) {
+    fn wait_until_free(&self) {
         if *self.state() != State::Marked {
             return;
         }
@@ -114,9 +106,19 @@ impl PinnedBlock {
         };
     }
 
-    /// Whether nobody will ever know that the memory is free.
-    pub(in crate::sys) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         *self.state() == State::Lost
+    }
+}
+
+// SAFETY: one allocation of as many bytes as were asked for, zeroed when it was made, freed when the block is dropped.
+unsafe impl PinnedBuffer for PinnedBlock {
+    fn start(&self) -> *mut u8 {
+        self.memory.as_ref().expect("there until the block is dropped").start().cast_mut()
+    }
+
+    fn lend(&self) {
+        *self.state() = State::Lent;
     }
 }
 

@@ -8,6 +8,8 @@
 //! Products are rounded before they are added, as torch does it with its `mul` and `add`: so f32 has its bits. Halves are
 //! counted in f32 and rounded once.
 
+use std::fmt;
+
 use bytemuck::Pod;
 
 #[cfg(target_arch = "x86_64")]
@@ -20,12 +22,28 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    sys::rows::Rows,
     types::{DType, Layout},
 };
 
 /// Bytes of a strip: what is in hand at a time, two rows of it, lies in the second or third cache. A row of 224×224×3 f32 is
 /// one: of 256 such rows, strips of 8 to 64 KiB took 25 to 30 ms, this 17 to 20 (EPYC, 1 MiB of second cache, a busy VM).
 const STRIP: usize = 640 << 10;
+
+/// Mixes the rows of a batch where they lie, when that is no work of the CPU.
+pub trait Mixer: fmt::Debug + Send + Sync {
+    /// Mixes each of the first `samples` rows with the one before it, as that was, and the first with the last.
+    ///
+    /// # Errors
+    /// `Internal` when rows are not as `spec` says, or bytes are to be blended; `Device` when the GPU failed.
+    fn roll(&self, rows: &mut Rows, spec: &RowSpec, mixture: &Mixture, samples: usize) -> Result<()>;
+
+    /// Mixes pairs of rows, each with the other as it was. No row may be in two pairs.
+    ///
+    /// # Errors
+    /// As [`roll`](Self::roll).
+    fn swap(&self, rows: &mut Rows, spec: &RowSpec, pairs: &[(Mixture, [u32; 2])]) -> Result<()>;
+}
 
 /// What rows become with their partners.
 #[derive(Clone, Copy, Debug, PartialEq)]

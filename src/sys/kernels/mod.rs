@@ -43,7 +43,7 @@ mod tile;
 mod volume;
 
 pub use level::Level;
-pub use mix::{Mixture, mix_rolled, mix_swapped};
+pub use mix::{Mixer, Mixture, mix_rolled, mix_swapped};
 pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;

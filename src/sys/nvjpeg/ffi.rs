@@ -16,7 +16,7 @@ use nvjpeg_sys::{
     nvjpegOutputFormat_t, nvjpegPinnedAllocator_t, nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-use super::{found::NvJpegLibrary, places::candidates, result::words};
+use super::{NvJpegLibrary, places::candidates, result::words};
 use crate::{
     error::{Error, ErrorKind, Result, setting::Front},
     sys::{

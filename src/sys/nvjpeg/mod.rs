@@ -20,6 +20,7 @@
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod ffi;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
 mod found;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod hardware;
@@ -32,11 +33,11 @@ mod result;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod safe;
 
+pub use super::gpu::NvJpegLibrary;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use ffi::find;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use ffi::nvcuvid;
-pub use found::NvJpegLibrary;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub use found::look_in;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
