@@ -56,6 +56,7 @@ mod requests;
 mod resume;
 mod s3;
 mod sampling;
+mod settings;
 mod several;
 mod shards;
 mod suites;

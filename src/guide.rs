@@ -58,7 +58,7 @@ pages! {
         [`Open::listing`](crate::dataset::Open::listing).";
     gpu, "gpu.md", "[`device`](crate::device), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
         [`LoaderBuilder::device`](crate::LoaderBuilder::device), [`build_each`](crate::LoaderBuilder::build_each).";
-    bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](crate::report), [`Monitor`](crate::loader::Monitor).",
+    bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](infeed_core::report), [`Monitor`](crate::loader::Monitor).",
         include_str!(concat!(env!("OUT_DIR"), "/pictures.md"));
     metrics, "metrics.md", "`infeed::metrics`, with the features `prometheus` and `otel`.";
     auto, "auto.md", "[`LoaderBuilder::workers`](crate::LoaderBuilder::workers), [`prefetch`](crate::LoaderBuilder::prefetch), \

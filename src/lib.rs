@@ -115,28 +115,26 @@ pub mod codec;
 pub mod dataset;
 mod engine;
 pub mod error;
-mod fingerprint;
 pub mod guide;
 pub mod loader;
 #[cfg(any(feature = "otel", feature = "prometheus"))]
 pub mod metrics;
 #[cfg(feature = "prepare")]
 pub mod prepare;
-mod random;
 pub mod report;
 pub mod sampler;
-mod setting;
 pub mod source;
 mod sys;
 pub mod tensor;
 pub mod transform;
-mod types;
 
 #[doc(inline)]
 pub use dataset::{Dataset, open};
 pub use engine::{Batch, BatchInstances, RowInstances};
 #[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
+#[doc(inline)]
+pub use infeed_core::types::{DType, Device, Layout};
 #[doc(inline)]
 pub use loader::{BatchStream, Loader, LoaderBuilder, LoaderConfig, OnBadSample};
 #[doc(inline)]
@@ -147,7 +145,6 @@ pub use sampler::{LastBatch, LoaderState, Order, Shard};
 pub use tensor::Tensor;
 #[doc(inline)]
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Transform};
-pub use types::{DType, Device, Layout};
 
 /// GPUs of this machine, and the handles by which trainers and tensors meet there.
 ///
@@ -164,8 +161,8 @@ pub mod device {
             nvjpeg::NvJpegLibrary,
         },
         tensor::DevicePtr,
-        types::Device,
     };
+    pub use infeed_core::types::Device;
 }
 
 /// Not for others: what this project's own command line, benchmarks and tests use. Anything here may change or go with
@@ -178,9 +175,13 @@ pub mod internal {
     pub use crate::sys::nvtx;
     pub use crate::{
         engine::can_start_threads,
+        sys::{cuda, devices, kernels, nvjpeg},
+    };
+    pub use infeed_core::{
+        disk, machine, process,
         report::times::Clock,
+        rows,
         setting::{Front, SETTINGS, Setting, speak_as},
-        sys::{cuda, devices, disk, kernels, machine, nvjpeg, process, rows},
         types::printable,
     };
 }

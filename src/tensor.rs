@@ -4,18 +4,16 @@ use std::{fmt, marker::PhantomData};
 
 use bytemuck::NoUninit;
 
+use crate::sys::cuda::{CudaEvent, CudaStream};
 #[cfg(feature = "dlpack")]
 use crate::sys::dlpack::{Dlpack, DlpackAbi};
-use crate::{
+use infeed_core::{
     error::Result,
-    sys::{
-        cuda::{CudaEvent, CudaStream},
-        rows::{Frozen, Rows},
-    },
+    rows::{Frozen, Rows},
     types::{DType, Device},
 };
 
-pub use crate::types::Element;
+pub use infeed_core::types::Element;
 
 /// Dense values of one field of a batch, row-major, in host memory or on a GPU.
 ///
@@ -332,7 +330,7 @@ impl fmt::Debug for TensorMut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::rows::Rows;
+    use infeed_core::rows::Rows;
 
     #[test]
     fn values_are_read_only_as_their_own_type() {

@@ -64,6 +64,5 @@ pub(crate) fn numpy(dtype: DType) -> &'static str {
         DType::Bf16 => "bfloat16",
         DType::F32 => "float32",
         DType::F64 => "float64",
-        _ => "another",
     }
 }

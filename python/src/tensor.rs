@@ -131,7 +131,6 @@ pub(crate) fn name(dtype: DType) -> &'static str {
         DType::U64 => "uint64",
         DType::I64 => "int64",
         DType::Bool => "bool",
-        _ => "unknown",
     }
 }
 

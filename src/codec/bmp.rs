@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, unsupported};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };

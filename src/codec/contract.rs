@@ -3,12 +3,8 @@
 use std::ops::Range;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
-use crate::{
-    error::Result,
-    random::SampleRng,
-    sys::kernels::{Plane, Planes},
-    types::ImageInfo,
-};
+use crate::sys::kernels::{Plane, Planes};
+use infeed_core::{error::Result, random::SampleRng, types::ImageInfo};
 
 /// Larger claims of damaged headers are not followed: the loader refuses them by `max_image_bytes`.
 const MOST_BYTES: u64 = 64 << 20;

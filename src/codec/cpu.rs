@@ -13,10 +13,12 @@ use super::{
 };
 use crate::{
     dataset::Value,
+    transform::{Lowered, RowMaker},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    sys::rows::Rows,
-    transform::{Lowered, RowMaker},
+    rows::Rows,
     types::Device,
 };
 
@@ -192,8 +194,10 @@ mod tests {
     use crate::{
         codec::codecs,
         dataset::{FieldKind, Sample},
-        random::SampleRng,
         transform::Transform,
+    };
+    use infeed_core::{
+        random::SampleRng,
         types::{DType, ImageInfo, Layout},
     };
 

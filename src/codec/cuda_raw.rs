@@ -28,17 +28,19 @@ use super::{
     reader::{Drawing, Image, Reader, fits_mask, images, sized},
 };
 use crate::{
+    sys::{
+        cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
+        kernels::{ChannelTable, Pixels, RowRoom, RowWork},
+    },
+    transform::{Lowered, RowMaker},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{DEVICE_BUDGET, STREAMS},
     },
     report::Stage,
-    sys::{
-        cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, Pixels, RowRoom, RowWork},
-        rows::Rows,
-    },
-    transform::{Lowered, RowMaker},
+    rows::Rows,
     types::Device,
 };
 
@@ -400,7 +402,7 @@ fn bytes_of(range: &Range<u32>, size: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::ImageInfo;
+    use infeed_core::types::ImageInfo;
 
     #[test]
     fn a_window_is_cut_out_of_interleaved_and_planar_pixels() {

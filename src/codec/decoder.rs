@@ -3,13 +3,12 @@
 use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use super::ImageHeader;
-use crate::{
-    dataset::Sample,
+use crate::{dataset::Sample, transform::Lowered};
+use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
     report::DeviceTimes,
-    sys::rows::Rows,
-    transform::Lowered,
+    rows::Rows,
     types::Device,
 };
 

@@ -12,10 +12,12 @@ use bytes::Bytes;
 use super::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
 use crate::{
     dataset::{FieldKind, Sample, Schema, Value},
+    transform::{Lowered, Transform},
+};
+use infeed_core::{
     error::{Error, ErrorKind},
     random::SampleRng,
-    sys::rows::Rows,
-    transform::{Lowered, Transform},
+    rows::Rows,
     types::{DType, Device, Layout},
 };
 
@@ -314,9 +316,8 @@ mod tests {
     use crate::{
         codec::{Class, Cpu},
         dataset::Field,
-        error::Result,
-        types::ImageInfo,
     };
+    use infeed_core::{error::Result, types::ImageInfo};
 
     fn schema() -> Schema {
         let image = FieldKind::Image { channels: 3, size: None, dtype: None };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, ErrorKind, setting::SKIP};
+use infeed_core::error::{Error, ErrorKind, setting::SKIP};
 
 /// An error for damaged data.
 pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {

@@ -9,12 +9,12 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{
+use crate::sys::kernels::{Plane, Planes, ResampleParams, RowSpec};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{MAX_IMAGE_BYTES, MEMORY_BUDGET, WORKERS},
     },
-    sys::kernels::{Plane, Planes, ResampleParams, RowSpec},
     types::ImageInfo,
 };
 

@@ -11,7 +11,7 @@ use jxl::{
 };
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };

@@ -72,12 +72,12 @@ pub use self::{
 };
 
 pub use crate::{
-    random::{Draws, SampleRng},
-    sys::{
-        kernels::{Pixels, Plane, Planes, Resampler},
-        rows::Rows,
-    },
+    sys::kernels::{Pixels, Plane, Planes, Resampler},
     transform::{Decoded, Drawn, Lowered, RowMaker},
+};
+pub use infeed_core::{
+    random::{Draws, SampleRng},
+    rows::Rows,
     types::ImageInfo,
 };
 

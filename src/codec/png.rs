@@ -8,7 +8,7 @@ use std::{
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still};
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };

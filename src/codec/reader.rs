@@ -19,13 +19,15 @@ use bytes::Bytes;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
     dataset::{Instances, Sample, Value},
+    sys::kernels::{Pixels, Planes},
+    transform::{Decoded, Drawn, Lowered},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result, panic_words,
         setting::{MAX_IMAGE_BYTES, SKIP, in_rust},
     },
     random::SampleRng,
-    sys::kernels::{Pixels, Planes},
-    transform::{Decoded, Drawn, Lowered},
     types::{DType, ImageInfo},
 };
 
@@ -513,8 +515,10 @@ mod tests {
     use super::*;
     use crate::{
         codec::codecs,
-        report::Stage,
         sys::kernels::{Axis, Filter, ResampleParams, Resampler, RowSpec},
+    };
+    use infeed_core::{
+        report::Stage,
         types::{DType, Layout},
     };
 

@@ -8,9 +8,11 @@ use super::{
 };
 use crate::{
     dataset::Value,
+    transform::{Lowered, RowMaker},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
-    transform::{Lowered, RowMaker},
 };
 
 /// Makes pixels of one image at a time, for a room above that puts them into something else than rows.

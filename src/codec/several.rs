@@ -13,9 +13,9 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use super::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
-use crate::{
+use crate::transform::Lowered;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    transform::Lowered,
     types::Device,
 };
 
@@ -188,7 +188,8 @@ mod tests {
     use std::{cell::RefCell, rc::Rc};
 
     use super::*;
-    use crate::{dataset::Sample, random::SampleRng, sys::rows::Rows};
+    use crate::dataset::Sample;
+    use infeed_core::{random::SampleRng, rows::Rows};
 
     /// A class that reads and some that do not; sends an image to the classes that its record names.
     #[derive(Debug)]

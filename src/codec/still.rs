@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use super::{ImageHeader, PixelBuffer, cause, corrupt};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     types::ImageInfo,
 };

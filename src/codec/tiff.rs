@@ -11,8 +11,8 @@ use half::f16;
 #[cfg(not(feature = "jpeg"))]
 use super::unsupported;
 use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
-use crate::{
-    dataset::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff},
+use crate::dataset::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };

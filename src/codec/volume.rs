@@ -2,10 +2,12 @@
 
 use crate::{
     dataset::Volume,
-    error::{Error, ErrorKind, Result},
-    random::SampleRng,
     sys::kernels::{self, Level},
     transform::{Foreground, LoweredVolume},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
 };
 
 /// Makes the row of one field of a sample.

@@ -8,7 +8,7 @@ use std::{
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// `{name}_{channel}.tif`: what names the record, and what the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,12 +21,12 @@ use super::{
     schema::{Field, FieldKind, Schema},
     table::{ShardTable, Stored},
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Object, Source},
     types::{DType, ImageInfo},
 };
 

@@ -10,7 +10,7 @@ use super::{
     table::Starts,
     volume::Narrow,
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::SampleRng,

@@ -11,10 +11,10 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value},
     schema::{Field, FieldKind},
 };
-use crate::{
+use crate::source::Extent;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
-    source::Extent,
 };
 
 /// Records that are looked at, besides the first and the last.
@@ -231,10 +231,8 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::{
-        dataset::{Schema, SyntheticDataset},
-        fingerprint::Fingerprint,
-    };
+    use crate::dataset::{Schema, SyntheticDataset};
+    use infeed_core::fingerprint::Fingerprint;
 
     /// A sound dataset with one promise broken.
     #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::{
     schema::{Field, FieldKind, Schema},
     sizes::Sizes,
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,

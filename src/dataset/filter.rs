@@ -18,7 +18,7 @@ use super::{
     schema::{FieldKind, Schema},
     subset::subset,
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };

@@ -5,14 +5,12 @@ use std::{fmt::Debug, path::PathBuf, sync::Arc};
 use futures::future::BoxFuture;
 
 use super::record::Dataset;
-use crate::{
-    error::{
-        Error, Result,
-        setting::{
-            ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
-        },
+use crate::source::{Object, Source};
+use infeed_core::error::{
+    Error, Result,
+    setting::{
+        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
     },
-    source::{Object, Source},
 };
 
 /// A way to lay out records in objects.
@@ -320,7 +318,7 @@ mod tests {
             for taken in [&others[..], &others[..1], &[]] {
                 let error = options.only("things", taken).unwrap_err();
                 let text = error.to_string();
-                assert_eq!(error.kind(), crate::error::ErrorKind::Config);
+                assert_eq!(error.kind(), infeed_core::error::ErrorKind::Config);
                 assert!(text.contains(&format!("things take no {}", option.name())), "{text}");
                 assert!(taken.iter().all(|taken| text.contains(taken.name())), "{text}");
                 assert!(text.contains("leave it out"), "{text}");

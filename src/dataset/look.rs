@@ -9,7 +9,7 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value},
     schema::FieldKind,
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
 };

@@ -9,7 +9,7 @@ use super::{
     instances::Instances,
     mask::{Mask, Rle},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprinter,
 };
@@ -210,7 +210,7 @@ pub(super) fn corners(corners: [f64; 4], size: [u32; 2]) -> Result<[f32; 4], Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::Fingerprint;
+    use infeed_core::fingerprint::Fingerprint;
 
     fn thing(record: usize, id: i64, outline: Outline) -> Thing {
         Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 3, outline }

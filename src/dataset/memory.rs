@@ -10,7 +10,7 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::{Fingerprint, Fingerprinter},
     random::SampleRng,
@@ -418,7 +418,7 @@ mod tests {
 
     fn says(builder: MemoryBuilder, text: &str) {
         let error = builder.build().unwrap_err();
-        assert_eq!(error.kind(), crate::error::ErrorKind::Config);
+        assert_eq!(error.kind(), infeed_core::error::ErrorKind::Config);
         assert!(error.to_string().contains(text), "{error}");
     }
 

@@ -81,18 +81,18 @@ mod volumes;
 #[cfg(feature = "zarr")]
 mod zarr;
 
-pub use crate::{
-    fingerprint::{Fingerprint, Fingerprinter},
-    random::{Draws, SampleRng},
-    source::{Extent, Source},
-    types::ImageInfo,
-};
+pub use crate::source::{Extent, Source};
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
 pub use contract::dataset_contract;
 pub use filter::{Filter, filter, filter_with};
 pub use format::{Format, OpenOption, OpenOptions};
 pub use formats::formats;
+pub use infeed_core::{
+    fingerprint::{Fingerprint, Fingerprinter},
+    random::{Draws, SampleRng},
+    types::ImageInfo,
+};
 pub use instances::Instances;
 pub use look::labels;
 pub use mask::{Mask, Rle};

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    error::{Error, ErrorKind, Result, setting::SPLIT},
-    source::{Object, Source},
-};
+use crate::source::{Object, Source};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 
 /// What makes a file an image here; in lower case.
 pub(super) const EXTENSIONS: &[&str] = &[

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::record::Value;
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     types::{DType, ImageInfo},
 };
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_pixels_or_an_error() {
-        let mut draws = crate::random::SampleRng::new(5, 6, 8).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 8).op(0);
         for _ in 0..20_000 {
             let mut bytes = b"P6 # x\n3 2\n255\nabcdefghijklmnopqr".to_vec();
             for _ in 0..1 + draws.below(4) {

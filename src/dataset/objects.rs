@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, path::Path};
 use bytes::Bytes;
 
 use super::names;
-use crate::{
+use crate::source::{Object, SharedList, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     report::Stage,
-    source::{Object, SharedList, Source},
 };
 
 /// Everything below `source` in the order of names, or the one object that it names.
@@ -139,10 +139,8 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::{
-        dataset::{Dataset, open},
-        random::SampleRng,
-    };
+    use crate::dataset::{Dataset, open};
+    use infeed_core::random::SampleRng;
 
     fn read(dataset: &dyn Dataset, object: &str) -> Result<usize> {
         let record = (0..dataset.len()).find(|record| dataset.object(*record).ends_with(object)).unwrap();

@@ -21,10 +21,10 @@ use super::{
     record::Dataset,
     synthetic::SyntheticDataset,
 };
-use crate::{
+use crate::source::{Object, SharedList, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    source::{Object, SharedList, Source},
     types::similar::nearest,
 };
 

@@ -1,6 +1,6 @@
 //! Urls that name many objects: `train-{000000..000146}.tar`, `{cats,dogs}.tar`, `a.tar::b.tar`.
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// More names would be a mistake in a pattern.
 const MOST: usize = 1 << 20;

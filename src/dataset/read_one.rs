@@ -3,7 +3,8 @@
 use futures::executor::block_on;
 
 use super::{Dataset, Sample};
-use crate::{Result, random::SampleRng};
+use crate::Result;
+use infeed_core::random::SampleRng;
 
 pub(super) fn read(dataset: &dyn Dataset, record: u64) -> Result<Sample> {
     let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;

@@ -10,11 +10,11 @@ use super::{
     schema::Schema,
     volume::{Narrow, Volume},
 };
-use crate::{
+use crate::source::Extent;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
-    source::Extent,
     types::ImageInfo,
 };
 

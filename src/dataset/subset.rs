@@ -9,7 +9,7 @@ use super::{
     schema::Schema,
     volume::Narrow,
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::{SampleRng, mix},

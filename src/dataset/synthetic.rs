@@ -7,7 +7,7 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value, no_such_record},
     schema::{Field, FieldKind, Schema},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::{SampleRng, mix},

@@ -10,10 +10,10 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::record::no_such_record;
-use crate::{
+use crate::source::{Extent, Object, Source};
+use infeed_core::{
     error::Result,
     fingerprint::{Fingerprint, Fingerprinter},
-    source::{Extent, Object, Source},
 };
 
 /// Where each of several things begins whose records follow one another.
@@ -176,10 +176,8 @@ mod tests {
     use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
     use super::*;
-    use crate::{
-        dataset::{open_source, tar},
-        error::ErrorKind,
-    };
+    use crate::dataset::{open_source, tar};
+    use infeed_core::error::ErrorKind;
 
     #[test]
     fn a_record_is_found_in_the_shard_that_holds_it_whatever_shards_are_empty() {

@@ -5,7 +5,8 @@ use std::{fmt::Debug, ops::Range};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{error::Result, random::SampleRng, sys::kernels::Voxels, types::DType};
+use crate::sys::kernels::Voxels;
+use infeed_core::{error::Result, random::SampleRng, types::DType};
 
 /// A volume, or a box of one, of one or several channels.
 ///

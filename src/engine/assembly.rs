@@ -22,14 +22,16 @@ use super::{
 use crate::{
     codec::{Item, Outcome},
     dataset::{Instances, Sample, Value},
+    transform::{LoweredInstances, Placer},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{BATCH_SIZE, SKIP_PADDED},
     },
     random::SampleRng,
     report::{BadSample, Stage},
-    sys::rows::Rows,
-    transform::{LoweredInstances, Placer},
+    rows::Rows,
 };
 
 /// A batch whose rows are being made.
@@ -175,14 +177,7 @@ impl Assembly {
             }
             for (row, error) in &failed {
                 tracing::warn!(record = records[*row], error = %format!("{error:#}"), "bad sample");
-                bad_samples.push(BadSample {
-                    epoch: self.plan.epoch,
-                    position: positions[*row],
-                    record: records[*row],
-                    object: error.context().object.clone(),
-                    error: format!("{error:#}"),
-                    unreadable: error.is_unreadable(),
-                });
+                bad_samples.push(BadSample::new(self.plan.epoch, positions[*row], records[*row], error));
             }
             let bad: Vec<usize> = failed.iter().map(|(row, _)| *row).collect();
             match loader.bad {

@@ -5,7 +5,8 @@ use std::ops::Index;
 use bytes::Bytes;
 
 use super::instances::BatchInstances;
-use crate::{report::BadSample, sampler::LoaderState, tensor::Tensor};
+use crate::{sampler::LoaderState, tensor::Tensor};
+use infeed_core::report::BadSample;
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///

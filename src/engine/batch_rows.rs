@@ -11,10 +11,10 @@ use super::{
     run_ahead,
     stream::StreamShared,
 };
-use crate::{
+use infeed_core::{
     error::{ErrorKind, Result},
     report::Stage,
-    sys::rows::Pool,
+    rows::Pool,
 };
 
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.

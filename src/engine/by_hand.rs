@@ -11,7 +11,8 @@ use super::{
     buffers::Buffers,
     decode_thread::{DecodeThread, Serving},
 };
-use crate::{codec::Worker, error::Result};
+use crate::codec::Worker;
+use infeed_core::error::Result;
 
 type Shared = Rc<RefCell<Vec<Hand>>>;
 

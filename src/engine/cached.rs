@@ -17,10 +17,12 @@ use tokio::{
 use super::{gate::answered, stream::StreamShared};
 use crate::{
     dataset::Dataset,
+    source::{Cache, Doubted, Extent, Flight, Keep, Looked, Member, NextUse, Reader, Use, Verify, Writer},
+};
+use infeed_core::{
     error::{self, Error},
     random::SampleRng,
     report::Stage,
-    source::{Cache, Doubted, Extent, Flight, Keep, Looked, Member, NextUse, Reader, Use, Verify, Writer},
 };
 
 /// Bytes of one extent.

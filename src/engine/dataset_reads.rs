@@ -25,7 +25,7 @@ use super::{
     stream::StreamShared,
     timeline::{FetchTimes, LastRead},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::{Sent, Stage},
 };

@@ -29,11 +29,13 @@ use super::{
 use crate::{
     codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
     dataset::{Dataset, ReadPlan, Sample},
+    transform::{Lowered, Placer},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sys::rows::Rows,
-    transform::{Lowered, Placer},
+    rows::Rows,
 };
 
 /// What the decode threads measure beside what they do.

@@ -36,10 +36,12 @@ use super::buffers::Buffers;
 use crate::{
     codec::{ImageCodec, KeepPixels},
     dataset::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
+    source::{BlobRead, Blobs, CacheSpec, Extent},
+};
+use infeed_core::{
     error::{Error, Result, setting::DECODED_CACHE},
     fingerprint::{Fingerprint, Fingerprinter},
     report::{CacheRecorder, CacheReport},
-    source::{BlobRead, Blobs, CacheSpec, Extent},
     types::{DType, ImageInfo},
 };
 

@@ -35,11 +35,9 @@ use super::{
 };
 use crate::{
     dataset::ReadPlan,
-    error::Result,
-    report::Stage,
     source::{Extent, Keep, Merged, Reader, Verify, Writer, merge},
-    sys::rows::Rows,
 };
+use infeed_core::{error::Result, report::Stage, rows::Rows};
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
 /// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use crate::{
     dataset::{Field, FieldKind, Schema},
-    error::{Error, Result},
-    sys::{
-        kernels::RowSpec,
-        rows::{Pool, Rows},
-    },
+    sys::kernels::RowSpec,
     tensor::Tensor,
     transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
+};
+use infeed_core::{
+    error::{Error, Result},
+    rows::{Pool, Rows},
     types::{DType, Layout},
 };
 

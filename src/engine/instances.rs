@@ -6,12 +6,10 @@ use bytemuck::NoUninit;
 
 use crate::{
     dataset::{Instances, Mask, Rle},
-    error::Result,
-    sys::rows::Rows,
     tensor::Tensor,
     transform::LoweredInstances,
-    types::DType,
 };
+use infeed_core::{error::Result, rows::Rows, types::DType};
 
 /// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
 /// where each row's begin. All tensors lie in host memory, also where images are on a GPU.

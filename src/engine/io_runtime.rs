@@ -16,7 +16,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///
@@ -75,7 +75,7 @@ impl IoRuntime {
                 // blocks; later ones it does without.
                 can_start_threads(n + 3).map_err(no_thread)?;
                 let mut builder = Builder::new_multi_thread();
-                builder.worker_threads(n).on_thread_start(crate::sys::threads::yield_to_others);
+                builder.worker_threads(n).on_thread_start(infeed_core::threads::yield_to_others);
                 builder
             }
         };
@@ -100,7 +100,7 @@ impl IoRuntime {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
-            crate::sys::threads::yield_to_others();
+            infeed_core::threads::yield_to_others();
             // Alone, drives all spawned tasks until the last handle is gone.
             let _ = runtime.block_on(stopped);
             // Never wait for a blocking call here: nobody is left to use its result.
@@ -118,7 +118,7 @@ impl IoRuntime {
 
     /// As many threads as remote data want on this machine, or one; and one for what `blocks`, as they do.
     pub(crate) fn for_loader(remote: bool, blocks: bool) -> Result<Self> {
-        let cores = crate::sys::machine::cores().get();
+        let cores = infeed_core::machine::cores().get();
         let threads = if remote { (cores / 4).clamp(1, 8) } else { 1 };
         Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote || blocks)
     }

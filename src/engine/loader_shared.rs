@@ -9,15 +9,17 @@ use super::{
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
+    sampler::{LastBatch, Sampler, Shard, Steps},
+    source::{Cache, Member, Reader, Verify},
+    transform::BatchSize,
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{MAX_RECORD_BYTES, MEMORY_BUDGET},
     },
     random::SampleRng,
     report::Stage,
-    sampler::{LastBatch, Sampler, Shard, Steps},
-    source::{Cache, Member, Reader, Verify},
-    transform::BatchSize,
     types::Device,
 };
 

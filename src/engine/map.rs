@@ -16,10 +16,12 @@ use bytes::Bytes;
 use super::fields::FieldRows;
 use crate::{
     dataset::{Instances, Mask, Sample, Value},
+    transform::RowView,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
-    sys::rows::Rows,
-    transform::RowView,
+    rows::Rows,
     types::{DType, Element},
 };
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::fields::{FieldRows, SoftLabels};
 use crate::{
+    sys::kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
+    transform::augment::{Mix, Mixing, PerMix},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
-    sys::{
-        kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
-        rows::Rows,
-    },
-    transform::augment::{Mix, Mixing, PerMix},
+    rows::Rows,
 };
 
 /// Draws of batches share nothing with those of samples, whatever their places.

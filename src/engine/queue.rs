@@ -522,7 +522,7 @@ mod tests {
     use std::{num::NonZeroUsize, thread};
 
     use super::*;
-    use crate::{random::mix, types::Device};
+    use infeed_core::{random::mix, types::Device};
 
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Job {

@@ -14,10 +14,12 @@ use super::{
 };
 use crate::{
     dataset::{Dataset, ReadPlan},
+    source::InlineRead,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    source::InlineRead,
 };
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.

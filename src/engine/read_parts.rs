@@ -11,10 +11,9 @@ use bytes::{Bytes, BytesMut};
 use super::{gate::answered, shared_parts::Need, stream::StreamShared};
 use crate::{
     dataset::{Dataset, ReadPlan, SharedRead},
-    error::Result,
-    report::Stage,
     source::Extent,
 };
+use infeed_core::{error::Result, report::Stage};
 
 /// The shared parts of a record's plan. `None`: the stream is gone.
 pub(super) fn read_parts(

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{fields::FieldRows, instances::BatchInstances};
-use crate::{
-    dataset::{Instances, Sample, Value},
-    error::Result,
-};
+use crate::dataset::{Instances, Sample, Value};
+use infeed_core::error::Result;
 
 /// What one sample brings beside its rows.
 #[derive(Debug, Default)]

@@ -27,11 +27,10 @@ use super::{
     tune,
     workers::Workers,
 };
-use crate::{
-    dataset::Dataset,
+use crate::{dataset::Dataset, source::Reader};
+use infeed_core::{
     error::{Error, ErrorKind},
     report::{CacheRecorder, DecodedBy, Recorder, RequestRecorder, Stage},
-    source::Reader,
 };
 
 /// How full the queues of a stream are.

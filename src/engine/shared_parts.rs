@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// A part that a record needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::error::Error;
+    use infeed_core::error::Error;
 
     fn need(key: u64, bytes: u64) -> Need {
         Need { key, bytes, making: 1 }

@@ -21,14 +21,13 @@ use super::{
     timeline::Timeline,
     tune::{Asking, Turn},
 };
-use crate::{
+use crate::{sampler::Sampler, source::Reader};
+use infeed_core::{
     error::{Error, Result},
     report::{
         CacheRecorder, CacheReport, DecodedBy, Recorder, RequestRecorder, RequestReport, StageReport, TuneLog,
         TuneReport,
     },
-    sampler::Sampler,
-    source::Reader,
 };
 
 /// What the tasks and jobs of a stream share.

@@ -9,9 +9,11 @@ use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, 
 use crate::{
     codec::{ClassSet, Item},
     dataset::Value,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    sys::rows::Rows,
+    rows::Rows,
 };
 
 /// Some rows of one batch on their way to a worker.

@@ -5,11 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    dataset::Dataset,
+use crate::{dataset::Dataset, source::Extent};
+use infeed_core::{
     report::{Cause, LateBatch, Part, blame, shares},
-    source::Extent,
-    sys::threads,
+    threads,
 };
 
 /// Moments before the first job of a batch. Part of its plan.
@@ -172,7 +171,7 @@ impl Timeline {
         let cause = blame(&self.parts(got), self.idle_for_permits(), asked, got)?;
         let wait = got.saturating_duration_since(asked);
         let (epoch, batch, position) = (self.epoch, self.step, self.position);
-        Some(LateBatch { epoch, batch, position, wait, cause, object: self.object(cause, dataset) })
+        Some(LateBatch::new((epoch, batch, position), wait, cause, self.object(cause, dataset)))
     }
 
     /// The one object that made most of a part, if there is one.

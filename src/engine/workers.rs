@@ -19,9 +19,12 @@ use super::{
 use crate::{
     codec::{Class, Decoder},
     dataset::Dataset,
-    error::{Error, ErrorKind, Result},
-    sys::{numa::Near, threads},
     transform::Lowered,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    numa::Near,
+    threads,
     types::Device,
 };
 

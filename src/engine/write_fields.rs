@@ -8,10 +8,12 @@ use super::fields::FieldRows;
 use crate::{
     codec::write_volume,
     dataset::{Instances, Sample, Value},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sys::rows::Rows,
+    rows::Rows,
 };
 
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.

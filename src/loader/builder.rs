@@ -9,11 +9,13 @@ use crate::{
     codec::{Decode, Decoder, ImageCodec, Split},
     dataset::Dataset,
     engine::{BatchMut, IoRuntime, Maps, SampleMut},
-    error::Result,
-    random::Draws,
     sampler::{LastBatch, Order, Sampler, Shard},
     source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
+};
+use infeed_core::{
+    error::Result,
+    random::Draws,
     types::{DType, Device, Layout},
 };
 

@@ -8,8 +8,8 @@ use crate::{
     sampler::{LastBatch, Order, Shard},
     source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
-    types::{DType, Device, Layout},
 };
+use infeed_core::types::{DType, Device, Layout};
 
 /// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that
 /// [can't be read](crate::Error::is_unreadable) (it is gone, access to it is refused, the disk fails at its bytes).
@@ -228,7 +228,7 @@ impl Default for LoaderConfig {
 mod device_or_auto {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    use crate::types::Device;
+    use infeed_core::types::Device;
 
     const AUTO: &str = "auto";
 

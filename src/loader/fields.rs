@@ -4,12 +4,15 @@ use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
 use crate::{
     dataset::{Dataset, FieldKind, Schema},
     engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels},
+    sys::kernels::RowRoom,
+    transform::{BatchSize, Lowered, Transform},
+};
+use infeed_core::{
     error::{
         Error, Result,
         setting::{COLUMNS, FORMAT, MIX, VIEWS},
     },
-    sys::{kernels::RowRoom, rows::Pool},
-    transform::{BatchSize, Lowered, Transform},
+    rows::Pool,
 };
 
 /// A field of the schema, and how its rows are made.

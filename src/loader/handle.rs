@@ -15,9 +15,9 @@ use super::{
 use crate::{
     dataset::Dataset,
     engine::{LoaderShared, RecordOrder, Run, Workers},
-    error::{Error, ErrorKind, Result, setting::SEED},
     sampler::{LoaderState, Order, Sampler},
 };
+use infeed_core::error::{Error, ErrorKind, Result, setting::SEED};
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///

@@ -1,12 +1,9 @@
 //! Dividing the memory budget.
 
-use crate::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{BATCH_SIZE, COLUMNS, DEVICE_BUDGET, DEVICE_CPU, MEMORY_BUDGET, STREAMS, WORKERS},
-    },
-    source::CacheSpec,
-    sys,
+use crate::source::CacheSpec;
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{BATCH_SIZE, COLUMNS, DEVICE_BUDGET, DEVICE_CPU, MEMORY_BUDGET, STREAMS, WORKERS},
 };
 
 /// What a loader needs, before the budget is divided. All in bytes.
@@ -237,7 +234,7 @@ pub(super) fn mib(bytes: u64) -> String {
 
 /// Memory of this machine or container; 4 GiB where the system does not say.
 pub(super) fn machine_bytes() -> u64 {
-    sys::machine::memory().unwrap_or(4 << 30)
+    infeed_core::machine::memory().unwrap_or(4 << 30)
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use crate::{
     dataset::{FieldKind, Schema},
     engine::{BatchMix, LoweredField, Maps},
+    sys::kernels::RowSpec,
+    transform::augment::Mix,
+};
+use infeed_core::{
     error::{
         Error, Result,
         setting::{COLUMNS, DEVICE_CPU, FLOATS, MIX, NUM_CLASSES},
     },
-    sys::kernels::RowSpec,
-    transform::augment::Mix,
     types::{DType, Device},
 };
 

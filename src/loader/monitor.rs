@@ -5,10 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    engine::{Facts, Levels, Watch},
-    report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage, WaitCounts},
-};
+use crate::engine::{Facts, Levels, Watch};
+use infeed_core::report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage, WaitCounts};
 
 /// Bad samples kept with their messages; the rest is only counted.
 pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
@@ -129,30 +127,30 @@ impl Counts {
             stage.calls = self.batches;
             (stage.p50, stage.p99) = (step.p50, step.p99);
         }
-        Report {
-            batches: self.batches,
-            samples: self.samples,
-            bytes_read,
-            elapsed,
-            first_batch: self.first_batch,
-            waiting: self.waiting.map(|since| since.elapsed()),
-            data_wait,
-            wait_buckets: self.waits.report(),
-            step,
-            stages,
-            decoded_by,
-            first_batch_parts: self.first_parts.clone(),
-            late_batches: self.late.worst(),
-            late_causes: self.late.causes(),
-            queues: self.gauges.report(),
-            autotune,
-            requests,
-            cache,
-            decoded_cache,
-            bad_samples: self.bad_samples.clone(),
-            bad_sample_count: self.bad_here,
-            unreadable_count: self.unreadable,
-        }
+        let mut report = Report::default();
+        report.batches = self.batches;
+        report.samples = self.samples;
+        report.bytes_read = bytes_read;
+        report.elapsed = elapsed;
+        report.first_batch = self.first_batch;
+        report.waiting = self.waiting.map(|since| since.elapsed());
+        report.data_wait = data_wait;
+        report.wait_buckets = self.waits.report();
+        report.step = step;
+        report.stages = stages;
+        report.decoded_by = decoded_by;
+        report.first_batch_parts = self.first_parts.clone();
+        report.late_batches = self.late.worst();
+        report.late_causes = self.late.causes();
+        report.queues = self.gauges.report();
+        report.autotune = autotune;
+        report.requests = requests;
+        report.cache = cache;
+        report.decoded_cache = decoded_cache;
+        report.bad_samples = self.bad_samples.clone();
+        report.bad_sample_count = self.bad_here;
+        report.unreadable_count = self.unreadable;
+        report
     }
 }
 
@@ -191,7 +189,7 @@ impl Gauges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Recorder;
+    use infeed_core::report::Recorder;
 
     /// The report of ten steps of 100 ms, each of which waited so long, and for whose batch a thread decoded for 50 ms.
     fn waited(wait: Duration) -> Report {

@@ -7,12 +7,9 @@ use bytes::Bytes;
 use crate::{
     Result,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
-    error::Error,
-    fingerprint::Fingerprint,
-    random::SampleRng,
     source::{Extent, Source},
-    types::DType,
 };
+use infeed_core::{error::Error, fingerprint::Fingerprint, random::SampleRng, types::DType};
 
 /// Bytes of a record.
 pub(super) const LEN: usize = 64;

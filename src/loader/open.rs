@@ -5,8 +5,8 @@ use std::{future::IntoFuture, num::NonZeroUsize, sync::Arc};
 use crate::{
     dataset::{Dataset, Open},
     engine::IoRuntime,
-    error::Result,
 };
+use infeed_core::error::Result;
 
 impl Open {
     /// Opens the dataset and waits for it, for code that is not async: threads of its own do the asking, so it needs no

@@ -6,17 +6,19 @@ use super::LoaderConfig;
 use crate::{
     codec::{Cpu, Decode, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
+    sys::{
+        cuda::{self, Context, Kernels},
+        devices::of_rank,
+        kernels::{Mixer, RowRoom},
+    },
+};
+use infeed_core::{
+    buffer::GpuBuffers,
     error::{
         Error, ErrorKind, Result,
         setting::{DECODE, DECODE_GPU, DEVICE},
     },
-    sys::{
-        buffer::GpuBuffers,
-        cuda::{self, Context, Kernels},
-        devices::of_rank,
-        kernels::{Mixer, RowRoom},
-        rows::Pool,
-    },
+    rows::Pool,
     types::Device,
 };
 

@@ -19,6 +19,10 @@ use super::{
 use crate::{
     dataset::SharedBytes,
     engine::{self, BadRows, Limits, Range, Scope},
+    sampler::{Batches, Sampler, Steps},
+    source::Verify,
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{
@@ -26,8 +30,6 @@ use crate::{
             Setting, WORKERS,
         },
     },
-    sampler::{Batches, Sampler, Steps},
-    source::Verify,
     types::{DType, Device},
 };
 

@@ -40,11 +40,10 @@ use super::{
 use crate::{
     Batch, ErrorKind, Result,
     engine::{Hands, IoRuntime},
-    random::mix,
     sampler::{LastBatch, LoaderState, Shard},
     source::{Refusal, Source},
-    types::Device,
 };
+use infeed_core::{random::mix, types::Device};
 
 const STEPS: u64 = 2_000_000;
 /// How long the store may give nothing.

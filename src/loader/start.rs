@@ -21,16 +21,19 @@ use crate::{
         self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
         Tuning, Workers,
     },
+    sampler::Shard,
+    source::{Cache, Reader},
+    transform::{Foreground, LoweredVolume, Transform},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{DECODED_CACHE, DEVICE_CPU},
     },
+    machine,
+    numa::Near,
     random::SampleRng,
     report::RequestRecorder,
-    sampler::Shard,
-    source::{Cache, Reader},
-    sys::{machine, numa::Near},
-    transform::{Foreground, LoweredVolume, Transform},
     types::Device,
 };
 
@@ -233,7 +236,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
     let programs: Arc<[_]> = fields.all.iter().map(|field| field.lowered.image.clone()).collect();
     let growth = (&more, resolved.thread_bytes);
-    let near = if config.numa { Near::find(&lanes) } else { Near::default() };
+    let near = if config.numa { Near::find(&lanes, crate::sys::cuda::gpus) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
     let calls = dataset.concurrent_reads();
     let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some()), Ok)?;

@@ -14,8 +14,8 @@ use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
 use tracing::Span;
 
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
-use crate::{
-    engine::{Batch, Run, Timeline},
+use crate::engine::{Batch, Run, Timeline};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::MAX_UNREADABLE},
     report::{BadSample, FirstBatchPart, Report},
 };
@@ -157,7 +157,7 @@ impl BatchStream {
     fn account(&mut self, timeline: Option<Box<Timeline>>, asked: Instant, now: Instant) {
         let Some(last) = self.last.replace(now) else {
             let parts = timeline.iter().flat_map(|timeline| timeline.between(self.run.started(), now));
-            let parts = parts.map(|(cause, time)| FirstBatchPart { cause, time }).collect();
+            let parts = parts.map(|(cause, time)| FirstBatchPart::new(cause, time)).collect();
             let mut counts = self.progress.counts();
             (counts.waiting, counts.first_batch) = (None, Some(now - self.run.started()));
             counts.first_parts = if self.run.accounts() { parts } else { Vec::new() };

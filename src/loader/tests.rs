@@ -21,13 +21,15 @@ use super::{
 use crate::{
     Result,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, Volume, VolumeChannel},
-    error::ErrorKind,
-    fingerprint::Fingerprint,
-    random::SampleRng,
-    report::TuneReport,
     sampler::{LastBatch, Shard},
     source::Source,
-    sys::machine,
+};
+use infeed_core::{
+    error::ErrorKind,
+    fingerprint::Fingerprint,
+    machine,
+    random::SampleRng,
+    report::TuneReport,
     types::{DType, Device},
 };
 
@@ -133,7 +135,7 @@ fn the_least_memory_is_enough_for_any_change() {
             let (got, tuned) = all(&loader, 5);
             assert!(got == want, "{kind}: other batches: {tuned:?}");
             // There is no memory for more than it was built with.
-            let grown = tuned.decisions.iter().find(|d| d.what == crate::report::Tuned::Prefetch && d.to > 1);
+            let grown = tuned.decisions.iter().find(|d| d.what == infeed_core::report::Tuned::Prefetch && d.to > 1);
             assert_eq!((grown, tuned.prefetch.start), (None, 1), "{kind}");
             let started = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
             assert!(tuned.workers.now <= started, "{kind}: {tuned:?}");

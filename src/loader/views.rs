@@ -13,13 +13,15 @@ use bytes::Bytes;
 
 use crate::{
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value},
+    transform::{Transform, View},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, FORMAT, VIEWS},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
-    transform::{Transform, View},
 };
 
 /// What is done to each field of a dataset, of which an image may have several.

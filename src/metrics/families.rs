@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
+use infeed_core::{
+    process,
     report::{Report, Times},
-    sys::process,
 };
 
 /// How figures of a name behave.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Three things a newcomer gets wrong:
-//! - Nothing is measured here: figures are those of [`Report`](crate::report::Report), asked for when somebody scrapes.
+//! - Nothing is measured here: figures are those of [`Report`](infeed_core::report::Report), asked for when somebody scrapes.
 //! - An epoch's stream ends, its counts stay: watch the next epoch's stream under the same name, and they go on.
 //! - `loader` and `rank` are labels; record ids, objects and messages are not: they would make a series each.
 

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::families::Sheet;
-use crate::{loader::Monitor, report::Report};
+use crate::loader::Monitor;
+use infeed_core::report::Report;
 
 /// Figures of some loaders, and of the process they run in. Cloning gives another handle.
 ///

@@ -26,10 +26,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
 use super::registry::Metrics;
-use crate::{
-    engine::IoRuntime,
-    error::{Error, ErrorKind, Result},
-};
+use crate::engine::IoRuntime;
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// How long a request may be in coming. Scrapes take milliseconds; whoever is slower holds a place that others want.
 const ASKING: Duration = Duration::from_secs(5);

@@ -2,11 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::{
-    dataset::{Dataset, FieldKind},
-    error::Result,
-    random::SampleRng,
-};
+use crate::dataset::{Dataset, FieldKind};
+use infeed_core::{error::Result, random::SampleRng};
 
 /// First positions of `parts` shards whose numbers of records differ by one at most; fewer shards when there are fewer
 /// records.

@@ -53,12 +53,14 @@ use crate::{
         Dataset, Field, FieldKind,
         tar::{self, BLOCK, INDEX, Index},
     },
-    error::{Error, ErrorKind, Result, setting::SKIP},
-    fingerprint::Fingerprint,
     loader::{Loader, LoaderBuilder, OnBadSample},
-    report::{BadSample, Stage},
     sampler::{LastBatch, Order, Shard},
     source::{Extent, Object, ObjectWriter, Source},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::SKIP},
+    fingerprint::Fingerprint,
+    report::{BadSample, Stage},
     types::{DType, Device},
 };
 
@@ -489,7 +491,7 @@ impl<'a> Prepare<'a> {
         let of = records.len() as u64;
         let workers = match self.workers {
             Some(workers) => workers,
-            None => crate::sys::machine::cores().get(),
+            None => infeed_core::machine::cores().get(),
         };
         let Some(workers) = std::num::NonZeroUsize::new(workers) else {
             return Err(Error::config("workers is 0").hint("use 1 or more"));

@@ -9,11 +9,13 @@ use super::options::{Size, Store};
 use crate::{
     codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar},
+    transform::{Lowered, Transform},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    transform::{Lowered, Transform},
     types::{DType, Device, ImageInfo, Layout},
 };
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::batches::Batches;
-use crate::fingerprint::Fingerprint;
+use infeed_core::fingerprint::Fingerprint;
 
 /// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
 ///

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Which stretches of an epoch are batches, of sizes that may differ; see [`Sampler::batches`](super::Sampler::batches).
 ///

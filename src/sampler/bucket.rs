@@ -12,7 +12,7 @@ use super::{
     base::Sampler,
     permutation::{Permutation, Purpose, key},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
 };

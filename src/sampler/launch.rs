@@ -24,7 +24,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
-use crate::error::{
+use infeed_core::error::{
     Error, Result,
     setting::{Front, RANK, WORLD_SIZE},
 };
@@ -745,7 +745,7 @@ fn number(vars: Vars<'_>, name: &str) -> Result<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     fn vars(list: &'static str) -> impl Fn(&str) -> Option<String> {
         move |name| {

@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use super::{base::Sampler, batches::Batches};
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
 };
@@ -162,7 +162,7 @@ impl fmt::Debug for ListSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     fn list(records: &[u64]) -> ListSampler {
         ListSampler::new(10, records).unwrap()

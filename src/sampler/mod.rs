@@ -15,7 +15,7 @@
 //!   world size; otherwise the state does not fit (and says so).
 #![forbid(unsafe_code)]
 
-pub use crate::fingerprint::{Fingerprint, Fingerprinter};
+pub use infeed_core::fingerprint::{Fingerprint, Fingerprinter};
 
 mod base;
 mod batches;

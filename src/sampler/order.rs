@@ -21,7 +21,7 @@ use super::{
     permutation::{Permutation, Purpose, key},
     repeated::{self, Repeated},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
 };
@@ -481,7 +481,7 @@ impl fmt::Debug for Uneven {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     fn blocks(len: u64, groups: &[u64], window: u64, lanes: u64) -> Result<Arc<dyn Sampler>> {
         Order::Blocks { seed: 7, window, lanes: Some(lanes) }.sampler(len, Some(groups.into()), 1)

@@ -6,7 +6,7 @@
 //! power of two is less than twice `n`.
 #![forbid(unsafe_code)]
 
-use crate::random::mix;
+use infeed_core::random::mix;
 
 /// First positions and gaps look uniform from 4 rounds on (chi-square over 200,000 keys at n = 1000); two more are the
 /// usual margin.

@@ -11,7 +11,7 @@ use super::{
     launch::{self, BASE, Hosts, json},
     shard::Shard,
 };
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A SageMaker training job, seen from one of its containers.
 ///

@@ -17,7 +17,7 @@ use std::{fmt, num::NonZeroUsize, ops::Range, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// What becomes of the records that do not fill a batch on every rank.
 ///

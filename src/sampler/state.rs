@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::base::Sampler;
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
 };

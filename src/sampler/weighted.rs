@@ -7,7 +7,7 @@ use super::{
     base::Sampler,
     permutation::{Purpose, key},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::SampleRng,

@@ -23,7 +23,7 @@ use std::{
 
 use object_store::Error as StoreError;
 
-use crate::error::Error;
+use infeed_core::error::Error;
 
 tokio::task_local! {
     static SLOT: Slot;

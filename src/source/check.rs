@@ -15,7 +15,7 @@ use super::{
     told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
-use crate::error::{Error, Result, setting::VERIFY_CHECKSUMS};
+use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
 
 /// Bytes hashed before others get the thread: 5 µs of a CRC.
 const AT_ONCE: usize = 256 << 10;

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use object_store::{ObjectMeta, path::Error as PathError};
 
 use super::answer::{Answer, Phase, our_error};
-use crate::error::{
+use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, WORKERS},
 };

@@ -11,7 +11,7 @@ use std::{
 use object_store::{ObjectStore, path::Path};
 
 use super::{Connection, Manifest, Requests, connect, verify::Trust};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     report::Stage,

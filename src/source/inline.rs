@@ -16,7 +16,7 @@ use super::{
     errors::{check_range, grown, make_room, open_error, read_error, short_answer, shrunk, store_error, too_large},
     handle::is_plain,
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 impl Extent {
     /// Starts reading the bytes on this thread; see [`Source::open_inline`].

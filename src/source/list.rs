@@ -18,7 +18,7 @@ use super::{
     unrepeated::Keys,
     walk::{self, Walk, is_hidden},
 };
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// With fewer files of a folder, listing them takes less than a second however slowly calls are answered.
 const WORTH: usize = if cfg!(test) { 200 } else { 20_000 };

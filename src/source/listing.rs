@@ -14,7 +14,7 @@ use super::{
     Object,
     manifest::{Rest, body, number, seal, text, unsealed},
 };
-use crate::fingerprint::Fingerprint;
+use infeed_core::fingerprint::Fingerprint;
 
 const MAGIC: &[u8] = b"infeed manifest 2\n";
 

@@ -26,7 +26,7 @@ use std::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::connect::Vars;
-use crate::fingerprint::Fingerprint;
+use infeed_core::fingerprint::Fingerprint;
 
 /// The file that keeps something about a place.
 #[derive(Clone, Debug)]

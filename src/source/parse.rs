@@ -14,7 +14,7 @@ use super::{
     errors::{io_kind, not_unicode, store_error},
     handle::{Inner, PATIENCE, tidy},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::in_rust},
     report::Stage,
 };

@@ -10,7 +10,7 @@ use super::{
     answer::with_answer,
     errors::{check_range, check_size, short_answer, store_error},
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 impl Source {
     /// Reads some bytes of an object.

@@ -24,7 +24,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 
 use super::{Object, Source, answer::with_answer, errors::store_error, listing};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     fingerprint::Fingerprint,
     report::Stage,

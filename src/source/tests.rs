@@ -5,7 +5,7 @@ use futures::{TryStreamExt, executor::block_on};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::*;
-use crate::error::{ErrorKind, Result};
+use infeed_core::error::{ErrorKind, Result};
 
 fn listed(source: &Source) -> Result<BTreeMap<String, u64>> {
     block_on(source.list().map_ok(|o| (o.name, o.size)).try_collect())

@@ -9,7 +9,7 @@ use super::{
     Extent,
     verify::{Trust, Verify},
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 pub(super) type Told = ();
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Keys that a listing gave. Holds 16 bytes for each, 36 where they do not come in the order of their bytes.
 #[derive(Debug, Default)]

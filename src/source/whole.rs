@@ -11,7 +11,7 @@ use super::{
     errors::store_error,
     extent, requests,
 };
-use crate::error::{ErrorKind, Result};
+use infeed_core::error::{ErrorKind, Result};
 
 /// Reads of an object that comes in several requests, before its damage is an error: as many as of one that comes in one.
 const ATTEMPTS: u32 = 4;

@@ -16,7 +16,7 @@ use super::{
     answer::with_answer,
     errors::{io_kind, store_error},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };

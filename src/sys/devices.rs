@@ -118,13 +118,13 @@ mod tests {
         let none = Devices { note: "libcuda.so.1 not found (no NVIDIA driver)".into(), ..Devices::default() };
         assert_eq!(none.to_string(), "no GPU: libcuda.so.1 not found (no NVIDIA driver)");
         let (name, pci_bus_id) = ("NVIDIA H200".into(), Some("0000:1b:00.0".into()));
-        let gpu = Gpu { index: 0, name, memory_bytes: 139 << 30, compute: (9, 0), driver: (13, 0), pci_bus_id };
+        let gpu = Gpu::new(0, name, 139 << 30, (9, 0), (13, 0), pci_bus_id);
         let one = Devices { gpus: vec![gpu], nvjpeg_note: "libnvjpeg.so.13 not found".into(), ..Devices::default() };
         assert_eq!(
             one.to_string(),
             "cuda:0: NVIDIA H200, 139.0 GiB, compute 9.0, driver for CUDA 13.0\nno nvJPEG: libnvjpeg.so.13 not found"
         );
-        let nvjpeg = NvJpegLibrary { version: (13, 0, 0), library: "libnvjpeg.so.13".into() };
+        let nvjpeg = NvJpegLibrary::new((13, 0, 0), "libnvjpeg.so.13".into());
         let nvcuvid = Some("libnvcuvid.so.1".into());
         let both = Devices { nvjpeg: Some(nvjpeg), nvjpeg_note: String::new(), nvcuvid, ..one };
         assert!(both.to_string().ends_with("\nnvJPEG 13.0.0 (libnvjpeg.so.13)"));

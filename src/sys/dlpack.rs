@@ -17,11 +17,9 @@ use dlpark::{
     metadata::Dynamic,
 };
 
-use super::{
-    cuda::{Context, CudaStream},
-    rows::{ALIGN, Frozen},
-};
-use crate::{
+use super::cuda::{Context, CudaStream};
+use infeed_core::rows::{ALIGN, Frozen};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, Device},
 };
@@ -326,10 +324,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        sys::rows::{Pool, Rows},
-        tensor::Tensor,
-    };
+    use crate::tensor::Tensor;
+    use infeed_core::rows::{Pool, Rows};
 
     /// `dlpack.h` in our own words, so that a mistake of the crate's would show.
     #[repr(C)]

@@ -8,7 +8,7 @@ use super::{
     interpolation::{Interpolation, Interpolations},
     op::{self, Axis, Op, RowView},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };

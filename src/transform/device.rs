@@ -5,11 +5,8 @@ use super::{
     lower::Lowered,
     pass::{Pass, filling},
 };
-use crate::{
-    error::Result,
-    sys::kernels::{Program, RowFill, RowPass, RowWork},
-    types::DType,
-};
+use crate::sys::kernels::{Program, RowFill, RowPass, RowWork};
+use infeed_core::{error::Result, types::DType};
 
 impl Lowered {
     /// Writes to `work` how a GPU makes the row of an image of this type; `base`: the number of this transform's first

@@ -9,10 +9,12 @@ use super::{
 };
 use crate::{
     dataset::Instances,
+    sys::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source},
     types::{DType, ImageInfo, Layout},
 };
 

@@ -1,6 +1,7 @@
 //! Sizes and offsets: how each step rounds, and how windows follow one another. Rounding is torchvision's.
 
-use crate::{random::Draws, sys::kernels::Axis};
+use crate::sys::kernels::Axis;
+use infeed_core::random::Draws;
 
 /// One axis of the image as seen after some steps, in coordinates before any flip.
 #[derive(Clone, Copy, Debug)]
@@ -230,7 +231,7 @@ mod tests {
                 if crop_h > 0 && crop_w > 0 {
                     assert_eq!(fallback(h, w, ratio), [top, left, crop_h, crop_w], "{case} of {ratio:?}");
                 }
-                let mut draws = crate::random::SampleRng::new(0, 0, 0).op(0);
+                let mut draws = infeed_core::random::SampleRng::new(0, 0, 0).op(0);
                 let [top, left, crop_h, crop_w] = random_part(h, w, (1e6, 1e6), ratio, &mut draws);
                 assert!(crop_h > 0 && crop_w > 0 && top + crop_h <= h && left + crop_w <= w);
             }
@@ -241,7 +242,7 @@ mod tests {
     fn random_parts_keep_to_area_proportion_and_image() {
         let mut places = std::collections::HashSet::new();
         for record in 0..2000 {
-            let mut draws = crate::random::SampleRng::new(3, 1, record).op(0);
+            let mut draws = infeed_core::random::SampleRng::new(3, 1, record).op(0);
             let [top, left, h, w] = random_part(375, 500, (0.08, 1.0), (0.75, 4.0 / 3.0), &mut draws);
             assert!(top >= 0 && left >= 0 && top + h <= 375 && left + w <= 500);
             let (area, ratio) = ((h * w) as f64 / (375.0 * 500.0), w as f64 / h as f64);

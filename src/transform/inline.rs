@@ -10,7 +10,7 @@ use super::{
     presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
     view::VIEW_PRESETS,
 };
-use crate::{
+use infeed_core::{
     error::{
         Error, Result,
         setting::{Front, TRANSFORM},

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{
+use crate::sys::kernels::Filter;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::Filter,
 };
 
 /// How a step that resizes makes a pixel out of others. Masks take the nearest pixel whatever it says.

@@ -11,10 +11,12 @@ use super::{
 };
 use crate::{
     dataset::FieldKind,
+    sys::kernels::{ChannelTable, RowRoom, RowSpec},
+};
+use infeed_core::{
     error::{Error, Result, setting::FLOATS},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{ChannelTable, RowRoom, RowSpec},
     types::{DType, Layout},
 };
 
@@ -523,7 +525,10 @@ impl<'a> Plan<'a> {
             _ => match op.augment() {
                 Some(augment) => self.augment(name, augment)?,
                 None => {
-                    return Err(Error::new(crate::error::ErrorKind::Internal, format!("{name} is no step of images")));
+                    return Err(Error::new(
+                        infeed_core::error::ErrorKind::Internal,
+                        format!("{name} is no step of images"),
+                    ));
                 }
             },
         }

@@ -5,9 +5,9 @@ use super::{
     lower::Lowered,
     pass::{Filling, Pass, filling},
 };
-use crate::{
+use crate::sys::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_rect};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_rect},
     types::{DType, ImageInfo},
 };
 

@@ -61,11 +61,11 @@ pub use presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESET
 pub use view::{VIEW_PRESETS, View};
 pub use volume::{Foreground, LoweredVolume};
 
-pub use crate::{
+pub use crate::sys::kernels::{
+    ChannelTable, Filter, Intensity, Map, PixelOp, Pixels, Plane, Planes, ResampleParams, RowSpec, Sampling,
+    VolumeAxis, Voxels,
+};
+pub use infeed_core::{
     random::{Draws, SampleRng},
-    sys::kernels::{
-        ChannelTable, Filter, Intensity, Map, PixelOp, Pixels, Plane, Planes, ResampleParams, RowSpec, Sampling,
-        VolumeAxis, Voxels,
-    },
     types::{Element, ImageInfo},
 };

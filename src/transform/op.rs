@@ -11,10 +11,10 @@ use super::{
     detection,
     interpolation::{self, Interpolations},
 };
-use crate::{
+use crate::sys::kernels::RowSpec;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::Draws,
-    sys::kernels::RowSpec,
     types::{DType, Element, Layout},
 };
 

@@ -5,11 +5,8 @@ use super::{
     draw::{Drawn, Step},
     lower::Lowered,
 };
-use crate::{
-    random::SampleRng,
-    sys::kernels::{ChannelTable, PixelOp, ResampleParams, RowSpec},
-    types::DType,
-};
+use crate::sys::kernels::{ChannelTable, PixelOp, ResampleParams, RowSpec};
+use infeed_core::{random::SampleRng, types::DType};
 
 /// One thing.
 #[derive(Clone, Copy, Debug)]

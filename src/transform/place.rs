@@ -9,9 +9,11 @@ use super::{
 };
 use crate::{
     dataset::{FieldKind, Instances, Mask, Rle},
+    sys::kernels::Pixels,
+};
+use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
-    sys::kernels::Pixels,
     types::{DType, ImageInfo, Layout},
 };
 

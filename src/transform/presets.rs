@@ -6,10 +6,8 @@ use super::{
     interpolation::Interpolation,
     op::{self, Op},
 };
-use crate::{
-    error::{Error, Result},
-    sys::kernels::Sampling,
-};
+use crate::sys::kernels::Sampling;
+use infeed_core::error::{Error, Result};
 
 /// Mean of ImageNet's pixels in 0..1, as torchvision's models expect.
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];

@@ -40,12 +40,11 @@
 
 use half::{bf16, f16};
 
-use crate::{
+use crate::sys::kernels::{
+    Axis, ChannelTable, Filter, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, channel_source,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{
-        Axis, ChannelTable, Filter, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis,
-        channel_source,
-    },
     types::{DType, Layout},
 };
 
@@ -428,7 +427,7 @@ fn store(out: &mut [u8], at: usize, value: f32, dtype: DType) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::ImageInfo;
+    use infeed_core::types::ImageInfo;
 
     #[test]
     fn a_two_by_two_image_is_halved_and_doubled_by_hand() {

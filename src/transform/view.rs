@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::chain::Transform;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// The most views of an image: a number mistyped is named, not allocated.
 const MOST: usize = 1000;

@@ -9,10 +9,12 @@ use super::{
 };
 use crate::{
     dataset::FieldKind,
+    sys::kernels::{Intensity, VolumeAxis},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
-    sys::kernels::{Intensity, VolumeAxis},
     types::DType,
 };
 

@@ -16,9 +16,9 @@ use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 pub use self::index::{DecodeIndex, LearnRoom};
 use self::words::in_our_words;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
-use crate::{
+use crate::sys::kernels::{Level, Plane};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{Level, Plane},
     types::ImageInfo,
 };
 

@@ -1,7 +1,7 @@
 //! What the decoder's errors say, in our words.
 
 use super::super::{cause, corrupt, unsupported};
-use crate::error::{Error, ErrorKind};
+use infeed_core::error::{Error, ErrorKind};
 
 /// The decoder's error as ours: the same words, and what to do about it.
 pub(super) fn in_our_words(error: infeed_jpeg::Error) -> Error {

@@ -28,14 +28,16 @@ use crate::{
         ClassSet, Finished, Job, Outcome, Wait, Worker,
         cuda_raw::{NAP, NAPS, of_device, tables},
     },
-    error::{Error, ErrorKind, Result},
-    report::Stage,
     sys::{
         cuda::{Kernels, Ticket},
         kernels::{RowRoom, RowWork},
         nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
     },
     transform::Lowered,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
 };
 
 /// So many batches that fail one after another are no accident of their images.

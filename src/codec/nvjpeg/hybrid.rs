@@ -12,15 +12,17 @@ use crate::{
         ClassSet, Finished, Job, Outcome, Wait, Worker,
         cuda_raw::{NAP, NAPS, of_device, tables},
     },
-    error::{Error, Result},
-    report::Stage,
     sys::{
         cuda::{Kernels, Ticket},
         kernels::{RowRoom, RowWork},
         nvjpeg::{Failure, Hybrid, HybridSize},
-        rows::Rows,
     },
     transform::Lowered,
+};
+use infeed_core::{
+    error::{Error, Result},
+    report::Stage,
+    rows::Rows,
 };
 
 pub(super) fn open(

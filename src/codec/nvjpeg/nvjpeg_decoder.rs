@@ -18,9 +18,11 @@ use super::{
 };
 use crate::{
     codec::{Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
-    error::{Error, ErrorKind, Result},
     sys::nvjpeg::{BatchDecoder, HardwareSize},
     transform::Lowered,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
     types::Device,
 };
 

@@ -15,13 +15,10 @@ use crate::{
         jpeg::JpegHeader,
         reader::{Drawing, images},
     },
-    error::Result,
-    random::SampleRng,
-    report::Stage,
     sys::{kernels::RowWork, nvjpeg::Coded},
     transform::Lowered,
-    types::ImageInfo,
 };
+use infeed_core::{error::Result, random::SampleRng, report::Stage, types::ImageInfo};
 
 /// Takes a class out of the routes.
 #[derive(Clone, Debug)]

@@ -4,14 +4,14 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use crate::{
     codec::Split,
-    error::{
-        Error, ErrorKind, Result,
-        setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
-    },
     sys::{
         cuda::{Context, gpus},
         nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
     },
+};
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
 };
 
 /// Images in a batch of the engines, about: enough to keep every core of the engines busy while the next batch is set up.
@@ -196,7 +196,7 @@ impl NvJpegPlan {
         let engines = found.and_then(|found| found.map_err(|reason| Error::new(ErrorKind::Device, reason)));
         let has_engines = engines.is_ok();
         let streams = streams.unwrap_or_else(|| {
-            let cores = crate::sys::machine::cores().get();
+            let cores = infeed_core::machine::cores().get();
             (cores / 4).clamp(1, 4)
         });
         let mut left = device_bytes.unwrap_or(u64::MAX);

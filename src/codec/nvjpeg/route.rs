@@ -23,8 +23,8 @@ use crate::{
         reader::{codec_of, header_by},
     },
     dataset::{Sample, Value},
-    random::mix,
 };
+use infeed_core::random::mix;
 
 /// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
 pub(super) const LARGE: u64 = 1_000_000;
@@ -142,11 +142,8 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::{
-        codec::{Jpeg, PixelBuffer},
-        error::Result,
-        random::SampleRng,
-    };
+    use crate::codec::{Jpeg, PixelBuffer};
+    use infeed_core::{error::Result, random::SampleRng};
 
     const CPU: u32 = 1;
     const HARDWARE: u32 = 2;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };

@@ -30,17 +30,17 @@ use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
     schema::{Field, FieldKind, Schema},
 };
-use crate::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
-    report::Stage,
-    source::{Extent, Object, Source},
-};
+use crate::source::{Extent, Object, Source};
 #[cfg(feature = "prepare")]
 pub(crate) use header::npy_header;
 #[cfg(feature = "zarr")]
 pub(super) use header::numpy_type;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+};
 pub(super) use read::{npy_at, npy_of};
 
 /// See the head of this file.

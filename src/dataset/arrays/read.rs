@@ -7,8 +7,10 @@ use bytes::Bytes;
 use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
 use crate::{
     dataset::packed::{Packing, inflate, no_memory, read_head, supported},
-    error::{Error, ErrorKind, Result},
     source::{Extent, Object, Source},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
     types::DType,
 };
 

@@ -1,7 +1,7 @@
 //! An array and where its chunks lie.
 
 use super::filters::Filter;
-use crate::{
+use infeed_core::{
     error::{Error, Result, setting::COLUMNS},
     types::DType,
 };

@@ -6,10 +6,8 @@ use super::{
     errors::{damaged, unsupported},
     steps::{lz4, unshuffle, zeros},
 };
-use crate::{
-    dataset::packed::{self, Packing, no_memory},
-    error::{Error, Result},
-};
+use crate::dataset::packed::{self, Packing, no_memory};
+use infeed_core::error::{Error, Result};
 
 /// Bytes of the header.
 const HEAD: usize = 16;
@@ -215,7 +213,7 @@ fn blosclz(stream: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     /// A container of one block that is not split.
     fn container(flags: u8, size: u8, length: usize, stream: &[u8]) -> Vec<u8> {

@@ -14,11 +14,13 @@ use crate::{
         record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
         schema::{Field, FieldKind, Schema},
     },
+    source::{Extent, Object, Source},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Extent, Object, Source},
 };
 
 /// Chunks without filters up to so many bytes are read whole, once for all their rows: many small reads of a store cost more

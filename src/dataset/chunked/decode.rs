@@ -7,7 +7,8 @@ use super::{
     errors::damaged,
     filters::Filter,
 };
-use crate::{dataset::packed::no_memory, error::Result};
+use crate::dataset::packed::no_memory;
+use infeed_core::error::Result;
 
 impl ChunkedArray {
     /// Whether a chunk is stored as its numbers are, in C order: rows of it can be read by range.

@@ -1,6 +1,6 @@
 //! What errors about chunks say.
 
-use crate::error::{Error, ErrorKind};
+use infeed_core::error::{Error, ErrorKind};
 
 /// An error about bytes that are not what they should be.
 pub(in crate::dataset) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {

@@ -8,10 +8,8 @@ use super::{
     of_hdf5,
     steps::{lz4, unshuffle, zeros},
 };
-use crate::{
-    dataset::packed::{self, Packing},
-    error::Result,
-};
+use crate::dataset::packed::{self, Packing};
+use infeed_core::error::Result;
 
 /// One step of the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

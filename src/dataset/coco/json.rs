@@ -11,10 +11,8 @@ use super::{
     number::{Flag, Number, Quad},
     segmentation::{Segmentation, Shape},
 };
-use crate::{
-    dataset::marked::{Outline, Outlines},
-    error::{Error, Result},
-};
+use crate::dataset::marked::{Outline, Outlines};
+use infeed_core::error::{Error, Result};
 
 /// All that is read of the file.
 #[derive(Debug)]

@@ -7,11 +7,11 @@
 
 use crate::{
     dataset::names::{base, parent},
-    error::{
-        Error, ErrorKind, Result,
-        setting::{ANNOTATIONS, SPLIT},
-    },
     source::{Object, Source},
+};
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{ANNOTATIONS, SPLIT},
 };
 
 /// Roboflow's name of the file.

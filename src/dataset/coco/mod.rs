@@ -28,10 +28,8 @@ use super::{
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
 };
-use crate::{
-    error::{Error, ErrorKind, Result, setting::SPLIT},
-    source::{Object, Source},
-};
+use crate::source::{Object, Source};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 
 /// Images and COCO's JSON of instances.
 #[derive(Clone, Copy, Debug)]

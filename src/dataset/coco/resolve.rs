@@ -9,13 +9,11 @@ use super::{
     json::{Category, Image, Json},
     segmentation::NO_OUTLINE,
 };
-use crate::{
-    dataset::{
-        labels::index_of,
-        marked::{Marked, Thing, corners},
-    },
-    error::{Error, Result, setting::MASKS},
+use crate::dataset::{
+    labels::index_of,
+    marked::{Marked, Thing, corners},
 };
+use infeed_core::error::{Error, Result, setting::MASKS};
 
 /// Images in the order of the bytes of their names, and all that is marked in them.
 #[derive(Debug)]

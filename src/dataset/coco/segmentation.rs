@@ -8,13 +8,11 @@ use serde::{
 };
 
 use super::number::Number;
-use crate::{
-    dataset::{
-        marked::{Outline, Outlines},
-        mask::Rle,
-    },
-    error::Result,
+use crate::dataset::{
+    marked::{Outline, Outlines},
+    mask::Rle,
 };
+use infeed_core::error::Result;
 
 /// What is wrong with an annotation of a box alone.
 pub(super) const NO_OUTLINE: &str = "it has no outline";

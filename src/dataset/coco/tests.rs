@@ -312,7 +312,7 @@ fn the_identity_changes_with_boxes_and_classes_of_things() {
 
 #[test]
 fn any_bytes_are_annotations_or_an_error() {
-    let mut draws = crate::random::SampleRng::new(5, 6, 7).op(0);
+    let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
     let seed = three().to_string().into_bytes();
     for _ in 0..20_000 {
         let mut bytes = seed.clone();

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    dataset::{
-        files::Files,
-        names::is_tiff,
-        schema::{Field, FieldKind},
-        tiff::parse_tiff,
-    },
+use crate::dataset::{
+    files::Files,
+    names::is_tiff,
+    schema::{Field, FieldKind},
+    tiff::parse_tiff,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::CHANNELS},
     types::{DType, ImageInfo},
 };

@@ -14,7 +14,7 @@ use super::super::{
     record::Value,
     schema::{Field, FieldKind},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LABELS},
     types::DType,
 };
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_metadata_or_an_error() {
-        let mut draws = crate::random::SampleRng::new(5, 6, 7).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
         let seeds = [
             ("metadata.csv", &b"file_name,label,text\na.png,1,\"x\"\nb.png,2,y\n"[..]),
             ("metadata.jsonl", b"{\"file_name\": \"a.png\", \"n\": 1.5}\n{\"file_name\": \"b.png\", \"n\": null}\n"),

@@ -24,11 +24,11 @@ use super::{
     schema::{Field, Schema},
     sizes::Sizes,
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
-    source::{Object, Source},
 };
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.

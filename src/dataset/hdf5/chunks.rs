@@ -8,7 +8,7 @@ use super::{
     messages::{Index, Space},
     tree, unsupported,
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// A chunk that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! Numbers out of metadata, never beyond their end.
 
 use super::damaged;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Takes what it reads off the front.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
-use crate::{
-    error::Result,
-    source::{Extent, Object, Source},
-};
+use crate::source::{Extent, Object, Source};
+use infeed_core::error::Result;
 
 const PAGE: u64 = 4 << 10;
 /// What is read at once where one thing is asked for: what belongs to it lies behind it more often than not.

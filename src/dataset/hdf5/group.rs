@@ -8,7 +8,7 @@ use super::{
     heap::{self, Fractal},
     tree, unsupported,
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// Objects of a file. More are records as datasets of their own, which this reader is not for.
 pub(super) const MOST_OBJECTS: usize = 16 << 10;

@@ -10,7 +10,7 @@ use super::{
     file::{File, SUM},
     unsupported,
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 pub(super) mod kind {
     pub(crate) const SPACE: u16 = 0x01;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{cursor::Cursor, damaged, file::File, tree::bytes_for, unsupported};
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// The texts of a local heap.
 pub(super) async fn local(file: &mut File<'_>, at: u64) -> Result<Bytes> {

@@ -45,10 +45,10 @@ use super::{
     packed::Packing,
     record::Dataset,
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     report::Stage,
-    source::{Object, Source},
 };
 
 /// Files whose metadata are read at a time.

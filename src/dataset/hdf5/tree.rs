@@ -10,7 +10,7 @@ use super::{
     file::{File, SUM},
     unsupported,
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// The deepest tree. With two ways from each node it would have more leaves than any file.
 const DEEPEST: usize = 32;
@@ -19,7 +19,7 @@ const DEEPEST: usize = 32;
 pub(super) const GROUP: u8 = 0;
 pub(super) const CHUNKS: u8 = 1;
 
-fn circles() -> crate::error::Error {
+fn circles() -> infeed_core::error::Error {
     damaged("a tree whose branches meet again")
 }
 

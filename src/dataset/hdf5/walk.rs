@@ -10,7 +10,7 @@ use super::{
     header::{Header, kind},
     messages::{self, Layout, Space, Step},
 };
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     types::DType,
 };

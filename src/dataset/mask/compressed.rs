@@ -7,7 +7,7 @@
 //! ```
 
 use super::rle::Rle;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// So many characters hold the difference of any two counts: 33 bits with its sign.
 const LONGEST: u32 = 7;
@@ -92,7 +92,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     /// Written by pycocotools; `integration/golden/detection.py`.
     #[derive(Deserialize)]

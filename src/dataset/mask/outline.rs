@@ -1,7 +1,7 @@
 //! What a dataset says of a thing's outline.
 
 use super::{polygons::fill, rle::Rle};
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// The outline of a thing, in an image whose size is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ impl Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     #[test]
     fn runs_are_of_the_image() {

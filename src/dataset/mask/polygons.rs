@@ -14,7 +14,7 @@
 //! Others train on masks made so, and COCO's evaluation compares with them: every rounding below is part of that.
 
 use super::rle::{Changes, Rle};
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Beyond it no corner is believed: no image is so large, and fifths of it are exact in all that follows.
 const FARTHEST: f64 = 1e6;
@@ -159,7 +159,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     /// Written by pycocotools; `integration/golden/detection.py`.
     #[derive(Deserialize)]

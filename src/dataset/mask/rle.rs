@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// A picture of one bit a pixel as COCO writes them: pixels go down each column, columns from left to right; runs of 0
 /// and of 1 follow in turn, the first of 0.
@@ -121,7 +121,7 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     #[test]
     fn runs_are_as_long_as_the_picture() {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, ops::Range};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::{
-    dataset::record::Value,
+use crate::dataset::record::Value;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };

@@ -45,7 +45,8 @@ use super::{
     sniff,
     table::ShardTable,
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, SPLIT},
@@ -53,7 +54,6 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Object, Source},
 };
 
 const INDEX: &str = "index.json";

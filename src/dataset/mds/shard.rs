@@ -10,9 +10,9 @@ use crate::{
         packed::{Digest, Packing, read_head, supported, unpack},
         table::Stored,
     },
-    error::{Error, ErrorKind, Result},
     source::{Object, Source},
 };
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// What is read first of a compressed shard: enough for the offsets of most.
 const HEAD: u64 = 256 << 10;

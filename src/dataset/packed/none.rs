@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::packing::Packing;
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A hash; none is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

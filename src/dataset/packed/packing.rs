@@ -1,6 +1,6 @@
 //! The ways of compressing, by their names.
 
-use crate::error::{Error, ErrorKind};
+use infeed_core::error::{Error, ErrorKind};
 
 /// How something is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{
     packing::{Packing, no_memory},
     zstd::Zstd,
 };
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// How much is set aside for each byte of the input at most: deflate's limit. What packs closer grows as it comes.
 const MOST_RATIO: usize = 1032;
@@ -134,7 +134,7 @@ mod tests {
                 assert!(error.contains("belong there"), "{name}: {error}");
             }
             assert!(unpack(packing, &bytes[..bytes.len() / 2], content.len()).is_err(), "{name}");
-            let mut draws = crate::random::SampleRng::new(1, 2, 3).op(0);
+            let mut draws = infeed_core::random::SampleRng::new(1, 2, 3).op(0);
             for _ in 0..200 {
                 let mut damaged = bytes.clone();
                 let at = draws.below(damaged.len() as u64) as usize;

@@ -11,8 +11,10 @@ use super::{
 };
 use crate::{
     dataset::{format::OpenOptions, sniff},
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
     source::{Object, Source},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
 

@@ -24,7 +24,7 @@ use super::{
     unpack::{Codec, MOST_RATIO, no_memory, unpack},
     wire::{RLE, damaged},
 };
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A row of bytes without a value.
 const NULL: u64 = u64::MAX;

@@ -6,7 +6,7 @@ use super::{
     chunk::Physical,
     wire::{RLE, damaged, unzigzag, varint},
 };
-use crate::error::{Error, ErrorKind, Result, setting::COLUMNS};
+use infeed_core::error::{Error, ErrorKind, Result, setting::COLUMNS};
 
 /// Encodings by their numbers in the format.
 pub(super) const PLAIN: u32 = 0;

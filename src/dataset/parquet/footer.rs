@@ -17,10 +17,8 @@ use super::{
     unpack::Codec,
     wire::damaged,
 };
-use crate::{
-    error::{Error, ErrorKind, Result},
-    source::{Object, Source},
-};
+use crate::source::{Object, Source};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 const MAGIC: &[u8] = b"PAR1";
 /// What is read of a file's end at first.

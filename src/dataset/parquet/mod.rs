@@ -43,7 +43,8 @@ use super::{
     schema::{Field, FieldKind, Schema},
     table::{ShardTable, Stored},
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, SKIP},
@@ -51,7 +52,6 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Object, Source},
     types::DType,
 };
 

@@ -1,7 +1,7 @@
 //! As much of Thrift's compact protocol as page headers and the shape of a schema take.
 
 use super::wire::{RLE, damaged, unzigzag, varint};
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Structs within structs.
 const DEEPEST: u8 = 16;

@@ -1,6 +1,6 @@
 //! What all layers of the format share: its numbers, and how damage is told.
 
-use crate::error::{Error, setting::SKIP};
+use infeed_core::error::{Error, setting::SKIP};
 
 /// The encoding of levels, and of places in a dictionary.
 pub(super) const RLE: u32 = 3;

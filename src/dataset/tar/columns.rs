@@ -10,8 +10,10 @@ use crate::{
         names::{self, looks_like_mask},
         schema::{Field, FieldKind},
     },
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
     source::{Object, Source},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
 

@@ -21,6 +21,9 @@ use crate::{
         sizes::Sizes,
         table::{ShardTable, Stored},
     },
+    source::{Object, Source},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, SKIP},
@@ -28,7 +31,6 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Object, Source},
     types::{DType, ImageInfo},
 };
 

@@ -3,7 +3,7 @@
 //! Read are ustar, GNU (long names, sizes in base 256), pax (path and size) and the old form before them; links, folders
 //! and devices are told apart from files and passed over.
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Bytes of a block: headers are one, contents are padded to whole ones.
 pub(crate) const BLOCK: u64 = 512;

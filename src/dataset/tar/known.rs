@@ -17,9 +17,9 @@ use crate::{
         format::OpenOptions,
         names::{base, parent},
     },
-    error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE},
     source::{Manifest, Object, Source},
 };
+use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
 
 /// Shards of a remote store that are indexed at a time.
 const AT_A_TIME: usize = 16;

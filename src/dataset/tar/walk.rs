@@ -11,10 +11,10 @@ use super::{
     header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
     shard::Shard,
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    source::{Object, Source},
 };
 
 /// The least that is asked of a remote store at a time: a few headers of small members.

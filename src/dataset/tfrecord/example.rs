@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::framing::cut;
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// What a feature holds.
 #[derive(Clone, Debug, PartialEq)]

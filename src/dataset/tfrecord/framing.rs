@@ -6,9 +6,11 @@ use bytes::Bytes;
 
 use crate::{
     dataset::packed::{Packing, reader, supported},
+    source::{Object, Source},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     report::Stage,
-    source::{Object, Source},
 };
 
 /// Bytes before a record's content: its length and the length's crc.

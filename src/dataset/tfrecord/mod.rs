@@ -40,7 +40,8 @@ use super::{
     sniff,
     table::{ShardTable, Stored},
 };
-use crate::{
+use crate::source::{Extent, Object, Source};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, SKIP},
@@ -48,7 +49,6 @@ use crate::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::{Extent, Object, Source},
     types::DType,
 };
 

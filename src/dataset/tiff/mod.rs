@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::samples::{Colours, Stored};
 use self::samples::{Said, corrupt, palette, unsupported};
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     types::DType,
 };

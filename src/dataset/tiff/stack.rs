@@ -4,7 +4,7 @@
 //! ImageJ in lines of `key=value`, Python's tifffile in JSON. Where nobody says anything pages are channels.
 
 use super::samples::unsupported;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// What is known of a file's pages without their description.
 pub(super) struct Pages {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     dataset::names::{ends_with, is_image},
-    error::{Error, ErrorKind, Result},
     source::{Object, Source},
 };
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// An image and its XML, by their places among the objects.
 pub(super) type Pair = (usize, usize);

@@ -2,7 +2,7 @@
 
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// What one file says.
 #[derive(Debug, Default, PartialEq)]
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_an_annotation_or_an_error() {
-        let mut draws = crate::random::SampleRng::new(5, 6, 7).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
         for _ in 0..20_000 {
             let mut bytes = DOG.as_bytes().to_vec();
             for _ in 0..1 + draws.below(4) {

@@ -15,11 +15,13 @@ use crate::{
         schema::Schema,
         volume::{Narrow, Volume, VolumeChannel},
     },
+    source::Extent,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
-    source::Extent,
 };
 
 /// One volume file whose header was read, or the files of a volume's slices.

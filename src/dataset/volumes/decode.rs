@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 
 use super::header::{Coding, DataFiles, VolumeHeader};
-use crate::{
+use infeed_core::{
     error::{Error, Result, setting::SKIP},
     types::DType,
 };
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn damaged_data_never_panic() {
-        let mut draws = crate::random::SampleRng::new(7, 7, 9).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(7, 7, 9).op(0);
         let little: Vec<u8> = VALUES.iter().flat_map(|v| v.to_le_bytes()).collect();
         let bases = [
             ("encoding: gzip\nendian: little", gzip(&little)),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     types::DType,
 };

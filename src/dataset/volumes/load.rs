@@ -18,10 +18,12 @@ use crate::{
         objects::nothing_to_read,
         schema::{Field, FieldKind, Schema},
     },
+    source::{Extent, Object, Source},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     report::Stage,
-    source::{Extent, Object, Source},
     types::DType,
 };
 

@@ -36,10 +36,8 @@ use super::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
-use crate::{
-    error::Result,
-    source::{Object, Source},
-};
+use crate::source::{Object, Source};
+use infeed_core::error::Result;
 
 /// The parsers of this format, for fuzzing.
 pub mod fuzz {

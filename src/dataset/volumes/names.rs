@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    dataset::names::ends_with,
-    error::{Error, ErrorKind, Result},
-};
+use crate::dataset::names::ends_with;
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Endings of volume files. The longer first, so that a stem is without all of them.
 pub(super) const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".nrrd", ".nhdr"];

@@ -2,7 +2,7 @@
 //! wants whole files in `ndarray`s; a patch needs ranges.
 
 use super::header::{Coding, DataFiles, VolumeHeader};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
@@ -151,7 +151,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A header of version 1.
-    pub(in super::super) fn one(dims: &[i16], datatype: i16, slope: f32, intercept: f32) -> Vec<u8> {
+    pub(in crate::dataset) fn one(dims: &[i16], datatype: i16, slope: f32, intercept: f32) -> Vec<u8> {
         let mut bytes = vec![0; 352];
         bytes[..4].copy_from_slice(&348i32.to_le_bytes());
         for (i, n) in [dims.len() as i16].iter().chain(dims).enumerate() {
@@ -226,7 +226,7 @@ pub(super) mod tests {
             bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
             assert!(parse_nifti(&bytes, Coding::Raw).is_err(), "{at}");
         }
-        let mut draws = crate::random::SampleRng::new(7, 7, 8).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(7, 7, 8).op(0);
         for _ in 0..20_000 {
             let mut bytes = base.clone();
             for _ in 0..1 + draws.below(6) {

@@ -5,7 +5,8 @@ use std::{convert::Infallible, ops::Range};
 use bytes::Bytes;
 
 use super::header::VolumeHeader;
-use crate::{error::Result, source::Extent};
+use crate::source::Extent;
+use infeed_core::error::Result;
 
 /// None.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //! height, are 1.
 
 use super::header::{Coding, DataFiles, VolumeHeader};
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn damaged_headers_never_panic() {
-        let mut draws = crate::random::SampleRng::new(7, 7, 7).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(7, 7, 7).op(0);
         let list = b"NRRD0004\ntype: int\ndimension: 4\nsizes: 3 4 4 6\nencoding: raw\nendian: big\ndata file: s%02d.raw 1 6 1 3\n".to_vec();
         for base in [CT.as_bytes().to_vec(), list] {
             for cut in 0..base.len() {

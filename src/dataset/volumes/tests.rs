@@ -9,11 +9,9 @@ use super::{
 };
 use crate::{
     dataset::{FieldKind, Narrow, concat, dataset_contract, open_source, subset},
-    error::Result,
-    random::SampleRng,
     source::Source,
-    types::DType,
 };
+use infeed_core::{error::Result, random::SampleRng, types::DType};
 
 pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());

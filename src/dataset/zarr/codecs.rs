@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use super::{numbers::numbers, shard::Sharding};
-use crate::{
-    dataset::{
-        chunked::{Filter, damaged, unsupported},
-        packed::Packing,
-    },
-    error::Result,
+use crate::dataset::{
+    chunked::{Filter, damaged, unsupported},
+    packed::Packing,
 };
+use infeed_core::error::Result;
 
 /// What is done to a chunk to read it.
 #[derive(Debug)]

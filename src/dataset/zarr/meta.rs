@@ -11,11 +11,11 @@ use super::{
     shard::Sharding,
     value::{fill, named_type},
 };
-use crate::{
-    dataset::{
-        arrays::numpy_type,
-        chunked::{Filter, damaged, unsupported},
-    },
+use crate::dataset::{
+    arrays::numpy_type,
+    chunked::{Filter, damaged, unsupported},
+};
+use infeed_core::{
     error::{Result, setting::COLUMNS},
     types::DType,
 };
@@ -38,11 +38,11 @@ pub(super) struct Meta {
     pub(super) sharding: Option<Sharding>,
 }
 
-fn lacks(what: &str) -> crate::error::Error {
+fn lacks(what: &str) -> infeed_core::error::Error {
     damaged(format!("its metadata have no proper {what}"))
 }
 
-fn no_type(what: impl std::fmt::Display) -> crate::error::Error {
+fn no_type(what: impl std::fmt::Display) -> infeed_core::error::Error {
     unsupported(format!("an array of the type {what}, which is not read"))
         .hint(format!("leave it out with {COLUMNS}, or write it as numbers of 8 to 64 bits"))
 }
@@ -165,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::error::ErrorKind;
+    use infeed_core::error::ErrorKind;
 
     fn with(mut json: Value, key: &str, value: Value) -> Value {
         match value {

@@ -30,10 +30,10 @@ use super::{
     objects::nothing_to_read,
     record::Dataset,
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
-    source::{Object, Source},
 };
 
 /// Metadata and indexes of shards that are read at a time.

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::numbers::numbers;
 use crate::{
     dataset::chunked::{Place, damaged, grid, unsupported},
-    error::Result,
     source::{Extent, Object, Source},
 };
+use infeed_core::error::Result;
 
 /// How the shards of an array are laid out.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use serde_json::Value;
 
-use crate::types::DType;
+use infeed_core::types::DType;
 
 /// The type of version 3.
 pub(super) fn named_type(text: &str) -> Option<DType> {

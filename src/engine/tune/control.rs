@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::report::{TuneDecision, TuneReason, Tuned};
+use infeed_core::report::{TuneDecision, TuneReason, Tuned};
 
 /// A shorter window measures the scheduler. Also bounds what a trial may cost: one of these at another setting.
 const WINDOW: Duration = Duration::from_millis(500);

@@ -9,9 +9,9 @@ use super::{
     super::{stream::StreamShared, workers::Workers},
     control::{Look, Sums},
 };
-use crate::{
+use infeed_core::{
     report::{TuneDecision, Tuned},
-    sys::threads,
+    threads,
 };
 
 /// Adjusts what is on `auto` while a stream runs.

@@ -11,7 +11,7 @@ use super::{
     super::permits::units,
     control::{Look, Range, Scope, Tuner},
 };
-use crate::report::{TuneDecision, TuneLog, TuneReport, TunedSetting};
+use infeed_core::report::{TuneDecision, TuneLog, TuneReport, TunedSetting};
 
 /// Between two looks: often enough to bound a window to half a second, seldom enough to cost nothing.
 const TICK: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ impl Tuning {
         let shared = state.streams.len() > 1;
         #[cfg(test)]
         if let Some(wild) = state.wild.as_mut() {
-            *wild = crate::random::mix(*wild);
+            *wild = infeed_core::random::mix(*wild);
             let draw = *wild;
             return Some(state.at_random(&self.scope, draw));
         }
@@ -157,19 +157,15 @@ impl Tuning {
     /// A change was made as far as it went.
     pub(super) fn reached(&self, decision: TuneDecision, reached: usize) -> Option<TuneDecision> {
         self.state().tuner.reached(&decision, reached);
-        let done = TuneDecision { to: reached, ..decision };
+        let mut done = decision;
+        done.to = reached;
         (done.to != done.from).then_some(done)
     }
 
     /// What a stream that may have `prefetch` batches ahead now did with what it began with.
     pub(in crate::engine) fn report(&self, turn: &Turn, prefetch: usize, log: &TuneLog) -> TuneReport {
-        let setting = |range: Range, start, now| TunedSetting {
-            auto: !range.is_fixed(),
-            now,
-            start,
-            least: range.least,
-            most: range.most,
-        };
+        let setting =
+            |range: Range, start, now| TunedSetting::new(!range.is_fixed(), now, start, [range.least, range.most]);
         let workers = setting(self.scope.workers, turn.workers, self.state().tuner.workers());
         let prefetch = setting(self.scope.prefetch, turn.prefetch, prefetch);
         log.report(workers, prefetch)
@@ -199,7 +195,7 @@ impl TuningState {
 
     #[cfg(test)]
     fn at_random(&self, scope: &Scope, draw: u64) -> TuneDecision {
-        use crate::report::{TuneReason, Tuned};
+        use infeed_core::report::{TuneReason, Tuned};
         let within = |range: Range| 1 + (draw >> 8) as usize % range.most;
         match draw % 2 {
             0 => TuneDecision::new(Tuned::Workers, [self.tuner.workers(), within(scope.workers)], TuneReason::Crowded),

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::control::{Look, Scope, Sums, Tuner};
-use crate::report::{TuneDecision, Tuned};
+use infeed_core::report::{TuneDecision, Tuned};
 
 /// What the jobs of a pipeline take. In seconds.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ const TURN: f64 = 0.35;
 
 /// 0 to 1, the same for the same number.
 pub(super) fn noise(n: u64) -> f64 {
-    (crate::random::mix(n) >> 11) as f64 / (1u64 << 53) as f64
+    (infeed_core::random::mix(n) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use super::{
     control::{Look, Range, Scope, Sums, Tuner},
     sim::{Cost, PIPE, Pipe, Sim, Went, fixed, noise, tuned},
 };
-use crate::report::{TuneReason, Tuned};
+use infeed_core::report::{TuneReason, Tuned};
 
 fn scope(cores: usize) -> Scope {
     Scope {

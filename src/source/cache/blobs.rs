@@ -15,7 +15,7 @@ use super::{
     disk::{Disk, Lost},
     key::{FOOTER, Key},
 };
-use crate::error::Result;
+use infeed_core::error::Result;
 
 /// What became of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,11 +29,8 @@ use bytes::BytesMut;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::key::{FOOTER, Key};
-use crate::{
-    error::{Error, Result},
-    source::errors::make_room,
-    sys,
-};
+use crate::source::errors::make_room;
+use infeed_core::error::{Error, Result};
 
 const MARK: u64 = u64::from_le_bytes(*b"infeed-1");
 
@@ -124,7 +121,7 @@ impl Disk {
 
     /// Not more than the file system has room for, what is there already included.
     fn within_room(root: &Path, size: u64, used: u64) -> u64 {
-        let Some(room) = sys::disk::free_space(root) else { return size };
+        let Some(room) = infeed_core::disk::free_space(root) else { return size };
         // A tenth is left to others; of a RAM disk half, for it is everyone's memory.
         let most = if room.in_memory { room.free / 2 } else { room.free / 10 * 9 };
         let most = used.saturating_add(most);

@@ -19,10 +19,10 @@ use super::{
     policy::{Ranking, Renew, Use},
     ranks::{Member, Ranks},
 };
-use crate::{
+use crate::source::Extent;
+use infeed_core::{
     error::{Error, Result},
     report::{CacheRecorder, CacheReport},
-    source::Extent,
 };
 
 /// A read that is worth keeping.

@@ -142,7 +142,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::mix;
+    use infeed_core::random::mix;
 
     /// A machine with `hosts` - 1 others reads `epochs` of `n` records of a byte each through a cache of `size`.
     struct Simulation {

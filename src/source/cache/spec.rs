@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Where objects of remote stores are kept near, and how much of them.
 ///

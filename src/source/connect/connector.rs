@@ -17,15 +17,13 @@ use object_store::{
 use tokio::runtime::{Handle, Id};
 
 use super::{client, listed};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    source::{
-        answer::{Answer, Broken, Phase, Refusal, note, page},
-        errors::no_files,
-        told::Told,
-        unrepeated,
-    },
+use crate::source::{
+    answer::{Answer, Broken, Phase, Refusal, note, page},
+    errors::no_files,
+    told::Told,
+    unrepeated,
 };
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Letters of a message that are told.
 const MESSAGE: usize = 300;

@@ -14,10 +14,8 @@ use object_store::{
 };
 
 use super::{Connector, Vars, explain::Cause, profile::Profile};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    source::answer::{Answer, Remedy, with_answer},
-};
+use crate::source::answer::{Answer, Remedy, with_answer};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Where credentials come from.
 pub(super) struct Found {

@@ -3,13 +3,11 @@
 use std::{error::Error as StdError, fmt, io};
 
 use super::Connection;
-use crate::{
-    error::{Error, ErrorKind},
-    source::{
-        answer::{Answer, Phase, Refusal, Remedy},
-        errors::files_ran_out,
-    },
+use crate::source::{
+    answer::{Answer, Phase, Refusal, Remedy},
+    errors::files_ran_out,
 };
+use infeed_core::error::{Error, ErrorKind};
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
 use super::{Connector, Vars, lacks};
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A store and the prefix in it; with them, what the store is called among those whose requests are limited.
 pub(in crate::source) fn open(

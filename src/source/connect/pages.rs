@@ -11,10 +11,8 @@
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
 
-use crate::{
-    error::{Error, ErrorKind},
-    source::unrepeated::Pages as Seen,
-};
+use crate::source::unrepeated::Pages as Seen;
+use infeed_core::error::{Error, ErrorKind};
 
 /// Folders listed at a time, and so pages that are held.
 const WIDTH: usize = 16;

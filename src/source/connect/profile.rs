@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::Vars;
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 pub(super) type Section = BTreeMap<String, String>;
 

@@ -28,11 +28,11 @@ use super::{
     pages::{self, Pages, wrap},
     profile::Profile,
 };
-use crate::{
+use crate::source::answer::{Answer, Phase, Remedy, our_error, with_answer};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::jitter,
     report::Stage,
-    source::answer::{Answer, Phase, Remedy, our_error, with_answer},
 };
 
 /// Credentials and region, in all.

@@ -15,10 +15,8 @@ use reqwest::{StatusCode, header::CONTENT_LENGTH};
 use tokio::time::Instant;
 
 use super::{connector, credentials, explain, profile, profile::Profile, *};
-use crate::{
-    error::{ErrorKind, Result},
-    source::{Refusal, Source, answer::Answer},
-};
+use crate::source::{Refusal, Source, answer::Answer};
+use infeed_core::error::{ErrorKind, Result};
 
 const FILE: &str = "\
 # keys of the lab

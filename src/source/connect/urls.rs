@@ -1,6 +1,6 @@
 //! What is wrong with the url of a store.
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Checks a bucket's name by the rules that all stores share, which finds most typos of urls.
 pub(in crate::source) fn check_bucket(bucket: &str, url: &str) -> Result<()> {

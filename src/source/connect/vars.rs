@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// The variables that say how to reach a store: a snapshot of the environment, or what the caller gave instead.
 /// Cloning gives another handle. Debug shows names only.

@@ -428,7 +428,7 @@ mod tests {
                 let refused = ends.len() >= store.refuse_at;
                 let start = free.pop().unwrap().0.max(*now);
                 let mood = (start - epoch).as_millis() as u64 / 20;
-                let slower = if store.moody { 0.4 * crate::random::jitter(mood) } else { 0.0 };
+                let slower = if store.moody { 0.4 * infeed_core::random::jitter(mood) } else { 0.0 };
                 let takes = store.latency.mul_f64(1.0 + slower);
                 let end = if refused { *now + Duration::from_millis(5) } else { start + takes };
                 free.push(Reverse(if refused { start } else { end }));
@@ -576,7 +576,7 @@ mod tests {
         let mut paused = Duration::ZERO;
         for n in 0..10_000_u64 {
             now += Duration::from_micros(100);
-            if crate::random::mix(n).is_multiple_of(10) {
+            if infeed_core::random::mix(n).is_multiple_of(10) {
                 limit.throttled(now, now, 0.5);
             } else {
                 let took = Duration::from_millis(20);

@@ -14,7 +14,7 @@ use super::{
     limit::{self, Limit, Measured, spare},
     trouble::{News, Trouble},
 };
-use crate::{random::jitter, sys::process};
+use infeed_core::{process, random::jitter};
 
 /// The requests of this process to one store: endpoint and bucket.
 #[derive(Debug)]

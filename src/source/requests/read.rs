@@ -22,20 +22,20 @@ use super::{
     limit::Measured,
     reader::{Permits, Reader},
 };
-use crate::{
+use crate::source::{
+    Extent, Source,
+    answer::{Answer, Remedy, our_error, with_answer},
+    check::told,
+    errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
+    extent,
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{IO_CONCURRENCY, PATIENCE},
     },
     random::jitter,
     report::{Reading, Sent},
-    source::{
-        Extent, Source,
-        answer::{Answer, Remedy, our_error, with_answer},
-        check::told,
-        errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
-        extent,
-    },
 };
 
 /// Requests one after another for the same bytes, where the object itself seems to be what fails.

@@ -8,7 +8,8 @@ use super::{
     limit::{self, spare},
     permits::Turn,
 };
-use crate::{report::RequestRecorder, source::Verify};
+use crate::source::Verify;
+use infeed_core::report::RequestRecorder;
 
 /// How a stream reads: a ceiling of its own, and who writes down what its requests did.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use super::{
     limit::{self, Measured, spare},
     permits::{Requests, Turn},
 };
-use crate::random::{jitter, mix};
+use infeed_core::random::{jitter, mix};
 
 fn paused<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -14,10 +14,8 @@
 use std::collections::HashMap;
 
 use super::{found::Found, stamp::Stamp};
-use crate::{
-    fingerprint::Fingerprint,
-    source::manifest::{Rest, body, number, seal, text, unsealed},
-};
+use crate::source::manifest::{Rest, body, number, seal, text, unsealed};
+use infeed_core::fingerprint::Fingerprint;
 
 const MAGIC: &[u8] = b"infeed folder 1\n";
 

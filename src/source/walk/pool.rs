@@ -20,10 +20,10 @@ use super::{
     pace::Pace,
     stamp::{Believed, Stamp},
 };
-use crate::{
+use crate::source::{Object, Source};
+use infeed_core::{
     error::{Error, ErrorKind, Result, panic_words},
     report::Stage,
-    source::{Object, Source},
 };
 
 /// Entries looked up by a thread at a time: of a warm disk, 70 µs; and a folder of a thousand keeps sixteen threads busy.
@@ -137,7 +137,7 @@ impl Queue {
 
     /// Whether a thread is to be started, which is counted then.
     fn grows(&mut self) -> bool {
-        static CORES: LazyLock<usize> = LazyLock::new(|| crate::sys::machine::cores().get());
+        static CORES: LazyLock<usize> = LazyLock::new(|| infeed_core::machine::cores().get());
         let todo = self.batches.len() + self.folders.len();
         let grows = self.idle == 0 && self.pace.wants_more(self.threads, todo, || *CORES);
         self.threads += usize::from(grows);

@@ -12,10 +12,8 @@ use super::{
     pool::{Keeping, Walk},
     stamp::Believed,
 };
-use crate::{
-    error::Result,
-    source::{Object, Source, manifest::Manifest},
-};
+use crate::source::{Object, Source, manifest::Manifest};
+use infeed_core::error::Result;
 
 /// All files below a folder, in the order of names: a call for each folder that `manifest` knows and that is as it was. What
 /// had to be listed is kept there then, if there are `worth` files.
@@ -74,7 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{now as later, *};
-    use crate::{fingerprint::Fingerprint, source::walk::all};
+    use crate::source::walk::all;
+    use infeed_core::fingerprint::Fingerprint;
 
     /// A tree, and where its manifest is.
     struct Tree {

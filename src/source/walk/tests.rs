@@ -12,10 +12,8 @@ use super::{
     folder::{Entry, Folder},
     pool::{Pool, all},
 };
-use crate::{
-    error::{ErrorKind, Result},
-    source::{Object, Source},
-};
+use crate::source::{Object, Source};
+use infeed_core::error::{ErrorKind, Result};
 
 fn open(dir: &Path) -> Source {
     Source::parse(dir.to_str().unwrap()).unwrap()

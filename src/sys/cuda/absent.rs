@@ -3,16 +3,21 @@
 
 use std::{convert::Infallible, sync::Arc};
 
+use crate::sys::kernels::{self, Mixture, RowSpec};
 #[cfg(feature = "dlpack")]
-use crate::sys::handles::CudaStream;
-use crate::{
+use infeed_core::handles::CudaStream;
+use infeed_core::{
+    buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
     error::{Error, ErrorKind, Result, setting::DEVICE_CPU},
-    sys::{
-        buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
-        gpu::{Gpu, MISSING},
-        kernels::{self, Mixture, RowSpec},
-        rows::Rows,
-    },
+    gpu::Gpu,
+    rows::Rows,
+};
+
+/// Why a build without the probe finds nothing.
+pub(in crate::sys) const MISSING: &str = if cfg!(target_os = "linux") {
+    "this infeed was built without the feature `cuda`"
+} else {
+    "infeed uses GPUs on Linux only"
 };
 
 pub(crate) fn probe() -> Result<Vec<Gpu>, String> {

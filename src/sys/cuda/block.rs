@@ -25,12 +25,10 @@ use std::{
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::context::{Context, Event, Priority, Stream};
-use crate::{
+use infeed_core::{
+    buffer::{DeviceBuffer, ReadBehind},
     error::{Error, ErrorKind, Result},
-    sys::{
-        buffer::{DeviceBuffer, ReadBehind},
-        handles::{CudaEvent, CudaStream},
-    },
+    handles::{CudaEvent, CudaStream},
 };
 
 /// One allocation of device memory. Starts out with no work on it.

@@ -28,15 +28,13 @@ use super::{
     exit,
     pinned::PinnedBlock,
 };
-use crate::{
+use infeed_core::{
+    buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
     error::{
         Error, ErrorKind, Result,
         setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
     },
-    sys::{
-        buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
-        handles::CudaStream,
-    },
+    handles::CudaStream,
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.

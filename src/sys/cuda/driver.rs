@@ -15,14 +15,12 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use crate::sys::gpu::Gpu;
-use crate::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{BATCH_SIZE, DEVICE_BUDGET, PREFETCH},
-    },
-    sys::library::load,
+use crate::sys::library::load;
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{BATCH_SIZE, DEVICE_BUDGET, PREFETCH},
 };
+use infeed_core::gpu::Gpu;
 
 macro_rules! calls {
     ($($name:ident($($argument:ty),*);)*) => {
@@ -180,7 +178,7 @@ impl Driver {
             .zip(pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
             // GPUs compute as function 0; others are their sound.
             .map(|((domain, bus), device)| format!("{domain:04x}:{bus:02x}:{device:02x}.0"));
-        Ok(Gpu { index, name, memory_bytes: memory as u64, compute, driver, pci_bus_id })
+        Ok(Gpu::new(index, name, memory as u64, compute, driver, pci_bus_id))
     }
 
     pub(super) fn attribute(&self, device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, String> {

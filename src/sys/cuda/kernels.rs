@@ -9,12 +9,12 @@ use std::{
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
 
 use super::context::Context;
-use crate::{
+use crate::sys::kernels::{
+    device,
+    picture::{self, RowKernels},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::{
-        device,
-        picture::{self, RowKernels},
-    },
     types::DType,
 };
 

@@ -5,8 +5,8 @@
 use std::{fmt, time::Duration};
 
 use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
-use crate::error::{Error, ErrorKind, Result};
-use crate::sys::handles::CudaStream;
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_core::handles::CudaStream;
 
 /// Copies on a stream of its own, timed on the GPU. Holds two stretches of device memory of the same length.
 ///

@@ -12,12 +12,10 @@ use super::{
     context::{DeviceMemory, Pinned, Priority, Stream},
     kernels::Kernels,
 };
-use crate::{
+use crate::sys::kernels::{self, Mixture, RowSpec, picture::DeviceMixing};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::{
-        kernels::{self, Mixture, RowSpec, picture::DeviceMixing},
-        rows::Rows,
-    },
+    rows::Rows,
     types::{DType, Layout},
 };
 

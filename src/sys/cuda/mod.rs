@@ -41,10 +41,8 @@ mod pinned;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod upload;
 
-pub use super::gpu::Gpu;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(super) use super::gpu::MISSING;
-pub use super::handles::{CudaEvent, CudaStream};
+pub(super) use absent::MISSING;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub(crate) use absent::probe as gpus;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -57,6 +55,8 @@ pub(super) use context::{DeviceMemory, Pinned, Stream};
 pub(crate) use driver::probe as gpus;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use exit::register as before_exit;
+pub use infeed_core::gpu::Gpu;
+pub use infeed_core::handles::{CudaEvent, CudaStream};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use kernels::Kernels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -15,9 +15,9 @@ use std::{
 };
 
 use super::context::{Context, Event, Pinned};
-use crate::{
+use infeed_core::{
+    buffer::{PinnedBuffer, ReadBehind},
     error::{Error, ErrorKind, Result},
-    sys::buffer::{PinnedBuffer, ReadBehind},
 };
 
 /// One page-locked allocation that is written on the host. Always initialised, zeroed when new.

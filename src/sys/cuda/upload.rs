@@ -27,7 +27,6 @@ use std::{
     ops::Range,
     ptr,
     sync::Arc,
-    time::Duration,
 };
 
 use cudarc::driver::sys::{CUdeviceptr, CUfunction};
@@ -36,18 +35,16 @@ use super::{
     context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
     kernels::Kernels,
 };
-use crate::{
+use crate::sys::kernels::{
+    ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
+    channel_source,
+    device::{self, DeviceItem, LaunchShape},
+    picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
-    sys::{
-        kernels::{
-            ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
-            channel_source,
-            device::{self, DeviceItem, LaunchShape},
-            picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
-        },
-        rows::{Rows, Writing},
-    },
+    rows::{Rows, Writing},
     types::{DType, ImageInfo},
 };
 
@@ -555,8 +552,8 @@ impl UploadStream {
     fn land(&mut self) -> Result<()> {
         let Some(Flight { events, decode, .. }) = self.flights.pop_front() else { return Ok(()) };
         let [start, copied, done] = &events;
-        let mut times =
-            DeviceTimes { transfer: start.until(copied)?, decode: Duration::ZERO, transform: copied.until(done)? };
+        let mut times = DeviceTimes::default();
+        (times.transfer, times.transform) = (start.until(copied)?, copied.until(done)?);
         if let Some([begin, end]) = &decode {
             times.decode = begin.until(end)?;
         }
@@ -802,7 +799,7 @@ impl UploadStream {
         let mut items = items;
         let mut table = self.tables.address() + self.places[table].0 as u64;
         let mut numbers: [c_uint; 5] =
-            [row.height, row.width, row.channels, u32::from(row.layout == crate::types::Layout::Nhwc), count];
+            [row.height, row.width, row.channels, u32::from(row.layout == infeed_core::types::Layout::Nhwc), count];
         let [height, width, channels, nhwc, count] = &mut numbers;
         let mut arguments: [*mut c_void; 7] = [
             (&raw mut items).cast(),
@@ -827,7 +824,7 @@ impl UploadStream {
         let function = function.ok_or_else(|| Error::new(ErrorKind::Internal, "no kernel for these rows"))?;
         let mut items = items;
         let mut numbers: [c_uint; 4] =
-            [row.height, row.width, row.channels, u32::from(row.layout == crate::types::Layout::Nhwc)];
+            [row.height, row.width, row.channels, u32::from(row.layout == infeed_core::types::Layout::Nhwc)];
         let [height, width, channels, nhwc] = &mut numbers;
         let mut arguments: [*mut c_void; 5] = [
             (&raw mut items).cast(),

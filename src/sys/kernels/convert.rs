@@ -8,7 +8,7 @@ use bytemuck::Pod;
 #[cfg(target_arch = "x86_64")]
 use super::level::Instructions;
 use super::level::{Level, at_each_level};
-use crate::types::DType;
+use infeed_core::types::DType;
 
 /// A type of source pixel.
 pub(super) trait Load {
@@ -194,15 +194,15 @@ impl Store for Bf16 {
 macro_rules! with_load {
     ($dtype:expr, $L:ident => $call:expr, _ => $other:expr) => {
         match $dtype {
-            $crate::types::DType::U8 => {
+            infeed_core::types::DType::U8 => {
                 type $L = $crate::sys::kernels::convert::U8;
                 $call
             }
-            $crate::types::DType::U16 => {
+            infeed_core::types::DType::U16 => {
                 type $L = $crate::sys::kernels::convert::U16;
                 $call
             }
-            $crate::types::DType::F32 => {
+            infeed_core::types::DType::F32 => {
                 type $L = $crate::sys::kernels::convert::F32;
                 $call
             }
@@ -215,19 +215,19 @@ macro_rules! with_load {
 macro_rules! with_store {
     ($dtype:expr, $S:ident => $call:expr, _ => $other:expr) => {
         match $dtype {
-            $crate::types::DType::U8 => {
+            infeed_core::types::DType::U8 => {
                 type $S = $crate::sys::kernels::convert::U8;
                 $call
             }
-            $crate::types::DType::F16 => {
+            infeed_core::types::DType::F16 => {
                 type $S = $crate::sys::kernels::convert::F16;
                 $call
             }
-            $crate::types::DType::Bf16 => {
+            infeed_core::types::DType::Bf16 => {
                 type $S = $crate::sys::kernels::convert::Bf16;
                 $call
             }
-            $crate::types::DType::F32 => {
+            infeed_core::types::DType::F32 => {
                 type $S = $crate::sys::kernels::convert::F32;
                 $call
             }
@@ -258,7 +258,7 @@ mod tests {
     fn hard_values() -> impl Iterator<Item = f32> {
         let edges = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0x1_8000];
         let near_one = [0x7f_e000, 0x7f_efff, 0x7f_f000, 0x7f_f001, 0x7f_ffff];
-        let mut draws = crate::random::SampleRng::new(1, 2, 3).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(1, 2, 3).op(0);
         let random: Vec<u32> = (0..64).map(|_| draws.bits() as u32 & 0x7f_ffff).collect();
         let fractions: Vec<u32> = edges.into_iter().chain(near_one).chain(random).collect();
         (0..512u32).flat_map(move |top| fractions.clone().into_iter().map(move |f| f32::from_bits(top << 23 | f)))

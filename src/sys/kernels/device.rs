@@ -20,7 +20,7 @@ use super::{
     convert::is_loaded,
     params::{Axis, ResampleParams, RowSpec},
 };
-use crate::types::{DType, Layout};
+use infeed_core::types::{DType, Layout};
 
 /// The kernels, for the driver to compile. Written by `integration/gpu/ptx.py` from `resample.cu`.
 pub const PTX: &str = include_str!("resample.ptx");

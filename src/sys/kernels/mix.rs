@@ -20,9 +20,9 @@ use super::{
     level::at_each_level,
     params::RowSpec,
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::rows::Rows,
+    rows::Rows,
     types::{DType, Layout},
 };
 
@@ -333,7 +333,7 @@ mod tests {
 
     /// `count` rows of values between -3 and 3.
     fn values(row: &RowSpec, count: usize) -> Vec<f32> {
-        let mut draws = crate::random::SampleRng::new(5, 6, 7).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
         let len = row.len_bytes() / row.dtype.size() * count;
         (0..len).map(|_| draws.between(-3.0, 3.0) as f32).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::types::{DType, ImageInfo, Layout};
+use infeed_core::types::{DType, ImageInfo, Layout};
 
 /// How one axis of the output is made from one axis of the source. All numbers are source pixels unless named otherwise.
 ///

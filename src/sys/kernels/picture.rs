@@ -13,7 +13,7 @@
 use std::ffi::CStr;
 
 use super::mix::Mixture;
-use crate::types::DType;
+use infeed_core::types::DType;
 
 /// The kernels, for the driver to compile. Written by `integration/gpu/ptx.py` from `picture.cu`.
 pub const PICTURE_PTX: &str = include_str!("picture.ptx");

@@ -22,7 +22,7 @@ use super::{
     row::{check_row, cut_out, fill_row},
     target::{Target, goes_past},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{ImageInfo, Layout},
 };

@@ -12,7 +12,7 @@ use super::{
     taps::Taps,
     target::{Target, goes_past},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, Layout},
 };
@@ -615,7 +615,7 @@ fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &
     if src.rows.start > src.rows.end || src.rows.end > info.height {
         return wrong(format!("rows {:?} of an image {} high", src.rows, info.height));
     }
-    let part = crate::types::ImageInfo { height: src.rows.end - src.rows.start, ..*info };
+    let part = infeed_core::types::ImageInfo { height: src.rows.end - src.rows.start, ..*info };
     if part.len_bytes() != src.data.len() as u64 {
         return wrong(format!("{} bytes for {part:?}", src.data.len()));
     }

@@ -4,7 +4,7 @@ use super::{
     convert::{Store, is_stored, with_store},
     params::{ChannelTable, ResampleParams, RowSpec},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::Layout,
 };

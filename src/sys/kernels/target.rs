@@ -7,7 +7,8 @@ use super::{
     row::fill_row,
     stream::{PAST_CACHES, Planes},
 };
-use crate::{sys::kernels::ChannelTable, types::Layout};
+use crate::sys::kernels::ChannelTable;
+use infeed_core::types::Layout;
 
 /// A row that is being made from its first line to its last.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
@@ -93,9 +94,9 @@ impl<'a, S: Store> Target<'a, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::sys::kernels::{Axis, Filter, Pixels, Plane, Planes as Source, Resampler};
+    use infeed_core::{
         random::SampleRng,
-        sys::kernels::{Axis, Filter, Pixels, Plane, Planes as Source, Resampler},
         types::{DType, ImageInfo},
     };
 

@@ -15,7 +15,7 @@ use super::{
     level::{Level, at_each_level},
     stream::{PAST_CACHES, Stream, fetch},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };

@@ -17,13 +17,11 @@ use nvjpeg_sys::{
 };
 
 use super::{NvJpegLibrary, places::candidates, result::words};
-use crate::{
-    error::{Error, ErrorKind, Result, setting::Front},
-    sys::{
-        cuda::{Context, before_exit},
-        library::load,
-    },
+use crate::sys::{
+    cuda::{Context, before_exit},
+    library::load,
 };
+use infeed_core::error::{Error, ErrorKind, Result, setting::Front};
 
 type GetProperty = unsafe extern "C" fn(what: libraryPropertyType, value: *mut c_int) -> nvjpegStatus_t;
 
@@ -251,7 +249,7 @@ fn version(library: &Shared, name: String) -> Result<NvJpegLibrary, String> {
             .filter(|_| status == SUCCESS)
             .ok_or_else(|| format!("{name} does not tell its version"))
     };
-    Ok(NvJpegLibrary { version: (property(MAJOR)?, property(MINOR)?, property(PATCH)?), library: name.clone() })
+    Ok(NvJpegLibrary::new((property(MAJOR)?, property(MINOR)?, property(PATCH)?), name.clone()))
 }
 
 #[cfg(test)]
@@ -302,7 +300,7 @@ mod tests {
         for (version, expected) in
             [((11, 9, 0), false), ((12, 0, 9), false), ((12, 1, 0), false), ((12, 1, 1), true), ((13, 0, 0), true)]
         {
-            let found = NvJpegLibrary { version, library: String::new() };
+            let found = NvJpegLibrary::new(version, String::new());
             assert_eq!(interpolates(&found), expected, "{version:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Which nvJPEG there is.
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-use crate::sys::gpu::NvJpegLibrary;
+use infeed_core::gpu::NvJpegLibrary;
 
 /// Why there is none.
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]

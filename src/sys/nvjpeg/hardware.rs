@@ -42,17 +42,16 @@ use super::{
     result::check,
     safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params, WHOLE},
 };
-use crate::{
+use crate::sys::{
+    cuda::{
+        Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize, UploadStream,
+    },
+    kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
-    sys::{
-        cuda::{
-            Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize,
-            UploadStream,
-        },
-        kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
-        rows::Rows,
-    },
+    rows::Rows,
     types::ImageInfo,
 };
 

@@ -24,14 +24,14 @@ use super::{
         Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, WHOLE,
     },
 };
-use crate::{
+use crate::sys::{
+    cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
+    kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
-    sys::{
-        cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
-        rows::Rows,
-    },
+    rows::Rows,
     types::ImageInfo,
 };
 

@@ -33,7 +33,6 @@ mod result;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod safe;
 
-pub use super::gpu::NvJpegLibrary;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use ffi::find;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -46,6 +45,7 @@ pub(super) use found::{find, nvcuvid};
 pub use hardware::{BatchDecoder, Engines, Hardware, HardwareSize, HostTimes, Staged, engines};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use hybrid::{Hybrid, HybridSize, usable};
+pub use infeed_core::gpu::NvJpegLibrary;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use places::look_in;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

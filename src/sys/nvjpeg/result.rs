@@ -12,7 +12,7 @@ use nvjpeg_sys::{
     nvjpegStatus_t_NVJPEG_STATUS_NOT_INITIALIZED as NOT_INITIALIZED, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// The GPU has no engine for this.
 pub(super) const NO_ENGINE: nvjpegStatus_t = ARCH_MISMATCH;

@@ -13,10 +13,8 @@ use super::{
     ffi::{Calls, Library, library, nvcuvid},
     result::{NO_ENGINE, check, words},
 };
-use crate::{
-    error::{Error, ErrorKind, Result},
-    sys::cuda::{Context, UploadStream},
-};
+use crate::sys::cuda::{Context, UploadStream};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// What all pixels are decoded to: red, green and blue beside each other, gray repeated.
 pub(super) const FORMAT: nvjpegOutputFormat_t = RGBI;

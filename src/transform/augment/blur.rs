@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::{Augment, Picture, Place, ordered, probability};
-use crate::{
+use crate::sys::kernels::PixelOp;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::Draws,
     report::Stage,
-    sys::kernels::PixelOp,
 };
 
 /// Height and width of a kernel: one number, or two.

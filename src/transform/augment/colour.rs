@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
-use crate::{
+use crate::sys::kernels::PixelOp;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::PixelOp,
 };
 
 /// Brightness, contrast, saturation and hue, in a random order; torchvision's `ColorJitter`.

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::{Augment, Moves, Picture, Place, half, probability};
-use crate::{
+use crate::sys::kernels::PixelOp;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::PixelOp,
 };
 
 /// What lists within a list are made of: [`Op`](super::super::Op).

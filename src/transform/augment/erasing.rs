@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::{Picture, Place, Value, half, ordered, probability};
-use crate::{
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };

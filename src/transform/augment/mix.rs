@@ -5,10 +5,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{
+use crate::sys::kernels::Mixture;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::Mixture,
 };
 
 /// MixUp ([Zhang et al. 2017](https://arxiv.org/abs/1710.09412)), CutMix ([Yun et al.
@@ -213,7 +213,7 @@ impl FromStr for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SampleRng;
+    use infeed_core::random::SampleRng;
 
     #[test]
     fn a_line_of_settings_is_a_mix() {

@@ -6,10 +6,10 @@ use super::{
     step::{Augment, Moves, Picture, Place, Value, check_fill, colours},
     tables::{self, Chosen, How, Kind, Space},
 };
-use crate::{
+use crate::sys::kernels::{PixelOp, Sampling};
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::{PixelOp, Sampling},
 };
 
 /// Draws a sign where the step has one, and adds the step.

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::sys::kernels::PixelOp;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    sys::kernels::PixelOp,
 };
 
 /// What is known of pictures at a step when the chain is built.

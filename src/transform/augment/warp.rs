@@ -6,10 +6,12 @@ use super::step::{
     Augment, Moves, Picture, Place, Spread, Value, check_fill, filled, half, ordered, probability, unit,
 };
 use crate::{
-    error::{Error, Result},
-    random::Draws,
     sys::kernels::{PixelOp, Sampling},
     transform::warp,
+};
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
 };
 
 #[expect(clippy::unnecessary_wraps, reason = "a default of a field that may be none")]

@@ -3,9 +3,11 @@
 use super::iou::{Box4, Window};
 use crate::{
     dataset::Instances,
+    sys::kernels::{Map, PixelOp},
+};
+use infeed_core::{
     error::{Error, Result, setting::SKIP},
     report::Stage,
-    sys::kernels::{Map, PixelOp},
     types::ImageInfo,
 };
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::transform::augment::{Place, Value, check_fill, half, ordered, probability};
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    transform::augment::{Place, Value, check_fill, half, ordered, probability},
 };
 
 /// Puts the image somewhere on a larger canvas; torchvision's `RandomZoomOut`.

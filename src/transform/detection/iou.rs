@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::transform::augment::ordered;
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    transform::augment::ordered,
 };
 
 /// Left, top, right, bottom.

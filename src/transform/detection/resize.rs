@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::transform::{
+    augment::ordered,
+    interpolation::{self, Interpolations},
+};
+use infeed_core::{
     error::{Error, Result},
     random::Draws,
-    transform::{
-        augment::ordered,
-        interpolation::{self, Interpolations},
-    },
 };
 
 /// Brings the shorter side to one of several lengths; torchvision's `RandomShortestSize`. Draws: which one.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::iou::Box4;
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// What the four numbers of a box are.
 ///

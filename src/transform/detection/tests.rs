@@ -10,11 +10,10 @@ use super::{
 };
 use crate::{
     dataset::Instances,
-    random::SampleRng,
     sys::kernels::{Map, PixelOp, Sampling},
     transform::warp,
-    types::ImageInfo,
 };
+use infeed_core::{random::SampleRng, types::ImageInfo};
 
 fn golden(part: &str) -> Vec<Value> {
     let mut all: Value = serde_json::from_str(include_str!("../../../integration/golden/detection.json")).unwrap();

@@ -1,6 +1,6 @@
 //! The elements that a DICOM file is a row of, one after another, in the piece of the file that was read.
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 /// Group and element.
 pub(super) type Tag = (u16, u16);

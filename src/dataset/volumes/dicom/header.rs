@@ -6,7 +6,7 @@ use super::{
     element::{Element, Elements, Form, Stop, Tag, bad, name},
     syntax::{Pixels, syntax},
 };
-use crate::{
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };

@@ -19,12 +19,14 @@ use crate::{
             names::{FieldFiles, Pattern},
         },
     },
+    source::{Extent, Object, Source},
+};
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{FIELD, FORMAT, PATTERN},
     },
     report::Stage,
-    source::{Extent, Object, Source},
 };
 
 const ENDINGS: [&str; 2] = [".dcm", ".dicom"];

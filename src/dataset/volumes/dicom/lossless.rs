@@ -1,7 +1,7 @@
 //! JPEG's lossless process (ITU-T T.81, annex H): differences to neighbours in Huffman codes. Of its kinds those that DICOM
 //! allows: 2 to 16 bits, one component or several of one size.
 
-use crate::error::{Error, ErrorKind, Result, setting::SKIP};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
 
 fn bad(what: &'static str) -> Error {
     Error::corrupt(format!("lossless JPEG {what}"))

@@ -36,9 +36,9 @@ use crate::{
         format::{Format, OpenOption, OpenOptions},
         record::Dataset,
     },
-    error::Result,
     source::{Object, Source},
 };
+use infeed_core::error::Result;
 
 /// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for [`open`](crate::dataset::open()).
 ///

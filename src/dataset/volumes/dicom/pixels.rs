@@ -9,7 +9,7 @@ use super::{
     lossless,
     syntax::Pixels,
 };
-use crate::error::{Error, ErrorKind, Result, setting::SKIP};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
 
 /// How the pixels of one file are written, and where in what is read of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,8 +11,10 @@ use crate::{
         dataset::File,
         header::{Coding, DataFiles, VolumeHeader},
     },
-    error::{Error, ErrorKind, Result},
     source::Extent,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
     types::DType,
 };
 

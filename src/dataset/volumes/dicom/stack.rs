@@ -10,8 +10,10 @@ use super::{
 };
 use crate::{
     dataset::volumes::header::{VolumeHeader, cover},
-    error::{Error, Result},
     source::Extent,
+};
+use infeed_core::{
+    error::{Error, Result},
     types::DType,
 };
 

@@ -1,7 +1,7 @@
 //! Transfer syntaxes: how a file's elements and pixels are written.
 
 use super::element::Form;
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// How the pixels of a file are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

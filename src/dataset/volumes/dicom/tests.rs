@@ -2,15 +2,11 @@ use std::{io::Read, ops::Range, sync::Arc};
 
 use futures::executor::block_on;
 
-use crate::{
-    dataset::{
-        Dataset, Narrow, Open, Value, Volume, dataset_contract, open_source,
-        volumes::tests::{Middle, store},
-    },
-    error::Result,
-    random::SampleRng,
-    types::DType,
+use crate::dataset::{
+    Dataset, Narrow, Open, Value, Volume, dataset_contract, open_source,
+    volumes::tests::{Middle, store},
 };
+use infeed_core::{error::Result, random::SampleRng, types::DType};
 
 /// Files of pydicom, and what it and SimpleITK make of them: `integration/golden/dicom.py`.
 const GOLDEN: &str = include_str!("../../../../integration/golden/dicom.json");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use object_store::path::Path;
 
-use crate::error::{Error, Result};
+use infeed_core::error::{Error, Result};
 
 const FORM: &str = "write hf://datasets/OWNER/NAME, with @REVISION and /PATH behind it if need be";
 

@@ -3,7 +3,7 @@
 use reqwest::header::HeaderMap;
 
 use super::{name::Repo, token::Token};
-use crate::error::{Error, ErrorKind};
+use infeed_core::error::{Error, ErrorKind};
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

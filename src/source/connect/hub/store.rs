@@ -34,15 +34,15 @@ use super::{
     token::{self, Token},
     tree,
 };
-use crate::{
+use crate::source::{
+    answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
+    told::{Sum, Told},
+    unrepeated::Pages,
+};
+use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::jitter,
     report::Stage,
-    source::{
-        answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
-        told::{Sum, Told},
-        unrepeated::Pages,
-    },
 };
 
 /// As for buckets, in `s3.rs`.

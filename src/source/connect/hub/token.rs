@@ -6,7 +6,7 @@ use reqwest::header::HeaderValue;
 use url::{Host, Url};
 
 use super::super::Vars;
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 const HUB: &str = "https://huggingface.co";
 

@@ -3,7 +3,7 @@
 use object_store::{ObjectMeta, path::Path};
 use serde::Deserialize;
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 #[derive(Deserialize)]
 struct Entry {

@@ -1,11 +1,11 @@
 //! A picture between two resamples.
 
-use crate::{
+use crate::sys::kernels::params::RowSpec;
+use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{MAX_IMAGE_BYTES, WORKERS},
     },
-    sys::kernels::params::RowSpec,
     types::{DType, Layout},
 };
 

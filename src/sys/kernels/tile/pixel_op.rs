@@ -1,6 +1,6 @@
 //! What can be done to a picture, with all numbers.
 
-use crate::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result};
 
 /// How a warp reads between pixels.
 ///

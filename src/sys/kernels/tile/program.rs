@@ -12,9 +12,9 @@
 //! are worked out here, by the same functions.
 
 use super::{colour, filter, pixel_op::PixelOp, values, warp};
-use crate::{
+use crate::sys::kernels::params::RowSpec;
+use infeed_core::{
     error::{Error, ErrorKind, Result},
-    sys::kernels::params::RowSpec,
     types::DType,
 };
 

@@ -6,7 +6,8 @@ use super::{
     pixel_op::PixelOp,
     spread, values, warp,
 };
-use crate::{error::Result, sys::kernels::level::Level};
+use crate::sys::kernels::level::Level;
+use infeed_core::error::Result;
 
 /// Runs steps on tiles, on the thread that owns it. Keeps its scratch memory from picture to picture.
 #[derive(Debug)]

@@ -6,10 +6,8 @@ use super::{
     picture::{Sides, Tile},
     values::{clamp, truncate},
 };
-use crate::{
-    error::Result,
-    sys::kernels::level::{Level, at_each_level},
-};
+use crate::sys::kernels::level::{Level, at_each_level};
+use infeed_core::error::Result;
 
 at_each_level! {
     fn range_of_bytes[](values: &[u8], range: &mut [u8; 2]) = range_of_bytes_loop;

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{Map, PixelOp, Sampling, Tile, TileRunner, picture::Sides};
-use crate::{error::ErrorKind, sys::kernels::level::Level};
+use crate::sys::kernels::level::Level;
+use infeed_core::error::ErrorKind;
 
 const LEVELS: [Level; 3] = [Level::Best, Level::Avx2, Level::Portable];
 
@@ -237,7 +238,7 @@ proptest! {
         seed: u64,
         ops in prop::collection::vec(steps(), 1..4),
     ) {
-        let mut draws = crate::random::SampleRng::new(seed, 2, 3).op(0);
+        let mut draws = infeed_core::random::SampleRng::new(seed, 2, 3).op(0);
         let bytes: Vec<u8> = (0..height * width * channels).map(|_| draws.bits() as u8).collect();
         let results = LEVELS.map(|level| {
             let mut tile = tile_of([height, width, channels], float, &bytes);

@@ -8,7 +8,7 @@
 /// words whose output bits each depend on all input bits.
 #[must_use]
 #[inline]
-pub(crate) const fn mix(z: u64) -> u64 {
+pub const fn mix(z: u64) -> u64 {
     let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -133,7 +133,8 @@ impl Draws {
     }
 
     /// Two of them in f32, from one draw: 24 bits each decide radius and angle.
-    pub(crate) fn normal_pair(&mut self) -> [f32; 2] {
+    #[doc(hidden)]
+    pub fn normal_pair(&mut self) -> [f32; 2] {
         const PART: f32 = 1.0 / (1u64 << 24) as f32;
         let bits = self.bits();
         // 2^-24 to 1.
@@ -169,7 +170,7 @@ impl Draws {
 }
 
 /// 0 to 1, another for each process and `n`: many who wait must not come back together.
-pub(crate) fn jitter(n: u64) -> f64 {
+pub fn jitter(n: u64) -> f64 {
     // Simulations repeat themselves.
     let process = if cfg!(test) { 0 } else { std::process::id() };
     (mix(mix(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64

@@ -125,7 +125,7 @@ impl fmt::Display for Cause {
 pub struct LateBatch {
     /// Epoch.
     pub epoch: u64,
-    /// Step within the epoch, as [`Batch::step`](crate::Batch::step).
+    /// Step within the epoch, as `Batch::step`.
     pub batch: u64,
     /// Place of its first row in the epoch's order.
     pub position: u64,
@@ -136,6 +136,20 @@ pub struct LateBatch {
     pub cause: Cause,
     /// The object it was busy with, where it was one: the request that came last, the file that took longest.
     pub object: Option<String>,
+}
+
+impl LateBatch {
+    /// A batch by epoch, step and position.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(
+        (epoch, batch, position): (u64, u64, u64),
+        wait: Duration,
+        cause: Cause,
+        object: Option<String>,
+    ) -> Self {
+        Self { epoch, batch, position, wait, cause, object }
+    }
 }
 
 /// How many batches were late for one cause.
@@ -170,10 +184,13 @@ pub struct CauseReport {
 
 /// What a batch did from one moment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) cause: Cause,
-    pub(crate) from: Instant,
-    pub(crate) to: Instant,
+pub struct Part {
+    #[doc(hidden)]
+    pub cause: Cause,
+    #[doc(hidden)]
+    pub from: Instant,
+    #[doc(hidden)]
+    pub to: Instant,
 }
 
 impl Part {
@@ -184,7 +201,7 @@ impl Part {
 }
 
 /// Time that each cause took between two moments.
-pub(crate) fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration); Cause::ALL.len()] {
+pub fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration); Cause::ALL.len()] {
     Cause::ALL.map(|cause| {
         let own = parts.iter().filter(|part| part.cause == cause);
         (cause, own.map(|part| part.within(from, to)).sum())
@@ -193,7 +210,7 @@ pub(crate) fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Dur
 
 /// Why the trainer waited from `asked` to `got`. `room` is how much sooner the batch would have come with more room;
 /// `None`: it was not late.
-pub(crate) fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
+pub fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
     let wait = got.saturating_duration_since(asked);
     if wait < LATE {
         return None;
@@ -210,13 +227,14 @@ pub(crate) fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant
 
 /// The late batches of one stream.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lateness {
+pub struct Lateness {
     first: Vec<LateBatch>,
     causes: Vec<CauseReport>,
 }
 
 impl Lateness {
-    pub(crate) fn add(&mut self, late: LateBatch) {
+    #[doc(hidden)]
+    pub fn add(&mut self, late: LateBatch) {
         match self.causes.iter_mut().find(|known| known.cause == late.cause) {
             Some(known) => {
                 known.batches += 1;
@@ -233,12 +251,14 @@ impl Lateness {
         self.first.truncate(LISTED);
     }
 
-    pub(crate) fn worst(&self) -> Vec<LateBatch> {
+    #[doc(hidden)]
+    pub fn worst(&self) -> Vec<LateBatch> {
         self.first.clone()
     }
 
     /// By cause, the longest wait first.
-    pub(crate) fn causes(&self) -> Vec<CauseReport> {
+    #[doc(hidden)]
+    pub fn causes(&self) -> Vec<CauseReport> {
         let mut causes = self.causes.clone();
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.wait));
         causes

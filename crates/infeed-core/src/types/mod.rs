@@ -2,7 +2,7 @@
 
 mod element;
 pub mod printable;
-pub(crate) mod similar;
+pub mod similar;
 
 use std::{fmt, str::FromStr};
 
@@ -25,7 +25,6 @@ pub use self::element::Element;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum DType {
     /// Unsigned 8 bits.
     U8,
@@ -180,7 +179,6 @@ impl fmt::Display for Layout {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-#[non_exhaustive]
 pub enum Device {
     /// Host memory.
     #[default]

@@ -38,7 +38,7 @@ pub struct QueueReport {
 
 /// Looks at one queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gauge {
+pub struct Gauge {
     sum: u64,
     max: u64,
     empty: u64,
@@ -47,14 +47,16 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    pub(crate) fn look(&mut self, level: u64) {
+    #[doc(hidden)]
+    pub fn look(&mut self, level: u64) {
         (self.sum, self.last) = (self.sum + level, level);
         self.max = self.max.max(level);
         self.empty += u64::from(level == 0);
         self.seen += 1;
     }
 
-    pub(crate) fn report(&self, name: &'static str, capacity: Option<u64>) -> QueueReport {
+    #[doc(hidden)]
+    pub fn report(&self, name: &'static str, capacity: Option<u64>) -> QueueReport {
         let seen = self.seen.max(1) as f64;
         let (mean, empty) = (self.sum as f64 / seen, self.empty as f64 / seen);
         QueueReport { name, capacity, mean, max: self.max, empty, last: self.last }

@@ -9,6 +9,7 @@ use super::{
     WaitBucket,
     times::{optional_seconds, seconds},
 };
+use crate::error::Error;
 
 /// What the first batch did for some of the time until it came.
 ///
@@ -34,6 +35,15 @@ pub struct FirstBatchPart {
     /// For how long.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub time: Duration,
+}
+
+impl FirstBatchPart {
+    /// As a stream saw it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(cause: Cause, time: Duration) -> Self {
+        Self { cause, time }
+    }
 }
 
 /// A sample that could not be used, and why.
@@ -73,8 +83,18 @@ pub struct BadSample {
     pub object: Option<String>,
     /// The whole chain of errors.
     pub error: String,
-    /// It could not be read, whatever is in it: [`Error::is_unreadable`](crate::Error::is_unreadable).
+    /// It could not be read, whatever is in it: [`Error::is_unreadable`](crate::error::Error::is_unreadable).
     pub unreadable: bool,
+}
+
+impl BadSample {
+    /// A record at a position of an epoch, and what is wrong with it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(epoch: u64, position: u64, record: u64, error: &Error) -> Self {
+        let (object, unreadable) = (error.context().object.clone(), error.is_unreadable());
+        Self { epoch, position, record, object, error: format!("{error:#}"), unreadable }
+    }
 }
 
 /// What a stream did so far. Times are sums over the run; see the fields.
@@ -98,7 +118,7 @@ pub struct BadSample {
 /// println!("{}", serde_json::to_string_pretty(&report).expect("numbers and texts"));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Default, Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Batches handed over.

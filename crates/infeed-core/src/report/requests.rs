@@ -14,7 +14,7 @@ use super::times::{Clock, Times, seconds};
 /// Slow reads that are listed.
 const SLOWEST: usize = 10;
 
-/// What the requests of one stream to a remote store did so far. Calls of [`Dataset::read`](crate::Dataset::read) count as
+/// What the requests of one stream to a remote store did so far. Calls of `Dataset::read` count as
 /// requests; they fail when all of their records did.
 ///
 /// `requests = answered + failed + dropped`, and those still in flight.
@@ -188,9 +188,12 @@ impl RequestReport {
 
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub enum Sent {
+    /// The first of a read.
     First,
+    /// One more after a failure.
     Retry,
+    /// A second one beside a slow first.
     Hedge,
 }
 
@@ -242,7 +245,7 @@ impl Totals {
 
 /// Collects what the requests of one stream did. Cloning gives another handle.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RequestRecorder(Arc<Mutex<Totals>>);
+pub struct RequestRecorder(Arc<Mutex<Totals>>);
 
 impl RequestRecorder {
     fn totals(&self) -> MutexGuard<'_, Totals> {
@@ -251,7 +254,8 @@ impl RequestRecorder {
     }
 
     /// A request goes out at `now`; unless the guard is told how it ended, it was dropped.
-    pub(crate) fn sent(&self, why: Sent, limit: usize, now: Instant) -> SentRequest<'_> {
+    #[doc(hidden)]
+    pub fn sent(&self, why: Sent, limit: usize, now: Instant) -> SentRequest<'_> {
         let mut totals = self.totals();
         totals.in_flight += 1;
         let in_flight = totals.in_flight;
@@ -265,12 +269,14 @@ impl RequestRecorder {
     }
 
     /// A second copy was the first to answer.
-    pub(crate) fn hedge_won(&self) {
+    #[doc(hidden)]
+    pub fn hedge_won(&self) {
         self.totals().report.hedges_won += 1;
     }
 
     /// A read of a batch waits for its first request from `now` on, until the guard is dropped.
-    pub(crate) fn reading(&self, batch: u64, object: String, range: Range<u64>, now: Instant) -> Reading<'_> {
+    #[doc(hidden)]
+    pub fn reading(&self, batch: u64, object: String, range: Range<u64>, now: Instant) -> Reading<'_> {
         let mut totals = self.totals();
         totals.reads += 1;
         let key = (batch, totals.reads);
@@ -279,7 +285,8 @@ impl RequestRecorder {
     }
 
     /// The oldest read of the first batch that still waits for one, if it has waited longer than `limit`.
-    pub(crate) fn late(&self, now: Instant, limit: Duration) -> Option<SlowRequest> {
+    #[doc(hidden)]
+    pub fn late(&self, now: Instant, limit: Duration) -> Option<SlowRequest> {
         let totals = self.totals();
         let (&(batch, _), _) = totals.waiting.first_key_value()?;
         let oldest = totals.waiting.range((batch, 0)..=(batch, u64::MAX)).map(|(_, read)| read);
@@ -288,7 +295,8 @@ impl RequestRecorder {
     }
 
     /// The figures so far.
-    pub(crate) fn report(&self, now: Instant) -> RequestReport {
+    #[doc(hidden)]
+    pub fn report(&self, now: Instant) -> RequestReport {
         let totals = self.totals();
         let mut report = totals.report.clone();
         (report.time, report.first_byte) = (totals.time.times(), totals.first_byte.times());
@@ -302,7 +310,7 @@ impl RequestRecorder {
 
 /// A request in flight.
 #[derive(Debug)]
-pub(crate) struct SentRequest<'a> {
+pub struct SentRequest<'a> {
     recorder: &'a RequestRecorder,
     began: Instant,
     end: End,
@@ -310,11 +318,13 @@ pub(crate) struct SentRequest<'a> {
 }
 
 impl SentRequest<'_> {
-    pub(crate) fn answered(mut self, now: Instant, first_byte: Duration, bytes: u64) {
+    #[doc(hidden)]
+    pub fn answered(mut self, now: Instant, first_byte: Duration, bytes: u64) {
         (self.end, self.at) = (End::Answered { first_byte, bytes }, now);
     }
 
-    pub(crate) fn failed(mut self, throttled: bool) {
+    #[doc(hidden)]
+    pub fn failed(mut self, throttled: bool) {
         self.end = End::Failed { throttled };
     }
 }
@@ -341,7 +351,7 @@ impl Drop for SentRequest<'_> {
 
 /// A read under way. Dropped without [`done`](Self::done), it leaves no time behind.
 #[derive(Debug)]
-pub(crate) struct Reading<'a> {
+pub struct Reading<'a> {
     recorder: &'a RequestRecorder,
     key: (u64, u64),
     at: Option<Instant>,
@@ -349,14 +359,16 @@ pub(crate) struct Reading<'a> {
 
 impl Reading<'_> {
     /// The next request, after one that failed.
-    pub(crate) fn attempt(&self, attempt: u32) {
+    #[doc(hidden)]
+    pub fn attempt(&self, attempt: u32) {
         if let Some(read) = self.recorder.totals().waiting.get_mut(&self.key) {
             read.attempt = attempt;
         }
     }
 
     /// It has ended, one way or another.
-    pub(crate) fn done(mut self, now: Instant) {
+    #[doc(hidden)]
+    pub fn done(mut self, now: Instant) {
         self.at = Some(now);
     }
 }

@@ -27,7 +27,6 @@ const LISTED: usize = 100;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Tuned {
     /// Decode threads at work.
     Workers,
@@ -184,7 +183,8 @@ pub struct TuneDecision {
 }
 
 impl TuneDecision {
-    pub(crate) fn new(what: Tuned, [from, to]: [usize; 2], why: TuneReason) -> Self {
+    #[doc(hidden)]
+    pub fn new(what: Tuned, [from, to]: [usize; 2], why: TuneReason) -> Self {
         let at = Duration::ZERO;
         Self { at, what, from, to, why, waiting: 0.0, busy: 0.0, samples_per_second: 0.0 }
     }
@@ -227,6 +227,15 @@ pub struct TunedSetting {
     pub most: usize,
 }
 
+impl TunedSetting {
+    /// What follows the run or not; now and at the start; within the least and the most.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(auto: bool, now: usize, start: usize, [least, most]: [usize; 2]) -> Self {
+        Self { auto, now, start, least, most }
+    }
+}
+
 /// What `auto` chose, and what it changed while the stream ran.
 ///
 /// ```
@@ -258,13 +267,14 @@ pub struct TuneReport {
 
 /// The decisions of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct TuneLog {
+pub struct TuneLog {
     last: VecDeque<TuneDecision>,
     count: u64,
 }
 
 impl TuneLog {
-    pub(crate) fn add(&mut self, decision: TuneDecision) {
+    #[doc(hidden)]
+    pub fn add(&mut self, decision: TuneDecision) {
         if self.last.len() == LISTED {
             self.last.pop_front();
         }
@@ -272,7 +282,8 @@ impl TuneLog {
         self.count += 1;
     }
 
-    pub(crate) fn report(&self, workers: TunedSetting, prefetch: TunedSetting) -> TuneReport {
+    #[doc(hidden)]
+    pub fn report(&self, workers: TunedSetting, prefetch: TunedSetting) -> TuneReport {
         let decisions = self.last.iter().copied().collect();
         TuneReport { workers, prefetch, decisions, decision_count: self.count }
     }

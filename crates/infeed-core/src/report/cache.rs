@@ -73,7 +73,7 @@ struct Counters {
 
 /// Counts what a cache does for one stream. Cloning gives another handle.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CacheRecorder(Arc<Counters>);
+pub struct CacheRecorder(Arc<Counters>);
 
 fn add(counter: &AtomicU64, n: u64) {
     // Counters only: nothing is ordered by them.
@@ -81,37 +81,45 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl CacheRecorder {
-    pub(crate) fn hit(&self, bytes: u64) {
+    #[doc(hidden)]
+    pub fn hit(&self, bytes: u64) {
         add(&self.0.hits, 1);
         add(&self.0.bytes_hit, bytes);
     }
 
-    pub(crate) fn miss(&self) {
+    #[doc(hidden)]
+    pub fn miss(&self) {
         add(&self.0.misses, 1);
     }
 
-    pub(crate) fn written(&self, bytes: u64) {
+    #[doc(hidden)]
+    pub fn written(&self, bytes: u64) {
         add(&self.0.bytes_written, bytes);
     }
 
-    pub(crate) fn evicted(&self) {
+    #[doc(hidden)]
+    pub fn evicted(&self) {
         add(&self.0.evictions, 1);
     }
 
-    pub(crate) fn damaged(&self) {
+    #[doc(hidden)]
+    pub fn damaged(&self) {
         add(&self.0.damaged, 1);
     }
 
-    pub(crate) fn undecodable(&self) {
+    #[doc(hidden)]
+    pub fn undecodable(&self) {
         add(&self.0.undecodable, 1);
     }
 
-    pub(crate) fn not_kept(&self) {
+    #[doc(hidden)]
+    pub fn not_kept(&self) {
         add(&self.0.not_kept, 1);
     }
 
     /// The counts so far; what the cache holds is for the cache to add.
-    pub(crate) fn report(&self, used: u64, size: u64) -> CacheReport {
+    #[doc(hidden)]
+    pub fn report(&self, used: u64, size: u64) -> CacheReport {
         let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, undecodable, not_kept } = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheReport {

@@ -11,8 +11,8 @@
 //! that an error above repeats, a line of the log, a string in JSON), it is right when it is shown, and nothing has to be
 //! found and replaced in it. The price is that a process has one front, which [`speak_as`] sets before anything can fail.
 //!
-//! Texts name no setting by hand: `a_setting_is_named_by_the_table_alone` reads the sources. That the names exist is
-//! checked against the sources of the builders (below), the options of the commands (`infeed-cli`) and the signatures of
+//! Texts name no setting by hand: `a_setting_is_named_by_the_table_alone` in `integration` reads the sources. That the names exist is
+//! checked against the sources of the builders (`integration`), the options of the commands (`infeed-cli`) and the signatures of
 //! the Python package (its tests).
 
 use std::{
@@ -22,7 +22,6 @@ use std::{
 
 /// Where this process shows its errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Front {
     /// A program in Rust: settings are methods of the builders.
     #[default]
@@ -37,7 +36,8 @@ impl Front {
     const ALL: [Self; 3] = [Self::Library, Self::Command, Self::Python];
 
     /// That of this process.
-    pub(crate) fn here() -> Self {
+    #[doc(hidden)]
+    pub fn here() -> Self {
         // Nothing else is read because of it.
         Self::ALL.get(usize::from(FRONT.load(Ordering::Relaxed))).copied().unwrap_or_default()
     }
@@ -71,18 +71,20 @@ impl Setting {
     }
 
     /// Its name alone, without a value.
-    pub(crate) fn word(&self) -> &'static str {
+    #[doc(hidden)]
+    pub fn word(&self) -> &'static str {
         bare(self.name(Front::here()))
     }
 
     /// It, set to a text.
-    pub(crate) fn to(self, value: &str) -> String {
+    #[doc(hidden)]
+    pub fn to(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("{value:?}"))
     }
 
     /// It, set to a list of one text.
-    #[cfg(feature = "parquet")]
-    pub(crate) fn to_list_of(self, value: &str) -> String {
+    #[doc(hidden)]
+    pub fn to_list_of(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("[{value:?}]"))
     }
 
@@ -97,7 +99,8 @@ impl Setting {
     }
 
     /// What follows another advice where the setting exists, and nothing where it does not: `, or set split("train")`.
-    pub(crate) fn or_set(&self, value: &str) -> String {
+    #[doc(hidden)]
+    pub fn or_set(&self, value: &str) -> String {
         match self.name(Front::here()) {
             "" => String::new(),
             name if value.is_empty() => format!(", or set {name}"),
@@ -118,14 +121,15 @@ fn bare(name: &str) -> &str {
 }
 
 /// Advice for programs in Rust alone, which write parts of their own; nothing elsewhere.
-pub(crate) fn in_rust(advice: &'static str) -> &'static str {
+pub fn in_rust(advice: &'static str) -> &'static str {
     if Front::here() == Front::Library { advice } else { "" }
 }
 
 /// What there is to name; every command calls it alike.
 macro_rules! settings {
     ($($name:ident: $library:literal, $command:literal, $python:literal;)*) => {
-        $(pub(crate) const $name: Setting = Setting {
+        $(#[doc = concat!("As errors name `", $library, "`.")]
+        pub const $name: Setting = Setting {
             library: $library,
             command: $command,
             python: $python,
@@ -189,19 +193,7 @@ settings! {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
-
-    use regex_lite::Regex;
-
     use super::*;
-
-    /// Sources whose methods settings are.
-    const BUILDERS: [&str; 4] =
-        ["src/loader/builder.rs", "src/dataset/open.rs", "src/prepare/mod.rs", "src/transform/augment/mix.rs"];
-
-    fn read(path: &str) -> String {
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a source of this crate")
-    }
 
     #[test]
     fn one_text_names_a_setting_as_each_front_does() {
@@ -218,92 +210,5 @@ mod tests {
         assert_eq!(SPLIT.or_set("train") + &LABELS.or_set(""), r#", or set split("train"), or set labels(…)"#);
         // A shell would take it apart.
         assert_eq!(PATTERN.valued(Front::Command, "{a}/{b}", str::to_owned), "--pattern '{a}/{b}'");
-    }
-
-    #[test]
-    fn programs_can_set_what_is_named() {
-        let sources = BUILDERS.map(read).concat();
-        for setting in SETTINGS {
-            let name = bare(setting.library);
-            let (method, field) = (format!("    pub fn {name}"), format!("    pub {name}: "));
-            assert!(sources.contains(&method) || sources.contains(&field), "{setting:?}");
-            assert!(!setting.python.is_empty(), "{setting:?}");
-        }
-    }
-
-    /// The texts of a source, with their lines, without those of its tests.
-    fn texts(source: &str) -> Vec<(usize, String)> {
-        let end = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
-        let tokens = Regex::new(r##"(?s)//[^\n]*|r#".*?"#|b?'(?:[^'\\\n]|\\[^\n]+?)'|"((?:[^"\\]|\\.)*)""##).unwrap();
-        let texts = tokens.captures_iter(&source[..end]).filter_map(|found| found.get(1));
-        let line = |at: usize| source[..at].matches('\n').count() + 1;
-        texts.map(|text| (line(text.start()), text.as_str().to_owned())).collect()
-    }
-
-    /// What names a setting by hand in a text, if anything does.
-    fn by_hand(text: &str) -> Option<String> {
-        // Words alone are keys and names of fields; what stands between backticks is a command or a name of others.
-        if !text.contains(' ') {
-            return None;
-        }
-        let text = Regex::new("`[^`]*`").unwrap().replace_all(text, "`");
-        let option = Regex::new(r"(?:^|[ (,])(--[a-z][a-z-]*)").unwrap();
-        if let Some(found) = option.captures(&text) {
-            return Some(found[1].to_owned());
-        }
-        let words: Vec<&str> = SETTINGS.iter().map(|setting| bare(setting.library)).collect();
-        let calls = Regex::new(r#"(?:^|[^\w.:])([a-z_]+)\((?:…|[A-Z][A-Za-z]*|\\"|\[)"#).unwrap();
-        let called = calls.captures_iter(&text).map(|found| found[1].to_owned()).find(|name| words.contains(&&**name));
-        let whole = Regex::new(r"(?:^|[^\w.{:])([a-z]+(?:_[a-z]+)+)\b").unwrap();
-        let named = whole.captures_iter(&text).map(|found| found[1].to_owned()).find(|name| words.contains(&&**name));
-        let moved = Regex::new(r"\b(?:lower|raise|set|leave)\b.*?[^{\w](workers|prefetch|streams)\b").unwrap();
-        called.or(named).or_else(|| moved.captures(&text).map(|found| found[1].to_owned()))
-    }
-
-    #[test]
-    fn a_setting_is_named_by_the_table_alone() {
-        for bad in [
-            "fetch it again or set on_bad_sample(Skip)",
-            "leave it out with columns(…)",
-            r#"or set split(\"train\")"#,
-            "raise memory_budget",
-            "lower io_concurrency and workers",
-            "give --rank and a world size",
-        ] {
-            assert!(by_hand(bad).is_some(), "{bad}");
-        }
-        for good in [
-            "{SKIP} is set",
-            "max_image_bytes",
-            "{batch_size} rows",
-            "run `aws configure --profile x`",
-            "workers do it",
-        ] {
-            assert_eq!(by_hand(good), None, "{good}");
-        }
-        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-        let mut found = Vec::new();
-        let mut read = 0;
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                    continue;
-                }
-                // Tests, and the table.
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                if !name.ends_with(".rs") || ["tests.rs", "simulation.rs", "setting.rs"].contains(&name) {
-                    continue;
-                }
-                for (line, text) in texts(&fs::read_to_string(&path).unwrap()) {
-                    read += 1;
-                    let named = by_hand(&text);
-                    found.extend(named.map(|name| format!("{}:{line}: {name} in {text:?}", path.display())));
-                }
-            }
-        }
-        assert!(read > 2000, "only {read} texts were read");
-        assert!(found.is_empty(), "name settings by the constants of `setting`:\n{}", found.join("\n"));
     }
 }

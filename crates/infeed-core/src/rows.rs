@@ -1207,7 +1207,7 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn what_is_freed_is_gone_whatever_was_freed_before() {
-        let resident = || crate::sys::process::usage().resident.expect("Linux tells");
+        let resident = || crate::process::usage().resident.expect("Linux tells");
         // 24 MiB, below the 32 MiB to which glibc raises its threshold; a small block behind each keeps a heap from
         // shrinking.
         let round = || {

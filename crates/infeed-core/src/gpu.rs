@@ -4,14 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Why a build without the probe finds nothing.
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-pub(in crate::sys) const MISSING: &str = if cfg!(target_os = "linux") {
-    "this infeed was built without the feature `cuda`"
-} else {
-    "infeed uses GPUs on Linux only"
-};
-
 /// One GPU.
 ///
 /// ```
@@ -38,6 +30,22 @@ pub struct Gpu {
     pub driver: (u32, u32),
     /// Its place, as `0000:1b:00.0`, by which other tools know it: `CUDA_VISIBLE_DEVICES` changes `index`, not this.
     pub pci_bus_id: Option<String>,
+}
+
+impl Gpu {
+    /// As its driver tells it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(
+        index: u32,
+        name: String,
+        memory_bytes: u64,
+        compute: (u32, u32),
+        driver: (u32, u32),
+        pci_bus_id: Option<String>,
+    ) -> Self {
+        Self { index, name, memory_bytes, compute, driver, pci_bus_id }
+    }
 }
 
 impl fmt::Display for Gpu {
@@ -68,6 +76,15 @@ pub struct NvJpegLibrary {
     pub version: (u32, u32, u32),
     /// The name or path it was loaded by.
     pub library: String,
+}
+
+impl NvJpegLibrary {
+    /// As its driver tells it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(version: (u32, u32, u32), library: String) -> Self {
+        Self { version, library }
+    }
 }
 
 impl fmt::Display for NvJpegLibrary {

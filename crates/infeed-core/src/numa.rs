@@ -12,18 +12,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{cuda, threads};
+use super::{gpu::Gpu, threads};
 use crate::types::Device;
 
 /// Processors by the system's numbers, ascending.
-pub(crate) type Processors = Arc<[usize]>;
+pub type Processors = Arc<[usize]>;
 
 /// No machine has more; a list that says so is not believed.
 const MOST: usize = 1 << 16;
 
 /// Where the threads of a loader had best run. The default is: anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Near {
+pub struct Near {
     /// GPUs for which it matters, with the processors near them.
     gpus: Vec<(u32, Processors)>,
     /// Those of threads that read, if all devices are near the same ones.
@@ -31,13 +31,14 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// For loaders of these devices, by what the system says of this machine and this thread.
-    pub(crate) fn find(devices: &[Device]) -> Self {
+    /// For loaders of these devices, by what the system says of this machine and this thread, and `look` of its GPUs.
+    #[doc(hidden)]
+    pub fn find(devices: &[Device], look: impl FnOnce() -> Result<Vec<Gpu>, String>) -> Self {
         // Without one of theirs, GPUs are not even looked for: that wakes them up.
         if devices.iter().all(|device| *device == Device::Cpu) {
             return Self::default();
         }
-        let (Ok(gpus), Some(allowed)) = (cuda::gpus(), threads::allowed()) else { return Self::default() };
+        let (Ok(gpus), Some(allowed)) = (look(), threads::allowed()) else { return Self::default() };
         let place = |index: u32| gpus.iter().find(|gpu| gpu.index == index)?.pci_bus_id.clone();
         Self::on(Path::new("/sys"), &allowed, devices, place)
     }
@@ -73,13 +74,15 @@ impl Near {
     }
 
     /// Processors for the threads of a GPU that do not read.
-    pub(crate) fn engine(&self, device: Device) -> Option<&Processors> {
+    #[doc(hidden)]
+    pub fn engine(&self, device: Device) -> Option<&Processors> {
         self.gpus.iter().find(|(index, _)| device == Device::Cuda(*index)).map(|(_, near)| near)
     }
 
     /// Processors for thread `n` of those that read: as many stay near as there are processors, the others may run
     /// anywhere, lest the rest of the machine stand idle. Threads with low numbers work when not all do.
-    pub(crate) fn reader(&self, n: usize) -> Option<&Processors> {
+    #[doc(hidden)]
+    pub fn reader(&self, n: usize) -> Option<&Processors> {
         self.readers.as_ref().filter(|near| n < near.len())
     }
 }

@@ -1,5 +1,5 @@
 //! Where the time goes: what a stream, its stages, its requests and its queues did, as
-//! [`BatchStream::report`](crate::BatchStream::report) tells it.
+//! `BatchStream::report` tells it.
 //!
 //! Host times come from `Instant`, those of a GPU from its events; they pass beside each other and are never added. All
 //! threads of a run write to one recorder, once a job, so its locks are taken about a thousand times a second.
@@ -13,23 +13,23 @@ mod recorder;
 mod requests;
 mod stage;
 mod summary;
-pub(crate) mod times;
+pub mod times;
 mod tune;
 
-pub(crate) use cache::CacheRecorder;
+pub use cache::CacheRecorder;
 pub use cache::CacheReport;
-pub(crate) use decoded_by::DecodedBy;
+pub use decoded_by::DecodedBy;
 pub use diagnosis::{Change, Diagnosis, Limit, Measured, Stalls, diagnose};
 pub use late::{Cause, CauseReport, LateBatch};
-pub(crate) use late::{Lateness, Part, blame, shares};
-pub(crate) use queues::Gauge;
+pub use late::{Lateness, Part, blame, shares};
+pub use queues::Gauge;
 pub use queues::QueueReport;
-pub(crate) use recorder::Recorder;
+pub use recorder::Recorder;
 pub use requests::{CostEstimate, RequestReport, SlowRequest};
-pub(crate) use requests::{Reading, RequestRecorder, Sent};
+pub use requests::{Reading, RequestRecorder, Sent};
 pub use stage::{DeviceTimes, Stage, StageReport};
 pub use summary::{BadSample, FirstBatchPart, Report};
-pub(crate) use times::{Clock, WaitCounts};
+pub use times::{Clock, WaitCounts};
 pub use times::{Times, WaitBucket};
-pub(crate) use tune::TuneLog;
+pub use tune::TuneLog;
 pub use tune::{TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting};

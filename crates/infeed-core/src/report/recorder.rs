@@ -20,7 +20,7 @@ struct StageTotals {
 
 /// Collects what the stages of one stream did. Cloning gives another handle.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(Option<Arc<AllTotals>>);
+pub struct Recorder(Option<Arc<AllTotals>>);
 
 type AllTotals = [Mutex<StageTotals>; Stage::REPORTED.len()];
 
@@ -32,7 +32,8 @@ impl Default for Recorder {
 
 impl Recorder {
     /// One that keeps nothing.
-    pub(crate) const fn off() -> Self {
+    #[doc(hidden)]
+    pub const fn off() -> Self {
         Self(None)
     }
 
@@ -44,12 +45,14 @@ impl Recorder {
     }
 
     /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
-    pub(crate) fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
+    #[doc(hidden)]
+    pub fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
         self.worked(stage, time, Duration::ZERO, items, bytes);
     }
 
     /// As [`busy`](Self::busy), with the processor time that the thread used meanwhile.
-    pub(crate) fn worked(&self, stage: Stage, time: Duration, cpu: Duration, items: u64, bytes: u64) {
+    #[doc(hidden)]
+    pub fn worked(&self, stage: Stage, time: Duration, cpu: Duration, items: u64, bytes: u64) {
         if let Some(mut totals) = self.totals(stage) {
             totals.clock.record_many(time, items);
             totals.cpu += cpu;
@@ -59,21 +62,24 @@ impl Recorder {
     }
 
     /// `stage` had nothing to do for `time`.
-    pub(crate) fn starved(&self, stage: Stage, time: Duration) {
+    #[doc(hidden)]
+    pub fn starved(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
             totals.starved += time;
         }
     }
 
     /// `stage` had no room to go on for `time`.
-    pub(crate) fn blocked(&self, stage: Stage, time: Duration) {
+    #[doc(hidden)]
+    pub fn blocked(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
             totals.blocked += time;
         }
     }
 
     /// The GPU worked for these times.
-    pub(crate) fn device(&self, times: DeviceTimes) {
+    #[doc(hidden)]
+    pub fn device(&self, times: DeviceTimes) {
         if times == DeviceTimes::ZERO {
             return;
         }
@@ -86,8 +92,9 @@ impl Recorder {
     }
 
     /// The totals so far.
+    #[doc(hidden)]
     #[must_use]
-    pub(crate) fn stages(&self) -> Vec<StageReport> {
+    pub fn stages(&self) -> Vec<StageReport> {
         let report = |stage| {
             let totals = self.totals(stage)?;
             let Times { sum, p50, p99, count, .. } = totals.clock.times();

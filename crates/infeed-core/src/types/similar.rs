@@ -2,7 +2,7 @@
 
 /// The one of `names` that is closest to `word`, if it is close: with one letter in three changed, added, left out or
 /// swapped with its neighbour, at most; or one that begins with it. Of several as close the first.
-pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = plain(word);
     // Nobody mistypes a page, and comparing takes time by its length.
     if word.is_empty() || word.len() > LONGEST {

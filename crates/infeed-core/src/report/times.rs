@@ -72,7 +72,7 @@ pub struct WaitBucket {
 
 /// Counts waits by length.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WaitCounts([u64; Self::BOUNDS.len()]);
+pub struct WaitCounts([u64; Self::BOUNDS.len()]);
 
 impl WaitCounts {
     /// Microseconds. From a hand-over between threads to a store that hangs, three to a factor of ten: quantiles read
@@ -82,14 +82,16 @@ impl WaitCounts {
         2_000_000, 5_000_000, 30_000_000,
     ];
 
-    pub(crate) fn add(&mut self, wait: Duration) {
+    #[doc(hidden)]
+    pub fn add(&mut self, wait: Duration) {
         let at = Self::BOUNDS.partition_point(|bound| Duration::from_micros(*bound) < wait);
         if let Some(count) = self.0.get_mut(at) {
             *count += 1;
         }
     }
 
-    pub(crate) fn report(&self) -> Vec<WaitBucket> {
+    #[doc(hidden)]
+    pub fn report(&self) -> Vec<WaitBucket> {
         let mut batches = 0;
         let each = Self::BOUNDS.iter().zip(self.0).map(|(bound, count)| {
             batches += count;

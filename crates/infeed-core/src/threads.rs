@@ -8,7 +8,7 @@ use std::time::Duration;
 /// trainer's thread for a whole time slice: 2 ms of waiting a batch, measured on 2 cores, where the hand-over itself
 /// takes microseconds. The thread's share of the processor stays the same. Does nothing where the system refuses or
 /// is not Linux.
-pub(crate) fn yield_to_others() {
+pub fn yield_to_others() {
     #[cfg(target_os = "linux")]
     {
         let param = libc::sched_param { sched_priority: 0 };
@@ -21,7 +21,7 @@ pub(crate) fn yield_to_others() {
 }
 
 /// Processors that the calling thread may run on, ascending. `None` where the system does not tell, or has more than 1,024.
-pub(crate) fn allowed() -> Option<Vec<usize>> {
+pub fn allowed() -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {
         let mut set = no_processors();
@@ -37,7 +37,7 @@ pub(crate) fn allowed() -> Option<Vec<usize>> {
 
 /// Keeps the calling thread, and threads that it starts, on these processors. Whether the system obeyed; if not, nothing
 /// has changed.
-pub(crate) fn stay_on(processors: &[usize]) -> bool {
+pub fn stay_on(processors: &[usize]) -> bool {
     #[cfg(target_os = "linux")]
     {
         let mut set = no_processors();
@@ -65,7 +65,7 @@ fn no_processors() -> libc::cpu_set_t {
 /// Processor time that the calling thread has used. `None` where the system does not tell.
 ///
 /// A call into the kernel, about 0.2 µs: once or twice a job of a millisecond.
-pub(crate) fn cpu_time() -> Option<Duration> {
+pub fn cpu_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     return clock(libc::CLOCK_THREAD_CPUTIME_ID);
     #[cfg(not(target_os = "linux"))]
@@ -73,7 +73,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
 }
 
 /// Processor time of all threads of this process, those that are gone included. `None` where the system does not tell.
-pub(crate) fn process_cpu_time() -> Option<Duration> {
+pub fn process_cpu_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     return clock(libc::CLOCK_PROCESS_CPUTIME_ID);
     #[cfg(not(target_os = "linux"))]
@@ -81,7 +81,7 @@ pub(crate) fn process_cpu_time() -> Option<Duration> {
 }
 
 /// Clock ticks a second: the unit in which `/proc` tells processor time.
-pub(crate) fn ticks_per_second() -> Option<u64> {
+pub fn ticks_per_second() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: asks for a number, touches no memory.
