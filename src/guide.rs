@@ -50,7 +50,7 @@ pages! {
     volumes, "volumes.md", "[`Open::field`](crate::dataset::Open::field), [`Open::channels`](crate::dataset::Open::channels), \
         [`Open::pattern`](crate::dataset::Open::pattern), [`Transform::patch`](crate::Transform::patch).";
     shards, "shards.md", "[`open`](crate::open), [`Open::columns`](crate::dataset::Open::columns), [`Order::Blocks`](crate::Order::Blocks).";
-    buckets, "buckets.md", "[`source`](crate::source), [`Open::patience`](crate::dataset::Open::patience), [`Verify`](crate::source::Verify), \
+    buckets, "buckets.md", "[`source`](infeed_store), [`Open::patience`](crate::dataset::Open::patience), [`Verify`](infeed_store::Verify), \
         [`LoaderBuilder::cache`](crate::LoaderBuilder::cache).";
     caches, "caches.md", "[`LoaderBuilder::decode_index`](crate::LoaderBuilder::decode_index), \
         [`decoded_cache`](crate::LoaderBuilder::decoded_cache), [`cache`](crate::LoaderBuilder::cache).";

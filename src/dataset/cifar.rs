@@ -21,7 +21,6 @@ use super::{
     schema::{Field, FieldKind, Schema},
     table::{ShardTable, Stored},
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -29,6 +28,7 @@ use infeed_core::{
     report::Stage,
     types::{DType, ImageInfo},
 };
+use infeed_store::{Object, Source};
 
 const IMAGE: ImageInfo = ImageInfo { height: 32, width: 32, channels: 3, dtype: DType::U8, planar: true };
 const PIXELS: usize = 3 * 32 * 32;

@@ -11,11 +11,11 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value},
     schema::{Field, FieldKind},
 };
-use crate::source::Extent;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
 };
+use infeed_store::Extent;
 
 /// Records that are looked at, besides the first and the last.
 const SAMPLED: u64 = 32;
@@ -260,7 +260,7 @@ mod tests {
                 _ => self.sound.plan(record, rng)?,
             };
             let store = Arc::new(object_store::memory::InMemory::new());
-            let source = crate::source::Source::from_store(store, object_store::path::Path::default(), "test://");
+            let source = infeed_store::Source::from_store(store, object_store::path::Path::default(), "test://");
             match self.promise {
                 "the plan comes out differently again" if self.calls.fetch_add(1, Ordering::Relaxed) % 2 == 1 => {
                     plan.extents.push(Extent::part(&source, "a", 0..0));

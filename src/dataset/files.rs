@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::names::is_image;
-use crate::source::{Extent, Object, Source};
+use infeed_store::{Extent, Object, Source};
 
 /// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
 #[derive(Debug)]

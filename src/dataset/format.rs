@@ -5,13 +5,13 @@ use std::{fmt::Debug, path::PathBuf, sync::Arc};
 use futures::future::BoxFuture;
 
 use super::record::Dataset;
-use crate::source::{Object, Source};
 use infeed_core::error::{
     Error, Result,
     setting::{
         ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
     },
 };
+use infeed_store::{Object, Source};
 
 /// A way to lay out records in objects.
 ///

@@ -8,8 +8,8 @@ use std::{
 use serde_json::Value as Json;
 
 use super::names::{SPLITS, is_image};
-use crate::source::Source;
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::Source;
 
 const FILE: [&str; 9] = ["file", "filename", "file_name", "image", "image_id", "image_name", "path", "name", "id"];
 /// What columns of labels are called.

@@ -81,7 +81,6 @@ mod volumes;
 #[cfg(feature = "zarr")]
 mod zarr;
 
-pub use crate::source::{Extent, Source};
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
 pub use contract::dataset_contract;
@@ -93,6 +92,7 @@ pub use infeed_core::{
     random::{Draws, SampleRng},
     types::ImageInfo,
 };
+pub use infeed_store::{Extent, Source};
 pub use instances::Instances;
 pub use look::labels;
 pub use mask::{Mask, Rle};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::{Object, Source};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::{Object, Source};
 
 /// What makes a file an image here; in lower case.
 pub(super) const EXTENSIONS: &[&str] = &[

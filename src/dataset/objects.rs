@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use bytes::Bytes;
 
 use super::names;
-use crate::source::{Object, SharedList, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     report::Stage,
 };
+use infeed_store::{Object, SharedList, Source};
 
 /// Everything below `source` in the order of names, or the one object that it names.
 pub(super) async fn list(

@@ -21,12 +21,12 @@ use super::{
     record::Dataset,
     synthetic::SyntheticDataset,
 };
-use crate::source::{Object, SharedList, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     types::similar::nearest,
 };
+use infeed_store::{Object, SharedList, Source};
 
 /// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
 /// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`]).

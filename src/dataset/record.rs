@@ -10,13 +10,13 @@ use super::{
     schema::Schema,
     volume::{Narrow, Volume},
 };
-use crate::source::Extent;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     types::ImageInfo,
 };
+use infeed_store::Extent;
 
 /// Records that can be read in any order.
 ///
@@ -152,7 +152,7 @@ pub trait Dataset: Debug + Send + Sync + 'static {
         self.largest_read()
     }
     /// Whether some records are read over a network, by tasks ahead of the decoding threads
-    /// ([`Source::reads_inline`](crate::source::Source::reads_inline) says no), rather than by these threads themselves,
+    /// ([`Source::reads_inline`](infeed_store::Source::reads_inline) says no), rather than by these threads themselves,
     /// by [`read`](Self::read), or not at all.
     fn needs_fetch(&self) -> bool {
         true

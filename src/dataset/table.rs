@@ -10,11 +10,11 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::record::no_such_record;
-use crate::source::{Extent, Object, Source};
 use infeed_core::{
     error::Result,
     fingerprint::{Fingerprint, Fingerprinter},
 };
+use infeed_store::{Extent, Object, Source};
 
 /// Where each of several things begins whose records follow one another.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl<T> ShardTable<T> {
     /// A read of some bytes of a shard, in the version that was listed.
     pub(super) fn extent(&self, shard: &Stored<T>, range: Range<u64>) -> Extent {
         let whole = Extent::whole(&self.source, Arc::clone(&shard.name), shard.size);
-        Extent { range, ..whole.with_etag(shard.etag.clone()) }
+        whole.with_etag(shard.etag.clone()).with_range(range)
     }
 
     /// The shard as messages call it.

@@ -36,7 +36,6 @@ use super::buffers::Buffers;
 use crate::{
     codec::{ImageCodec, KeepPixels},
     dataset::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
-    source::{BlobRead, Blobs, CacheSpec, Extent},
 };
 use infeed_core::{
     error::{Error, Result, setting::DECODED_CACHE},
@@ -44,6 +43,7 @@ use infeed_core::{
     report::{CacheRecorder, CacheReport},
     types::{DType, ImageInfo},
 };
+use infeed_store::{BlobRead, Blobs, CacheSpec, Extent};
 
 /// What entries lie in, in the folder that was given. Another layout has another name.
 const FOLDER: &str = "infeed-decoded-v1";
@@ -489,7 +489,8 @@ fn unpack(entry: &Bytes) -> Option<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{dataset::MemoryDataset, source::Source};
+    use crate::dataset::MemoryDataset;
+    use infeed_store::Source;
 
     fn sample() -> Sample {
         let info = ImageInfo { planar: true, dtype: DType::U16, ..ImageInfo::interleaved_u8(2, 3, 1) };

@@ -10,7 +10,6 @@ use super::{
 use crate::{
     dataset::{Dataset, ReadPlan},
     sampler::{LastBatch, Sampler, Shard, Steps},
-    source::{Cache, Member, Reader, Verify},
     transform::BatchSize,
 };
 use infeed_core::{
@@ -22,6 +21,7 @@ use infeed_core::{
     report::Stage,
     types::Device,
 };
+use infeed_store::{Cache, Member, Reader, Verify};
 
 /// Everything a loader's streams share.
 #[derive(Debug)]

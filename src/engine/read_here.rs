@@ -12,15 +12,13 @@ use super::{
     loader_shared::Limits,
     stream::StreamShared,
 };
-use crate::{
-    dataset::{Dataset, ReadPlan},
-    source::InlineRead,
-};
+use crate::dataset::{Dataset, ReadPlan};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
 };
+use infeed_store::InlineRead;
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
 pub(super) fn read_own(

@@ -21,7 +21,7 @@ use super::{
     timeline::Timeline,
     tune::{Asking, Turn},
 };
-use crate::{sampler::Sampler, source::Reader};
+use crate::sampler::Sampler;
 use infeed_core::{
     error::{Error, Result},
     report::{
@@ -29,6 +29,7 @@ use infeed_core::{
         TuneReport,
     },
 };
+use infeed_store::Reader;
 
 /// What the tasks and jobs of a stream share.
 #[derive(Debug)]

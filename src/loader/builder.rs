@@ -10,7 +10,6 @@ use crate::{
     dataset::Dataset,
     engine::{BatchMut, IoRuntime, Maps, SampleMut},
     sampler::{LastBatch, Order, Sampler, Shard},
-    source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_core::{
@@ -18,6 +17,7 @@ use infeed_core::{
     random::Draws,
     types::{DType, Device, Layout},
 };
+use infeed_store::{CacheSpec, Verify};
 
 /// Settings of a [`Loader`](super::Loader); made by [`Loader::builder`](super::Loader::builder), ended by [`build`](Self::build).
 ///

@@ -6,10 +6,10 @@ use super::memory::machine_bytes;
 use crate::{
     codec::{Decode, Split},
     sampler::{LastBatch, Order, Shard},
-    source::{CacheSpec, Verify},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_core::types::{DType, Device, Layout};
+use infeed_store::{CacheSpec, Verify};
 
 /// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that
 /// [can't be read](crate::Error::is_unreadable) (it is gone, access to it is refused, the disk fails at its bytes).

@@ -1,10 +1,10 @@
 //! Dividing the memory budget.
 
-use crate::source::CacheSpec;
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{BATCH_SIZE, COLUMNS, DEVICE_BUDGET, DEVICE_CPU, MEMORY_BUDGET, STREAMS, WORKERS},
 };
+use infeed_store::CacheSpec;
 
 /// What a loader needs, before the budget is divided. All in bytes.
 #[derive(Clone, Copy, Debug, Default)]

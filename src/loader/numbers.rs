@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crate::{
     Result,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
-    source::{Extent, Source},
 };
 use infeed_core::{error::Error, fingerprint::Fingerprint, random::SampleRng, types::DType};
+use infeed_store::{Extent, Source};
 
 /// Bytes of a record.
 pub(super) const LEN: usize = 64;

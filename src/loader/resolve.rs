@@ -20,7 +20,6 @@ use crate::{
     dataset::SharedBytes,
     engine::{self, BadRows, Limits, Range, Scope},
     sampler::{Batches, Sampler, Steps},
-    source::Verify,
 };
 use infeed_core::{
     error::{
@@ -32,6 +31,7 @@ use infeed_core::{
     },
     types::{DType, Device},
 };
+use infeed_store::Verify;
 
 /// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a progressive JPEG of 7680x4320 pixels whose
 /// colour is not subsampled: 95 MiB of pixels, 190 of coefficients, and the file.

@@ -41,9 +41,9 @@ use crate::{
     Batch, ErrorKind, Result,
     engine::{Hands, IoRuntime},
     sampler::{LastBatch, LoaderState, Shard},
-    source::{Refusal, Source},
 };
 use infeed_core::{random::mix, types::Device};
+use infeed_store::{Refusal, Source};
 
 const STEPS: u64 = 2_000_000;
 /// How long the store may give nothing.

@@ -22,7 +22,6 @@ use crate::{
         Tuning, Workers,
     },
     sampler::Shard,
-    source::{Cache, Reader},
     transform::{Foreground, LoweredVolume, Transform},
 };
 use infeed_core::{
@@ -36,6 +35,7 @@ use infeed_core::{
     report::RequestRecorder,
     types::Device,
 };
+use infeed_store::{Cache, Reader};
 
 impl Loader {
     /// Starts a loader of `dataset`. See [`LoaderBuilder`] for the settings and their defaults.

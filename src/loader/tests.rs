@@ -22,7 +22,6 @@ use crate::{
     Result,
     dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, Volume, VolumeChannel},
     sampler::{LastBatch, Shard},
-    source::Source,
 };
 use infeed_core::{
     error::ErrorKind,
@@ -32,6 +31,7 @@ use infeed_core::{
     report::TuneReport,
     types::{DType, Device},
 };
+use infeed_store::Source;
 
 /// A test that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -55,7 +55,6 @@ use crate::{
     },
     loader::{Loader, LoaderBuilder, OnBadSample},
     sampler::{LastBatch, Order, Shard},
-    source::{Extent, Object, ObjectWriter, Source},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
@@ -63,6 +62,7 @@ use infeed_core::{
     report::{BadSample, Stage},
     types::{DType, Device},
 };
+use infeed_store::{Extent, Object, ObjectWriter, Source};
 
 /// Rows of a batch: few, since each may be large, and enough for all threads.
 const BATCH: usize = 32;

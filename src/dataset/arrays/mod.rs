@@ -30,7 +30,6 @@ use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
     schema::{Field, FieldKind, Schema},
 };
-use crate::source::{Extent, Object, Source};
 #[cfg(feature = "prepare")]
 pub(crate) use header::npy_header;
 #[cfg(feature = "zarr")]
@@ -41,6 +40,7 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
 };
+use infeed_store::{Object, Source};
 pub(super) use read::{npy_at, npy_of};
 
 /// See the head of this file.
@@ -236,9 +236,9 @@ impl Dataset for Columns {
         for (key, Column { row_bytes, way }) in self.columns.iter().enumerate() {
             if let Way::Rows { start, .. } = way {
                 let start = start + record * row_bytes;
-                plan.extents.push(Extent { range: start..start + row_bytes, ..whole.clone() });
+                plan.extents.push(whole.clone().with_range(start..start + row_bytes));
             } else if let Some((range, bytes)) = way.whole() {
-                plan.shared.push(SharedRead::new(key as u64, [Extent { range, ..whole.clone() }], bytes));
+                plan.shared.push(SharedRead::new(key as u64, [whole.clone().with_range(range)], bytes));
             }
         }
         Ok(plan)

@@ -5,14 +5,12 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
-use crate::{
-    dataset::packed::{Packing, inflate, no_memory, read_head, supported},
-    source::{Extent, Object, Source},
-};
+use crate::dataset::packed::{Packing, inflate, no_memory, read_head, supported};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+use infeed_store::{Object, Source};
 
 /// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
 const HEAD: u64 = 4 << 10;
@@ -20,7 +18,7 @@ const HEAD: u64 = 4 << 10;
 const LONGEST: u64 = 100 << 20;
 
 async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
-    let part = Extent { range, ..object.extent(source) };
+    let part = object.extent(source).with_range(range);
     part.read().await
 }
 

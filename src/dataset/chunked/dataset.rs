@@ -8,13 +8,10 @@ use super::{
     array::{ChunkedArray, Place},
     copy::filled,
 };
-use crate::{
-    dataset::{
-        packed::no_memory,
-        record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
-        schema::{Field, FieldKind, Schema},
-    },
-    source::{Extent, Object, Source},
+use crate::dataset::{
+    packed::no_memory,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
+    schema::{Field, FieldKind, Schema},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
@@ -22,6 +19,7 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
 };
+use infeed_store::{Extent, Object, Source};
 
 /// Chunks without filters up to so many bytes are read whole, once for all their rows: many small reads of a store cost more
 /// than one of this length.
@@ -143,7 +141,7 @@ impl ChunkedDataset {
     }
 
     fn extent(&self, place: &Place, range: Range<u64>) -> Extent {
-        Extent { range, ..self.objects[place.object as usize].extent(&self.source) }
+        self.objects[place.object as usize].extent(&self.source).with_range(range)
     }
 
     /// Says which chunk of which array it is about.

@@ -5,14 +5,12 @@
 //! | COCO | `annotations/instances_SPLIT.json` | `SPLIT/…`, `images/SPLIT/…` |
 //! | Roboflow | `SPLIT/_annotations.coco.json`, or without a folder | beside it |
 
-use crate::{
-    dataset::names::{base, parent},
-    source::{Object, Source},
-};
+use crate::dataset::names::{base, parent};
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{ANNOTATIONS, SPLIT},
 };
+use infeed_store::{Object, Source};
 
 /// Roboflow's name of the file.
 const BESIDE: &str = "_annotations.coco.json";

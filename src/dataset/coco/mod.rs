@@ -28,8 +28,8 @@ use super::{
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::{Object, Source};
 
 /// Images and COCO's JSON of instances.
 #[derive(Clone, Copy, Debug)]

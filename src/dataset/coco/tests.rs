@@ -10,8 +10,8 @@ use crate::{
         Dataset, Field, Instances, Mask, Open, OpenOption, Rle, Value, concat, dataset_contract, open_source,
         read_one::read, subset,
     },
-    source::Source,
 };
+use infeed_store::Source;
 
 /// Files that hold their own names, and one JSON.
 fn holding(files: &[&str], name: &str, json: &Json) -> Source {

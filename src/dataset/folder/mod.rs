@@ -24,12 +24,12 @@ use super::{
     schema::{Field, Schema},
     sizes::Sizes,
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
 };
+use infeed_store::{Object, Source};
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
-use crate::source::{Extent, Object, Source};
 use infeed_core::error::Result;
+use infeed_store::{Object, Source};
 
 const PAGE: u64 = 4 << 10;
 /// What is read at once where one thing is asked for: what belongs to it lies behind it more often than not.
@@ -164,7 +164,7 @@ impl<'a> File<'a> {
         let reads: Vec<_> = runs
             .into_iter()
             .map(|(first, end)| {
-                let extent = Extent { range: first * PAGE..(end * PAGE).min(size), ..object.extent(source) };
+                let extent = object.extent(source).with_range(first * PAGE..(end * PAGE).min(size));
                 async move { extent.read().await.map(|bytes| (first, bytes)) }
             })
             .collect();

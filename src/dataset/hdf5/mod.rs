@@ -45,11 +45,11 @@ use super::{
     packed::Packing,
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     report::Stage,
 };
+use infeed_store::{Object, Source};
 
 /// Files whose metadata are read at a time.
 const AT_A_TIME: usize = 16;

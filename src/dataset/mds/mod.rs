@@ -45,7 +45,6 @@ use super::{
     sniff,
     table::ShardTable,
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -55,6 +54,7 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
 };
+use infeed_store::{Object, Source};
 
 const INDEX: &str = "index.json";
 /// Shards whose offsets are read at a time.

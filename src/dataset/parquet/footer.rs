@@ -17,8 +17,8 @@ use super::{
     unpack::Codec,
     wire::damaged,
 };
-use crate::source::{Object, Source};
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 const MAGIC: &[u8] = b"PAR1";
 /// What is read of a file's end at first.

@@ -43,7 +43,6 @@ use super::{
     schema::{Field, FieldKind, Schema},
     table::{ShardTable, Stored},
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -54,6 +53,7 @@ use infeed_core::{
     report::Stage,
     types::DType,
 };
+use infeed_store::{Object, Source};
 
 /// Footers that are read at a time.
 const AT_A_TIME: usize = 16;

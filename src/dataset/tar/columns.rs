@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::{header::BLOCK, shard::Shard};
-use crate::{
-    dataset::{
-        arrays,
-        format::OpenOptions,
-        names::{self, looks_like_mask},
-        schema::{Field, FieldKind},
-    },
-    source::{Object, Source},
+use crate::dataset::{
+    arrays,
+    format::OpenOptions,
+    names::{self, looks_like_mask},
+    schema::{Field, FieldKind},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
+use infeed_store::{Object, Source};
 
 /// What the members with some extension are.
 #[derive(Clone, Debug, PartialEq)]

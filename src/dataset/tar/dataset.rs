@@ -10,18 +10,15 @@ use super::{
     header::{self, BLOCK},
     shard::{Member, Shard},
 };
-use crate::{
-    dataset::{
-        arrays,
-        format::OpenOptions,
-        names::base,
-        netpbm,
-        record::{Dataset, ReadPlan, Sample, Value},
-        schema::{Field, Schema},
-        sizes::Sizes,
-        table::{ShardTable, Stored},
-    },
-    source::{Object, Source},
+use crate::dataset::{
+    arrays,
+    format::OpenOptions,
+    names::base,
+    netpbm,
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::{Field, Schema},
+    sizes::Sizes,
+    table::{ShardTable, Stored},
 };
 use infeed_core::{
     error::{
@@ -33,6 +30,7 @@ use infeed_core::{
     report::Stage,
     types::{DType, ImageInfo},
 };
+use infeed_store::{Object, Source};
 
 /// Members of a record that lie nearer than this are read in one go.
 const NEAR: u64 = 64 << 10;
@@ -108,8 +106,8 @@ impl TarDataset {
                 let (name, _) = field_of(extension);
                 columns.iter().position(|column| column.name == name).map(|at| at as u8)
             };
-            let object =
-                Object { etag: shard.etag.as_deref().map(Into::into), ..Object::new(&*shard.name, shard.size) };
+            let mut object = Object::new(&*shard.name, shard.size);
+            object.etag = shard.etag.as_deref().map(Into::into);
             let columns = shard.extensions.iter().map(column).collect();
             Stored::new(&object, shard.len() as u64, Indexed { columns, shard })
         };

@@ -22,7 +22,7 @@ use super::{
     header::{BLOCK, padded},
     shard::{Member, Shard},
 };
-use crate::source::{Object, Rest, body, number, seal, text, unsealed};
+use infeed_store::{Object, Rest, body, number, seal, text, unsealed};
 
 /// The index of a folder.
 pub(crate) const INDEX: &str = "shards.infeed";
@@ -54,10 +54,10 @@ impl Index {
     }
 
     fn parse_body(body: &[u8]) -> Option<Self> {
-        let mut rest = Rest(body);
+        let mut rest = Rest::of(body);
         let classes = rest.list(1, |rest| rest.text().map(str::to_owned))?;
         let shards = rest.list(22, Shard::parse)?;
-        rest.0.is_empty().then_some(Self { classes, shards })
+        rest.is_empty().then_some(Self { classes, shards })
     }
 }
 
@@ -112,7 +112,7 @@ impl Shard {
         };
         shard.extensions = rest.list(1, |rest| rest.text().map(str::to_owned))?;
         // Keys share much with those before them, but not everything with everything.
-        let longest = rest.0.len().saturating_mul(64);
+        let longest = rest.len().saturating_mul(64);
         let samples = rest.count(3)?;
         shard.key_ends.reserve_exact(samples);
         shard.member_ends.reserve_exact(samples);

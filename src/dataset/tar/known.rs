@@ -12,14 +12,12 @@ use super::{
     shard::Shard,
     walk,
 };
-use crate::{
-    dataset::{
-        format::OpenOptions,
-        names::{base, parent},
-    },
-    source::{Manifest, Object, Source},
+use crate::dataset::{
+    format::OpenOptions,
+    names::{base, parent},
 };
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
+use infeed_store::{Manifest, Object, Source};
 
 /// Shards of a remote store that are indexed at a time.
 const AT_A_TIME: usize = 16;

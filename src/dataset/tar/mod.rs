@@ -38,8 +38,8 @@ use super::{
     objects::nothing_to_read,
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 const COMPRESSED: [&str; 8] = [".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"];
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::header::{BLOCK, split_name};
-use crate::source::Object;
 use infeed_core::error::{Error, Result};
+use infeed_store::Object;
 
 /// One file of a sample: 16 bytes, as there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use super::{
     header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
     shard::Shard,
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
+use infeed_store::{Object, Source};
 
 /// The least that is asked of a remote store at a time: a few headers of small members.
 const WINDOW: u64 = 256 << 10;

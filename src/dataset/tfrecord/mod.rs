@@ -40,7 +40,6 @@ use super::{
     sniff,
     table::{ShardTable, Stored},
 };
-use crate::source::{Extent, Object, Source};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -51,6 +50,7 @@ use infeed_core::{
     report::Stage,
     types::DType,
 };
+use infeed_store::{Extent, Object, Source};
 
 /// Files of a remote store that are indexed at a time.
 const AT_A_TIME: usize = 8;

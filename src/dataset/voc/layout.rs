@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    dataset::names::{ends_with, is_image},
-    source::{Object, Source},
-};
+use crate::dataset::names::{ends_with, is_image};
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 /// An image and its XML, by their places among the objects.
 pub(super) type Pair = (usize, usize);

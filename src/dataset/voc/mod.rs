@@ -22,8 +22,8 @@ use super::{
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 /// Small reads: enough to hide a store's latency.
 const XMLS_AT_A_TIME: usize = 64;

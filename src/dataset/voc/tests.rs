@@ -6,8 +6,8 @@ use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use crate::{
     ErrorKind, Result,
     dataset::{Dataset, Instances, Open, Value, dataset_contract, open_source, read_one::read},
-    source::Source,
 };
+use infeed_store::Source;
 
 fn holding(files: &[(&str, String)]) -> Source {
     let store = InMemory::new();

@@ -9,13 +9,10 @@ use super::{
     Stack, decode,
     header::{VolumeHeader, cover},
 };
-use crate::{
-    dataset::{
-        record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
-        schema::Schema,
-        volume::{Narrow, Volume, VolumeChannel},
-    },
-    source::Extent,
+use crate::dataset::{
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
+    schema::Schema,
+    volume::{Narrow, Volume, VolumeChannel},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -23,6 +20,7 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
 };
+use infeed_store::Extent;
 
 /// One volume file whose header was read, or the files of a volume's slices.
 #[derive(Debug)]
@@ -121,7 +119,7 @@ impl VolumesDataset {
         let (_, channel) = file.header.pitch();
         for c in 0..file.header.channels {
             let cover = cover(&file.header, at + (c * channel) as u64, window, !self.all.inline);
-            extents.extend(cover.ranges.into_iter().map(|range| Extent { range, ..file.data[0].clone() }));
+            extents.extend(cover.ranges.into_iter().map(|range| file.data[0].clone().with_range(range)));
             pitch = cover.pitch;
         }
         (extents, pitch)

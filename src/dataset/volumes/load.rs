@@ -11,14 +11,11 @@ use super::{
     names::{self, FieldFiles},
     nifti, nrrd,
 };
-use crate::{
-    dataset::{
-        format::OpenOptions,
-        names::{ends_with, looks_like_mask},
-        objects::nothing_to_read,
-        schema::{Field, FieldKind, Schema},
-    },
-    source::{Extent, Object, Source},
+use crate::dataset::{
+    format::OpenOptions,
+    names::{ends_with, looks_like_mask},
+    objects::nothing_to_read,
+    schema::{Field, FieldKind, Schema},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -26,6 +23,7 @@ use infeed_core::{
     report::Stage,
     types::DType,
 };
+use infeed_store::{Extent, Object, Source};
 
 /// Small reads: enough to hide a store's latency.
 pub(super) const HEADERS_AT_A_TIME: usize = 64;
@@ -230,7 +228,7 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
     // Enough for all but long key/value pairs; compressed, more than enough.
     let mut len = object.size.min(16 << 10);
     let header = loop {
-        let head = Extent { range: 0..len, ..object.extent(source) };
+        let head = object.extent(source).with_range(0..len);
         let bytes = head.read().await.map_err(named)?;
         let found = if lower.ends_with(".nii.gz") {
             let mut header = Vec::new();

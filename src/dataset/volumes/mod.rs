@@ -36,8 +36,8 @@ use super::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::error::Result;
+use infeed_store::{Object, Source};
 
 /// The parsers of this format, for fuzzing.
 pub mod fuzz {

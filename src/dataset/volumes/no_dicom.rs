@@ -5,8 +5,8 @@ use std::{convert::Infallible, ops::Range};
 use bytes::Bytes;
 
 use super::header::VolumeHeader;
-use crate::source::Extent;
 use infeed_core::error::Result;
+use infeed_store::Extent;
 
 /// None.
 #[derive(Debug)]

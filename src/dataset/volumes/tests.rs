@@ -7,11 +7,9 @@ use super::{
     header::{Cover, cover},
     nifti, nrrd,
 };
-use crate::{
-    dataset::{FieldKind, Narrow, concat, dataset_contract, open_source, subset},
-    source::Source,
-};
+use crate::dataset::{FieldKind, Narrow, concat, dataset_contract, open_source, subset};
 use infeed_core::{error::Result, random::SampleRng, types::DType};
+use infeed_store::Source;
 
 pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());

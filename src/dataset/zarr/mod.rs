@@ -30,11 +30,11 @@ use super::{
     objects::nothing_to_read,
     record::Dataset,
 };
-use crate::source::{Object, Source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
+use infeed_store::{Object, Source};
 
 /// Metadata and indexes of shards that are read at a time.
 const AT_A_TIME: usize = 16;

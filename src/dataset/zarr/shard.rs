@@ -5,11 +5,9 @@
 use serde_json::Value;
 
 use super::numbers::numbers;
-use crate::{
-    dataset::chunked::{Place, damaged, grid, unsupported},
-    source::{Extent, Object, Source},
-};
+use crate::dataset::chunked::{Place, damaged, grid, unsupported};
 use infeed_core::error::Result;
+use infeed_store::{Object, Source};
 
 /// How the shards of an array are laid out.
 #[derive(Debug)]
@@ -67,7 +65,7 @@ impl Sharding {
         let len = count.and_then(|count| count.checked_mul(16)?.checked_add(sum)).filter(|len| *len <= object.size);
         let len = len.ok_or_else(|| damaged(format!("a shard of {} bytes, less than its index has", object.size)))?;
         let range = if self.at_end { object.size - len..object.size } else { 0..len };
-        let bytes = Extent { range, ..object.extent(source) }.read().await?;
+        let bytes = object.extent(source).with_range(range).read().await?;
         self.parse_index(&bytes, object.size, at, number, grids)
     }
 

@@ -8,18 +8,15 @@ use super::{
     header::{self, Found, Header},
     series::{Member, volume},
 };
-use crate::{
-    dataset::{
-        format::OpenOptions,
-        names::{base, ends_with, looks_like_mask, parent},
-        objects::nothing_to_read,
-        volumes::{
-            dataset::{File, VolumesDataset},
-            load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
-            names::{FieldFiles, Pattern},
-        },
+use crate::dataset::{
+    format::OpenOptions,
+    names::{base, ends_with, looks_like_mask, parent},
+    objects::nothing_to_read,
+    volumes::{
+        dataset::{File, VolumesDataset},
+        load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
+        names::{FieldFiles, Pattern},
     },
-    source::{Extent, Object, Source},
 };
 use infeed_core::{
     error::{
@@ -28,6 +25,7 @@ use infeed_core::{
     },
     report::Stage,
 };
+use infeed_store::{Extent, Object, Source};
 
 const ENDINGS: [&str; 2] = [".dcm", ".dicom"];
 
@@ -258,7 +256,7 @@ async fn read_header(source: &Source, object: &Object) -> Result<Found> {
     let named = |e: Error| e.at_stage(Stage::Open).at_object(name.clone());
     let mut len = object.size.min(FIRST);
     loop {
-        let head = Extent { range: 0..len, ..object.extent(source) };
+        let head = object.extent(source).with_range(0..len);
         let bytes = head.read().await.map_err(named)?;
         match header::parse(&bytes, object.size).map_err(named)? {
             Found::More(to) if len < object.size && to <= header::LONGEST => {

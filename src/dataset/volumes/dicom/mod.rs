@@ -31,14 +31,12 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 
 pub(super) use self::stack::Stack;
-use crate::{
-    dataset::{
-        format::{Format, OpenOption, OpenOptions},
-        record::Dataset,
-    },
-    source::{Object, Source},
+use crate::dataset::{
+    format::{Format, OpenOption, OpenOptions},
+    record::Dataset,
 };
 use infeed_core::error::Result;
+use infeed_store::{Object, Source};
 
 /// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for [`open`](crate::dataset::open()).
 ///

@@ -6,17 +6,15 @@ use super::{
     stack::{Slice, Stack},
     syntax::Pixels,
 };
-use crate::{
-    dataset::volumes::{
-        dataset::File,
-        header::{Coding, DataFiles, VolumeHeader},
-    },
-    source::Extent,
+use crate::dataset::volumes::{
+    dataset::File,
+    header::{Coding, DataFiles, VolumeHeader},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+use infeed_store::Extent;
 
 /// One file of a series.
 #[derive(Clone, Debug)]
@@ -76,7 +74,7 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
             place[member] = data.len() as u32;
             let Member { extent, header, .. } = &members[member];
             let range = if header.pixels == Pixels::Deflated { extent.range.clone() } else { header.at.clone() };
-            data.push(Extent { range, ..extent.clone() });
+            data.push(extent.clone().with_range(range));
             layouts.push(Layout::new(header));
         }
         placed.slice.file = place[member];

@@ -8,14 +8,12 @@ use super::{
     pixels::{Layout, Opened},
     syntax::Pixels,
 };
-use crate::{
-    dataset::volumes::header::{VolumeHeader, cover},
-    source::Extent,
-};
+use crate::dataset::volumes::header::{VolumeHeader, cover};
 use infeed_core::{
     error::{Error, Result},
     types::DType,
 };
+use infeed_store::Extent;
 
 /// One slice of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +59,7 @@ impl Stack {
             let file = &data[slice.file as usize];
             let at = file.range.start + u64::from(slice.frame) * self.layout(slice).frame_bytes() as u64;
             let cover = cover(header, at, &[0..1, window[1].clone(), window[2].clone()], one);
-            extents.extend(cover.ranges.into_iter().map(|range| Extent { range, ..file.clone() }));
+            extents.extend(cover.ranges.into_iter().map(|range| file.clone().with_range(range)));
             pitch = cover.pitch;
         }
         (extents, pitch)

@@ -186,7 +186,7 @@ fn a_box_is_what_the_whole_has_there_and_reads_less() {
             if plan.shared.is_empty() {
                 boxes += 1;
                 assert!(
-                    plan.extents.iter().map(crate::source::Extent::len).sum::<u64>() <= (side * side * side * 4) as u64
+                    plan.extents.iter().map(infeed_store::Extent::len).sum::<u64>() <= (side * side * side * 4) as u64
                 );
             }
         }

@@ -1,0 +1,147 @@
+//! Entries that stay, each found by a hash alone: for what takes its length from what is kept, as decoded pixels do.
+//!
+//! Nothing is ever removed to make room: on one machine every record comes once in an epoch, so the first that came are
+//! worth as much as any others, and are written once.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{PoisonError, RwLock},
+};
+
+use bytes::BytesMut;
+
+use super::{
+    disk::{Disk, Lost},
+    key::{FOOTER, Key},
+};
+use infeed_core::error::Result;
+
+/// What became of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobRead {
+    /// The buffer has it.
+    Here,
+    /// It is not there, or not any more.
+    Gone,
+    /// It was not what had been written, and is removed.
+    Damaged,
+}
+
+/// A folder of entries, shared by processes.
+#[derive(Debug)]
+pub struct Blobs {
+    disk: Disk,
+    /// The lengths of those that this process knows of.
+    known: RwLock<HashMap<u128, u64>>,
+}
+
+impl Blobs {
+    /// Opens `name` in a folder.
+    ///
+    /// # Errors
+    /// `Config` where `dir` is something else than a folder.
+    #[doc(hidden)]
+    pub fn open(dir: &Path, name: &str, size: u64) -> Result<Self> {
+        let blobs = Self { disk: Disk::open(dir, name, size)?, known: RwLock::default() };
+        blobs.refresh();
+        Ok(blobs)
+    }
+
+    /// Learns what other processes have written. Lists the folder.
+    #[doc(hidden)]
+    pub fn refresh(&self) {
+        let there: HashMap<u128, u64> = self.disk.entries().map(|key| (key.object, key.len())).collect();
+        self.known.write().unwrap_or_else(PoisonError::into_inner).extend(there);
+    }
+
+    #[doc(hidden)]
+    pub fn holds(&self, hash: u128) -> bool {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(&hash)
+    }
+
+    /// Reads an entry and compares it with what was written. Blocks this thread.
+    #[doc(hidden)]
+    pub fn read(&self, hash: u128, buffer: &mut BytesMut) -> BlobRead {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
+        let Some(len) = known else { return BlobRead::Gone };
+        let key = key(hash, len);
+        let Err(lost) = self.disk.read(&key, buffer) else { return BlobRead::Here };
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&hash);
+        match lost {
+            Lost::Gone => BlobRead::Gone,
+            Lost::Damaged => {
+                self.disk.remove(&key);
+                tracing::warn!(entry = %self.disk.path(&key).display(), "a damaged entry of the decoded cache: removed");
+                BlobRead::Damaged
+            }
+        }
+    }
+
+    /// Whether so many bytes more would fit, as far as is known.
+    #[doc(hidden)]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.disk.is_writable() && self.disk.used().saturating_add(bytes + FOOTER) <= self.disk.size()
+    }
+
+    /// Writes an entry; `false`: it is not there. Blocks this thread.
+    #[doc(hidden)]
+    pub fn write(&self, hash: u128, bytes: &[u8]) -> bool {
+        let key = key(hash, bytes.len() as u64);
+        let written = self.disk.is_writable() && self.disk.reserve(key.disk_bytes()) && self.disk.write(&key, bytes);
+        if written {
+            self.known.write().unwrap_or_else(PoisonError::into_inner).insert(hash, key.len());
+        }
+        written
+    }
+
+    #[doc(hidden)]
+    pub fn used(&self) -> u64 {
+        self.disk.used()
+    }
+
+    #[doc(hidden)]
+    pub fn size(&self) -> u64 {
+        self.disk.size()
+    }
+}
+
+const fn key(object: u128, len: u64) -> Key {
+    Key { object, start: 0, end: len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_process_wrote_another_finds_after_a_look_and_damage_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Blobs::open(dir.path(), "blobs", 1000).unwrap();
+        let (mine, yours) = (open(), open());
+        assert!(mine.write(7, b"seven") && !yours.holds(7));
+        yours.refresh();
+        let mut buffer = BytesMut::new();
+        assert_eq!((yours.read(7, &mut buffer), &buffer[..]), (BlobRead::Here, &b"seven"[..]));
+        assert_eq!(yours.read(8, &mut buffer), BlobRead::Gone);
+
+        let file = mine.disk.path(&key(7, 5));
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[2] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        assert_eq!(mine.read(7, &mut buffer), BlobRead::Damaged);
+        assert!(!mine.holds(7) && !file.exists());
+        assert_eq!(yours.read(7, &mut buffer), BlobRead::Gone, "and it is told once");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_kept_and_nothing_leaves_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), "blobs", 2 * (100 + FOOTER)).unwrap();
+        assert!(blobs.write(1, &[1; 100]) && blobs.has_room(100));
+        assert!(blobs.write(2, &[2; 100]) && !blobs.has_room(1));
+        assert!(!blobs.write(3, &[3; 100]) && !blobs.holds(3));
+        let again = Blobs::open(dir.path(), "blobs", 2 * (100 + FOOTER)).unwrap();
+        assert!(again.holds(1) && again.holds(2) && !again.has_room(1));
+    }
+}

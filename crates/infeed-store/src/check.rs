@@ -1,0 +1,239 @@
+//! One object's hash, while its bytes come.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use md5::Md5;
+use object_store::{GetOptions, GetRange, GetResult};
+use sha1::{Digest, Sha1};
+use sha2::Sha256;
+
+pub(super) use super::told::Told;
+use super::{
+    Extent,
+    told::{Sum, Tag},
+    verify::{Judged, Trust, Verify, hex},
+};
+use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
+
+/// Bytes hashed before others get the thread: 5 µs of a CRC.
+const AT_ONCE: usize = 256 << 10;
+/// Nobody else reads parts of this length.
+const OTHER_PART: u64 = (5 << 20) + 4093;
+
+/// What an object must be, and what came of it.
+#[derive(Debug)]
+pub struct Check {
+    hash: Hash,
+    object: String,
+    trust: Arc<Trust>,
+}
+
+enum Hash {
+    Nothing,
+    Crc { name: &'static str, digest: Box<Crc>, bits: u8, wanted: u64 },
+    Sha1(Sha1, [u8; 20]),
+    Sha256(Box<Sha256>, [u8; 32]),
+    Md5(Md5, Md5Of),
+}
+
+/// Who tells an MD5.
+#[derive(Clone, Copy)]
+enum Md5Of {
+    Sum([u8; 16]),
+    /// Where it is not sure, [`Trust`] judges.
+    Tag(Tag),
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Crc { name, .. } => name,
+            Self::Sha1(..) => "SHA-1",
+            Self::Sha256(..) => "SHA-256",
+            Self::Md5(_, Md5Of::Sum(_)) => "MD5",
+            Self::Md5(_, Md5Of::Tag(_)) => "ETag",
+        })
+    }
+}
+
+/// What came with an answer through [`Connector`](super::Connector).
+pub(super) fn told(result: &GetResult) -> Option<Told> {
+    result.extensions.get::<Told>().copied()
+}
+
+impl Check {
+    /// `object`: what messages call it.
+    pub(super) fn new(told: Option<Told>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
+        let crc =
+            |name, algorithm, bits, wanted| Hash::Crc { name, digest: Box::new(Crc::new(algorithm)), bits, wanted };
+        let told = told.unwrap_or_default();
+        let hash = match (how, told.sum, told.tag) {
+            (Verify::Never, ..) => Hash::Nothing,
+            (_, Some(Sum::Crc64Nvme(sum)), _) => crc("CRC-64/NVME", CrcAlgorithm::Crc64Nvme, 64, sum),
+            (_, Some(Sum::Crc32c(sum)), _) => crc("CRC-32C", CrcAlgorithm::Crc32Iscsi, 32, sum.into()),
+            (_, Some(Sum::Crc32(sum)), _) => crc("CRC-32", CrcAlgorithm::Crc32IsoHdlc, 32, sum.into()),
+            (Verify::Checksums, ..) => Hash::Nothing,
+            (_, Some(Sum::Sha1(sum)), _) => Hash::Sha1(Sha1::new(), sum),
+            (_, Some(Sum::Sha256(sum)), _) => Hash::Sha256(Box::default(), sum),
+            (_, Some(Sum::Md5(sum)), _) => Hash::Md5(Md5::new(), Md5Of::Sum(sum)),
+            (Verify::Auto, None, Some(tag)) if tag.sure || !trust.doubts_tags() => {
+                Hash::Md5(Md5::new(), Md5Of::Tag(tag))
+            }
+            _ => Hash::Nothing,
+        };
+        Self { hash, object, trust: Arc::clone(trust) }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.hash {
+            Hash::Nothing => {}
+            Hash::Crc { digest, .. } => digest.update(bytes),
+            Hash::Sha1(digest, _) => digest.update(bytes),
+            Hash::Sha256(digest, _) => digest.update(bytes),
+            Hash::Md5(digest, _) => digest.update(bytes),
+        }
+    }
+
+    /// Compares; `extent` is the object. May read it once more, in other parts.
+    ///
+    /// # Errors
+    /// `Corrupt` for bytes that are not those that were stored; the same bytes again may be taken, see `verify.rs`.
+    pub async fn finish(self, extent: &Extent) -> Result<()> {
+        let Self { hash, object, trust } = self;
+        let compared = match hash {
+            Hash::Nothing => {
+                trust.count_length();
+                return Ok(());
+            }
+            Hash::Md5(digest, wanted) => {
+                let found = digest.finalize().into();
+                return judge(found, wanted, &object, &trust, extent).await;
+            }
+            Hash::Crc { name, digest, bits, wanted } => {
+                let of = |sum: u64| sum.to_be_bytes()[8 - usize::from(bits) / 8..].to_vec();
+                compare(name, &of(digest.finalize()), &of(wanted))
+            }
+            Hash::Sha1(digest, wanted) => compare("SHA-1", &digest.finalize(), &wanted),
+            Hash::Sha256(digest, wanted) => compare("SHA-256", &digest.finalize(), &wanted),
+        };
+        compared.inspect(|()| trust.count_checksum())
+    }
+
+    /// All bytes at once, without keeping the thread for long; MD5s of what comes at the same time together.
+    pub(super) async fn run(mut self, bytes: &Bytes, extent: &Extent) -> Result<()> {
+        if let Hash::Md5(_, wanted) = self.hash {
+            let found = self.trust.sums.of(bytes).await;
+            return judge(found, wanted, &self.object, &self.trust, extent).await;
+        }
+        for (n, some) in bytes.chunks(AT_ONCE).enumerate() {
+            if n > 0 && !matches!(self.hash, Hash::Nothing) {
+                tokio::task::yield_now().await;
+            }
+            self.update(some);
+        }
+        self.finish(extent).await
+    }
+}
+
+/// Whether an object's MD5 is what is told of it.
+async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, extent: &Extent) -> Result<()> {
+    let tag = match wanted {
+        Md5Of::Sum(wanted) => return compare("MD5", &found, &wanted).inspect(|()| trust.count_checksum()),
+        Md5Of::Tag(tag) => tag,
+    };
+    if found == tag.md5 {
+        trust.agreed();
+        return Ok(());
+    }
+    let again = !tag.sure && trust.differed(object, found) == Judged::Again;
+    if again && in_other_parts(extent).await == Some(found) && trust.give_out(object, found) {
+        return Ok(());
+    }
+    let tags = match tag.sure {
+        true => String::new(),
+        false => format!("; or set {VERIFY_CHECKSUMS}, if ETags of this store are something else"),
+    };
+    Err(wrong("MD5", &found, &tag.md5, &tags))
+}
+
+/// The MD5 of an object that is read in other parts than before: what is flipped on the way lies elsewhere then. `None` where
+/// it can't be read. Asks the store at once: a permit is held by whoever asks for this, and a second might never come.
+async fn in_other_parts(extent: &Extent) -> Option<[u8; 16]> {
+    let Extent { source, name, size, etag, .. } = extent;
+    let (path, size) = (source.path(name).ok()?, (*size)?);
+    // Two parts at least, and none that is cut where other reads cut.
+    let part = (size / 2 + 1).min(OTHER_PART);
+    let if_match = etag.as_deref().filter(|tag| !tag.starts_with("W/")).map(str::to_owned);
+    let mut md5 = Md5::new();
+    let mut at = 0;
+    while at < size {
+        let range = at..(at + part).min(size);
+        let length = range.end - range.start;
+        let options =
+            GetOptions { range: Some(GetRange::Bounded(range)), if_match: if_match.clone(), ..GetOptions::default() };
+        let bytes = source.0.store.get_opts(&path, options).await.ok()?.bytes().await.ok()?;
+        if bytes.len() as u64 != length {
+            return None;
+        }
+        md5.update(&bytes);
+        at += length;
+    }
+    Some(md5.finalize().into())
+}
+
+fn compare(name: &str, found: &[u8], wanted: &[u8]) -> Result<()> {
+    if found == wanted { Ok(()) } else { Err(wrong(name, found, wanted, "")) }
+}
+
+fn wrong(name: &str, found: &[u8], wanted: &[u8], more: &str) -> Error {
+    let (found, wanted) = (hex(found), hex(wanted));
+    Error::corrupt(format!(
+        "the bytes that came are not those that were stored: their {name} is {found}, the store tells {wanted}"
+    ))
+    .hint(format!(
+        "check the network, then the object where it is stored, and write it again if it is damaged there{more}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+
+    /// "123456789", whose sums every catalogue of them tells.
+    #[test]
+    fn sums_are_those_of_the_catalogues() {
+        let sums = [
+            Sum::Crc64Nvme(0xae8b_1486_0a79_9888),
+            Sum::Crc32c(0xe306_9283),
+            Sum::Crc32(0xcbf4_3926),
+            Sum::Md5(0x25f9_e794_323b_4538_85f5_181f_1b62_4d0b_u128.to_be_bytes()),
+            Sum::Sha1(*b"\xf7\xc3\xbc\x1d\x80\x8e\x04\x73\x2a\xdf\x67\x99\x65\xcc\xc3\x4c\xa7\xae\x34\x41"),
+            Sum::Sha256(
+                *b"\x15\xe2\xb0\xd3\xc3\x38\x91\xeb\xb0\xf1\xef\x60\x9e\xc4\x19\x42\x0c\x20\xe3\x20\xce\x94\xc6\x5f\xbc\x8c\x33\x12\x44\x8e\xb2\x25",
+            ),
+        ];
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let source = super::super::Source::from_store(store, object_store::path::Path::default(), "test://");
+        let extent = Extent::whole(&source, "a", 9);
+        let trust = Arc::<Trust>::default();
+        for sum in sums {
+            let check = || Check::new(Some(Told { sum: Some(sum), tag: None }), Verify::Auto, "a".into(), &trust);
+            let mut pieces = check();
+            pieces.update(b"1234");
+            pieces.update(b"56789");
+            block_on(pieces.finish(&extent)).unwrap_or_else(|error| panic!("{sum:?}: {error}"));
+            let error = block_on(check().run(&Bytes::from_static(b"123456788"), &extent)).unwrap_err();
+            assert_eq!(error.kind(), infeed_core::error::ErrorKind::Corrupt);
+            assert!(error.to_string().contains("the store tells"), "{error}");
+        }
+        assert_eq!(trust.verified().checksum, 6);
+        block_on(Check::new(None, Verify::Auto, "a".into(), &trust).finish(&extent)).unwrap();
+        assert_eq!(trust.verified().length_only, 1);
+    }
+}

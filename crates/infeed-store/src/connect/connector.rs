@@ -1,0 +1,517 @@
+//! The HTTP client of all stores, which notes what is answered, and by what the bytes of an object can be checked.
+
+use std::{
+    error::Error as StdError,
+    io,
+    sync::{Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::{
+    ClientOptions,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    },
+};
+use tokio::runtime::{Handle, Id};
+
+use super::{client, listed};
+use crate::{
+    answer::{Answer, Broken, Phase, Refusal, note, page},
+    errors::no_files,
+    told::Told,
+    unrepeated,
+};
+use infeed_core::error::{Error, ErrorKind, Result};
+
+/// Letters of a message that are told.
+const MESSAGE: usize = 300;
+/// Clients kept, most of them for other runtimes than the one that asks.
+const CLIENTS: usize = 8;
+
+/// `object_store`'s HTTP connector as infeed uses it. Give it to the builder of a store that you make yourself
+/// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it, bytes are compared
+/// with the checksums that come with them, and listings that can't be are errors.
+///
+/// It follows no redirect: what is signed for one host is for nobody else, least of all a session token. An answer that
+/// sends elsewhere is an error that names the host.
+///
+/// `ClientOptions` with root certificates are refused, since they tell nobody which: give them to
+/// [`with_root_certificates`](Self::with_root_certificates) instead.
+///
+/// ```no_run
+/// # #[cfg(feature = "s3")]
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+///
+/// use infeed::{dataset::open_source, source::{Connector, Source}};
+/// use object_store::{RetryConfig, aws::AmazonS3Builder, path::Path};
+///
+/// let store = AmazonS3Builder::from_env()
+///     .with_bucket_name("photos")
+///     .with_http_connector(Connector::default())
+///     .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() }) // infeed's own are enough.
+///     .build()?;
+/// let source = Source::from_store(Arc::new(store), Path::from("train"), "s3://photos/train");
+/// let dataset = open_source(source).await?;
+/// # drop(dataset); Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Connector {
+    roots: Vec<reqwest::Certificate>,
+    /// For stores that nothing is signed for.
+    follows: bool,
+    /// Its ETags are S3's, signed or not.
+    s3: bool,
+    /// What answers in the place of the network.
+    #[cfg(test)]
+    answers: Option<HttpClient>,
+}
+
+impl Connector {
+    /// Trusts these authorities too, given as PEM text.
+    ///
+    /// # Errors
+    /// `Config` for text without a certificate.
+    pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self> {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem).unwrap_or_default();
+        if certificates.is_empty() {
+            return Err(Error::config("no certificate is in what was given").hint("give certificates as PEM text"));
+        }
+        self.roots.extend(certificates);
+        Ok(self)
+    }
+
+    /// For what is not signed.
+    #[cfg(feature = "http")]
+    pub(super) fn following() -> Self {
+        Self { follows: true, ..Self::default() }
+    }
+
+    #[cfg(feature = "s3")]
+    pub(super) fn of_s3(mut self) -> Self {
+        self.s3 = true;
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn answered_by(mut self, answers: Option<HttpClient>) -> Self {
+        self.answers = answers;
+        self
+    }
+
+    /// A client that nobody listens to.
+    pub(super) fn plain(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        #[cfg(test)]
+        if let Some(answers) = &self.answers {
+            return Ok(answers.clone());
+        }
+        super::tls::provide();
+        if self.follows {
+            return ReqwestConnector::default().connect(options);
+        }
+        if client::holds_certificates(options) {
+            let error = Error::config("the client's options hold root certificates, which a connector cannot read")
+                .hint("give them to Connector::with_root_certificates instead");
+            return Err(object_store::Error::Generic { store: "HTTP client", source: Box::new(error) });
+        }
+        Ok(HttpClient::new(client::build(options, &self.roots)?))
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let inner = PerRuntime {
+            first: self.plain(options)?,
+            of: self.clone(),
+            options: options.clone(),
+            others: Mutex::default(),
+        };
+        Ok(HttpClient::new(Listening { inner: HttpClient::new(inner), s3: self.s3, web: self.follows }))
+    }
+}
+
+/// A client for each runtime that asks: idle connections are driven by the runtime that made them, and hang when that one
+/// is not polled.
+#[derive(Debug)]
+struct PerRuntime {
+    /// For whoever asks outside of one.
+    first: HttpClient,
+    of: Connector,
+    options: ClientOptions,
+    others: Mutex<Vec<(Id, HttpClient)>>,
+}
+
+impl PerRuntime {
+    fn client(&self) -> HttpClient {
+        let Ok(runtime) = Handle::try_current() else { return self.first.clone() };
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = others.iter().find(|(of, _)| *of == runtime.id()) {
+            return client.clone();
+        }
+        // What could be made once can be made again.
+        let client = self.of.plain(&self.options).unwrap_or_else(|_| self.first.clone());
+        if others.len() == CLIENTS {
+            others.remove(0);
+        }
+        others.push((runtime.id(), client.clone()));
+        client
+    }
+}
+
+#[async_trait]
+impl HttpService for PerRuntime {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.client().execute(request).await
+    }
+}
+
+#[derive(Debug)]
+struct Listening {
+    inner: HttpClient,
+    s3: bool,
+    /// Any server: it may know little of HTTP.
+    web: bool,
+}
+
+/// What a server of files must know, else its answers are not what they seem.
+fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> {
+    let status = response.status().as_u16();
+    if method == "HEAD" && !response.headers().contains_key("content-length") {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server does not tell the length of the file (Content-Length)",
+        )
+        .hint("read it from a server that does, or copy the files near"));
+    }
+    if ranged && status == 200 {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server gives no parts of files: it answers a Range with all of it",
+        )
+        .hint("read it from a server that does, or copy the files near"));
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl HttpService for Listening {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let s3 = self.s3 || request.headers().contains_key("x-amz-date");
+        let lists = request.method().as_str() == "GET" && listed::asks(request.uri().query().unwrap_or_default());
+        let answered = |error| {
+            note(Some(Answer::Broken(broken(&error))));
+            error
+        };
+        let (method, ranged) = (request.method().as_str().to_owned(), request.headers().contains_key("range"));
+        let response = self.inner.execute(request).await.map_err(answered)?;
+        let success = response.status().is_success();
+        if self.web && success {
+            // Decode: it would say the same again.
+            check_web(&method, ranged, &response).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+        }
+        let (mut parts, body) = response.into_parts();
+        if self.web && method == "PROPFIND" && parts.status.as_u16() == 501 {
+            // Who has not heard of it answers so or 405, and the client would ask the first five times more.
+            parts.status = reqwest::StatusCode::METHOD_NOT_ALLOWED;
+        }
+        if success && !lists {
+            note(None);
+            // Of a part of an object nothing is told that could be checked.
+            if parts.status.as_u16() == 200 {
+                // Gone through once: each of the dozen lookups would hash its name.
+                let all: Vec<(&str, &str)> = parts
+                    .headers
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+                    .collect();
+                let told = Told::by(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), s3);
+                parts.extensions.insert(told);
+            }
+            return Ok(HttpResponse::from_parts(parts, body));
+        }
+        if success {
+            let body = body.bytes().await.map_err(answered)?;
+            note(None);
+            // Never asked for again by the client: whoever answers nonsense does so once more.
+            listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            unrepeated::check_pages(page(listed::is_empty(&body)))
+                .map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
+        // What the head says counts, even if the connection breaks behind it.
+        let body = body.bytes().await.unwrap_or_default();
+        let header = |name| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
+        note(Some(Answer::Refused(refusal(parts.status.as_u16(), header, &body))));
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<String>, body: &Bytes) -> Refusal {
+    let said = |xml: &str, json: &str| element(body, xml).or_else(|| member(body, json));
+    let redirect = (300..400).contains(&status);
+    let location = header("location").filter(|_| redirect);
+    let sends_to = location.as_deref().map(host);
+    Refusal {
+        status,
+        code: header("x-ms-error-code").or_else(|| said("Code", "code")),
+        message: said("Message", "message").map(|text| text.chars().take(MESSAGE).collect()),
+        request: element(body, "RequestId")
+            .or_else(|| header("x-amz-request-id"))
+            .or_else(|| header("x-ms-request-id")),
+        // The body tells of the region that was meant, the header of the bucket's; where both are there they agree.
+        region: element(body, "Region")
+            .or_else(|| header("x-amz-bucket-region"))
+            .or_else(|| region(sends_to.as_deref()?)),
+        date: header("date"),
+        to_nowhere: redirect && location.is_none(),
+        sends_to,
+    }
+}
+
+/// The host of a `Location`, and its port: what stands behind them may be signed, and so a secret.
+fn host(location: &str) -> String {
+    let url = url::Url::parse(location).ok();
+    let host = url.as_ref().and_then(|url| {
+        let host = url.host_str()?;
+        Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+    });
+    host.unwrap_or_else(|| "another path of the same host".into())
+}
+
+/// The region that a host of AWS names: `bucket.s3.eu-west-1.amazonaws.com`, `s3-eu-west-1.amazonaws.com`,
+/// `s3.dualstack.eu-west-1.amazonaws.com`.
+fn region(host: &str) -> Option<String> {
+    let host = host.strip_suffix(".cn").unwrap_or(host).strip_suffix(".amazonaws.com")?;
+    let last = host.rsplit('.').next()?;
+    let region = last.strip_prefix("s3-").unwrap_or(last);
+    let parts: Vec<_> = region.split('-').collect();
+    let number = parts.last().is_some_and(|part| part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty());
+    (parts.len() >= 3 && number).then(|| region.to_owned())
+}
+
+/// The text of the first element of this name. S3, its token service, Google and Azure write a few plain elements: no
+/// attributes, no name twice.
+fn element(xml: &[u8], name: &str) -> Option<String> {
+    let text = str::from_utf8(xml).ok()?;
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once("</")?;
+    // `&amp;` last: what it hides is text.
+    let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    let text = plain.into_iter().fold(text.trim().to_owned(), |text, (escaped, plain)| text.replace(escaped, plain));
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A text of a JSON object, or of the object `error` in it, whatever the case of its name: so services of credentials
+/// answer.
+fn member(json: &[u8], name: &str) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let object = answer.get("error").unwrap_or(&answer).as_object()?;
+    let (_, value) = object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+    value.as_str().map(str::to_owned)
+}
+
+fn broken(error: &HttpError) -> Broken {
+    let phase = match error.kind() {
+        _ if of_the_system(error).any(no_files) => Phase::NoFiles,
+        HttpErrorKind::Connect if handshake(error) => Phase::Handshake,
+        HttpErrorKind::Connect => Phase::Connecting,
+        _ => Phase::Later,
+    };
+    Broken { phase, words: each_once(error) }
+}
+
+/// The cause of an error, those that hide inside an error of the system too.
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+/// Whether TLS said no. What its library finds wrong comes as data that is not valid, and nothing else that connects
+/// reads data.
+fn handshake(error: &(dyn StdError + 'static)) -> bool {
+    of_the_system(error).any(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+/// What the system, or who speaks like it, said.
+fn of_the_system<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a io::Error> {
+    std::iter::successors(Some(error), |error| cause(*error)).filter_map(|error| error.downcast_ref::<io::Error>())
+}
+
+/// The words of an error and its causes, without those that are said already.
+fn each_once(error: &(dyn StdError + 'static)) -> String {
+    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).fold(
+        String::new(),
+        |told, words| match told.contains(&words) {
+            true => told,
+            false if told.is_empty() => words,
+            false => format!("{told}: {words}"),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, headers: &[(&str, &str)], body: &'static str) -> Refusal {
+        let header = |name: &str| headers.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        refusal(status, header, &Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn answers_are_read_as_the_services_write_them() {
+        let s3 = read(
+            403,
+            &[("date", "now"), ("x-amz-request-id", "R2")],
+            "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>not &lt;you&gt; &amp;quot;</Message>\
+             <RequestId>R1</RequestId></Error>",
+        );
+        assert_eq!(s3.to_string(), "the store answered 403 AccessDenied: not <you> &quot; (request R1)");
+        assert_eq!(s3.date.as_deref(), Some("now"));
+        let moved = read(301, &[("x-amz-bucket-region", "eu")], "<Error><Code>PermanentRedirect</Code></Error>");
+        assert_eq!((moved.region.as_deref(), moved.to_nowhere), (Some("eu"), true));
+        assert!(!read(307, &[("location", "http://x")], "").to_nowhere);
+        let named = read(400, &[("x-amz-bucket-region", "eu")], "<Error><Region>us</Region></Error>");
+        assert_eq!(named.region.as_deref(), Some("us"));
+        let sts = read(
+            400,
+            &[],
+            "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredTokenException</Code></Error></ErrorResponse>",
+        );
+        assert_eq!(sts.code.as_deref(), Some("ExpiredTokenException"));
+        assert_eq!(read(409, &[("x-ms-error-code", "LeaseLost")], "").code.as_deref(), Some("LeaseLost"));
+        let container = read(400, &[], r#"{"code":"NoRole","message":"there is none"}"#);
+        assert_eq!(container.to_string(), "the store answered 400 NoRole: there is none");
+        let google = read(403, &[], r#"{"error":{"code":403,"message":"no","errors":[]}}"#);
+        assert_eq!((google.code, google.message.as_deref()), (None, Some("no")));
+        for odd in ["", "<Code>", "<Code></Code>", "{", "[]", "\u{0}", "<Code>x"] {
+            let refusal = read(500, &[], odd);
+            assert_eq!(refusal.code, None, "{odd:?}");
+        }
+        assert_eq!(refusal(500, |_| None, &Bytes::from_static(b"\xff<Code>x</Code>")).code, None);
+    }
+
+    /// A store that lists: some pages of nothing, one page of something, and again.
+    #[derive(Debug)]
+    struct Lists {
+        pages: std::sync::atomic::AtomicUsize,
+        something_each: usize,
+        page: &'static str,
+    }
+
+    #[async_trait]
+    impl HttpService for Lists {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let page = self.pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            let page = if page.is_multiple_of(self.something_each) { self.page } else { "" };
+            let google = page.is_empty() || page.starts_with("<C");
+            let root = if google { "ListBucketResult" } else { "EnumerationResults" };
+            Ok(HttpResponse::new(Bytes::from(format!("<{root}>{page}<NextMarker>x</NextMarker></{root}>")).into()))
+        }
+    }
+
+    /// The pages of Google's and Azure's listings are asked for by `object_store`, so it is here that they are seen.
+    #[tokio::test]
+    async fn a_listing_that_gives_nothing_for_ever_ends() {
+        for (page, query) in [
+            ("<Contents><Key>a</Key></Contents>", "list-type=2"),
+            ("<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>", "list-type=2"),
+            ("<Blobs><Blob><Name>a</Name></Blob></Blobs>", "restype=container&comp=list"),
+            ("<Blobs><BlobPrefix><Name>a/</Name></BlobPrefix></Blobs>", "restype=container&comp=list"),
+        ] {
+            for (something_each, ends) in [(99, None), (usize::MAX, Some(99))] {
+                let lists = Lists { pages: 0.into(), something_each, page };
+                let client = Listening { inner: HttpClient::new(lists), s3: false, web: false };
+                let all = crate::answer::with_answer(async {
+                    for n in 0..300 {
+                        let mut request = HttpRequest::new(object_store::client::HttpRequestBody::empty());
+                        *request.uri_mut() = format!("http://store/?{query}").parse().unwrap();
+                        if let Err(error) = client.call(request).await {
+                            let words = format!("{:#}", error.source().expect("it is ours"));
+                            assert!(words.contains("100 pages without a key"), "{words}");
+                            return Ok(Some(n));
+                        }
+                    }
+                    Ok(None)
+                });
+                assert_eq!(all.await.unwrap(), ends, "{page}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_redirect_tells_its_host_and_nothing_that_is_signed() {
+        for (location, sends_to, region) in [
+            (
+                "https://b.s3.eu-west-1.amazonaws.com/x?X-Amz-Signature=hush",
+                "b.s3.eu-west-1.amazonaws.com",
+                Some("eu-west-1"),
+            ),
+            ("https://s3-us-west-2.amazonaws.com/b", "s3-us-west-2.amazonaws.com", Some("us-west-2")),
+            (
+                "https://s3.dualstack.us-east-2.amazonaws.com/b",
+                "s3.dualstack.us-east-2.amazonaws.com",
+                Some("us-east-2"),
+            ),
+            ("https://s3.cn-north-1.amazonaws.com.cn/b", "s3.cn-north-1.amazonaws.com.cn", Some("cn-north-1")),
+            ("https://b.s3.amazonaws.com/", "b.s3.amazonaws.com", None),
+            ("http://me:hush@elsewhere:8080/?hush", "elsewhere:8080", None),
+            ("/login?hush", "another path of the same host", None),
+        ] {
+            let refusal = read(307, &[("location", location)], "");
+            assert_eq!(refusal.sends_to.as_deref(), Some(sends_to), "{location}");
+            assert_eq!(refusal.region.as_deref(), region, "{location}");
+            assert!(!format!("{refusal} {refusal:?}").contains("hush"), "{refusal:?}");
+        }
+        assert_eq!(read(200, &[("location", "http://x")], "").sends_to, None);
+    }
+
+    #[test]
+    fn a_message_is_told_in_part_only() {
+        let long = format!("<Message>{}</Message>", "ä".repeat(1000));
+        let refusal = refusal(400, |_| None, &Bytes::from(long));
+        assert_eq!(refusal.message.map(|text| text.chars().count()), Some(MESSAGE));
+    }
+
+    #[test]
+    fn a_handshake_is_told_by_the_kind_of_error_and_not_by_its_words() {
+        let io = |kind, inner: io::Error| io::Error::new(kind, inner);
+        let tls = || io::Error::new(io::ErrorKind::InvalidData, "aucune confiance");
+        for (kind, source, phase) in [
+            (HttpErrorKind::Connect, tls(), Phase::Handshake),
+            (HttpErrorKind::Connect, io(io::ErrorKind::Other, tls()), Phase::Handshake),
+            (
+                HttpErrorKind::Connect,
+                io(io::ErrorKind::ConnectionRefused, io::Error::other("certificate")),
+                Phase::Connecting,
+            ),
+            (HttpErrorKind::Request, tls(), Phase::Later),
+            (HttpErrorKind::Connect, io::Error::from_raw_os_error(24), Phase::NoFiles),
+        ] {
+            let error = HttpError::new(kind, source);
+            assert_eq!(broken(&error).phase, phase, "{error}");
+        }
+    }
+
+    #[test]
+    fn words_are_told_once() {
+        #[derive(Debug)]
+        struct Layer(&'static str, Option<Box<Self>>);
+        impl std::fmt::Display for Layer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl StdError for Layer {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                self.1.as_deref().map(|inner| inner as _)
+            }
+        }
+        let layers = Layer("sending: refused", Some(Box::new(Layer("refused", Some(Box::new(Layer("os 111", None)))))));
+        assert_eq!(each_once(&layers), "sending: refused: os 111");
+    }
+}

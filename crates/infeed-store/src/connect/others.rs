@@ -1,0 +1,97 @@
+//! Stores that object_store sets up by itself from variables: Google, Azure, plain HTTP.
+
+use std::{sync::Arc, time::Duration};
+
+use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
+
+use super::{Connector, Vars, lacks};
+use infeed_core::error::{Error, ErrorKind, Result};
+
+/// A store and the prefix in it; with them, what the store is called among those whose requests are limited.
+pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(Arc<dyn ObjectStore>, Path, String)> {
+    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.is_empty() {
+        return Err(Error::config("the url names no host")
+            .at_object(url)
+            .hint(format!("write {scheme}://HOST/prefix")));
+    }
+    let web = scheme.starts_with("http");
+    if host.contains('@') || (web && prefix.contains(['?', '#'])) {
+        // The url would be told in messages, and its secrets with it.
+        return Err(Error::config("a url with credentials or a signature cannot be a dataset")
+            .hint("put credentials into variables, and name a folder"));
+    }
+    let prefix = Path::parse(prefix)
+        .map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
+    let client = ClientOptions::new()
+        .with_connect_timeout(Duration::from_secs(3))
+        .with_read_timeout(Duration::from_secs(10))
+        .with_timeout(Duration::from_secs(120))
+        .with_allow_http(scheme == "http" || vars.flag("ALLOW_HTTP")?);
+    let retry = RetryConfig { max_retries: 5, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() };
+    let store = store(scheme, host, vars, client, retry).unwrap_or_else(|| Err(lacks(scheme)))?;
+    Ok((store, prefix, format!("{scheme} {host}")))
+}
+
+/// `None` without the feature.
+#[allow(unused_variables, reason = "each feature uses its own")]
+fn store(
+    scheme: &str,
+    host: &str,
+    vars: &Vars,
+    client: ClientOptions,
+    retry: RetryConfig,
+) -> Option<Result<Arc<dyn ObjectStore>>> {
+    #[cfg(feature = "gcs")]
+    if scheme == "gs" {
+        let builder = vars.starting_with("GOOGLE_").fold(
+            object_store::gcp::GoogleCloudStorageBuilder::new(),
+            |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            },
+        );
+        let built = builder
+            .with_bucket_name(host)
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_http_connector(Connector::default())
+            .build();
+        return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("GOOGLE_*", &e)));
+    }
+    #[cfg(feature = "azure")]
+    if scheme == "az" {
+        let builder = vars.starting_with("AZURE_").fold(
+            object_store::azure::MicrosoftAzureBuilder::new(),
+            |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            },
+        );
+        let built = builder
+            .with_container_name(host)
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_http_connector(Connector::default())
+            .build();
+        return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("AZURE_*", &e)));
+    }
+    #[cfg(feature = "http")]
+    if scheme.starts_with("http") {
+        let builder = object_store::http::HttpBuilder::new().with_url(format!("{scheme}://{host}"));
+        let built =
+            builder.with_client_options(client).with_retry(retry).with_http_connector(Connector::following()).build();
+        return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("proxy", &e)));
+    }
+    None
+}
+
+/// Without the cause, which may repeat a value that is secret.
+#[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
+fn bad(which: &str, error: &object_store::Error) -> Error {
+    let what = match error {
+        object_store::Error::Generic { store, .. } => format!("{store} cannot be set up"),
+        _ => "the store cannot be set up".to_owned(),
+    };
+    Error::new(ErrorKind::Config, what).hint(format!("check the {which} variables"))
+}

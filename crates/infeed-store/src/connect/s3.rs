@@ -1,0 +1,571 @@
+//! A bucket that connects itself, and once more when its credentials or its region turn out stale.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use object_store::{
+    BackoffConfig, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
+    client::{HttpRequest, HttpRequestBody},
+    list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore},
+    path::Path,
+};
+use reqwest::header::{HeaderMap, HeaderValue};
+use tokio::runtime::{Handle, Id};
+
+use super::{
+    Connection, Connector, Vars, credentials,
+    explain::{self, Doing},
+    pages::{self, Pages, wrap},
+    profile::Profile,
+};
+use crate::answer::{Answer, Phase, Remedy, our_error, with_answer};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::jitter,
+    report::Stage,
+};
+
+/// Credentials and region, in all.
+const CREDENTIALS: Duration = Duration::from_secs(10);
+/// A store may be far away or busy; one that takes longer to accept is down.
+const CONNECT: Duration = Duration::from_secs(3);
+/// Between two pieces of an answer. There is none by default: a stalled connection would hang for ever.
+const READ: Duration = Duration::from_secs(10);
+/// Of a whole answer, for listings; reads have deadlines of their own.
+const WHOLE: Duration = Duration::from_secs(120);
+/// Of a store that has never answered: its endpoint may be mistyped.
+const FIRST_CONTACT: Duration = Duration::from_secs(10);
+/// Between a failure and the next request; doubled each time, up to the longest.
+const BACK_OFF: BackoffConfig =
+    BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(2), base: 2.0 };
+/// Failures that tell nothing, such as a listing whose answer broke off: after so many it is the store's way.
+const UNKNOWN: u32 = 4;
+/// Clients kept, most of them for other runtimes than the one that asks.
+const CLIENTS: usize = 8;
+
+/// A bucket. Cloning gives another handle.
+#[derive(Clone)]
+pub(crate) struct Remote(Arc<Inner>);
+
+struct Inner {
+    bucket: String,
+    url: String,
+    vars: Vars,
+    live: Mutex<Option<Arc<Live>>>,
+    /// Held while connecting, so that it happens once.
+    gate: tokio::sync::Mutex<()>,
+    count: AtomicU64,
+    /// Milliseconds that an outage is waited for.
+    patience: AtomicU64,
+    /// It has answered something.
+    reached: AtomicBool,
+    /// What answers in the place of the network.
+    #[cfg(test)]
+    answers: Option<object_store::client::HttpClient>,
+}
+
+/// A connection that was made.
+struct Live {
+    /// Later ones have higher numbers.
+    number: u64,
+    connection: Connection,
+    builder: AmazonS3Builder,
+    /// The same for reads and look-ups, which ask for checksums too.
+    reading: AmazonS3Builder,
+    clients: Mutex<Vec<(Id, Retries, Arc<AmazonS3>)>>,
+}
+
+/// Who tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retries {
+    /// The client itself: writes, whose parts it keeps.
+    Client,
+    /// [`Remote::attempt`]: listings and look-ups.
+    Here,
+    /// The caller, who has to see each refusal to slow down: reads (see [`requests`](crate::requests)).
+    Caller,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    /// The client of the runtime that calls.
+    fn client(&self, retries: Retries, patience: Duration) -> Result<Arc<AmazonS3>> {
+        let id = runtime()?.id();
+        let retries = if retries == Retries::Here { Retries::Caller } else { retries };
+        let mut clients = lock(&self.clients);
+        if let Some((.., client)) = clients.iter().find(|(of, who, _)| (*of, *who) == (id, retries)) {
+            return Ok(Arc::clone(client));
+        }
+        // Patience is what bounds them. The number has a bound of its own.
+        let (builder, max_retries) = match retries {
+            Retries::Client => (&self.builder, 10_000),
+            Retries::Here | Retries::Caller => (&self.reading, 0),
+        };
+        let retry = RetryConfig { max_retries, retry_timeout: patience, backoff: BACK_OFF };
+        let client = Arc::new(builder.clone().with_retry(retry).build().map_err(|e| bad_setting(&e))?);
+        if clients.len() == CLIENTS {
+            clients.remove(0);
+        }
+        clients.push((id, retries, Arc::clone(&client)));
+        Ok(client)
+    }
+}
+
+fn runtime() -> Result<Handle> {
+    Handle::try_current().map_err(|_| {
+        Error::config("s3:// is read inside a tokio runtime with I/O and time")
+            .hint("await it in tokio, or use a Loader")
+    })
+}
+
+/// The texts of these errors repeat a value at most, and none that is secret is parsed.
+fn bad_setting(error: &object_store::Error) -> Error {
+    Error::config(format!("a setting of the bucket can't be: {error}")).hint("check the AWS_* variables")
+}
+
+impl Remote {
+    pub(crate) fn new(bucket: &str, url: &str, vars: Vars) -> Self {
+        Self(Arc::new(Inner {
+            bucket: bucket.to_owned(),
+            url: url.to_owned(),
+            vars,
+            live: Mutex::default(),
+            gate: tokio::sync::Mutex::default(),
+            count: AtomicU64::new(0),
+            patience: AtomicU64::new(0),
+            reached: AtomicBool::new(false),
+            #[cfg(test)]
+            answers: None,
+        }))
+    }
+
+    /// One that is asked by this in the place of the network.
+    #[cfg(test)]
+    pub(super) fn answered_by(mut self, answers: object_store::client::HttpClient) -> Self {
+        Arc::get_mut(&mut self.0).expect("it is new").answers = Some(answers);
+        self
+    }
+
+    /// How long an outage is waited for.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.0.patience.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.0.patience.load(Ordering::Relaxed))
+    }
+
+    fn client(&self, live: &Live, retries: Retries) -> object_store::Result<Arc<AmazonS3>> {
+        live.client(retries, self.patience()).map_err(wrap)
+    }
+
+    async fn client_for_writes(&self) -> object_store::Result<Arc<AmazonS3>> {
+        let live = self.live().await.map_err(wrap)?;
+        self.client(&live, Retries::Client)
+    }
+
+    /// How the bucket was reached, once it was.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        lock(&self.0.live).as_ref().map(|live| live.connection.clone())
+    }
+
+    pub(crate) fn vars(&self) -> &Vars {
+        &self.0.vars
+    }
+
+    /// The page of keys that begin with `prefix` and come after `after`.
+    pub(crate) async fn page_after(
+        &self,
+        prefix: String,
+        after: Option<String>,
+    ) -> object_store::Result<PaginatedListResult> {
+        self.page(prefix, after, None, false).await
+    }
+
+    /// Finds credentials and region, unless that was done before.
+    pub(crate) async fn connect(&self) -> Result<()> {
+        self.live().await.map(|_| ())
+    }
+
+    async fn live(&self) -> Result<Arc<Live>> {
+        let live = lock(&self.0.live).clone();
+        match live {
+            Some(live) => Ok(live),
+            None => self.renew(0, None).await,
+        }
+    }
+
+    /// Connects once more, unless somebody else has since the connection `number`.
+    async fn renew(&self, number: u64, region: Option<String>) -> Result<Arc<Live>> {
+        let at = |e: Error| e.at_stage(Stage::Open).at_object(self.0.url.as_str());
+        runtime().map_err(at)?;
+        let _gate = self.0.gate.lock().await;
+        if let Some(live) = lock(&self.0.live).clone().filter(|live| live.number > number) {
+            return Ok(live);
+        }
+        let connected = tokio::time::timeout(CREDENTIALS, self.establish(region)).await.unwrap_or_else(|_| {
+            let what = format!("no credentials within {} s", CREDENTIALS.as_secs());
+            Err(Error::new(ErrorKind::Denied, what)
+                .hint("set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+        });
+        let live = Arc::new(connected.map_err(at)?);
+        let Connection { provider, region, endpoint, .. } = &live.connection;
+        tracing::info!(bucket = self.0.bucket, provider, region, endpoint, "connected");
+        *lock(&self.0.live) = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    async fn establish(&self, right_region: Option<String>) -> Result<Live> {
+        let Inner { bucket, vars, count, .. } = &*self.0;
+        let profile = Profile::find(vars)?;
+        let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
+        let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
+        let endpoint = endpoint.or_else(|| of_profile("endpoint_url"));
+        let (options, connector) = client_options(vars, of_profile("ca_bundle").as_deref())?;
+        #[cfg(test)]
+        let connector = connector.answered_by(self.0.answers.clone());
+        let endpoint = endpoint.as_deref().map(|at| check_endpoint(at, vars)).transpose()?;
+
+        let configured = vars.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
+        let configured = configured.or_else(|| of_profile("region"));
+        let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options, &connector).await?;
+        let region = match right_region.or(configured) {
+            Some(region) => region,
+            None => self
+                .look_up_region(endpoint.as_deref(), &options, &connector)
+                .await
+                .unwrap_or_else(|| "us-east-1".into()),
+        };
+
+        let virtual_hosted = vars.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
+        let payer = vars.get("AWS_REQUEST_PAYER").is_some_and(|payer| payer.eq_ignore_ascii_case("requester"));
+        let requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
+        let mut builder = AmazonS3Builder::new().with_client_options(options.clone());
+        for (key, value) in settings(vars) {
+            builder = builder.with_config(key, value);
+        }
+        builder = builder
+            .with_bucket_name(bucket)
+            .with_region(&region)
+            .with_virtual_hosted_style_request(virtual_hosted)
+            .with_request_payer(requester_pays)
+            .with_http_connector(connector);
+        let shown = match (&endpoint, virtual_hosted) {
+            (Some(endpoint), true) => {
+                let hosted = bucket_in_host(endpoint, bucket);
+                builder = builder.with_endpoint(&hosted);
+                hosted
+            }
+            (Some(endpoint), false) => {
+                builder = builder.with_endpoint(endpoint);
+                endpoint.clone()
+            }
+            (None, true) => format!("https://{bucket}.s3.{region}.amazonaws.com"),
+            (None, false) => format!("https://s3.{region}.amazonaws.com"),
+        };
+        builder = match found.credentials {
+            Some(credentials) => builder.with_credentials(credentials),
+            None => builder.with_skip_signature(true),
+        };
+        let connection = Connection {
+            provider: found.provider,
+            region,
+            endpoint: shown,
+            path_style: !virtual_hosted,
+            requester_pays,
+            commit: None,
+        };
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut headers = HeaderMap::new();
+        // Signed with the rest: the builder adds it before, a client would add it after.
+        headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
+        let of_client = settings(vars).filter(|(key, _)| matches!(key, AmazonS3ConfigKey::Client(_)));
+        let reading = builder.clone().with_client_options(options.with_default_headers(headers));
+        let reading = of_client.fold(reading, |reading, (key, value)| reading.with_config(key, value));
+        let live = Live { number, connection, builder, reading, clients: Mutex::default() };
+        live.client(Retries::Caller, self.patience())?;
+        Ok(live)
+    }
+
+    /// Asks where the bucket is. Stores that do not tell have no regions.
+    async fn look_up_region(
+        &self,
+        endpoint: Option<&str>,
+        options: &ClientOptions,
+        connector: &Connector,
+    ) -> Option<String> {
+        let bucket = &self.0.bucket;
+        let url = format!("{}/{bucket}", endpoint.unwrap_or("https://s3.amazonaws.com"));
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = "HEAD".parse().ok()?;
+        *request.uri_mut() = url.parse().ok()?;
+        let client = connector.plain(options).ok()?;
+        let response = client.execute(request).await.ok()?;
+        let region = response.headers().get("x-amz-bucket-region")?.to_str().ok()?;
+        Some(region.to_owned()).filter(|region| !region.is_empty())
+    }
+
+    /// Does `work`, as often as an outage asks for; says what refusals mean.
+    async fn attempt<T, F>(&self, doing: Doing, retries: Retries, work: F) -> object_store::Result<T>
+    where
+        F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
+        T: Send,
+    {
+        let began = tokio::time::Instant::now();
+        let (mut tries, mut unknown, mut told) = (0_u32, 0, false);
+        loop {
+            let (error, live) = match self.once(retries, &work).await? {
+                Ok(done) => {
+                    self.0.reached.store(true, Ordering::Relaxed);
+                    return Ok(done);
+                }
+                Err(failed) => failed,
+            };
+            let waits = match Answer::of(&error) {
+                Some(Answer::Refused(refusal)) => refusal.remedy() != Remedy::None,
+                Some(Answer::Broken(broken)) => broken.phase != Phase::Handshake,
+                None => {
+                    unknown += 1;
+                    matches!(error, object_store::Error::Generic { .. })
+                        && our_error(&error).is_none()
+                        && unknown < UNKNOWN
+                }
+            };
+            let reached = self.0.reached.load(Ordering::Relaxed);
+            let patience = if reached { self.patience() } else { self.patience().min(FIRST_CONTACT) };
+            if retries != Retries::Here || !waits || began.elapsed() >= patience {
+                return Err(self.explain(error, doing, &live));
+            }
+            let pause = (BACK_OFF.init_backoff * (1 << tries.min(8))).min(BACK_OFF.max_backoff);
+            if !told && began.elapsed() + pause > Duration::from_secs(1) {
+                let (bucket, seconds) = (&self.0.bucket, patience.as_secs());
+                tracing::warn!(bucket, seconds, %error, "the store does not answer; asking again for so long");
+                told = true;
+            }
+            tries += 1;
+            tokio::time::sleep(pause.mul_f64(0.5 + jitter(u64::from(tries)))).await;
+        }
+    }
+
+    /// Does `work` once, and again after what connecting again can heal. The error comes with the connection it met.
+    async fn once<T, F>(
+        &self,
+        retries: Retries,
+        work: &F,
+    ) -> object_store::Result<Result<T, (object_store::Error, Arc<Live>)>>
+    where
+        F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
+        T: Send,
+    {
+        let live = self.live().await.map_err(wrap)?;
+        let error = match with_answer(work(self.client(&live, retries)?)).await {
+            Ok(done) => return Ok(Ok(done)),
+            Err(error) => error,
+        };
+        let Some(renewed) = self.heal(&error, &live).await.map_err(wrap)? else { return Ok(Err((error, live))) };
+        let again = with_answer(work(self.client(&renewed, retries)?)).await;
+        Ok(again.map_err(|error| (error, renewed)))
+    }
+
+    /// Connects again if that may help.
+    async fn heal(&self, error: &object_store::Error, live: &Live) -> Result<Option<Arc<Live>>> {
+        let Some(Answer::Refused(refusal)) = Answer::of(error) else { return Ok(None) };
+        if explain::expired(&refusal) {
+            tracing::warn!(
+                bucket = self.0.bucket,
+                provider = live.connection.provider,
+                "the session token has expired; asking for a new one"
+            );
+            return self.renew(live.number, Some(live.connection.region.clone())).await.map(Some);
+        }
+        let asked = &live.connection.region;
+        if explain::misdirected(&refusal, &live.connection)
+            && let Some(right) = refusal.region.filter(|region| region != asked)
+        {
+            tracing::warn!(
+                bucket = self.0.bucket,
+                region = right,
+                asked,
+                "the bucket is in another region; going there (reading across regions is slow and costs money)"
+            );
+            return self.renew(live.number, Some(right)).await.map(Some);
+        }
+        Ok(None)
+    }
+
+    fn explain(&self, error: object_store::Error, doing: Doing, live: &Live) -> object_store::Error {
+        let meaning =
+            Answer::of(&error).and_then(|answer| explain::explain(&answer, doing, &self.0.bucket, &live.connection));
+        match meaning {
+            // The old kinds stay where callers branch on them.
+            Some(meaning) if matches!(error, object_store::Error::NotFound { .. }) => {
+                object_store::Error::NotFound { path: self.0.url.clone(), source: Box::new(meaning) }
+            }
+            Some(meaning) => wrap(meaning),
+            None => error,
+        }
+    }
+}
+
+impl Pages for Remote {
+    async fn page(
+        &self,
+        prefix: String,
+        after: Option<String>,
+        token: Option<String>,
+        folders: bool,
+    ) -> object_store::Result<PaginatedListResult> {
+        self.attempt(Doing::Listing, Retries::Here, move |client| {
+            let options = PaginatedListOptions {
+                offset: after.clone(),
+                page_token: token.clone(),
+                delimiter: folders.then(|| "/".into()),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = prefix.clone();
+            Box::pin(async move { client.list_paginated((!prefix.is_empty()).then_some(&prefix), options).await })
+        })
+        .await
+    }
+}
+
+/// What variables say of the store.
+fn settings(vars: &Vars) -> impl Iterator<Item = (AmazonS3ConfigKey, &str)> {
+    vars.starting_with("AWS_").filter_map(|(name, value)| {
+        // Credentials are found already, and where to look for them is none of the store's business.
+        let settled =
+            ["KEY", "TOKEN", "ROLE", "CONTAINER", "IDENTITY", "METADATA", "IMDS", "REGION", "ENDPOINT", "BUCKET"];
+        if settled.iter().any(|part| name.contains(part)) || name.starts_with("AWS_ALLOW") {
+            return None;
+        }
+        Some((name.to_ascii_lowercase().parse().ok()?, value))
+    })
+}
+
+fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOptions, Connector)> {
+    let options = ClientOptions::new()
+        .with_connect_timeout(CONNECT)
+        .with_read_timeout(READ)
+        .with_timeout(WHOLE)
+        .with_allow_http(vars.flag("AWS_ALLOW_HTTP")?);
+    let mut connector = Connector::default().of_s3();
+    let named = ["AWS_CA_BUNDLE", "SSL_CERT_FILE"].into_iter().find_map(|name| Some((name, vars.get(name)?)));
+    if let Some((name, file)) = named.or(of_profile.map(|file| ("ca_bundle", file))) {
+        let bad = |what: &str| Error::config(format!("{name} {what}")).at_object(file);
+        let pem = std::fs::read(file).map_err(|e| bad("names a file that cannot be read").with_source(e))?;
+        let trusting = connector.with_root_certificates(&pem);
+        connector = trusting.map_err(|_| bad("names a file without certificates").hint("it holds them as PEM text"))?;
+    }
+    Ok((options, connector))
+}
+
+/// Without a `/` at the end.
+fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
+    // Not repeated in messages before it is known to hold no password.
+    let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
+    let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Err(
+            Error::config("the endpoint is not a url").hint("set AWS_ENDPOINT_URL to https://host or http://host:port")
+        );
+    };
+    if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
+        return Err(
+            Error::config("the endpoint holds credentials or a query").hint("put the keys into the AWS_* variables")
+        );
+    }
+    if parsed.scheme() == "http" && !vars.flag("AWS_ALLOW_HTTP")? {
+        return Err(Error::config(format!("the endpoint {endpoint} is not encrypted"))
+            .hint("use https://, or set AWS_ALLOW_HTTP=true"));
+    }
+    Ok(endpoint.trim_end_matches('/').to_owned())
+}
+
+/// `https://bucket.host`, which may be what it is already.
+fn bucket_in_host(endpoint: &str, bucket: &str) -> String {
+    match endpoint.split_once("://") {
+        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => format!("{scheme}://{bucket}.{host}"),
+        _ => endpoint.to_owned(),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Remote {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        self.client_for_writes().await?.put_opts(at, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.client_for_writes().await?.put_multipart_opts(at, options).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        let at = at.clone();
+        let retries = if options.head { Retries::Here } else { Retries::Caller };
+        self.attempt(Doing::Reading, retries, move |client| {
+            let (at, options) = (at.clone(), options.clone());
+            Box::pin(async move { client.get_opts(&at, options).await })
+        })
+        .await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        let remote = self.clone();
+        async_stream::try_stream! {
+            let client = remote.client_for_writes().await?;
+            let mut deleted = client.delete_stream(paths);
+            while let Some(path) = deleted.next().await {
+                yield path?;
+            }
+        }
+        .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        pages::list(self.clone(), pages::folder(prefix))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        let prefix = prefix.cloned();
+        self.attempt(Doing::Listing, Retries::Here, move |client| {
+            let prefix = prefix.clone();
+            Box::pin(async move { client.list_with_delimiter(prefix.as_ref()).await })
+        })
+        .await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+        self.client_for_writes().await?.copy_opts(from, to, options).await
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.0.bucket)
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("bucket", &self.0.bucket).field("connection", &self.connection()).finish()
+    }
+}

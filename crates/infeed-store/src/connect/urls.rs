@@ -1,0 +1,48 @@
+//! What is wrong with the url of a store.
+
+use infeed_core::error::{Error, ErrorKind, Result};
+
+/// Checks a bucket's name by the rules that all stores share, which finds most typos of urls.
+pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
+    let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).hint(hint));
+    if bucket.contains(|c: char| c.is_ascii_uppercase()) && !bucket.contains('@') {
+        let lower = bucket.to_ascii_lowercase();
+        return bad(format!("the bucket's name `{bucket}` has upper-case letters"), format!("write s3://{lower}/…"));
+    }
+    if bucket.contains('@') {
+        // Not repeated: what stands before it may be a password.
+        return Err(Error::config("the url of a bucket cannot hold `@`")
+            .hint("a url holds no credentials; write s3://bucket/prefix and set the AWS_* variables"));
+    }
+    if let Some(wrong) = bucket.chars().find(|c| !c.is_ascii_lowercase() && !c.is_ascii_digit() && !".-_".contains(*c))
+    {
+        let hint = match wrong {
+            ':' => "write s3://bucket/prefix; an endpoint goes into AWS_ENDPOINT_URL",
+            _ => "write s3://bucket/prefix",
+        };
+        return bad(format!("a bucket's name cannot hold `{wrong}`"), hint.to_owned());
+    }
+    if !(3..=63).contains(&bucket.len()) {
+        return bad(
+            format!("the bucket's name has {} letters; names have 3 to 63", bucket.len()),
+            "write s3://bucket/prefix".into(),
+        );
+    }
+    Ok(())
+}
+
+/// What to build infeed with.
+pub(crate) fn lacks(scheme: &str) -> Error {
+    let feature = match scheme.to_ascii_lowercase().as_str() {
+        "s3" => "s3",
+        "gs" => "gcs",
+        "az" => "azure",
+        // `hf` among them.
+        _ => "http",
+    };
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{scheme}:// needs the feature `{feature}`, which this build leaves out"),
+    )
+    .hint(format!("build infeed with `--features {feature}`"))
+}

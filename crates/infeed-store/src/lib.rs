@@ -1,0 +1,81 @@
+//! Where bytes come from: an `object_store` and a prefix. **Internal: no promise of stability**; users depend on `infeed`.
+//!
+//! ```text
+//! url ─ Source::parse ─▶ Source ─ list ─▶ Object (name, size) ─ dataset ─▶ Extent ─┬ read: a future (networks)
+//!                                                                       (or what   └ open_inline, read_into: on
+//!                                                                      the cache has) the thread that decodes (files)
+//! ```
+//!
+//! A bucket finds its credentials in [`Source::connect`], and its listing may be kept in a manifest (`cached_list.rs` says
+//! when it is believed).
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. Everything here goes through `parse`, so a
+//!   name that came from a listing reads back as the same object, whatever characters it has.
+//! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes; remote
+//!   ones compare the version and are limited, repeated and hedged, see `requests`.
+//! - **Local files are read by whoever needs them**, on a plain thread. Inside tokio each read would hop through the
+//!   blocking pool, at three times the cost.
+//!
+//! **Boundary**: knows no dataset, no sample and no order; starts no task of its own, and no thread but those that list a
+//! folder (`walk/pool.rs`).
+#![forbid(unsafe_code)]
+
+mod answer;
+mod cache;
+#[cfg(feature = "s3")]
+mod cached_list;
+#[cfg(feature = "tls")]
+mod check;
+#[cfg(not(feature = "tls"))]
+#[path = "unchecked.rs"]
+mod check;
+mod connect;
+mod errors;
+mod extent;
+mod handle;
+mod inline;
+mod list;
+mod listing;
+mod manifest;
+#[cfg(feature = "tls")]
+mod md5_each;
+mod object;
+mod parse;
+mod read;
+mod requests;
+mod shared_list;
+#[cfg(feature = "tls")]
+mod sums;
+#[cfg(feature = "tls")]
+mod told;
+mod unrepeated;
+mod verify;
+mod walk;
+mod whole;
+mod write;
+
+pub use answer::Refusal;
+pub use cache::CacheSpec;
+pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
+pub use connect::Connection;
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub use connect::Connector;
+pub use errors::io_kind;
+pub use extent::Extent;
+pub use extent::{Merged, merge};
+pub use handle::Source;
+pub use inline::InlineRead;
+pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
+pub use object::Object;
+pub use requests::Reader;
+use requests::Requests;
+pub use shared_list::SharedList;
+pub use verify::Verify;
+pub use write::Writer as ObjectWriter;
+#[doc(hidden)]
+pub use {check::Check, verify::Verified};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! What was found out about a place, kept for the next time: one policy for all that is kept.
+//!
+//! ```text
+//! Open::manifests, else INFEED_MANIFEST_DIR (`off`: nowhere), else $XDG_CACHE_HOME/infeed, else ~/.cache/infeed
+//!   └ PLACE.KIND    a place is a folder of this machine, or endpoint, bucket and prefix
+//!       └ "infeed … N\n", u64 bytes of the body, u128 xxh3 of the body, the body             little-endian
+//! ```
+//!
+//! | kind | tells | is kept | is believed |
+//! |---|---|---|---|
+//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
+//! | `folder` | names and sizes of a local folder, and by what its folders are known again (`walk/kept.rs`) | from 20,000 files on, where a place was named | folder by folder, after a look at each; until a file turns out to have another size |
+//! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
+//!
+//! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
+//! another version or that cannot be read is removed and made anew, with a warning; so is one that was found wrong. One
+//! that cannot be written is a warning, no error. A store that the caller made has no name that another process would
+//! know, and memory ends with its process: of these nothing is kept but in a folder that was named for it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::connect::Vars;
+use infeed_core::fingerprint::Fingerprint;
+
+/// The file that keeps something about a place.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    file: PathBuf,
+}
+
+impl Manifest {
+    /// The folder of all manifests: `chosen`, or what the variables say; `None` for none.
+    pub(super) fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
+        match vars.get("INFEED_MANIFEST_DIR") {
+            _ if chosen.is_some() => chosen.map(Path::to_owned),
+            Some(_) => Self::named(vars, chosen),
+            None => {
+                let home = || vars.get("HOME").map(|home| Path::new(home).join(".cache"));
+                vars.get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|cache| cache.join("infeed"))
+            }
+        }
+    }
+
+    /// That folder, if somebody named it.
+    pub(super) fn named(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
+        let told = || vars.get("INFEED_MANIFEST_DIR").filter(|dir| *dir != "off").map(Path::new);
+        chosen.or_else(told).map(Path::to_owned)
+    }
+
+    /// The one of this kind about `place`. `dir` exists or will be made.
+    pub(super) fn new(dir: &Path, place: Fingerprint, kind: &str) -> Self {
+        Self { file: dir.join(format!("{place}.{kind}")) }
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// What it tells; `None` when there is none, or a wrong one. `parse` says what is wrong in words for a warning.
+    #[doc(hidden)]
+    pub fn load<T>(&self, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
+        let wrong = match fs::read(&self.file) {
+            Ok(bytes) => match parse(&bytes) {
+                Ok(found) => return Some(found),
+                Err(wrong) => wrong,
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+            Err(e) => format!("it cannot be read: {e}"),
+        };
+        self.forget(&wrong);
+        None
+    }
+
+    /// Removes one that was found wrong, and says so.
+    #[doc(hidden)]
+    pub fn forget(&self, wrong: &str) {
+        let file = self.file.display();
+        tracing::warn!(%file, "what was kept is not used and made anew: {wrong}");
+        if let Err(error) = fs::remove_file(&self.file)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%file, %error, "it cannot be removed: remove it, or set INFEED_MANIFEST_DIR to another folder or to off");
+        }
+    }
+
+    /// Keeps these bytes in place of those before, or says why they cannot be kept.
+    #[doc(hidden)]
+    pub fn store(&self, bytes: &[u8]) {
+        if let Err(error) = self.write(bytes) {
+            let file = self.file.display();
+            tracing::warn!(%file, %error, "what was found cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+        let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
+        let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, &self.file));
+        if written.is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        written
+    }
+}
+
+/// Bytes behind the magic words and before the body: its length and its hash.
+const HEAD: usize = 8 + 16;
+
+/// Begins a file that [`seal`] will end: the body is to be put behind these bytes.
+pub fn unsealed(magic: &[u8], body: usize) -> Vec<u8> {
+    let mut file = Vec::with_capacity(magic.len() + HEAD + body);
+    file.extend_from_slice(magic);
+    file.resize(magic.len() + HEAD, 0);
+    file
+}
+
+/// Writes length and hash of the body before it.
+pub fn seal(magic: &[u8], mut file: Vec<u8>) -> Vec<u8> {
+    let start = magic.len() + HEAD;
+    let body = &file[start..];
+    let head = [&(body.len() as u64).to_le_bytes()[..], &xxh3_128(body).to_le_bytes()].concat();
+    file[magic.len()..start].copy_from_slice(&head);
+    file
+}
+
+/// The body of a sealed file, if it is whole.
+///
+/// # Errors
+/// What is wrong with it, in words for a warning.
+pub fn body<'a>(magic: &[u8], file: &'a [u8]) -> Result<&'a [u8], String> {
+    let Some((head, body)) = file.split_at_checked(magic.len() + HEAD) else { return Err("it is cut off".into()) };
+    let Some(head) = head.strip_prefix(magic) else { return Err("it is of another version".into()) };
+    let (length, sum) = head.split_at(8);
+    if length != (body.len() as u64).to_le_bytes() {
+        return Err(format!("it has {} bytes of another length", body.len()));
+    }
+    match sum == xxh3_128(body).to_le_bytes() {
+        true => Ok(body),
+        false => Err("its checksum is wrong".into()),
+    }
+}
+
+/// Adds a number: seven bits a byte, the lowest first.
+pub fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Adds a text, with its length before it.
+pub fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// What is still to be parsed of a body. Nothing in it is trusted with memory.
+#[derive(Debug)]
+pub struct Rest<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Rest<'a> {
+    /// Of all of a body.
+    #[must_use]
+    pub const fn of(body: &'a [u8]) -> Self {
+        Self(body)
+    }
+
+    /// Bytes that are left.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[doc(hidden)]
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, more) = self.0.split_at_checked(count)?;
+        self.0 = more;
+        Some(taken)
+    }
+
+    #[doc(hidden)]
+    pub fn number(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    #[doc(hidden)]
+    pub fn text(&mut self) -> Option<&'a str> {
+        let length = usize::try_from(self.number()?).ok()?;
+        str::from_utf8(self.take(length)?).ok()
+    }
+
+    /// A count of things that take `least` bytes each.
+    #[doc(hidden)]
+    pub fn count(&mut self, least: usize) -> Option<usize> {
+        let count = usize::try_from(self.number()?).ok()?;
+        (count <= self.0.len() / least).then_some(count)
+    }
+
+    #[doc(hidden)]
+    pub fn list<T>(&mut self, least: usize, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.count(least)?;
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            all.push(one(self)?);
+        }
+        Some(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+
+    fn vars(of: &[(&str, &str)]) -> Vars {
+        of.iter().copied().collect()
+    }
+
+    #[test]
+    fn the_folder_is_the_chosen_one_or_what_the_variables_say() {
+        let home = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("INFEED_MANIFEST_DIR", "/i")];
+        let folder = |count, chosen: Option<&str>| Manifest::folder(&vars(&home[..count]), chosen.map(Path::new));
+        assert_eq!(folder(3, Some("/c")), Some("/c".into()));
+        assert_eq!(folder(3, None), Some("/i".into()));
+        assert_eq!(folder(2, None), Some("/x/infeed".into()));
+        assert_eq!(folder(1, None), Some("/h/.cache/infeed".into()));
+        assert_eq!(folder(0, None), None);
+        let named = |count, chosen: Option<&str>| Manifest::named(&vars(&home[..count]), chosen.map(Path::new));
+        assert_eq!(
+            (named(3, Some("/c")), named(3, None), named(2, None)),
+            (Some("/c".into()), Some("/i".into()), None)
+        );
+        let off = vars(&[("HOME", "/h"), ("INFEED_MANIFEST_DIR", "off")]);
+        assert_eq!(Manifest::folder(&off, None), None);
+        assert_eq!(Manifest::folder(&off, Some(Path::new("/c"))), Some("/c".into()));
+        assert_eq!(
+            (Manifest::named(&off, None), Manifest::named(&off, Some(Path::new("/c")))),
+            (None, Some("/c".into()))
+        );
+    }
+
+    #[test]
+    fn places_that_no_other_process_knows_keep_nothing_but_where_they_are_told_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = object_store::memory::InMemory::new();
+        let own = Source::from_store(std::sync::Arc::new(own), object_store::path::Path::default(), "own://x");
+        let _store = Source::memory("manifest-of-memory");
+        let memory = Source::parse("memory://manifest-of-memory/x").unwrap();
+        for source in [own, memory] {
+            assert!(source.manifest("shards", None).is_none(), "{source:?}");
+            assert!(source.manifest("shards", Some(dir.path())).is_some(), "{source:?}");
+        }
+        let folder = Source::parse(dir.path().to_str().unwrap()).unwrap();
+        let file = |kind| folder.manifest(kind, Some(dir.path())).unwrap().file().to_owned();
+        assert_eq!(file("a").file_stem(), file("b").file_stem());
+        assert_ne!(file("a"), file("b"));
+    }
+
+    #[test]
+    fn what_is_kept_is_loaded_and_what_is_wrong_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Manifest::new(&dir.path().join("new"), Fingerprint(7), "kind");
+        let load = || manifest.load(|file| body(b"x 1\n", file).map(<[u8]>::to_vec));
+        assert_eq!(load(), None);
+        let keep = |magic: &[u8], content: &[u8]| {
+            let mut file = unsealed(magic, content.len());
+            file.extend_from_slice(content);
+            manifest.store(&seal(magic, file));
+        };
+        for content in [&b"one"[..], b"", b"another"] {
+            keep(b"x 1\n", content);
+            assert_eq!(load().as_deref(), Some(content));
+            assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
+        }
+        keep(b"x 2\n", b"of another version");
+        assert_eq!((load(), manifest.file().exists()), (None, false));
+        fs::create_dir(manifest.file()).unwrap();
+        assert_eq!(load(), None, "what cannot be read is no error");
+        keep(b"x 1\n", b"nor is what cannot be written");
+    }
+}

@@ -1,0 +1,69 @@
+//! Reading a range, with its length checked.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use object_store::{GetOptions, GetRange, GetResult};
+
+use super::{
+    Extent, Reader, Source,
+    answer::with_answer,
+    errors::{check_range, check_size, short_answer, store_error},
+};
+use infeed_core::error::Result;
+
+impl Source {
+    /// Reads some bytes of an object.
+    ///
+    /// Behind a network the request waits for its turn under the store's limit; it is repeated up to three times after
+    /// a failure, a short answer or a deadline (10 s, more for large ranges), and gets a second copy when it takes much
+    /// longer than usual. This needs a tokio runtime with timers. A whole object is compared with what the store tells of
+    /// it, see [`Verify`](super::Verify).
+    ///
+    /// # Errors
+    /// An answer that stays short is an `Io` error that names object and range, a missing object `NotFound`, a refused
+    /// one `Denied`. Cancel safe: dropping the future drops its requests.
+    pub async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        Extent::part(self, name, range).read().await
+    }
+
+    /// Starts a request and checks what the store says before the body.
+    pub(super) async fn request(&self, name: &str, range: &Range<u64>, size: Option<u64>) -> Result<GetResult> {
+        let whole = size == Some(range.end) && range.start == 0;
+        let part = (!whole).then(|| GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: part, ..GetOptions::default() };
+        let result = with_answer(self.0.store.get_opts(&self.path(name)?, options)).await;
+        let result = result.map_err(|e| self.at(store_error(e, "cannot be read"), name, range))?;
+        check_size(&result.meta, range, size).map_err(|e| self.at(e, name, range))?;
+        Ok(result)
+    }
+
+    /// Reads an extent of this source: behind a network with all that `requests` does.
+    #[doc(hidden)]
+    pub async fn fetch(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
+        let Extent { name, range, size, .. } = extent;
+        check_range(range, *size).map_err(|e| self.at(e, name, range))?;
+        // Stores refuse to read nothing of something; reading all of nothing is a plain request.
+        if range.is_empty() && *size != Some(0) {
+            return Ok(Bytes::new());
+        }
+        if !self.0.inline {
+            return self.fetch_remote(extent, reader).await;
+        }
+        let result = self.request(name, range, *size).await?;
+        let bytes = result.bytes().await;
+        let bytes = bytes.map_err(|e| self.at(store_error(e, "reading broke off"), name, range))?;
+        let asked = range.end - range.start;
+        if bytes.len() as u64 != asked {
+            return Err(self.at(short_answer(bytes.len() as u64, asked), name, range));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Extent {
+    /// Reads the bytes; see [`Source::read`].
+    pub async fn read(&self) -> Result<Bytes> {
+        self.source.fetch(self, &Reader::default()).await
+    }
+}

@@ -1,0 +1,186 @@
+//! One listing for all processes of a job: the first rank lists and writes it down, the others read it.
+//!
+//! ```text
+//! rank 0:  file there? ─ no ─▶ list the store ─▶ write the file ─▶ objects
+//!                      └ yes ┐
+//! others:  file there? ─ yes ┴▶ decode, ask for some of its objects ─▶ objects
+//!             ▲   └ no: wait
+//! ```
+//!
+//! Two things that are easy to get wrong:
+//!
+//! - **It is never written again.** Ranks that took an older one while the first wrote a newer would train in another
+//!   order, in silence. So one that does not fit the store any more is an error for whoever finds out, and a new state of
+//!   the store is a file of another name.
+//! - **What has come to the store since is not in it**: that is its use. What has changed or is gone is an error.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStoreExt;
+
+use super::{Object, Source, answer::with_answer, errors::store_error, listing};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::LISTING},
+    fingerprint::Fingerprint,
+    report::Stage,
+};
+
+/// Objects that the first rank asks for, and that each of the others does: of a thousand ranks, thousands.
+const ASKED: [usize; 2] = [16, 2];
+/// How long the others wait: a bucket of ten million objects is listed in less.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Between two looks, at first and at last; and after how long a wait is told.
+const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
+const TOLD: Duration = Duration::from_secs(30);
+
+/// Where a job keeps its listing.
+#[derive(Clone, PartialEq)]
+pub struct SharedList {
+    /// Path or url of the file.
+    #[doc(hidden)]
+    pub file: String,
+    /// Whether this process makes it when it is not there.
+    #[doc(hidden)]
+    pub makes: bool,
+}
+
+impl fmt::Debug for SharedList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.file, if self.makes { "made here" } else { "made by rank 0" })
+    }
+}
+
+impl SharedList {
+    /// All objects of `source`, in the order of names, the same in every process.
+    #[doc(hidden)]
+    pub async fn objects(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+        let at = |error: Error| error.at_stage(Stage::Open);
+        if source.only().is_some() {
+            return Err(at(Error::config("a listing is of a folder or a prefix, not of one object")
+                .at_object(source.url())
+                .hint(format!("leave {LISTING} out"))));
+        }
+        let bytes = match self.read().await.map_err(at)? {
+            Some(bytes) => bytes,
+            None if self.makes => return self.make(source, manifests).await,
+            None => self.wait().await.map_err(at)?,
+        };
+        let objects = listing::decode(&bytes, place(source)).map_err(|wrong| {
+            at(Error::corrupt(format!("the listing can't be used: {wrong}, or it is of another place"))
+                .at_object(self.file.clone())
+                .hint("remove it, or name another file"))
+        })?;
+        self.compare(source, &objects).await.map_err(at)?;
+        tracing::info!(objects = objects.len(), file = self.file, "taken from the job's listing");
+        Ok(objects)
+    }
+
+    /// Lists, and writes it down; nothing is written when there is nothing. A local folder is listed anew: a size that is kept
+    /// and wrong would be pinned.
+    async fn make(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+        let objects = source.objects(manifests, None).await?;
+        if objects.is_empty() {
+            return Ok(objects);
+        }
+        let (folder, name) = match self.file.rsplit_once('/') {
+            Some((folder, name)) if !folder.is_empty() && !folder.ends_with(":/") => (folder, name),
+            Some(("", name)) => ("/", name),
+            _ if self.file.contains("://") => {
+                return Err(Error::config("a listing needs a name within its bucket").at_object(self.file.clone()));
+            }
+            _ => (".", &self.file[..]),
+        };
+        let home = Source::create(folder)?;
+        home.connect().await?;
+        home.put(name, listing::encode(&objects, place(source)).into()).await?;
+        tracing::info!(objects = objects.len(), file = self.file, "the job's listing is written");
+        Ok(objects)
+    }
+
+    /// What the file holds; `None`: it is not there.
+    async fn read(&self) -> Result<Option<bytes::Bytes>> {
+        let file = match Source::parse(&self.file) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.file.contains("://") => return Ok(None),
+            parsed => parsed?,
+        };
+        file.connect().await?;
+        let Some(file) = file.as_object().await? else {
+            return match file.folder() {
+                None => Ok(None),
+                Some(_) => Err(Error::config("a folder, where the file of a listing belongs").at_object(file.url())),
+            };
+        };
+        match file.list().try_next().await? {
+            Some(object) => object.extent(&file).read().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn wait(&self) -> Result<bytes::Bytes> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(
+                Error::config("waiting for the job's listing needs a tokio runtime").at_object(self.file.clone())
+            );
+        }
+        let start = Instant::now();
+        let (mut pause, mut told) = (LOOKS[0], TOLD);
+        loop {
+            tokio::time::sleep(pause).await;
+            if let Some(bytes) = self.read().await? {
+                return Ok(bytes);
+            }
+            let waited = start.elapsed();
+            if waited >= PATIENCE {
+                let what = format!("rank 0 has written no listing for {} minutes", waited.as_secs() / 60);
+                return Err(Error::new(ErrorKind::NotFound, what)
+                    .at_object(self.file.clone())
+                    .hint("check that rank 0 runs and may write there, and that all ranks name the same file"));
+            }
+            if waited >= told {
+                told += TOLD;
+                tracing::warn!(file = self.file, seconds = waited.as_secs(), "waiting for the listing of rank 0");
+            }
+            pause = (pause * 2).min(LOOKS[1]);
+        }
+    }
+
+    /// Asks the store for some of the objects: others each time, and by other ranks.
+    async fn compare(&self, source: &Source, objects: &[Object]) -> Result<()> {
+        let random = RandomState::new();
+        let count = if objects.is_empty() { 0 } else { ASKED[usize::from(!self.makes)] };
+        let one = |i| &objects[(random.hash_one(i) % objects.len() as u64) as usize];
+        // Collected first: each is a future of its own, whatever the closure borrows.
+        let asked: Vec<_> = (0..count).map(|i| self.ask(source, one(i))).collect();
+        stream::iter(asked).buffer_unordered(ASKED[0]).try_collect().await
+    }
+
+    async fn ask(&self, source: &Source, object: &Object) -> Result<()> {
+        let wrong = match with_answer(source.0.store.head(&source.path(&object.name)?)).await {
+            Ok(found) if found.size != object.size => "has another size",
+            // What a folder tells without being asked for is no version.
+            Ok(found) if object.etag.is_some() && found.e_tag != object.etag => "has changed",
+            Ok(_) => return Ok(()),
+            Err(object_store::Error::NotFound { .. }) => "is gone",
+            Err(error) => {
+                let error = store_error(error, "cannot be looked up");
+                return Err(error.at_object(source.display_name(&object.name)));
+            }
+        };
+        let what = format!("{wrong}, and the job's listing was made before that");
+        let hint = format!("name another file than {} for the listing of what is there now", self.file);
+        Err(Error::config(what).at_object(source.display_name(&object.name)).hint(hint))
+    }
+}
+
+/// What the listing is of. A folder may be mounted at another path on each machine.
+fn place(source: &Source) -> Fingerprint {
+    match source.folder() {
+        Some(_) => Fingerprint::of("folder of a job's listing").finish(),
+        None => source.place(),
+    }
+}
