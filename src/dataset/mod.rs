@@ -57,6 +57,7 @@ mod names;
 mod netpbm;
 mod objects;
 mod open;
+mod opening;
 mod packed;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -97,12 +98,15 @@ pub use instances::Instances;
 pub use look::labels;
 pub use mask::{Mask, Rle};
 pub use memory::{MemoryBuilder, MemoryDataset};
-pub use open::{Open, open, open_source, open_together};
+pub use open::{open, open_source};
+pub use opening::{Open, open_together};
 pub use pattern::names_many;
 pub use record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value};
 pub use schema::{Field, FieldKind, Schema};
 pub use subset::{Records, split, subset};
 pub use synthetic::SyntheticDataset;
+#[doc(hidden)]
+pub use volume::Voxels;
 pub use volume::{Narrow, Volume, VolumeChannel};
 #[cfg(feature = "dicom")]
 pub use volumes::Dicom;

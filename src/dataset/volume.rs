@@ -5,7 +5,6 @@ use std::{fmt::Debug, ops::Range};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::sys::kernels::Voxels;
 use infeed_core::{error::Result, random::SampleRng, types::DType};
 
 /// A volume, or a box of one, of one or several channels.
@@ -141,4 +140,85 @@ pub trait Narrow: Debug + Send + Sync {
     fn most(&self) -> u64;
     /// Whether boxes depend on the foreground of a mask: then nobody knows them before the mask was read.
     fn wants_foreground(&self) -> bool;
+}
+
+/// Voxels of one channel: a box of the volume, in one piece, a piece for each plane, or one for each of its lines.
+///
+/// A raw file of 2x3x4 voxels behind a header, and what a file that ends early is found out by:
+///
+/// ```
+/// use bytes::Bytes;
+/// use infeed::{DType, transform::Voxels};
+///
+/// let file = Bytes::from(vec![0; 352 + 2 * 3 * 4 * 2]);
+/// let pieces = [file.clone()];
+/// let voxels = Voxels {
+///     dtype: DType::I16,
+///     begin: [0, 0, 0],
+///     shape: [2, 3, 4],
+///     pieces: &pieces,
+///     pitch: [24, 8, 2],
+///     skip: 352,
+/// };
+/// assert!(voxels.is_sound());
+/// let short = [file.slice(..file.len() - 1)];
+/// assert!(!Voxels { pieces: &short, ..voxels }.is_sound());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Voxels<'a> {
+    /// Their type, in the machine's byte order, aligned or not.
+    pub dtype: DType,
+    /// The voxel of the volume that the box begins with.
+    pub begin: [usize; 3],
+    /// Depth, height, width of the box.
+    pub shape: [usize; 3],
+    /// Where they lie.
+    pub pieces: &'a [Bytes],
+    /// Bytes from a voxel to the next along each axis, within a piece.
+    pub pitch: [usize; 3],
+    /// Bytes before the first voxel of each piece.
+    pub skip: usize,
+}
+
+impl Voxels<'_> {
+    /// Axes that are cut into pieces.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cut(&self) -> usize {
+        match self.pieces.len() {
+            1 => 0,
+            n if n == self.shape[0] => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether each voxel lies within its piece.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
+        let cut = self.cut();
+        let pieces = self.shape[..cut].iter().try_fold(1usize, |n, len| n.checked_mul(*len));
+        let last = |axis: usize| self.shape[axis].checked_sub(1)?.checked_mul(self.pitch[axis]);
+        let end = (cut..3).try_fold(self.skip.checked_add(self.dtype.size()), |end, axis| {
+            Some(end.and_then(|end| end.checked_add(last(axis)?)))
+        });
+        let Some(Some(end)) = end else { return false };
+        pieces == Some(self.pieces.len()) && self.pieces.iter().all(|piece| piece.len() >= end)
+    }
+
+    /// The piece of a voxel of the volume, and where in it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn place(&self, cut: usize, at: [usize; 3]) -> (&[u8], usize) {
+        let at = [at[0] - self.begin[0], at[1] - self.begin[1], at[2] - self.begin[2]];
+        let piece = match cut {
+            0 => 0,
+            1 => at[0],
+            _ => at[0] * self.shape[1] + at[1],
+        };
+        let offset = (cut..3).map(|axis| at[axis] * self.pitch[axis]).sum::<usize>();
+        (&self.pieces[piece], self.skip + offset)
+    }
 }

@@ -42,6 +42,7 @@ mod target;
 mod tile;
 mod volume;
 
+pub use crate::dataset::Voxels;
 pub use level::Level;
 pub use mix::{Mixer, Mixture, mix_rolled, mix_swapped};
 pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};
@@ -50,4 +51,4 @@ pub use resample::Resampler;
 pub use row::fill_rect;
 pub use row_work::{RowFill, RowPass, RowRoom, RowWork, SCRATCH_ALIGN, WORDS_ALIGN};
 pub use tile::{Map, PLACES, PixelOp, Program, Sampling, Tile, TileRunner};
-pub use volume::{Intensity, VolumeAxis, Voxels, write_volume};
+pub use volume::{Intensity, VolumeAxis, write_volume};
