@@ -39,23 +39,23 @@ macro_rules! pages {
 }
 
 pages! {
-    data, "data.md", "[`open`](crate::open), [`Open`](crate::dataset::Open), [`Dataset`](crate::Dataset), [`Filter`](crate::dataset::Filter), \
-        [`Mixture`](crate::sampler::Mixture), [`OnBadSample`](crate::OnBadSample).";
+    data, "data.md", "[`open`](crate::open), [`Open`](infeed_data::Open), [`Dataset`](crate::Dataset), [`Filter`](infeed_data::Filter), \
+        [`Mixture`](infeed_data::sampler::Mixture), [`OnBadSample`](crate::OnBadSample).";
     transforms, "transforms.md", "[`Transform`](crate::Transform), [`Op`](crate::transform::Op), [`PRESETS`](crate::transform::PRESETS), \
         [`View`](crate::transform::View), [`LoaderBuilder::transform`](crate::LoaderBuilder::transform), [`mix`](crate::LoaderBuilder::mix), \
         [`map`](crate::LoaderBuilder::map), [`map_batch`](crate::LoaderBuilder::map_batch).";
     augmentations, "augmentations.md", "[`Transform`](crate::Transform), [`transform::augment`](crate::transform::augment).";
-    detection, "detection.md", "[`Open::annotations`](crate::dataset::Open::annotations), [`Instances`](crate::dataset::Instances), \
-        [`BatchInstances`](crate::BatchInstances), [`BucketSampler`](crate::sampler::BucketSampler).";
-    volumes, "volumes.md", "[`Open::field`](crate::dataset::Open::field), [`Open::channels`](crate::dataset::Open::channels), \
-        [`Open::pattern`](crate::dataset::Open::pattern), [`Transform::patch`](crate::Transform::patch).";
-    shards, "shards.md", "[`open`](crate::open), [`Open::columns`](crate::dataset::Open::columns), [`Order::Blocks`](crate::Order::Blocks).";
-    buckets, "buckets.md", "[`source`](infeed_store), [`Open::patience`](crate::dataset::Open::patience), [`Verify`](infeed_store::Verify), \
+    detection, "detection.md", "[`Open::annotations`](infeed_data::Open::annotations), [`Instances`](infeed_data::Instances), \
+        [`BatchInstances`](crate::BatchInstances), [`BucketSampler`](infeed_data::sampler::BucketSampler).";
+    volumes, "volumes.md", "[`Open::field`](infeed_data::Open::field), [`Open::channels`](infeed_data::Open::channels), \
+        [`Open::pattern`](infeed_data::Open::pattern), [`Transform::patch`](crate::Transform::patch).";
+    shards, "shards.md", "[`open`](crate::open), [`Open::columns`](infeed_data::Open::columns), [`Order::Blocks`](crate::Order::Blocks).";
+    buckets, "buckets.md", "[`source`](infeed_store), [`Open::patience`](infeed_data::Open::patience), [`Verify`](infeed_store::Verify), \
         [`LoaderBuilder::cache`](crate::LoaderBuilder::cache).";
     caches, "caches.md", "[`LoaderBuilder::decode_index`](crate::LoaderBuilder::decode_index), \
         [`decoded_cache`](crate::LoaderBuilder::decoded_cache), [`cache`](crate::LoaderBuilder::cache).";
     many_machines, "many-machines.md", "[`Shard`](crate::Shard), [`Shard::from_env`](crate::Shard::from_env), \
-        [`Open::listing`](crate::dataset::Open::listing).";
+        [`Open::listing`](infeed_data::Open::listing).";
     gpu, "gpu.md", "[`device`](crate::device), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
         [`LoaderBuilder::device`](crate::LoaderBuilder::device), [`build_each`](crate::LoaderBuilder::build_each).";
     bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](infeed_core::report), [`Monitor`](crate::loader::Monitor).",
@@ -66,8 +66,8 @@ pages! {
     configuration, "configuration.md", "[`LoaderConfig`](crate::LoaderConfig), [`LoaderBuilder::config`](crate::LoaderBuilder::config).";
     promises, "promises.md", "[`LoaderState`](crate::LoaderState), [`Batch::state`](crate::Batch::state), \
         [`Loader::resume_epochs`](crate::Loader::resume_epochs), [`Loader::resume_epoch`](crate::Loader::resume_epoch).";
-    extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](crate::dataset::Format), [`ImageCodec`](crate::codec::ImageCodec), \
-        [`Decoder`](crate::codec::Decoder), [`Sampler`](crate::sampler::Sampler), [`MemoryDataset`](crate::dataset::MemoryDataset).";
+    extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](crate::codec::ImageCodec), \
+        [`Decoder`](crate::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
     coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
     limits, "limits.md", "the features of the crate are on [its first page](crate).";
 }

@@ -11,16 +11,14 @@ use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
     reader::{Drawing, Reader, fits_mask, images, sized},
 };
-use crate::{
-    dataset::Value,
-    transform::{Lowered, RowMaker},
-};
+use crate::transform::{Lowered, RowMaker};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     rows::Rows,
     types::Device,
 };
+use infeed_data::Value;
 
 /// Decodes and resamples on CPU threads. One class, `cpu`.
 ///
@@ -191,23 +189,18 @@ mod tests {
     use super::*;
     #[cfg(feature = "jpeg")]
     use crate::codec::{Jpeg, PixelBuffer};
-    use crate::{
-        codec::codecs,
-        dataset::{FieldKind, Sample},
-        transform::Transform,
-    };
+    use crate::{codec::codecs, transform::Transform};
     use infeed_core::{
         random::SampleRng,
         types::{DType, ImageInfo, Layout},
     };
+    use infeed_data::{FieldKind, Sample};
 
     #[cfg(all(feature = "jpeg", feature = "png"))]
     #[test]
     fn files_of_several_kinds_keep_the_decoders_contract() {
-        use crate::{
-            codec::decoder_contract,
-            dataset::{Field, Schema},
-        };
+        use crate::codec::decoder_contract;
+        use infeed_data::{Field, Schema};
         let pixels: Vec<u8> = (0..24 * 20 * 3).map(|i| (i * 5 % 251) as u8).collect();
         let mut jpeg = Vec::new();
         jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&pixels, 24, 20, jpeg_encoder::ColorType::Rgb).unwrap();

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use super::ImageHeader;
-use crate::{dataset::Sample, transform::Lowered};
+use crate::transform::Lowered;
 use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
@@ -11,6 +11,7 @@ use infeed_core::{
     rows::Rows,
     types::Device,
 };
+use infeed_data::Sample;
 
 /// How decoders of different kinds share the images that several of them can decode.
 ///

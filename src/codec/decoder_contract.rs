@@ -10,16 +10,14 @@ use std::{
 use bytes::Bytes;
 
 use super::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
-use crate::{
-    dataset::{FieldKind, Sample, Schema, Value},
-    transform::{Lowered, Transform},
-};
+use crate::transform::{Lowered, Transform};
 use infeed_core::{
     error::{Error, ErrorKind},
     random::SampleRng,
     rows::Rows,
     types::{DType, Device, Layout},
 };
+use infeed_data::{FieldKind, Sample, Schema, Value};
 
 /// A worker that gives nothing back for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,7 +105,7 @@ struct Fields {
 
 impl Fields {
     fn new(schema: &Schema, transform: &Transform, layout: Layout) -> Self {
-        let lower = |field: &crate::dataset::Field| match &field.kind {
+        let lower = |field: &infeed_data::Field| match &field.kind {
             kind @ FieldKind::Image { .. } if field.mask => Some(transform.lower_mask(kind, layout)),
             kind @ FieldKind::Image { .. } => Some(transform.lower(kind, DType::F32, layout)),
             _ => None,
@@ -313,11 +311,9 @@ fn damaged(sample: &Sample, n: u64) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        codec::{Class, Cpu},
-        dataset::Field,
-    };
+    use crate::codec::{Class, Cpu};
     use infeed_core::{error::Result, types::ImageInfo};
+    use infeed_data::Field;
 
     fn schema() -> Schema {
         let image = FieldKind::Image { channels: 3, size: None, dtype: None };

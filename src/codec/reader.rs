@@ -18,7 +18,6 @@ use bytes::Bytes;
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
 use crate::{
-    dataset::{Instances, Sample, Value},
     sys::kernels::{Pixels, Planes},
     transform::{Decoded, Drawn, Lowered},
 };
@@ -30,6 +29,7 @@ use infeed_core::{
     random::SampleRng,
     types::{DType, ImageInfo},
 };
+use infeed_data::{Instances, Sample, Value};
 
 /// A mask has the size of the images before it: else the same draws would fall on other places.
 pub(super) fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {

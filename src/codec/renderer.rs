@@ -6,14 +6,12 @@ use super::{
     ImageCodec, ImageHeader, corrupt,
     reader::{Drawing, Reader, codec_of, header_of},
 };
-use crate::{
-    dataset::Value,
-    transform::{Lowered, RowMaker},
-};
+use crate::transform::{Lowered, RowMaker};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
 };
+use infeed_data::Value;
 
 /// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
 #[derive(Debug)]

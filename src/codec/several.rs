@@ -188,8 +188,8 @@ mod tests {
     use std::{cell::RefCell, rc::Rc};
 
     use super::*;
-    use crate::dataset::Sample;
     use infeed_core::{random::SampleRng, rows::Rows};
+    use infeed_data::Sample;
 
     /// A class that reads and some that do not; sends an image to the classes that its record names.
     #[derive(Debug)]

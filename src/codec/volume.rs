@@ -1,7 +1,6 @@
 //! A volume into its row: on the host, by the thread that read it. Batches on a GPU get a copy, as arrays do.
 
 use crate::{
-    dataset::Volume,
     sys::kernels::{self, Level},
     transform::{Foreground, LoweredVolume},
 };
@@ -9,6 +8,7 @@ use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
 };
+use infeed_data::Volume;
 
 /// Makes the row of one field of a sample.
 ///

@@ -1,18 +1,20 @@
 //! The formats of this crate: a new one is its own file, and its word here.
 
+#[cfg(feature = "voc")]
+use infeed_data::Voc;
+use infeed_data::{Arrays, Cifar, Coco, Folder, Format, Tar};
+
 #[cfg(feature = "hdf5")]
 use super::hdf5;
 #[cfg(feature = "parquet")]
 use super::parquet;
-#[cfg(feature = "voc")]
-use super::voc;
 #[cfg(feature = "dicom")]
 use super::volumes::Dicom;
 #[cfg(feature = "volumes")]
 use super::volumes::Volumes;
 #[cfg(feature = "zarr")]
 use super::zarr;
-use super::{arrays, cifar::Cifar, coco, folder, format::Format, mds, tar, tfrecord};
+use super::{mds, tfrecord};
 
 macro_rules! formats {
     ($($(#[$when:meta])? $format:path),+ $(,)?) => {
@@ -27,8 +29,10 @@ macro_rules! formats {
         /// ```
         #[must_use]
         pub fn formats() -> &'static [&'static dyn Format] {
-            &[$($(#[$when])? &$format),+]
+            FORMATS
         }
+
+        pub(super) static FORMATS: &[&dyn Format] = &[$($(#[$when])? &$format),+];
     };
 }
 
@@ -43,12 +47,12 @@ formats! {
     Dicom,
     mds::Mds,
     // Folders of images too, and something beside them.
-    coco::Coco,
+    Coco,
     #[cfg(feature = "voc")]
-    voc::Voc,
-    folder::Folder,
-    arrays::Arrays,
-    tar::Tar,
+    Voc,
+    Folder,
+    Arrays,
+    Tar,
     tfrecord::TfRecord,
     // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
     #[cfg(feature = "parquet")]

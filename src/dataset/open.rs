@@ -1,8 +1,15 @@
 //! From a url to a dataset, by the formats of this build.
 
+use std::num::NonZeroUsize;
+
+use infeed_data::{Open, Opener};
 use infeed_store::Source;
 
-use super::{Open, formats};
+use super::formats::FORMATS;
+use crate::engine::IoRuntime;
+
+static HERE: Opener =
+    Opener { formats: FORMATS, wait: |opening| IoRuntime::with_threads(NonZeroUsize::MIN)?.wait_for(opening)? };
 
 /// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
 /// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`]).
@@ -18,7 +25,7 @@ use super::{Open, formats};
 /// | `….dcm` (`.dicom`; feature `dicom`) | DICOM: each series a volume, or folders of slices as fields of patients, see below |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
-/// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](super::Field::mask)) |
+/// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](infeed_data::Field::mask)) |
 /// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
 /// | several `.npy`, in class folders or not | a record each, with one field `array` |
 /// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
@@ -35,13 +42,13 @@ use super::{Open, formats};
 /// that differs is a bad sample.
 ///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
-/// them, which follow one another as [`concat()`](super::concat()) puts them. At a web server (`https://`) each is looked up,
+/// them, which follow one another as [`concat()`](infeed_data::concat()) puts them. At a web server (`https://`) each is looked up,
 /// 16 at a time, and nothing is listed; it has to give lengths and ranges.
 ///
 /// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
 /// images are `image` (also those of Netpbm, `.ppm` and the like), `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
 /// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`, and images whose
-/// field begins with `mask`, `label` or `seg` are masks ([`Field::mask`](super::Field::mask)). The field `key` is the
+/// field begins with `mask`, `label` or `seg` are masks ([`Field::mask`](infeed_data::Field::mask)). The field `key` is the
 /// name they share. Other extensions are read when [`Open::columns`] names them. Every sample has every field, or opening
 /// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may
 /// share keys. Compressed tars are not read: `infeed stage` unpacks them. The places of all members are in memory, 16 bytes
@@ -51,7 +58,7 @@ use super::{Open, formats};
 /// `file_name`; files that it does not list are left out, which a warning counts, and an image without a file is an error.
 /// File names are relative to the dataset, or to the folder of the [split](Open::split) (`train2017` is in `train2017/` or
 /// `images/train2017/`, and in `annotations/instances_train2017.json`). `instances` are
-/// [`Instances`](super::Instances): boxes as `xyxy`, `iscrowd`, the ids of annotations, with [`Open::masks`] outlines;
+/// [`Instances`](infeed_data::Instances): boxes as `xyxy`, `iscrowd`, the ids of annotations, with [`Open::masks`] outlines;
 /// `image_id` is the JSON's. Class indices count the categories in the order of their ids: COCO's 1 to 90 are 0 to 79. A
 /// box of negative size, outside the image or without numbers, and a broken outline, make their image a bad sample. All
 /// of it is in memory: 29 bytes a box, beside the outlines.
@@ -59,7 +66,7 @@ use super::{Open, formats};
 /// **Pascal VOC.** Records are the images with an XML, or those of the [split](Open::split)'s list,
 /// `ImageSets/Main/train.txt`, in the order of their names. The files count pixels from 1 and the last is inside;
 /// `instances` count as everywhere here, so a box is `xmin - 1`, `ymin - 1`, `xmax`, `ymax` (torchvision leaves them as they
-/// are written). Difficult objects are [`crowd`](super::Instances::crowd); `image_id` is the number of the record. Classes
+/// are written). Difficult objects are [`crowd`](infeed_data::Instances::crowd); `image_id` is the number of the record. Classes
 /// are VOC's twenty in the order of the alphabet, or the sorted names where there are others. Opening reads all XMLs.
 ///
 /// **Parquet.** A row is a record, a column a field of its name: `struct<bytes, path>` of Hugging Face's `datasets` and
@@ -121,7 +128,7 @@ use super::{Open, formats};
 /// # Ok::<(), infeed::Error>(()) }).unwrap();
 /// ```
 pub fn open(url: impl Into<String>) -> Open {
-    Open::of_url(url.into(), formats())
+    Open::of_url(url.into(), &HERE)
 }
 
 /// Opens the dataset in `source`, such as a store that you made.
@@ -144,5 +151,5 @@ pub fn open(url: impl Into<String>) -> Open {
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub fn open_source(source: Source) -> Open {
-    Open::of_source(source, formats())
+    Open::of_source(source, &HERE)
 }

@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     codec::{Item, Outcome},
-    dataset::{Instances, Sample, Value},
     transform::{LoweredInstances, Placer},
 };
 use infeed_core::{
@@ -33,6 +32,7 @@ use infeed_core::{
     report::{BadSample, Stage},
     rows::Rows,
 };
+use infeed_data::{Instances, Sample, Value};
 
 /// A batch whose rows are being made.
 #[derive(Debug)]

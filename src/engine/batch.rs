@@ -5,8 +5,9 @@ use std::ops::Index;
 use bytes::Bytes;
 
 use super::instances::BatchInstances;
-use crate::{sampler::LoaderState, tensor::Tensor};
+use crate::tensor::Tensor;
 use infeed_core::report::BadSample;
+use infeed_data::sampler::LoaderState;
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///
@@ -58,7 +59,7 @@ impl Batch {
         Some(self.fields.swap_remove(at).1)
     }
 
-    /// The values of a field of bytes ([`FieldKind::Bytes`](crate::dataset::FieldKind::Bytes): text, JSON, keys), one for
+    /// The values of a field of bytes ([`FieldKind::Bytes`](infeed_data::FieldKind::Bytes): text, JSON, keys), one for
     /// each row; empty in rows of zeros (`OnBadSample::SkipPadded`).
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
@@ -70,7 +71,7 @@ impl Batch {
         self.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
     }
 
-    /// What is marked in the images ([`FieldKind::Instances`](crate::dataset::FieldKind::Instances)): boxes, labels, masks.
+    /// What is marked in the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)): boxes, labels, masks.
     #[must_use]
     pub fn instances(&self, field: &str) -> Option<&BatchInstances> {
         self.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)

@@ -15,12 +15,12 @@ use tokio::{
 };
 
 use super::{gate::answered, stream::StreamShared};
-use crate::dataset::Dataset;
 use infeed_core::{
     error::{self, Error},
     random::SampleRng,
     report::Stage,
 };
+use infeed_data::Dataset;
 use infeed_store::{Cache, Doubted, Extent, Flight, Keep, Looked, Member, NextUse, Reader, Use, Verify, Writer};
 
 /// Bytes of one extent.

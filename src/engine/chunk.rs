@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::fields::FieldRows;
-use crate::dataset::{Dataset, Field, FieldKind};
+use infeed_data::{Dataset, Field, FieldKind};
 
 /// Encoded bytes that one decode thread holds, unless a single record is larger.
 pub(crate) const READ_BYTES: u64 = 4 << 20;

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
-    dataset::{Dataset, ReadPlan, Sample},
     transform::{Lowered, Placer},
 };
 use infeed_core::{
@@ -37,6 +36,7 @@ use infeed_core::{
     report::Stage,
     rows::Rows,
 };
+use infeed_data::{Dataset, ReadPlan, Sample};
 
 /// What the decode threads measure beside what they do.
 #[derive(Clone, Copy, Debug)]

@@ -33,16 +33,14 @@ use std::{
 use bytes::{Buf, BufMut, Bytes};
 
 use super::buffers::Buffers;
-use crate::{
-    codec::{ImageCodec, KeepPixels},
-    dataset::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value},
-};
+use crate::codec::{ImageCodec, KeepPixels};
 use infeed_core::{
     error::{Error, Result, setting::DECODED_CACHE},
     fingerprint::{Fingerprint, Fingerprinter},
     report::{CacheRecorder, CacheReport},
     types::{DType, ImageInfo},
 };
+use infeed_data::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value};
 use infeed_store::{BlobRead, Blobs, CacheSpec, Extent};
 
 /// What entries lie in, in the folder that was given. Another layout has another name.
@@ -489,7 +487,7 @@ fn unpack(entry: &Bytes) -> Option<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::MemoryDataset;
+    use infeed_data::MemoryDataset;
     use infeed_store::Source;
 
     fn sample() -> Sample {

@@ -33,8 +33,8 @@ use super::{
     timeline::{FetchTimes, LastRead},
     workers::Workers,
 };
-use crate::dataset::ReadPlan;
 use infeed_core::{error::Result, report::Stage, rows::Rows};
+use infeed_data::ReadPlan;
 use infeed_store::{Extent, Keep, Merged, Reader, Verify, Writer, merge};
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until

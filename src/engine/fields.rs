@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 
 use crate::{
-    dataset::{Field, FieldKind, Schema},
     sys::kernels::RowSpec,
     tensor::Tensor,
     transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
 };
 use infeed_core::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     rows::{Pool, Rows},
     types::{DType, Layout},
 };
+use infeed_data::{Field, FieldKind, Schema};
 
 /// One field of a batch: its shape and where its memory comes from.
 #[derive(Debug)]
@@ -205,6 +205,10 @@ pub(crate) fn lower_field(
             let instances =
                 FieldInstances { lowered: transform.lower_instances(kind, image_size(schema))?, most: *most };
             LoweredField { instances: Some(instances), ..plain(vec![0], DType::U8) }
+        }
+        kind => {
+            let what = format!("no rows are made of fields of the kind {}", kind.name());
+            return Err(Error::new(ErrorKind::Unsupported, what).at_object(&field.name));
         }
     };
     if lowered.dtype.len_bytes(&lowered.shape).is_none() {

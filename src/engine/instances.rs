@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use bytemuck::NoUninit;
 
-use crate::{
-    dataset::{Instances, Mask, Rle},
-    tensor::Tensor,
-    transform::LoweredInstances,
-};
+use crate::{tensor::Tensor, transform::LoweredInstances};
 use infeed_core::{error::Result, rows::Rows, types::DType};
+use infeed_data::{Instances, Mask, Rle};
 
 /// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
 /// where each row's begin. All tensors lie in host memory, also where images are on a GPU.

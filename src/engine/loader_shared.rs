@@ -7,11 +7,7 @@ use super::{
     chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
     read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
 };
-use crate::{
-    dataset::{Dataset, ReadPlan},
-    sampler::{LastBatch, Sampler, Shard, Steps},
-    transform::BatchSize,
-};
+use crate::transform::BatchSize;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -20,6 +16,10 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
     types::Device,
+};
+use infeed_data::{
+    Dataset, ReadPlan,
+    sampler::{LastBatch, Sampler, Shard, Steps},
 };
 use infeed_store::{Cache, Member, Reader, Verify};
 

@@ -14,16 +14,14 @@ use bytemuck::Pod;
 use bytes::Bytes;
 
 use super::fields::FieldRows;
-use crate::{
-    dataset::{Instances, Mask, Sample, Value},
-    transform::RowView,
-};
+use crate::transform::RowView;
 use infeed_core::{
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
     rows::Rows,
     types::{DType, Element},
 };
+use infeed_data::{Instances, Mask, Sample, Value};
 
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
 type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;

@@ -5,8 +5,8 @@ use std::{ops::Range, sync::Arc, time::Instant};
 use tracing::Span;
 
 use super::{loader_shared::LoaderShared, run_ahead::Begun, timeline::Waits};
-use crate::sampler::{LoaderState, Sampler};
 use infeed_core::random::SampleRng;
+use infeed_data::sampler::{LoaderState, Sampler};
 
 /// Which record comes when, and the state that says so.
 #[derive(Clone, Debug)]

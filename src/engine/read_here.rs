@@ -12,12 +12,12 @@ use super::{
     loader_shared::Limits,
     stream::StreamShared,
 };
-use crate::dataset::{Dataset, ReadPlan};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
 };
+use infeed_data::{Dataset, ReadPlan};
 use infeed_store::InlineRead;
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.

@@ -9,8 +9,8 @@ use std::{
 use bytes::{Bytes, BytesMut};
 
 use super::{gate::answered, shared_parts::Need, stream::StreamShared};
-use crate::dataset::{Dataset, ReadPlan, SharedRead};
 use infeed_core::{error::Result, report::Stage};
+use infeed_data::{Dataset, ReadPlan, SharedRead};
 use infeed_store::Extent;
 
 /// The shared parts of a record's plan. `None`: the stream is gone.

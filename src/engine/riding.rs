@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{fields::FieldRows, instances::BatchInstances};
-use crate::dataset::{Instances, Sample, Value};
 use infeed_core::error::Result;
+use infeed_data::{Instances, Sample, Value};
 
 /// What one sample brings beside its rows.
 #[derive(Debug, Default)]

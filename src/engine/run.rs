@@ -27,11 +27,11 @@ use super::{
     tune,
     workers::Workers,
 };
-use crate::dataset::Dataset;
 use infeed_core::{
     error::{Error, ErrorKind},
     report::{CacheRecorder, DecodedBy, Recorder, RequestRecorder, Stage},
 };
+use infeed_data::Dataset;
 use infeed_store::Reader;
 
 /// How full the queues of a stream are.

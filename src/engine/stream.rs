@@ -21,7 +21,6 @@ use super::{
     timeline::Timeline,
     tune::{Asking, Turn},
 };
-use crate::sampler::Sampler;
 use infeed_core::{
     error::{Error, Result},
     report::{
@@ -29,6 +28,7 @@ use infeed_core::{
         TuneReport,
     },
 };
+use infeed_data::sampler::Sampler;
 use infeed_store::Reader;
 
 /// What the tasks and jobs of a stream share.

@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::dataset::Dataset;
 use infeed_core::{
     report::{Cause, LateBatch, Part, blame, shares},
     threads,
 };
+use infeed_data::Dataset;
 use infeed_store::Extent;
 
 /// Moments before the first job of a batch. Part of its plan.

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     codec::{Class, Decoder},
-    dataset::Dataset,
     transform::Lowered,
 };
 use infeed_core::{
@@ -27,6 +26,7 @@ use infeed_core::{
     threads,
     types::Device,
 };
+use infeed_data::Dataset;
 
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
 pub(crate) struct Workers {

@@ -5,16 +5,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::fields::FieldRows;
-use crate::{
-    codec::write_volume,
-    dataset::{Instances, Sample, Value},
-};
+use crate::codec::write_volume;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
     rows::Rows,
 };
+use infeed_data::{Instances, Sample, Value};
 
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 pub(super) fn write_fields(
@@ -58,6 +56,11 @@ pub(super) fn write_fields(
                 continue;
             }
             Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. } => continue,
+            // Values of a kind that came since would be lost without a word.
+            other => {
+                let what = format!("`{}` has {other:?}, which no row is made of", field.name);
+                return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse).hint("please report this"));
+            }
         };
         let place = rows.row_mut(row);
         if place.len() != bytes.len() {

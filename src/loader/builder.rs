@@ -7,15 +7,17 @@ use super::{LoaderConfig, OnBadSample};
 use crate::codec::{DecodeIndex, Jpeg};
 use crate::{
     codec::{Decode, Decoder, ImageCodec, Split},
-    dataset::Dataset,
     engine::{BatchMut, IoRuntime, Maps, SampleMut},
-    sampler::{LastBatch, Order, Sampler, Shard},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_core::{
     error::Result,
     random::Draws,
     types::{DType, Device, Layout},
+};
+use infeed_data::{
+    Dataset,
+    sampler::{LastBatch, Order, Sampler, Shard},
 };
 use infeed_store::{CacheSpec, Verify};
 
@@ -69,7 +71,7 @@ impl LoaderBuilder {
         self.order(Order::Random { seed })
     }
 
-    /// The order of records; a [`Mixture`](crate::sampler::Mixture) of datasets is one, too.
+    /// The order of records; a [`Mixture`](infeed_data::sampler::Mixture) of datasets is one, too.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -89,8 +91,8 @@ impl LoaderBuilder {
         self
     }
 
-    /// An order of your own, such as [`WeightedSampler`](crate::sampler::WeightedSampler) or
-    /// [`ListSampler`](crate::sampler::ListSampler); replaces `order`. For another one in each epoch see
+    /// An order of your own, such as [`WeightedSampler`](infeed_data::sampler::WeightedSampler) or
+    /// [`ListSampler`](infeed_data::sampler::ListSampler); replaces `order`. For another one in each epoch see
     /// [`Loader::with_sampler`](super::Loader::with_sampler).
     pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Self {
         self.sampler = Some(sampler);

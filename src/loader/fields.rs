@@ -2,7 +2,6 @@
 
 use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
 use crate::{
-    dataset::{Dataset, FieldKind, Schema},
     engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels},
     sys::kernels::RowRoom,
     transform::{BatchSize, Lowered, Transform},
@@ -14,6 +13,7 @@ use infeed_core::{
     },
     rows::Pool,
 };
+use infeed_data::{Dataset, FieldKind, Schema};
 
 /// A field of the schema, and how its rows are made.
 pub(super) struct Field {
@@ -100,7 +100,7 @@ pub(super) struct Fields {
 impl Fields {
     /// Fits the transform, or those of its views, to all fields.
     pub(super) fn lower(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Self> {
-        let lower = |(field, (view, transform)): (&crate::dataset::Field, &(u32, &Transform))| {
+        let lower = |(field, (view, transform)): (&infeed_data::Field, &(u32, &Transform))| {
             let lowered = engine::lower_field((field, dataset.schema()), transform, config.dtype, config.layout);
             let mut lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
             lowered.image = lowered.image.map(|image| image.of_view(*view));

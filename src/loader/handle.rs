@@ -12,12 +12,12 @@ use super::{
     resolve::check_steps,
     stream::BadLimits,
 };
-use crate::{
-    dataset::Dataset,
-    engine::{LoaderShared, RecordOrder, Run, Workers},
+use crate::engine::{LoaderShared, RecordOrder, Run, Workers};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SEED};
+use infeed_data::{
+    Dataset,
     sampler::{LoaderState, Order, Sampler},
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::SEED};
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///
@@ -117,7 +117,7 @@ impl Loader {
     }
 
     /// Another handle to the same threads, buffers and caches, whose streams have this order: for epochs whose records are
-    /// given when they begin, such as a [`ListSampler`](crate::sampler::ListSampler) for each.
+    /// given when they begin, such as a [`ListSampler`](infeed_data::sampler::ListSampler) for each.
     ///
     /// States of its streams are places in this order, and resume checks them as ever: a run that was stopped within an
     /// epoch goes on with that epoch's order. One that was stopped behind an epoch's last batch goes on with the order of the

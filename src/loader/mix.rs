@@ -1,7 +1,6 @@
 //! Whether and how batches of a dataset can be mixed.
 
 use crate::{
-    dataset::{FieldKind, Schema},
     engine::{BatchMix, LoweredField, Maps},
     sys::kernels::RowSpec,
     transform::augment::Mix,
@@ -13,6 +12,7 @@ use infeed_core::{
     },
     types::{DType, Device},
 };
+use infeed_data::{FieldKind, Schema};
 
 /// What is done to batches, and to which field.
 pub(super) struct Mixed {

@@ -31,7 +31,6 @@ mod mix;
 mod monitor;
 #[cfg(test)]
 mod numbers;
-mod open;
 mod order;
 mod place;
 mod resolve;

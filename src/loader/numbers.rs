@@ -4,11 +4,9 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use crate::{
-    Result,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
-};
+use crate::Result;
 use infeed_core::{error::Error, fingerprint::Fingerprint, random::SampleRng, types::DType};
+use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value};
 use infeed_store::{Extent, Source};
 
 /// Bytes of a record.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{
-    dataset::Dataset,
-    engine::RecordOrder,
+use crate::engine::RecordOrder;
+use infeed_core::error::{Error, Result};
+use infeed_data::{
+    Dataset,
     sampler::{Identity, LoaderState, Order, Sampler},
 };
-use infeed_core::error::{Error, Result};
 
 /// The order as `dataset` makes it whole: of a mixture, how many records its parts have.
 pub(super) fn for_dataset(order: Order, dataset: &dyn Dataset) -> Result<Order> {

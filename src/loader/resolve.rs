@@ -16,11 +16,7 @@ use super::{
     LoaderConfig, OnBadSample,
     memory::{self, Needs, Shares},
 };
-use crate::{
-    dataset::SharedBytes,
-    engine::{self, BadRows, Limits, Range, Scope},
-    sampler::{Batches, Sampler, Steps},
-};
+use crate::engine::{self, BadRows, Limits, Range, Scope};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -30,6 +26,10 @@ use infeed_core::{
         },
     },
     types::{DType, Device},
+};
+use infeed_data::{
+    SharedBytes,
+    sampler::{Batches, Sampler, Steps},
 };
 use infeed_store::Verify;
 
@@ -474,7 +474,7 @@ pub(super) const fn bad_rows(policy: OnBadSample) -> BadRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::{LastBatch, Order, Shard};
+    use infeed_data::sampler::{LastBatch, Order, Shard};
 
     const MIB: u64 = 1 << 20;
 

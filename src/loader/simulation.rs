@@ -40,9 +40,9 @@ use super::{
 use crate::{
     Batch, ErrorKind, Result,
     engine::{Hands, IoRuntime},
-    sampler::{LastBatch, LoaderState, Shard},
 };
 use infeed_core::{random::mix, types::Device};
+use infeed_data::sampler::{LastBatch, LoaderState, Shard};
 use infeed_store::{Refusal, Source};
 
 const STEPS: u64 = 2_000_000;

@@ -16,12 +16,10 @@ use super::{
 };
 use crate::{
     codec::{ImageCodec, codecs as built_in_codecs},
-    dataset::{Dataset, FieldKind, Narrow},
     engine::{
         self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
         Tuning, Workers,
     },
-    sampler::Shard,
     transform::{Foreground, LoweredVolume, Transform},
 };
 use infeed_core::{
@@ -35,6 +33,7 @@ use infeed_core::{
     report::RequestRecorder,
     types::Device,
 };
+use infeed_data::{Dataset, FieldKind, Narrow, sampler::Shard};
 use infeed_store::{Cache, Reader};
 
 impl Loader {

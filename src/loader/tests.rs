@@ -18,11 +18,7 @@ use super::{
     Loader, LoaderBuilder, LoaderConfig,
     numbers::{Numbers, content, name},
 };
-use crate::{
-    Result,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, Volume, VolumeChannel},
-    sampler::{LastBatch, Shard},
-};
+use crate::Result;
 use infeed_core::{
     error::ErrorKind,
     fingerprint::Fingerprint,
@@ -30,6 +26,10 @@ use infeed_core::{
     random::SampleRng,
     report::TuneReport,
     types::{DType, Device},
+};
+use infeed_data::{
+    Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, Volume, VolumeChannel,
+    sampler::{LastBatch, Shard},
 };
 use infeed_store::Source;
 

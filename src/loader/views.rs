@@ -11,10 +11,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value},
-    transform::{Transform, View},
-};
+use crate::transform::{Transform, View};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -23,6 +20,7 @@ use infeed_core::{
     fingerprint::Fingerprint,
     random::SampleRng,
 };
+use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value};
 
 /// What is done to each field of a dataset, of which an image may have several.
 #[derive(Debug)]
@@ -57,7 +55,9 @@ pub(super) fn fit<'a>(
         match field.kind {
             FieldKind::Image { .. } => {
                 for (n, (name, transform)) in (0..).zip(&each) {
-                    fields.push(Field { name: format!("{}.{name}", field.name), ..field.clone() });
+                    let mut view = field.clone();
+                    view.name = format!("{}.{name}", field.name);
+                    fields.push(view);
                     sources.push(source);
                     of_field.push((n, *transform));
                 }
@@ -82,7 +82,8 @@ pub(super) fn fit<'a>(
         let what = format!("the dataset has a field {:?} beside the view of that name", fields[n].name);
         return Err(Error::config(what).hint("call the view otherwise"));
     }
-    let schema = Schema { fields, ..dataset.schema().clone() };
+    let mut schema = dataset.schema().clone();
+    schema.fields = fields;
     Ok((Arc::new(Viewed { inner: dataset, schema, sources }), Views { of_field }))
 }
 
@@ -185,7 +186,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::dataset::{MemoryDataset, dataset_contract};
+    use infeed_data::{MemoryDataset, dataset_contract};
 
     #[test]
     fn a_dataset_with_views_keeps_the_contract_of_datasets() {

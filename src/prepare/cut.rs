@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::dataset::{Dataset, FieldKind};
 use infeed_core::{error::Result, random::SampleRng};
+use infeed_data::{Dataset, FieldKind};
 
 /// First positions of `parts` shards whose numbers of records differ by one at most; fewer shards when there are fewer
 /// records.
@@ -52,7 +52,7 @@ fn resident_bytes(dataset: &dyn Dataset) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::SyntheticDataset;
+    use infeed_data::SyntheticDataset;
 
     #[test]
     fn parts_are_equal_and_cover_all() {

@@ -49,18 +49,18 @@ pub use self::options::{Size, Store};
 use self::pack::{Pack, Packing};
 use crate::{
     codec,
-    dataset::{
-        Dataset, Field, FieldKind,
-        tar::{self, BLOCK, INDEX, Index},
-    },
     loader::{Loader, LoaderBuilder, OnBadSample},
-    sampler::{LastBatch, Order, Shard},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     fingerprint::Fingerprint,
     report::{BadSample, Stage},
     types::{DType, Device},
+};
+use infeed_data::{
+    Dataset, Field, FieldKind,
+    sampler::{LastBatch, Order, Shard},
+    tar::{self, BLOCK, INDEX, Index},
 };
 use infeed_store::{Extent, Object, ObjectWriter, Source};
 

@@ -8,7 +8,6 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::options::{Size, Store};
 use crate::{
     codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar},
     transform::{Lowered, Transform},
 };
 use infeed_core::{
@@ -18,6 +17,7 @@ use infeed_core::{
     report::Stage,
     types::{DType, Device, ImageInfo, Layout},
 };
+use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar};
 
 /// The field that holds the pieces.
 pub(super) const FIELD: &str = "piece of tar";
@@ -270,7 +270,7 @@ impl Packer {
                 (extension, Cow::Borrowed(&bytes[..]))
             }
             Value::Encoded(_) | Value::Pixels { .. } => self.image(name, value)?,
-            Value::Channels(_) | Value::Volume(_) | Value::Instances(_) => {
+            _ => {
                 let what = format!("`{}` is no image of one file", field.name);
                 return Err(
                     Error::new(ErrorKind::Unsupported, what).hint("shards hold images, labels, arrays and bytes")

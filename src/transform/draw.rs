@@ -7,16 +7,14 @@ use super::{
     lower::{Lowered, Shared, Tiles},
     op::Op,
 };
-use crate::{
-    dataset::Instances,
-    sys::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source},
-};
+use crate::sys::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
     types::{DType, ImageInfo, Layout},
 };
+use infeed_data::Instances;
 
 /// What one sample does in one epoch, with all numbers: known before its image is decoded.
 ///

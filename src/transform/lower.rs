@@ -9,16 +9,14 @@ use super::{
     geometry,
     op::{Op, RowView},
 };
-use crate::{
-    dataset::FieldKind,
-    sys::kernels::{ChannelTable, RowRoom, RowSpec},
-};
+use crate::sys::kernels::{ChannelTable, RowRoom, RowSpec};
 use infeed_core::{
     error::{Error, Result, setting::FLOATS},
     random::SampleRng,
     report::Stage,
     types::{DType, Layout},
 };
+use infeed_data::FieldKind;
 
 /// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
 const LONGEST: u32 = 32_768;

@@ -7,15 +7,13 @@ use super::{
     make::{Decoded, RowMaker},
     op::Op,
 };
-use crate::{
-    dataset::{FieldKind, Instances, Mask, Rle},
-    sys::kernels::Pixels,
-};
+use crate::sys::kernels::Pixels;
 use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
     types::{DType, ImageInfo, Layout},
 };
+use infeed_data::{FieldKind, Instances, Mask, Rle};
 
 /// A transform that fits a field of instances. Cheap to clone.
 ///

@@ -7,16 +7,14 @@ use super::{
     chain::Transform,
     op::{Axis, Op},
 };
-use crate::{
-    dataset::FieldKind,
-    sys::kernels::{Intensity, VolumeAxis},
-};
+use crate::sys::kernels::{Intensity, VolumeAxis};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
     report::Stage,
     types::DType,
 };
+use infeed_data::FieldKind;
 
 /// Longest side of a row, as for images.
 const LONGEST: u32 = 32_768;

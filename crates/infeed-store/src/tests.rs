@@ -335,3 +335,45 @@ fn tags_that_azure_lists_are_those_that_it_answers() {
     assert_eq!(listed("az photos", "\"0x8DA\""), "\"0x8DA\"");
     assert_eq!(listed("gs photos", "0"), "0");
 }
+
+#[test]
+fn a_kept_listing_of_a_folder_is_believed_until_a_read_finds_another_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let (images, kept) = (dir.path().join("images"), dir.path().join("kept"));
+    for class in 0..20 {
+        (0..10).for_each(|i| write(&images, &format!("{class}/{i}.jpg"), &b"0123456789"[..i % 7]));
+    }
+    let listed = |kept: Option<&std::path::Path>| {
+        let source = open(&images);
+        let objects = block_on(source.objects(kept, kept.map(|_| (|_: &str| true) as fn(&str) -> bool))).unwrap();
+        (objects, source)
+    };
+    let (with, without) = (|| listed(Some(&kept)), || listed(None).0);
+    let files = || fs::read_dir(&kept).map_or(0, Iterator::count);
+    let read = |(objects, source): &(Vec<Object>, Source), name: &str| {
+        inline(&objects.iter().find(|object| object.name == name).unwrap().extent(source)).map(|bytes| bytes.len())
+    };
+    assert_eq!((with().0, files()), (without(), 1));
+    let file = fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
+    let written = fs::metadata(&file).unwrap().modified().unwrap();
+    assert_eq!(with().0, without());
+    assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written, "taken, not made anew");
+    for (size, says) in [(9, "the object has 9 bytes, 5 when it was listed"), (2, "the object ends after 2 of 5 bytes")]
+    {
+        write(&images, "7/5.jpg", &b"0123456789"[..size]);
+        let stale = with();
+        assert_ne!(stale.0, without(), "what is documented");
+        assert_eq!((read(&stale, "7/6.jpg").unwrap(), files()), (6, 1));
+        let text = format!("{:#}", read(&stale, "7/5.jpg").unwrap_err());
+        assert!(
+            text.contains(says) && text.contains("/images/7/5.jpg") && text.contains("open the dataset again"),
+            "{text}"
+        );
+        assert_eq!(files(), 0, "forgotten");
+        let again = with();
+        assert_eq!((&again.0, read(&again, "7/5.jpg").unwrap(), files()), (&without(), size, 1));
+        write(&images, "7/5.jpg", b"01234");
+        fs::remove_file(&file).unwrap();
+        with();
+    }
+}

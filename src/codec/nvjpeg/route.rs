@@ -16,15 +16,13 @@ use std::sync::Arc;
 
 use infeed_jpeg::{Colour, Header};
 
-use crate::{
-    codec::{
-        ClassSet, ImageCodec, ImageHeader, Item, Split,
-        jpeg::JpegHeader,
-        reader::{codec_of, header_by},
-    },
-    dataset::{Sample, Value},
+use crate::codec::{
+    ClassSet, ImageCodec, ImageHeader, Item, Split,
+    jpeg::JpegHeader,
+    reader::{codec_of, header_by},
 };
 use infeed_core::random::mix;
+use infeed_data::{Sample, Value};
 
 /// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
 pub(super) const LARGE: u64 = 1_000_000;

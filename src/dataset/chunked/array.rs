@@ -8,41 +8,41 @@ use infeed_core::{
 
 /// An array and its chunks.
 #[derive(Clone, Debug)]
-pub(in crate::dataset) struct ChunkedArray {
+pub(crate) struct ChunkedArray {
     /// The field.
-    pub(in crate::dataset) name: String,
-    pub(in crate::dataset) dtype: DType,
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
     /// Whether numbers have to be turned round for this machine.
-    pub(in crate::dataset) swapped: bool,
-    pub(in crate::dataset) shape: Vec<u64>,
+    pub(crate) swapped: bool,
+    pub(crate) shape: Vec<u64>,
     /// Shape of a chunk: as many axes.
-    pub(in crate::dataset) chunk: Vec<u64>,
+    pub(crate) chunk: Vec<u64>,
     /// The axes as they lie in a chunk, the slowest first: `0, 1, …` in C order.
-    pub(in crate::dataset) order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
     /// One element in the machine's order, for chunks that are not there.
-    pub(in crate::dataset) fill: Vec<u8>,
+    pub(crate) fill: Vec<u8>,
     /// What is undone, in this order.
-    pub(in crate::dataset) filters: Vec<Filter>,
+    pub(crate) filters: Vec<Filter>,
     /// The chunks that are there, ascending by their numbers.
-    pub(in crate::dataset) places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
 }
 
 /// Where a chunk lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::dataset) struct Place {
+pub(crate) struct Place {
     /// Which chunk of the grid, in C order.
-    pub(in crate::dataset) number: u64,
-    pub(in crate::dataset) start: u64,
-    pub(in crate::dataset) len: u64,
+    pub(crate) number: u64,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
     /// Which of the dataset's objects.
-    pub(in crate::dataset) object: u32,
+    pub(crate) object: u32,
     /// Bit `i`: filter `i` was left out for this chunk.
-    pub(in crate::dataset) skipped: u32,
+    pub(crate) skipped: u32,
 }
 
 impl ChunkedArray {
     /// Chunks along each axis.
-    pub(in crate::dataset) fn grid(&self) -> Vec<u64> {
+    pub(crate) fn grid(&self) -> Vec<u64> {
         grid(&self.shape, &self.chunk)
     }
 
@@ -106,6 +106,6 @@ impl ChunkedArray {
 }
 
 /// Chunks along each axis; an axis of chunks without length has none.
-pub(in crate::dataset) fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
+pub(crate) fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
     shape.iter().zip(chunk).map(|(n, chunk)| if *chunk == 0 { 0 } else { n.div_ceil(*chunk) }).collect()
 }

@@ -6,8 +6,8 @@ use super::{
     errors::{damaged, unsupported},
     steps::{lz4, unshuffle, zeros},
 };
-use crate::dataset::packed::{self, Packing, no_memory};
 use infeed_core::error::{Error, Result};
+use infeed_data::packed::{self, Packing, no_memory};
 
 /// Bytes of the header.
 const HEAD: usize = 16;

@@ -8,16 +8,16 @@ use super::{
     array::{ChunkedArray, Place},
     copy::filled,
 };
-use crate::dataset::{
-    packed::no_memory,
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
-    schema::{Field, FieldKind, Schema},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
+};
+use infeed_data::{
+    packed::no_memory,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
+    schema::{Field, FieldKind, Schema},
 };
 use infeed_store::{Extent, Object, Source};
 
@@ -59,7 +59,7 @@ struct Column {
 
 /// See the head of the room.
 #[derive(Debug)]
-pub(in crate::dataset) struct ChunkedDataset {
+pub(crate) struct ChunkedDataset {
     format: &'static str,
     source: Source,
     objects: Vec<Object>,
@@ -78,7 +78,7 @@ impl ChunkedDataset {
     /// # Errors
     /// `NotFound` without arrays; `Config` when arrays have no rows, or other numbers of them; `Corrupt` for shapes that no
     /// memory holds.
-    pub(in crate::dataset) fn new(
+    pub(crate) fn new(
         format: &'static str,
         source: &Source,
         objects: Vec<Object>,

@@ -7,8 +7,8 @@ use super::{
     errors::damaged,
     filters::Filter,
 };
-use crate::dataset::packed::no_memory;
 use infeed_core::error::Result;
+use infeed_data::packed::no_memory;
 
 impl ChunkedArray {
     /// Whether a chunk is stored as its numbers are, in C order: rows of it can be read by range.

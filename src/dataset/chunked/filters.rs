@@ -8,12 +8,12 @@ use super::{
     of_hdf5,
     steps::{lz4, unshuffle, zeros},
 };
-use crate::dataset::packed::{self, Packing};
 use infeed_core::error::Result;
+use infeed_data::packed::{self, Packing};
 
 /// One step of the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::dataset) enum Filter {
+pub(crate) enum Filter {
     Packed(Packing),
     /// A block of LZ4 behind its length, as numcodecs writes it.
     #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
@@ -38,7 +38,7 @@ pub(in crate::dataset) enum Filter {
 
 impl Filter {
     /// Whether the length of what comes out does not follow from that of what goes in.
-    pub(in crate::dataset) const fn packs(self) -> bool {
+    pub(crate) const fn packs(self) -> bool {
         matches!(self, Self::Packed(_) | Self::Lz4 | Self::Lz4Blocks | Self::Lzf | Self::Blosc)
     }
 

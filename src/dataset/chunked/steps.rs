@@ -1,8 +1,8 @@
 //! What several filters have in common.
 
 use super::errors::damaged;
-use crate::dataset::packed::no_memory;
 use infeed_core::error::Result;
+use infeed_data::packed::no_memory;
 
 /// As many zeros, all of which will be written over: no more than there are bytes of input for.
 pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {

@@ -36,18 +36,18 @@ use self::{
     messages::Step,
     walk::{Found, Stored},
 };
-use super::{
-    chunked::{ChunkedArray, ChunkedDataset, Filter, Place, damaged, unsupported},
+use super::chunked::{ChunkedArray, ChunkedDataset, Filter, Place, damaged, unsupported};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    report::Stage,
+};
+use infeed_data::{
     concat::{concat, difference},
     format::{Format, OpenOption, OpenOptions},
     names::{ends_with, of_split},
     objects::nothing_to_read,
     packed::Packing,
     record::Dataset,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
-    report::Stage,
 };
 use infeed_store::{Object, Source};
 

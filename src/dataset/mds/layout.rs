@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, ops::Range};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::dataset::record::Value;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
+use infeed_data::record::Value;
 
 /// `index.json`, as far as it counts here.
 #[derive(Debug, Deserialize)]

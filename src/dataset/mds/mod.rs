@@ -36,15 +36,6 @@ use self::{
     layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_pil, parse_sample},
     shard::{Finder, Shard, Within},
 };
-use super::{
-    format::{Format, OpenOption, OpenOptions},
-    objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
-    schema::{Field, FieldKind, Schema},
-    sizes::Sizes,
-    sniff,
-    table::ShardTable,
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -53,6 +44,15 @@ use infeed_core::{
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
+};
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
+    schema::{Field, FieldKind, Schema},
+    sizes::Sizes,
+    sniff,
+    table::ShardTable,
 };
 use infeed_store::{Object, Source};
 
@@ -335,10 +335,7 @@ impl Dataset for MdsDataset {
         let (at, shard) = self.shards.find_at(record)?;
         if let Some(packed) = &shard.of.packed {
             let whole = self.shards.extent(shard, 0..shard.size);
-            return Ok(ReadPlan {
-                shared: vec![SharedRead::new(at as u64, [whole], packed.length)],
-                ..ReadPlan::default()
-            });
+            return Ok(ReadPlan::of_shared(vec![SharedRead::new(at as u64, [whole], packed.length)]));
         }
         let (shard, range) = self.find(record)?;
         Ok(ReadPlan::one(self.shards.extent(shard, range)))

@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::layout::{File, Listed, bad, parse_offsets};
-use crate::dataset::{
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_data::{
     packed::{Digest, Packing, read_head, supported, unpack},
     table::Stored,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Object, Source};
 
 /// What is read first of a compressed shard: enough for the offsets of most.

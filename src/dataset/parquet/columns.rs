@@ -9,11 +9,11 @@ use super::{
     thrift,
     wire::damaged,
 };
-use crate::dataset::{format::OpenOptions, sniff};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
+use infeed_data::{format::OpenOptions, sniff};
 use infeed_store::{Object, Source};
 
 /// The longest first page that is looked into for what a column holds.

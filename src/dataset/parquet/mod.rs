@@ -35,14 +35,6 @@ use self::{
     footer::Footer,
     wire::damaged,
 };
-use super::{
-    format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split},
-    objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
-    schema::{Field, FieldKind, Schema},
-    table::{ShardTable, Stored},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -52,6 +44,14 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
     types::DType,
+};
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    names::{ends_with, of_split},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
+    schema::{Field, FieldKind, Schema},
+    table::{ShardTable, Stored},
 };
 use infeed_store::{Object, Source};
 
@@ -289,7 +289,7 @@ impl Dataset for ParquetDataset {
             SharedRead::new((first + at) as u64, [self.groups.extent(group, range.clone())], chunk.decoded())
         };
         let shared = self.chunks[first..first + self.columns.len()].iter().enumerate().map(part).collect();
-        Ok(ReadPlan { shared, ..ReadPlan::default() })
+        Ok(ReadPlan::of_shared(shared))
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {

@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use super::wire::damaged;
-use crate::dataset::packed::Zstd;
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_data::packed::Zstd;
 
 /// How much pages are unpacked at most: gzip's limit.
 pub(super) const MOST_RATIO: usize = 1032;

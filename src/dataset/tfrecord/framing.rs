@@ -4,11 +4,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use bytes::Bytes;
 
-use crate::dataset::packed::{Packing, reader, supported};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     report::Stage,
 };
+use infeed_data::packed::{Packing, reader, supported};
 use infeed_store::{Object, Source};
 
 /// Bytes before a record's content: its length and the length's crc.

@@ -29,17 +29,6 @@ use self::{
     example::{Feature, parse_example},
     framing::{Within, content_of, cut, index},
 };
-use super::{
-    format::{Format, OpenOption, OpenOptions},
-    names::{self, looks_like_mask},
-    objects::nothing_to_read,
-    packed::unpack,
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
-    schema::{Field, FieldKind, Schema},
-    sizes::Sizes,
-    sniff,
-    table::{ShardTable, Stored},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -49,6 +38,17 @@ use infeed_core::{
     random::SampleRng,
     report::Stage,
     types::DType,
+};
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    names::{self, looks_like_mask},
+    objects::nothing_to_read,
+    packed::unpack,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
+    schema::{Field, FieldKind, Schema},
+    sizes::Sizes,
+    sniff,
+    table::{ShardTable, Stored},
 };
 use infeed_store::{Extent, Object, Source};
 
@@ -387,7 +387,7 @@ impl Dataset for TfRecords {
         let (at, file) = self.files.find_at(record)?;
         let Some(packed) = &file.of.packed else { return self.extent(record).map(ReadPlan::one) };
         let whole = self.files.extent(file, 0..file.size);
-        Ok(ReadPlan { shared: vec![SharedRead::new(at as u64, [whole], packed.length)], ..ReadPlan::default() })
+        Ok(ReadPlan::of_shared(vec![SharedRead::new(at as u64, [whole], packed.length)]))
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {

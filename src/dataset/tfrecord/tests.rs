@@ -8,7 +8,7 @@ use super::{
     framing::{masked_crc, parse_length},
     *,
 };
-use crate::dataset::{dataset_contract, open_source, read_one::read};
+use infeed_data::{dataset_contract, open_source, read_one::read};
 
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];

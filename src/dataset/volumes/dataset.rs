@@ -9,16 +9,16 @@ use super::{
     Stack, decode,
     header::{VolumeHeader, cover},
 };
-use crate::dataset::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
-    schema::Schema,
-    volume::{Narrow, Volume, VolumeChannel},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
+};
+use infeed_data::{
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
+    schema::Schema,
+    volume::{Narrow, Volume, VolumeChannel},
 };
 use infeed_store::Extent;
 

@@ -11,17 +11,17 @@ use super::{
     names::{self, FieldFiles},
     nifti, nrrd,
 };
-use crate::dataset::{
-    format::OpenOptions,
-    names::{ends_with, looks_like_mask},
-    objects::nothing_to_read,
-    schema::{Field, FieldKind, Schema},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     report::Stage,
     types::DType,
+};
+use infeed_data::{
+    format::OpenOptions,
+    names::{ends_with, looks_like_mask},
+    objects::nothing_to_read,
+    schema::{Field, FieldKind, Schema},
 };
 use infeed_store::{Extent, Object, Source};
 

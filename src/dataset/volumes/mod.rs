@@ -32,11 +32,11 @@ use self::dicom::Stack;
 use self::load::load;
 #[cfg(not(feature = "dicom"))]
 use self::no_dicom::Stack;
-use super::{
+use infeed_core::error::Result;
+use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
-use infeed_core::error::Result;
 use infeed_store::{Object, Source};
 
 /// The parsers of this format, for fuzzing.

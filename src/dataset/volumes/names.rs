@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataset::names::ends_with;
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_data::names::ends_with;
 
 /// Endings of volume files. The longer first, so that a stem is without all of them.
 pub(super) const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".nrrd", ".nhdr"];

@@ -151,7 +151,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A header of version 1.
-    pub(in crate::dataset) fn one(dims: &[i16], datatype: i16, slope: f32, intercept: f32) -> Vec<u8> {
+    pub(crate) fn one(dims: &[i16], datatype: i16, slope: f32, intercept: f32) -> Vec<u8> {
         let mut bytes = vec![0; 352];
         bytes[..4].copy_from_slice(&348i32.to_le_bytes());
         for (i, n) in [dims.len() as i16].iter().chain(dims).enumerate() {

@@ -7,8 +7,8 @@ use super::{
     header::{Cover, cover},
     nifti, nrrd,
 };
-use crate::dataset::{FieldKind, Narrow, concat, dataset_contract, open_source, subset};
 use infeed_core::{error::Result, random::SampleRng, types::DType};
+use infeed_data::{FieldKind, Narrow, concat, dataset_contract, open_source, subset};
 use infeed_store::Source;
 
 pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
@@ -41,7 +41,7 @@ fn patients() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(crate::dataset::Open) -> crate::dataset::Open) -> String {
+fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(infeed_data::Open) -> infeed_data::Open) -> String {
     block_on(async { open(open_source(store(files))).await }).unwrap_err().to_string()
 }
 
@@ -182,7 +182,7 @@ fn what_does_not_fit_together_is_refused() {
     says(&header("../../voxels.raw"), "is not there");
     says(&header("mask.nhdr"), "is a header itself");
     says(&header("ct.nrrd"), "is a header itself");
-    let config = |open: fn(crate::dataset::Open) -> crate::dataset::Open, what: &str| {
+    let config = |open: fn(infeed_data::Open) -> infeed_data::Open, what: &str| {
         let error = refused(&patients(), open);
         assert!(error.contains(what), "{error}");
     };

@@ -3,11 +3,9 @@
 use serde_json::Value;
 
 use super::{numbers::numbers, shard::Sharding};
-use crate::dataset::{
-    chunked::{Filter, damaged, unsupported},
-    packed::Packing,
-};
+use crate::dataset::chunked::{Filter, damaged, unsupported};
 use infeed_core::error::Result;
+use infeed_data::packed::Packing;
 
 /// What is done to a chunk to read it.
 #[derive(Debug)]

@@ -11,14 +11,12 @@ use super::{
     shard::Sharding,
     value::{fill, named_type},
 };
-use crate::dataset::{
-    arrays::numpy_type,
-    chunked::{Filter, damaged, unsupported},
-};
+use crate::dataset::chunked::{Filter, damaged, unsupported};
 use infeed_core::{
     error::{Result, setting::COLUMNS},
     types::DType,
 };
+use infeed_data::arrays::numpy_type;
 
 /// More axes than numpy allows.
 const MOST_AXES: usize = 64;

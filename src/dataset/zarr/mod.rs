@@ -23,16 +23,16 @@ use std::{collections::HashSet, sync::Arc};
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 
 use self::{keys::Keys, meta::Meta, shard::Grids};
-use super::{
-    chunked::{ChunkedArray, ChunkedDataset, Place, damaged, unsupported},
+use super::chunked::{ChunkedArray, ChunkedDataset, Place, damaged, unsupported};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
+use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     names::{base, parent},
     objects::nothing_to_read,
     record::Dataset,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::Stage,
 };
 use infeed_store::{Object, Source};
 

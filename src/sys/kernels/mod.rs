@@ -42,7 +42,7 @@ mod target;
 mod tile;
 mod volume;
 
-pub use crate::dataset::Voxels;
+pub use infeed_data::Voxels;
 pub use level::Level;
 pub use mix::{Mixer, Mixture, mix_rolled, mix_swapped};
 pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, channel_source};

@@ -14,11 +14,11 @@ use super::{
     level::{Level, at_each_level},
     stream::{PAST_CACHES, Stream, fetch},
 };
-use crate::dataset::Voxels;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+use infeed_data::Voxels;
 
 /// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
 ///

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::transform::chain::Transform;
 
-/// Steps of detection and segmentation. The boxes and masks of a record ([`Instances`](crate::dataset::Instances)) move
+/// Steps of detection and segmentation. The boxes and masks of a record ([`Instances`](infeed_data::Instances)) move
 /// with its images through these and all others.
 ///
 /// ```
@@ -70,7 +70,7 @@ impl Transform {
 
     /// Adds black (the mean behind [`normalize`](Self::normalize)) on the right and at the bottom, up to the size of the
     /// largest image of the batch, in multiples of `multiple_of`, at most this size: rows differ from batch to batch.
-    /// [`PadToLargest`] says what it needs, and [`BucketSampler`](crate::sampler::BucketSampler) puts images of one
+    /// [`PadToLargest`] says what it needs, and [`BucketSampler`](infeed_data::sampler::BucketSampler) puts images of one
     /// proportion into a batch.
     pub fn pad_to_largest(self, max_height: u32, max_width: u32, multiple_of: u32) -> Self {
         self.push(PadToLargest { max_size: [max_height, max_width], multiple_of })

@@ -9,11 +9,11 @@ use super::{
     iou::{self, Box4},
 };
 use crate::{
-    dataset::Instances,
     sys::kernels::{Map, PixelOp, Sampling},
     transform::warp,
 };
 use infeed_core::{random::SampleRng, types::ImageInfo};
+use infeed_data::Instances;
 
 fn golden(part: &str) -> Vec<Value> {
     let mut all: Value = serde_json::from_str(include_str!("../../../integration/golden/detection.json")).unwrap();

@@ -8,15 +8,10 @@ use super::{
     header::{self, Found, Header},
     series::{Member, volume},
 };
-use crate::dataset::{
-    format::OpenOptions,
-    names::{base, ends_with, looks_like_mask, parent},
-    objects::nothing_to_read,
-    volumes::{
-        dataset::{File, VolumesDataset},
-        load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
-        names::{FieldFiles, Pattern},
-    },
+use crate::dataset::volumes::{
+    dataset::{File, VolumesDataset},
+    load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
+    names::{FieldFiles, Pattern},
 };
 use infeed_core::{
     error::{
@@ -24,6 +19,11 @@ use infeed_core::{
         setting::{FIELD, FORMAT, PATTERN},
     },
     report::Stage,
+};
+use infeed_data::{
+    format::OpenOptions,
+    names::{base, ends_with, looks_like_mask, parent},
+    objects::nothing_to_read,
 };
 use infeed_store::{Extent, Object, Source};
 

@@ -31,11 +31,11 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 
 pub(super) use self::stack::Stack;
-use crate::dataset::{
+use infeed_core::error::Result;
+use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
-use infeed_core::error::Result;
 use infeed_store::{Object, Source};
 
 /// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for [`open`](crate::dataset::open()).

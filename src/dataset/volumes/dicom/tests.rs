@@ -2,11 +2,9 @@ use std::{io::Read, ops::Range, sync::Arc};
 
 use futures::executor::block_on;
 
-use crate::dataset::{
-    Dataset, Narrow, Open, Value, Volume, dataset_contract, open_source,
-    volumes::tests::{Middle, store},
-};
+use crate::dataset::volumes::tests::{Middle, store};
 use infeed_core::{error::Result, random::SampleRng, types::DType};
+use infeed_data::{Dataset, Narrow, Open, Value, Volume, dataset_contract, open_source};
 
 /// Files of pydicom, and what it and SimpleITK make of them: `integration/golden/dicom.py`.
 const GOLDEN: &str = include_str!("../../../../integration/golden/dicom.json");

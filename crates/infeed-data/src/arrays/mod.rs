@@ -1,0 +1,403 @@
+//! Numpy's `.npy` and `.npz`, and safetensors.
+//!
+//! ```text
+//! one file       ─ each array in it is a field, its first axis counts the records: a record's part is read by range
+//! many .npy      ─ each file is a record, with one field `array`; class folders give labels
+//! ```
+//!
+//! Headers are read at opening, and nowhere else: names, types, shapes, and where the numbers lie. An array that is deflated
+//! or in Fortran's order has its records nowhere in one piece: it is read whole, and put in order once for all of them, as
+//! long as the loader's memory holds it.
+
+mod header;
+mod read;
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use smallvec::smallvec;
+
+use self::header::Array;
+use self::read::{Deflated, Found, in_order, npz, numbers, safetensors};
+use crate::{
+    format::{Format, OpenOption, OpenOptions},
+    labels::classes_of,
+    names::{base, ends_with, is_image},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
+    schema::{Field, FieldKind, Schema},
+};
+pub use header::npy_header;
+pub use header::numpy_type;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+};
+use infeed_store::{Object, Source};
+pub use read::{npy_at, npy_of};
+
+/// See the head of this file.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrays;
+
+fn is_array(name: &str) -> bool {
+    [".npy", ".npz", ".safetensors"].into_iter().any(|end| ends_with(name, end))
+}
+
+impl Format for Arrays {
+    fn name(&self) -> &'static str {
+        "arrays"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
+    }
+
+    /// Of several files, which may lie in class folders; see [`Self::open`].
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Classes]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let files: Vec<Object> = objects.iter().filter(|o| is_array(&o.name)).cloned().collect();
+            match &files[..] {
+                [] => Err(nothing_to_read(source, &objects, "arrays")),
+                [only] => {
+                    let at = |e: Error| e.at_object(source.display_name(&only.name));
+                    options.only("arrays in one file", &[]).map_err(at)?;
+                    Ok(Arc::new(Columns::open(source, only).await?) as Arc<dyn Dataset>)
+                }
+                many => match many.iter().find(|o| !ends_with(&o.name, ".npy")) {
+                    None => {
+                        Ok(Arc::new(Files::open(source, files, options.classes.clone()).await?) as Arc<dyn Dataset>)
+                    }
+                    Some(other) => {
+                        let what = format!("{} files of arrays, such as `{}`", many.len(), other.name);
+                        Err(Error::config(what).at_object(source.url()).hint(
+                            "open one of them; each .npy of a folder may be a record, .npz and .safetensors may not",
+                        ))
+                    }
+                },
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Arrays whose first axis is the record.
+#[derive(Debug)]
+struct Columns {
+    source: Source,
+    object: Object,
+    columns: Vec<Column>,
+    len: u64,
+    schema: Schema,
+    fingerprint: Fingerprint,
+}
+
+#[derive(Debug)]
+struct Column {
+    row_bytes: u64,
+    way: Way,
+}
+
+/// How the records of an array are read.
+#[derive(Debug)]
+enum Way {
+    Rows {
+        /// Where the numbers of record 0 begin.
+        start: u64,
+        /// Bytes of an element that has to be turned round.
+        swap: Option<usize>,
+    },
+    /// The array with all of them.
+    Whole { array: Array, deflated: Option<Deflated> },
+}
+
+impl Way {
+    const fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole { .. })
+    }
+
+    /// Where a whole array lies, and bytes of it at most: what is needed to make it included.
+    fn whole(&self) -> Option<(Range<u64>, u64)> {
+        let Self::Whole { array, deflated } = self else { return None };
+        let numbers = array.data.end - array.data.start;
+        let copy = if array.fortran || array.swapped { numbers } else { 0 };
+        Some(match deflated {
+            Some(deflated) => (deflated.range.clone(), deflated.length as u64 + copy),
+            None => (array.data.clone(), numbers),
+        })
+    }
+}
+
+fn stem(name: &str) -> &str {
+    let base = base(name);
+    base.rfind('.').map_or(base, |dot| &base[..dot])
+}
+
+impl Columns {
+    async fn open(source: &Source, object: &Object) -> Result<Self> {
+        let arrays = if ends_with(&object.name, ".npz") {
+            npz(source, object).await
+        } else if ends_with(&object.name, ".safetensors") {
+            let found = safetensors(source, object).await;
+            found.map(|arrays| arrays.into_iter().map(|(name, array)| (name, array, None)).collect())
+        } else {
+            let name = match stem(&object.name) {
+                "" => "array".to_owned(),
+                name => name.to_owned(),
+            };
+            npy_at(source, object, 0, object.size).await.map(|array| vec![(name, array, None)])
+        };
+        let at = |e: Error| e.at_object(source.display_name(&object.name));
+        Self::new(source, object, arrays.map_err(at)?).map_err(at)
+    }
+
+    fn new(source: &Source, object: &Object, arrays: Vec<Found>) -> Result<Self> {
+        let first = arrays.first().map(|(name, array, _)| (name.clone(), array.shape.first().copied()));
+        let Some((first, len)) = first else {
+            return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
+        };
+        let mut print = Fingerprint::of("arrays").text(&object.name).number(object.size);
+        let mut columns = Vec::new();
+        let mut fields = Vec::new();
+        for (name, array, deflated) in arrays {
+            let Some((n, row)) = array.shape.split_first() else {
+                return Err(Error::config(format!("`{name}` is one number: it has no axis of records")));
+            };
+            if Some(*n) != len {
+                let (a, b) = (len.unwrap_or(0), n);
+                return Err(Error::config(format!("`{first}` has {a} records, `{name}` {b}"))
+                    .hint("save arrays with the same first axis"));
+            }
+            if row.contains(&0) {
+                return Err(Error::config(format!(
+                    "records of `{name}` have no values: its shape is {:?}",
+                    array.shape
+                )));
+            }
+            // Checked by the parser: the data have as many bytes as the shape says.
+            let row_bytes = row.iter().product::<usize>() as u64 * array.dtype.size() as u64;
+            let start = deflated.as_ref().map_or(array.data.start, |deflated| deflated.range.start);
+            print = print.text(&name).text(array.dtype.name()).number(start).number(row_bytes);
+            fields.push(Field::new(name, FieldKind::Array { dtype: array.dtype, shape: row.to_vec() }));
+            let way = match deflated.is_some() || array.fortran {
+                true => Way::Whole { array, deflated },
+                false => Way::Rows { start, swap: array.swapped.then_some(array.dtype.size()) },
+            };
+            columns.push(Column { row_bytes, way });
+        }
+        let len = len.unwrap_or(0) as u64;
+        let source = source.clone();
+        let object = object.clone();
+        let fingerprint = print.number(len).finish();
+        Ok(Self { source, object, columns, len, schema: Schema::new(fields), fingerprint })
+    }
+}
+
+impl Columns {
+    /// Columns whose records are read by range.
+    fn rows(&self) -> usize {
+        self.columns.iter().filter(|column| !column.way.is_whole()).count()
+    }
+}
+
+impl Dataset for Columns {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "arrays"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        index(record, usize::try_from(self.len).unwrap_or(usize::MAX))?;
+        let whole = self.object.extent(&self.source);
+        let mut plan = ReadPlan::default();
+        for (key, Column { row_bytes, way }) in self.columns.iter().enumerate() {
+            if let Way::Rows { start, .. } = way {
+                let start = start + record * row_bytes;
+                plan.extents.push(whole.clone().with_range(start..start + row_bytes));
+            } else if let Some((range, bytes)) = way.whole() {
+                plan.shared.push(SharedRead::new(key as u64, [whole.clone().with_range(range)], bytes));
+            }
+        }
+        Ok(plan)
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        index(record, usize::try_from(self.len).unwrap_or(usize::MAX))?;
+        let (rows, whole) = bytes.split_at(self.rows().min(bytes.len()));
+        let (mut rows, mut whole) = (rows.iter(), whole.iter());
+        let value = |Column { row_bytes, way }: &Column| {
+            let row = *row_bytes as usize;
+            match way {
+                Way::Rows { swap, .. } => Some(in_order(rows.next().filter(|bytes| bytes.len() == row)?, *swap)),
+                // Copied, so that the array may go.
+                Way::Whole { .. } => {
+                    let start = usize::try_from(record).ok()?.checked_mul(row)?;
+                    Some(Bytes::copy_from_slice(whole.next()?.get(start..start.checked_add(row)?)?))
+                }
+            }
+        };
+        let values: Option<Vec<Bytes>> = self.columns.iter().map(value).collect();
+        let values = values.filter(|_| bytes.len() == self.columns.len());
+        let values = values.ok_or_else(|| Error::corrupt("other bytes than the plan asked for").at_record(record))?;
+        Ok(Sample::new(values.into_iter().map(Value::Array)))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let column =
+            usize::try_from(key).ok().and_then(|key| Some((self.schema.fields.get(key)?, self.columns.get(key)?)));
+        let Some((field, Column { way: Way::Whole { array, deflated }, .. })) = column else {
+            return Err(Error::new(ErrorKind::Internal, format!("the dataset has no array {key}")));
+        };
+        let decode = || {
+            let bytes = bytes.first().ok_or_else(|| Error::corrupt("the array was not read"))?;
+            let (bytes, range) = match deflated {
+                Some(deflated) => (deflated.inflate(bytes)?, array.data.clone()),
+                None => (bytes.clone(), 0..array.data.end - array.data.start),
+            };
+            let range = range.start as usize..range.end as usize;
+            let inside = range.end <= bytes.len() && range.start <= range.end;
+            match inside {
+                true => numbers(array, &bytes.slice(range)),
+                false => Err(Error::corrupt("the array is cut").hint("fetch the file again")),
+            }
+        };
+        let name = || format!("{}[{}]", self.source.display_name(&self.object.name), field.name);
+        decode().map_err(|e| e.at_stage(Stage::Decode).at_object(name()))
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        let whole = self.columns.iter().filter_map(|column| column.way.whole());
+        whole.fold(SharedBytes::default(), |sum, (range, bytes)| SharedBytes {
+            one: sum.one + bytes + (range.end - range.start),
+            all: sum.all + bytes,
+        })
+    }
+
+    fn object(&self, _record: u64) -> String {
+        self.source.display_name(&self.object.name)
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.source.reads_inline()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.columns.iter().map(|column| column.row_bytes).sum()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+/// A file for each record, all of the first one's type and shape.
+#[derive(Debug)]
+struct Files {
+    source: Source,
+    objects: Vec<Object>,
+    labels: Option<Vec<i64>>,
+    first: Array,
+    schema: Schema,
+    fingerprint: Fingerprint,
+}
+
+impl Files {
+    async fn open(source: &Source, objects: Vec<Object>, classes: Option<Arc<[String]>>) -> Result<Self> {
+        let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
+        let (labels, classes) = classes_of(&names, source, classes)?;
+        let first = npy_at(source, &objects[0], 0, objects[0].size).await;
+        let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;
+        if first.shape.contains(&0) {
+            return Err(Error::config(format!("the first array has no values: its shape is {:?}", first.shape))
+                .at_object(source.display_name(&objects[0].name)));
+        }
+        let array = FieldKind::Array { dtype: first.dtype, shape: first.shape.clone() };
+        let mut fields = vec![Field::new("array", array)];
+        fields.extend(labels.is_some().then(Field::label));
+        let print = Fingerprint::of("arrays").number(objects.len() as u64);
+        let print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
+        let source = source.clone();
+        let schema = Schema::new(fields).with_classes(classes);
+        Ok(Self { source, objects, labels, first, schema, fingerprint: print.finish() })
+    }
+}
+
+impl Dataset for Files {
+    fn len(&self) -> u64 {
+        self.objects.len() as u64
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "arrays"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        Ok(ReadPlan::one(self.objects[index(record, self.objects.len())?].extent(&self.source)))
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let i = index(record, self.objects.len())?;
+        let [file] = bytes else {
+            return Err(Error::new(ErrorKind::Internal, "a record is one file").at_record(record));
+        };
+        let (dtype, shape, data) = npy_of(file).map_err(|e| e.at_record(record))?;
+        if (dtype, &shape) != (self.first.dtype, &self.first.shape) {
+            let Array { dtype: first, shape: of, .. } = &self.first;
+            let what = format!("an array {shape:?} of {dtype} where the first is {of:?} of {first}");
+            return Err(Error::corrupt(what).at_record(record).hint("save arrays of one shape and type"));
+        }
+        let mut values = smallvec![Value::Array(data)];
+        values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
+        Ok(Sample { values })
+    }
+
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let label = self.labels.as_ref().filter(|_| field == "label")?.get(usize::try_from(record).ok()?)?;
+        Some(Value::Label(*label))
+    }
+
+    fn object(&self, record: u64) -> String {
+        let name = index(record, self.objects.len()).map_or("", |i| self.objects[i].name.as_str());
+        self.source.display_name(name)
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.source.reads_inline()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.objects.iter().map(|o| o.size).max().unwrap_or(0)
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let of = |o: &Object| (o.name.len() + o.etag.as_ref().map_or(0, String::len) + size_of::<Object>()) as u64;
+        self.objects.iter().map(of).sum::<u64>() + self.labels.as_ref().map_or(0, |l| l.len() as u64 * 8)
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}

@@ -1,0 +1,235 @@
+//! Where the arrays of a file lie, and a whole file as one.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
+use crate::packed::{Packing, inflate, no_memory, read_head, supported};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
+use infeed_store::{Object, Source};
+
+/// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
+const HEAD: u64 = 4 << 10;
+/// The most that a header may take: safetensors' own bound.
+const LONGEST: u64 = 100 << 20;
+
+async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
+    let part = object.extent(source).with_range(range);
+    part.read().await
+}
+
+/// An npy header that begins at `at`, with its data's range in the object.
+pub async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Result<Array> {
+    let mut len = HEAD;
+    loop {
+        let head = read(source, object, at..at.saturating_add(len).min(end)).await?;
+        match parse_npy(&head) {
+            // The header says how long it is.
+            Ok(Err(needed)) if needed > head.len() as u64 && needed <= LONGEST && at.saturating_add(needed) <= end => {
+                len = needed;
+            }
+            Ok(Ok(mut array)) => {
+                array.data = array.data.start + at..array.data.end.saturating_add(at);
+                if array.data.end > end {
+                    let (want, have) = (array.data.end - array.data.start, end.saturating_sub(array.data.start));
+                    return Err(Error::corrupt(format!("{have} bytes of numbers where the header says {want}"))
+                        .hint("the file is cut: fetch it again"));
+                }
+                return Ok(array);
+            }
+            Ok(Err(_)) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// An array of a zip file that is deflated, as `numpy.savez_compressed` leaves it.
+#[derive(Clone, Debug)]
+pub(super) struct Deflated {
+    /// Where it lies in the object.
+    pub(super) range: Range<u64>,
+    /// Bytes of the `.npy` file, of which the array's range speaks.
+    pub(super) length: usize,
+    crc: u32,
+}
+
+impl Deflated {
+    /// The whole `.npy` file, checked.
+    pub(super) fn inflate(&self, bytes: &[u8]) -> Result<Bytes> {
+        inflate(bytes, self.length, self.crc).map(Bytes::from)
+    }
+
+    /// Reads the header of the array.
+    async fn header(&self, source: &Source, object: &Object) -> Result<Array> {
+        let (mut want, mut length) = (HEAD.min(self.length as u64), HEAD);
+        loop {
+            let end = self.range.end.min(self.range.start.saturating_add(length));
+            let bytes = read(source, object, self.range.start..end).await?;
+            match read_head(Packing::Deflate, &bytes, want as usize, self.length as u64).map(|head| parse_npy(&head)) {
+                Some(Ok(Ok(array))) if array.data.end <= self.length as u64 => return Ok(array),
+                Some(Ok(Ok(array))) => {
+                    let (numbers, have) = (array.data.end - array.data.start, self.length as u64);
+                    return Err(Error::corrupt(format!("{have} bytes where the header says {numbers} of numbers"))
+                        .hint("the file is cut: fetch it again"));
+                }
+                Some(Err(error)) => return Err(error),
+                Some(Ok(Err(needed))) if needed > want && needed <= LONGEST.min(self.length as u64) => want = needed,
+                Some(Ok(Err(_))) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
+                None if end < self.range.end => length = length.saturating_mul(8),
+                None => return Err(Error::corrupt("damaged deflate").hint("fetch the file again")),
+            }
+        }
+    }
+}
+
+/// Name, array, and how it is compressed if it is.
+pub(super) type Found = (String, Array, Option<Deflated>);
+
+/// The arrays of a zip file: stored, as `numpy.savez` leaves them, or deflated.
+pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> {
+    let size = object.size;
+    // The end record, with the longest comment, and the one for large files before it.
+    let tail_start = size.saturating_sub(64 * 1024 + 22 + 20 + 56);
+    let tail = read(source, object, tail_start..size).await?;
+    let directory = parse_end(&tail, tail_start, size)?;
+    if directory.end - directory.start > LONGEST {
+        return Err(Error::corrupt("a directory of more than 100 MiB").hint("fetch the file again"));
+    }
+    let entries = parse_directory(&read(source, object, directory.clone()).await?)?;
+    let mut arrays = Vec::new();
+    for entry in entries {
+        let Some(name) = entry.name.strip_suffix(".npy").filter(|name| !name.is_empty()) else { continue };
+        let named = |e: Error| e.at_object(format!("{}[{name}]", source.display_name(&object.name)));
+        let Entry { size, stored, crc, method, .. } = entry;
+        match method {
+            0 => {}
+            8 => supported(&format!("the array `{name}` is compressed")).map_err(named)?,
+            other => {
+                let what = format!("the array `{name}` is compressed by zip's method {other}");
+                return Err(named(
+                    Error::new(ErrorKind::Unsupported, what).hint("save it with numpy.savez_compressed"),
+                ));
+            }
+        }
+        let local = read(source, object, entry.at..entry.at.saturating_add(30).min(directory.start)).await?;
+        let start = entry.at + parse_local(&local).map_err(named)?;
+        let end = start.checked_add(stored).filter(|end| *end <= directory.start);
+        let end = end.ok_or_else(|| named(Error::corrupt("the array reaches beyond its file")))?;
+        if method == 0 {
+            arrays.push((name.to_owned(), npy_at(source, object, start, end).await.map_err(named)?, None));
+            continue;
+        }
+        // Deflate never makes more of a byte than 1032.
+        let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
+        let length = length.ok_or_else(|| named(Error::corrupt(format!("{stored} bytes that are to hold {size}"))))?;
+        let deflated = Deflated { range: start..end, length, crc };
+        let array = deflated.header(source, object).await.map_err(named)?;
+        arrays.push((name.to_owned(), array, Some(deflated)));
+    }
+    Ok(arrays)
+}
+
+pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<(String, Array)>> {
+    let head = read(source, object, 0..object.size.min(8)).await?;
+    let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("no safetensors file: it has no header"))?;
+    let len = u64::from_le_bytes(bytes);
+    if len > LONGEST || len > object.size.saturating_sub(8) {
+        let what = format!("a header of {len} bytes in a file of {}", object.size);
+        return Err(Error::corrupt(what).hint("it is no safetensors file, or cut: fetch it again"));
+    }
+    let header = read(source, object, 8..8 + len).await?;
+    let mut arrays = parse_safetensors(&header, object.size - 8 - len)?;
+    for (_, array) in &mut arrays {
+        array.data = array.data.start + 8 + len..array.data.end + 8 + len;
+    }
+    Ok(arrays)
+}
+
+/// Type, shape and numbers of a whole `.npy` file: a slice of it, turned round where this machine's order is another.
+pub fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
+    let cut = |needed: u64| {
+        Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
+            .hint("fetch the file again, or save it again")
+    };
+    let array = parse_npy(file)?.map_err(cut)?;
+    let data = array.data.clone();
+    let range = usize::try_from(data.start).ok().zip(usize::try_from(data.end).ok());
+    let range = range.filter(|(start, end)| start <= end && *end <= file.len());
+    let (start, end) = range.ok_or_else(|| cut(data.end))?;
+    let numbers = numbers(&array, &file.slice(start..end))?;
+    Ok((array.dtype, array.shape, numbers))
+}
+
+/// All numbers of an array as this machine has them: its order of bytes, the last axis the fastest.
+pub(super) fn numbers(array: &Array, bytes: &Bytes) -> Result<Bytes> {
+    let size = array.dtype.size();
+    let bytes = in_order(bytes, array.swapped.then_some(size));
+    if array.fortran { transposed(&bytes, &array.shape, size).map(Bytes::from) } else { Ok(bytes) }
+}
+
+/// An array whose first axis is the fastest with its last one the fastest.
+fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes.len()).map_err(|_| no_memory(bytes.len()))?;
+    let steps: Vec<usize> = shape
+        .iter()
+        .scan(size, |step, n| {
+            let own = *step;
+            // No product beyond the bytes, which are all there.
+            *step = step.saturating_mul(*n);
+            Some(own)
+        })
+        .collect();
+    let mut index = vec![0; shape.len()];
+    let mut at = 0;
+    while out.len() < bytes.len() {
+        out.extend_from_slice(&bytes[at..at + size]);
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            at += steps[axis];
+            if index[axis] < shape[axis] {
+                break;
+            }
+            at -= steps[axis] * index[axis];
+            index[axis] = 0;
+        }
+    }
+    Ok(out)
+}
+
+/// The same numbers in the machine's order.
+pub(super) fn in_order(bytes: &Bytes, swap: Option<usize>) -> Bytes {
+    match swap {
+        None => bytes.clone(),
+        Some(size) => {
+            let mut turned = bytes.to_vec();
+            turned.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+            turned.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_of_fortran_is_turned_over() {
+        // numpy.arange(24).reshape(2, 3, 4), in the order of its bytes with order="F".
+        let of = |i: usize, j: usize, k: usize| (i * 12 + j * 4 + k) as u16;
+        let mut fortran = Vec::new();
+        for k in 0..4 {
+            for j in 0..3 {
+                (0..2).for_each(|i| fortran.extend(of(i, j, k).to_ne_bytes()));
+            }
+        }
+        let want: Vec<u8> = (0..24u16).flat_map(u16::to_ne_bytes).collect();
+        assert_eq!(transposed(&fortran, &[2, 3, 4], 2).unwrap(), want);
+        assert!(transposed(&[], &[2, 0, 4], 2).unwrap().is_empty());
+        assert_eq!(transposed(&[1, 2], &[2], 1).unwrap(), [1, 2]);
+    }
+}

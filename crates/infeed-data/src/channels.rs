@@ -1,0 +1,324 @@
+//! Several files for one record: a pattern of names for channels, a folder beside another for masks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use infeed_core::error::{Error, ErrorKind, Result};
+
+/// `{name}_{channel}.tif`: what names the record, and what the channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Text before, between and after the two.
+    text: [String; 3],
+    channel_first: bool,
+    /// Channels in the order asked for; else all that there are.
+    channels: Option<Vec<String>>,
+}
+
+impl Pattern {
+    /// Reads `{name}_{channel}.tif`, or `{name}_{channel:dapi,gfp,rfp}.tif` with the channels in their order.
+    #[doc(hidden)]
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = |what: &str| {
+            Err(Error::config(format!("the pattern of channels {text:?} {what}")).hint(
+                "write one {name} and one {channel}, such as {name}_{channel}.tif or {name}/{channel:dapi,gfp}.tif",
+            ))
+        };
+        let mut parts = Vec::new();
+        let mut texts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((inside, after)) = after.split_once('}') else { return wrong("has a `{` without a `}`") };
+            texts.push(before.to_owned());
+            parts.push(inside);
+            rest = after;
+        }
+        texts.push(rest.to_owned());
+        let named = |part: &&str| part.split_once(':').map_or(*part, |(name, _)| name) == "channel";
+        let channel_first = match &parts[..] {
+            [first, second] if named(first) && *second == "name" => true,
+            [first, second] if *first == "name" && named(second) => false,
+            _ => return wrong("does not name a record and a channel"),
+        };
+        let channels = parts[usize::from(!channel_first)]
+            .split_once(':')
+            .map(|(_, list)| list.split(',').map(|channel| channel.trim().to_owned()).collect::<Vec<_>>());
+        if let Some(channels) = &channels {
+            let distinct: BTreeSet<_> = channels.iter().collect();
+            if distinct.len() < channels.len() || channels.iter().any(|c| c.is_empty() || c.contains('/')) {
+                return wrong("lists a channel twice, or an empty one");
+            }
+        }
+        let text = <[String; 3]>::try_from(texts).expect("two parts have three texts around them");
+        if text[1].is_empty() {
+            return wrong("has nothing between the two");
+        }
+        Ok(Self { text, channel_first, channels })
+    }
+
+    /// Record and channel of a file, if it is of the pattern. The record is named with the folders above.
+    fn split<'a>(&self, file: &'a str) -> Option<(String, &'a str)> {
+        let [before, between, after] = &self.text;
+        let depth = self.text.iter().map(|text| text.matches('/').count()).sum();
+        // As many folders as the pattern has.
+        let start = file.rmatch_indices('/').nth(depth).map_or(0, |(at, _)| at + 1);
+        let (folder, tail) = file.split_at(start);
+        let inside = tail.strip_prefix(before.as_str())?.strip_suffix(after.as_str())?;
+        let (name, channel) = match (&self.channels, self.channel_first) {
+            (Some(known), true) => {
+                let found =
+                    known.iter().filter_map(|c| inside.strip_prefix(c.as_str())?.strip_prefix(between.as_str()));
+                let name = found.min_by_key(|name| name.len())?;
+                (name, &inside[..inside.len() - name.len() - between.len()])
+            }
+            (Some(known), false) => {
+                let found =
+                    known.iter().filter_map(|c| inside.strip_suffix(c.as_str())?.strip_suffix(between.as_str()));
+                let name = found.min_by_key(|name| name.len())?;
+                (name, &inside[name.len() + between.len()..])
+            }
+            // The name may have the text between as well: a channel is short.
+            (None, true) => inside.split_once(between.as_str()).map(|(channel, name)| (name, channel))?,
+            (None, false) => inside.rsplit_once(between.as_str())?,
+        };
+        let plain = |text: &str| !text.is_empty() && !text.contains('/');
+        (plain(name) && plain(channel)).then(|| (format!("{folder}{name}"), channel))
+    }
+
+    /// The file of a record's channel: [`split`](Self::split) backwards.
+    fn file(&self, record: &str, channel: &str) -> String {
+        let [before, between, after] = &self.text;
+        let (folder, name) = record.rfind('/').map_or(("", record), |at| record.split_at(at + 1));
+        match self.channel_first {
+            true => format!("{folder}{before}{channel}{between}{name}{after}"),
+            false => format!("{folder}{before}{name}{between}{channel}{after}"),
+        }
+    }
+}
+
+/// Files put together to records.
+#[derive(Debug)]
+pub struct Groups {
+    /// Of each record, relative to the dataset.
+    #[doc(hidden)]
+    pub names: Vec<String>,
+    /// Files of a record.
+    #[doc(hidden)]
+    pub per: usize,
+    /// Channels of its image, the first of them.
+    #[doc(hidden)]
+    pub channels: usize,
+    /// `per` indices of files for each record.
+    #[doc(hidden)]
+    pub order: Vec<u32>,
+}
+
+impl Groups {
+    /// Each file a record.
+    fn single(files: &[(u32, &str)]) -> Self {
+        let order = files.iter().map(|(i, _)| *i).collect();
+        Self { names: files.iter().map(|(_, name)| (*name).to_owned()).collect(), per: 1, channels: 1, order }
+    }
+
+    /// A file for each channel: `files` are indices and names. Those of another pattern are left out, with a warning.
+    fn of_channels(files: &[(u32, &str)], pattern: &Pattern) -> Result<Self> {
+        let mut found: BTreeMap<String, HashMap<&str, u32>> = BTreeMap::new();
+        let mut others = files.iter().filter(|(i, file)| match pattern.split(file) {
+            Some((record, channel)) => found.entry(record).or_default().insert(channel, *i).is_some(),
+            None => true,
+        });
+        let stray = others.next().map(|(_, first)| (*first, 1 + others.count()));
+        if found.is_empty() {
+            let first = files.first().map_or("", |(_, name)| name);
+            let what = format!("none of {} images fits the pattern of channels; the first is `{first}`", files.len());
+            return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern as the files are named"));
+        }
+        if let (Some((first, count)), None) = (stray, &pattern.channels) {
+            tracing::warn!(count, first, "files that do not fit the pattern of channels are left out");
+        }
+        let channels: Vec<String> = match &pattern.channels {
+            Some(channels) => channels.clone(),
+            None => {
+                let all: BTreeSet<&str> = found.values().flat_map(|files| files.keys().copied()).collect();
+                let mut all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+                // 10 comes after 9.
+                if all.iter().all(|channel| channel.parse::<u64>().is_ok()) {
+                    all.sort_by_key(|channel| channel.parse::<u64>().unwrap_or(0));
+                }
+                all
+            }
+        };
+        if channels.len() > 255 {
+            let what = format!("{} channels, such as `{}` and `{}`", channels.len(), channels[0], channels[1]);
+            return Err(Error::config(what).hint("infeed reads 255 at most: is the pattern the right one?"));
+        }
+        let mut order = Vec::with_capacity(found.len() * channels.len());
+        for (record, files) in &found {
+            for channel in &channels {
+                let Some(file) = files.get(channel.as_str()) else {
+                    let what = format!(
+                        "`{record}` has no file of channel {channel}: there is no `{}`",
+                        pattern.file(record, channel)
+                    );
+                    return Err(
+                        Error::new(ErrorKind::NotFound, what).hint("add it, or remove the record's other files")
+                    );
+                };
+                order.push(*file);
+            }
+        }
+        let per = channels.len();
+        Ok(Self { names: found.into_keys().collect(), per, channels: per, order })
+    }
+
+    /// Adds a mask to each record: the file of the same name, whatever its extension.
+    fn with_masks(self, masks: &[(u32, &str)]) -> Result<Self> {
+        let mut of: HashMap<&str, (u32, &str)> = HashMap::with_capacity(masks.len());
+        for (i, name) in masks {
+            if let Some((_, other)) = of.insert(stem(name), (*i, name)) {
+                let what = format!("two masks for one image, `masks/{other}` and `masks/{name}`");
+                return Err(Error::config(what).hint("remove one"));
+            }
+        }
+        let mut order = Vec::with_capacity(self.order.len() + self.names.len());
+        for (name, files) in self.names.iter().zip(self.order.chunks_exact(self.per)) {
+            // The name of a record of several files has no extension.
+            let stem = if self.per > 1 { name } else { stem(name) };
+            let Some((mask, _)) = of.remove(stem) else {
+                let what = format!("`images/{name}` has no mask: there is no `masks/{stem}` of any kind");
+                return Err(Error::new(ErrorKind::NotFound, what).hint("add it, or remove the image"));
+            };
+            order.extend_from_slice(files);
+            order.push(mask);
+        }
+        if let Some((_, stray)) = of.values().min() {
+            let what = format!("{} masks have no image, such as `masks/{stray}`", of.len());
+            return Err(Error::new(ErrorKind::NotFound, what).hint("add the images, or remove the masks"));
+        }
+        Ok(Self { per: self.per + 1, order, ..self })
+    }
+}
+
+fn stem(name: &str) -> &str {
+    let base = name.rfind('/').map_or(0, |at| at + 1);
+    name[base..].rfind('.').map_or(name, |dot| &name[..base + dot])
+}
+
+const IMAGES: &str = "images/";
+const MASKS: &str = "masks/";
+
+/// Whether all names lie in `images` or `masks`, and some in each: pairs by name.
+pub fn are_pairs<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut images = false;
+    let mut masks = false;
+    for name in names {
+        match (name.starts_with(IMAGES), name.starts_with(MASKS)) {
+            (true, _) => images = true,
+            (_, true) => masks = true,
+            _ => return false,
+        }
+    }
+    images && masks
+}
+
+/// Puts files together to records; `None` when each is one.
+///
+/// # Errors
+/// `NotFound` for a file that is missing, `Config` for a pattern that can't be.
+pub fn group<'a>(names: impl Iterator<Item = &'a str> + Clone, pattern: Option<&str>) -> Result<Option<Groups>> {
+    let pattern = pattern.map(Pattern::parse).transpose()?;
+    let pairs = are_pairs(names.clone());
+    if pattern.is_none() && !pairs {
+        return Ok(None);
+    }
+    let numbered = || (0u32..).zip(names.clone());
+    let below = |folder: &'static str| -> Vec<(u32, &'a str)> {
+        numbered().filter_map(|(i, name)| Some((i, name.strip_prefix(folder)?))).collect()
+    };
+    let images = if pairs { below(IMAGES) } else { numbered().collect() };
+    let groups = match &pattern {
+        Some(pattern) => Groups::of_channels(&images, pattern)?,
+        None => Groups::single(&images),
+    };
+    if pairs { groups.with_masks(&below(MASKS)).map(Some) } else { Ok(Some(groups)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grouped(names: &[&str], pattern: Option<&str>) -> Result<Vec<(String, Vec<String>)>> {
+        let groups = group(names.iter().copied(), pattern)?.expect("records of several files");
+        let files = groups.order.chunks_exact(groups.per);
+        let named = |files: &[u32]| files.iter().map(|i| names[*i as usize].to_owned()).collect();
+        Ok(groups.names.iter().cloned().zip(files.map(named)).collect())
+    }
+
+    fn message(names: &[&str], pattern: Option<&str>) -> String {
+        grouped(names, pattern).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn files_of_a_record_come_in_the_order_of_channels() {
+        let names = ["p/a_b_10.tif", "p/a_b_2.tif", "p/c_10.tif", "p/c_2.tif", "p/readme.tif"];
+        let found = grouped(&names, Some("{name}_{channel}.tif")).unwrap();
+        assert_eq!(found[0], ("p/a_b".into(), vec!["p/a_b_2.tif".into(), "p/a_b_10.tif".into()]));
+        assert_eq!(found[1], ("p/c".into(), vec!["p/c_2.tif".into(), "p/c_10.tif".into()]));
+        assert_eq!(found.len(), 2);
+        // Those asked for, in the order asked for.
+        let names = ["a_dapi.tif", "a_gfp.tif", "a_rfp_2.tif"];
+        let found = grouped(&names, Some("{name}_{channel:rfp_2,dapi}.tif")).unwrap();
+        assert_eq!(found, [("a".into(), vec!["a_rfp_2.tif".into(), "a_dapi.tif".into()])]);
+        // The channel before the name, and folders for records.
+        let names = ["c1-a-b.png", "c2-a-b.png"];
+        assert_eq!(grouped(&names, Some("c{channel}-{name}.png")).unwrap()[0].0, "a-b");
+        let names = ["cat/s1/x.tif", "cat/s1/y.tif", "dog/s1/x.tif", "dog/s1/y.tif"];
+        let found = grouped(&names, Some("{name}/{channel}.tif")).unwrap();
+        assert_eq!(found.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["cat/s1", "dog/s1"]);
+    }
+
+    #[test]
+    fn a_missing_partner_is_named() {
+        let names = ["p/a_1.tif", "p/a_2.tif", "p/b_1.tif"];
+        let says = message(&names, Some("{name}_{channel}.tif"));
+        assert!(says.contains("`p/b` has no file of channel 2: there is no `p/b_2.tif`"), "{says}");
+        let says = message(&["a.tif"], Some("{name}_{channel}.tif"));
+        assert!(says.contains("none of 1 images fits the pattern") && says.contains("`a.tif`"), "{says}");
+        let says = message(&["images/a.png", "masks/b.png"], None);
+        assert!(says.contains("`images/a.png` has no mask: there is no `masks/a`"), "{says}");
+        let says = message(&["images/a.png", "masks/a.png", "masks/b.png"], None);
+        assert!(says.contains("1 masks have no image, such as `masks/b.png`"), "{says}");
+        let says = message(&["images/a.png", "masks/a.png", "masks/a.tif"], None);
+        assert!(says.contains("two masks for one image"), "{says}");
+    }
+
+    #[test]
+    fn masks_are_found_by_name_whatever_their_kind() {
+        let names = ["images/x/a.jpg", "images/x/b.v2.jpg", "masks/x/a.png", "masks/x/b.v2.tif"];
+        let found = grouped(&names, None).unwrap();
+        assert_eq!(found[1].1, ["images/x/b.v2.jpg", "masks/x/b.v2.tif"]);
+        let names = ["images/a_1.tif", "images/a_2.tif", "masks/a.tif"];
+        let found = grouped(&names, Some("{name}_{channel}.tif")).unwrap();
+        assert_eq!(found, [("a".into(), names.map(String::from).to_vec())]);
+        assert!(group(["images/a.jpg", "other/a.jpg"].into_iter(), None).unwrap().is_none());
+        assert!(group(["images/a.jpg"].into_iter(), None).unwrap().is_none(), "a class of that name");
+    }
+
+    #[test]
+    fn senseless_patterns_are_refused() {
+        for bad in [
+            "",
+            "a.tif",
+            "{name}.tif",
+            "{channel}.tif",
+            "{name}{channel}.tif",
+            "{name}_{name}",
+            "{name}_{channel",
+            "{name}_{channel:a,a}.tif",
+            "{name}_{channel:a,,b}.tif",
+            "{name}_{channel}_{channel}",
+            "{x}_{name}",
+        ] {
+            assert!(Pattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

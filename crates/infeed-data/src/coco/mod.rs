@@ -1,0 +1,103 @@
+//! COCO: images, and one JSON that says what is marked in them.
+//!
+//! ```text
+//! layout ─ which JSON, which folder ─▶ json ─ as it is written ─▶ resolve ─ in the order of records ─▶ DetectionDataset
+//! ```
+
+mod json;
+mod layout;
+mod number;
+mod resolve;
+mod segmentation;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+
+use self::{
+    layout::{choose, place_of, root_of, roots_of_named},
+    resolve::{Resolved, resolve},
+};
+use super::{
+    detection::DetectionDataset,
+    files::Files,
+    format::{Format, OpenOption, OpenOptions},
+    names::is_image,
+    objects::{inside, nothing_to_read, read_beside},
+    record::Dataset,
+};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::{Object, Source};
+
+/// Images and COCO's JSON of instances.
+#[derive(Clone, Copy, Debug)]
+pub struct Coco;
+
+impl Format for Coco {
+    fn name(&self) -> &'static str {
+        "coco"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| place_of(&o.name).is_some()) && objects.iter().any(|o| is_image(&o.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Annotations, OpenOption::Masks, OpenOption::Classes, OpenOption::Split]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            if !objects.iter().any(|object| is_image(&object.name)) {
+                return Err(nothing_to_read(source, &objects, "images"));
+            }
+            let split = options.split.as_deref();
+            let (json, roots) = match &options.annotations {
+                Some(json) => (json.clone(), roots_of_named(json, split)),
+                None => choose(source, &objects, split).map(|place| (place.json, place.roots))?,
+            };
+            let (object, bytes) = read_beside(source, &objects, &json).await?;
+            let at = |e: Error| e.at_object(object.clone());
+            let found = json::parse(&bytes, options.masks).map_err(at)?;
+            drop(bytes);
+            let found = resolve(found, options.classes.clone()).map_err(at)?;
+            let Resolved { names, ids, sizes, marked, classes } = found;
+            let root = root_of(&roots, &names, &objects);
+            let (source, objects) = match root {
+                "" => (source.clone(), objects),
+                root => (source.child(root)?, inside(objects, root)),
+            };
+            let files = files_of(&source, &objects, &names).map_err(|e| e.at_object(object.clone()))?;
+            Ok(Arc::new(DetectionDataset::new("coco", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The files of these images. Names and objects are sorted alike.
+fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Files> {
+    let find = |name: &String| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
+    let mut missing = names.iter().filter(|name| find(name).is_none());
+    if let Some(first) = missing.next() {
+        let what = format!("{} of {} images have no file, the first is `{first}`", missing.count() + 1, names.len());
+        return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+            "their names are relative to {}: open the folder that holds them{}",
+            source.url(),
+            SPLIT.or_set("")
+        )));
+    }
+    names.iter().try_for_each(|name| source.check_name(name))?;
+    let chosen: Vec<&Object> = names.iter().filter_map(find).map(|at| &objects[at]).collect();
+    let unlisted = objects.iter().filter(|object| is_image(&object.name)).count().saturating_sub(chosen.len());
+    if unlisted > 0 {
+        tracing::warn!(unlisted, url = source.url(), "images that the annotations do not list are left out");
+    }
+    Ok(Files::of(source.clone(), &chosen))
+}

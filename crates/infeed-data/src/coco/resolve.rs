@@ -1,0 +1,152 @@
+//! From what the JSON says to lists in the order of the records.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    json::{Category, Image, Json},
+    segmentation::NO_OUTLINE,
+};
+use crate::{
+    labels::index_of,
+    marked::{Marked, Thing, corners},
+};
+use infeed_core::error::{Error, Result, setting::MASKS};
+
+/// Images in the order of the bytes of their names, and all that is marked in them.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) names: Vec<String>,
+    pub(super) ids: Vec<i64>,
+    /// Height and width.
+    pub(super) sizes: Vec<[u32; 2]>,
+    pub(super) marked: Marked,
+    pub(super) classes: Arc<[String]>,
+}
+
+pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Resolved> {
+    let Json { images, annotations, categories, outlines, run_sizes, wrong } = json;
+    let (images, sizes) = sorted(images)?;
+    let mut places = HashMap::with_capacity(images.len());
+    for (place, image) in images.iter().enumerate() {
+        if let Some(other) = places.insert(image.id, place) {
+            let other = &images[other].file_name;
+            return Err(Error::corrupt(format!(
+                "two images have the id {}: `{other}` and `{}`",
+                image.id, image.file_name
+            ))
+            .hint("give each image an id of its own, and its annotations that image_id"));
+        }
+    }
+    let (labels, classes) = classes_of(categories, classes)?;
+    if outlines.as_ref().is_some_and(|outlines| outlines.is_empty())
+        && !annotations.is_empty()
+        && wrong.values().all(|wrong| wrong == NO_OUTLINE)
+    {
+        return Err(Error::config("masks are asked for, and no annotation has an outline")
+            .hint(format!("leave {MASKS} out, or take a file whose annotations have a segmentation")));
+    }
+    let mut things = Vec::with_capacity(annotations.len());
+    let mut bad = HashMap::new();
+    for (at, annotation) in annotations.into_iter().enumerate() {
+        let id = annotation.id;
+        let broken = |what: String| Error::corrupt(format!("annotation {id} {what}"));
+        let Some(&record) = places.get(&annotation.image) else {
+            return Err(broken(format!("is of the image {}, which is not in the list of images", annotation.image))
+                .hint("add the image, or leave its annotations out"));
+        };
+        let Some(label) = labels.get(&annotation.category) else {
+            return Err(broken(format!("is of the category {}, which is not in the list", annotation.category))
+                .hint("add it to the categories"));
+        };
+        let Some(label) = label.index else {
+            let what =
+                format!("class `{}` of annotation {id} is not among the {} given classes", label.name, classes.len());
+            return Err(Error::config(what).hint("open it with the classes that it has, or leave the annotations out"));
+        };
+        let [left, top, width, height] = annotation.bbox.get().map_err(|count| {
+            broken(format!("has a bbox of {count} numbers"))
+                .hint("it has four: left, top, width and height; keypoints and captions alone are not read")
+        })?;
+        let size = sizes[record];
+        let found =
+            corners([left, top, left + width, top + height], size).map_err(|wrong| format!("annotation {id}: {wrong}"));
+        let outline = match (wrong.get(&at), run_sizes.get(&at)) {
+            (Some(wrong), _) => Err(format!("annotation {id}: {wrong}")),
+            (None, Some(of)) if *of != size => {
+                Err(format!("annotation {id}: its runs are of {of:?}, height and width, the image is {size:?}"))
+            }
+            _ => Ok(annotation.outline),
+        };
+        match (found, outline) {
+            (Ok(corners), Ok(outline)) => {
+                things.push(Thing { record, corners, label, id, crowd: annotation.crowd, outline });
+            }
+            (Err(wrong), _) | (_, Err(wrong)) => {
+                bad.entry(record).or_insert(wrong);
+            }
+        }
+    }
+    let marked = Marked::of(images.len(), things, outlines, bad);
+    let (names, ids) = images.into_iter().map(|image| (image.file_name, image.id)).unzip();
+    Ok(Resolved { names, ids, sizes, marked, classes })
+}
+
+/// The images by their names, with heights and widths.
+fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
+    for image in &mut images {
+        if let Some(plain) = image.file_name.strip_prefix("./") {
+            image.file_name = plain.to_owned();
+        }
+    }
+    images.sort_by(|a, b| a.file_name.cmp(&b.file_name));
+    if let Some(pair) = images.windows(2).find(|pair| pair[0].file_name == pair[1].file_name) {
+        let (a, b) = (&pair[0], &pair[1]);
+        let what = format!("the images {} and {} have one file, `{}`", a.id, b.id, a.file_name);
+        return Err(Error::corrupt(what).hint("list each file once, with all its annotations"));
+    }
+    let size = |image: &Image| match (image.height.whole(), image.width.whole()) {
+        (Some(height), Some(width)) if height > 0 && width > 0 => Ok([height, width]),
+        _ => {
+            let (height, width) = (image.height.0, image.width.0);
+            let what = format!("image {} (`{}`) has height {height} and width {width}", image.id, image.file_name);
+            Err(Error::corrupt(what).hint("write the size of each image in pixels"))
+        }
+    };
+    let sizes = images.iter().map(size).collect::<Result<_>>()?;
+    Ok((images, sizes))
+}
+
+/// A category's class; none when it is not among those that were given.
+#[derive(Debug)]
+struct Class {
+    name: String,
+    index: Option<u32>,
+}
+
+/// See [`classes_of`].
+type Classes = (HashMap<i64, Class>, Arc<[String]>);
+
+/// The class of each category by its id, and the names of all classes: those given, else the categories in the order of
+/// their ids.
+fn classes_of(mut categories: Vec<Category>, given: Option<Arc<[String]>>) -> Result<Classes> {
+    categories.sort_by_key(|category| category.id);
+    let mut seen = HashSet::new();
+    if let Some(twice) = categories.iter().find(|category| !seen.insert(category.id)) {
+        return Err(Error::corrupt(format!("two categories have the id {}, one is `{}`", twice.id, twice.name)));
+    }
+    let index = given.as_ref().map(|given| index_of(given)).transpose()?;
+    let names: Vec<String> = categories.iter().map(|category| category.name.clone()).collect();
+    let class = |(at, Category { id, name }): (u32, Category)| {
+        let index = match &index {
+            None => Some(at),
+            Some(index) => index.get(name.as_str()).and_then(|index| u32::try_from(*index).ok()),
+        };
+        (id, Class { name, index })
+    };
+    let labels = (0..).zip(categories).map(class).collect();
+    drop(index);
+    Ok((labels, given.unwrap_or_else(|| names.into())))
+}

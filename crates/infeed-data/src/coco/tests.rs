@@ -1,0 +1,332 @@
+use std::sync::Arc;
+
+use futures::executor::block_on;
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use serde_json::{Value as Json, json};
+
+use crate::{
+    Dataset, Field, Instances, Mask, Open, OpenOption, Rle, Value, concat, dataset_contract, open_source,
+    read_one::read, subset,
+};
+use infeed_core::error::{ErrorKind, Result};
+use infeed_store::Source;
+
+/// Files that hold their own names, and one JSON.
+fn holding(files: &[&str], name: &str, json: &Json) -> Source {
+    let store = InMemory::new();
+    let put = |name: &str, bytes: Vec<u8>| drop(block_on(store.put(&Path::from(name), bytes.into())).unwrap());
+    files.iter().for_each(|file| put(file, file.as_bytes().to_vec()));
+    put(name, json.to_string().into_bytes());
+    Source::from_store(Arc::new(store), Path::default(), "test://x")
+}
+
+/// Beside the images, as Roboflow has it.
+fn beside(files: &[&str], json: &Json) -> Source {
+    holding(files, "_annotations.coco.json", json)
+}
+
+fn opened(open: Open) -> Result<Arc<dyn Dataset>> {
+    block_on(open.into_future())
+}
+
+fn sound(open: Open) -> Arc<dyn Dataset> {
+    let dataset = opened(open).unwrap();
+    assert_eq!(dataset.format(), "coco");
+    block_on(dataset_contract(&*dataset)).unwrap();
+    dataset
+}
+
+fn fails(open: Open, kind: ErrorKind, says: &[&str]) {
+    let error = opened(open).unwrap_err();
+    let text = format!("{error:#}");
+    assert_eq!(error.kind(), kind, "{text}");
+    says.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in {text:?}"));
+}
+
+/// The file that a record was read from, what is marked in it, and its id.
+fn told(dataset: &dyn Dataset, record: u64) -> (String, Instances, i64) {
+    let values = read(dataset, record).unwrap().values.into_vec();
+    let [Value::Encoded(file), Value::Instances(marked), Value::Label(id)] = &values[..] else { panic!("{values:?}") };
+    (String::from_utf8(file.to_vec()).unwrap(), (**marked).clone(), *id)
+}
+
+fn image(id: i64, name: &str, height: u32, width: u32) -> Json {
+    json!({"id": id, "file_name": name, "height": height, "width": width, "license": 3, "coco_url": "http://x/y"})
+}
+
+fn boxed(id: i64, image: i64, category: i64, bbox: [f64; 4]) -> Json {
+    json!({"id": id, "image_id": image, "category_id": category, "bbox": bbox, "area": 1.5, "iscrowd": 0,
+        "segmentation": [[1, 2, 3.5, 2, 3.5, 4]]})
+}
+
+fn categories() -> Json {
+    // Not in the order of their ids, with gaps.
+    json!([{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person", "supercategory": "person"},
+        {"id": 13, "name": "stop sign"}])
+}
+
+/// Three images, the second by name without boxes, a crowd in the third.
+fn three() -> Json {
+    let crowd = json!({"id": 5, "image_id": 7, "category_id": 1, "bbox": [0, 0, 3, 2], "iscrowd": 1,
+        "segmentation": {"counts": [1, 2, 3], "size": [2, 3]}});
+    json!({"info": {"year": 2017}, "licenses": [],
+        "annotations": [boxed(21, 3, 90, [0.5, 1.0, 2.25, 3.0]), crowd, boxed(4, 3, 13, [1.0, 1.0, 0.0, 2.0])],
+        "images": [image(7, "c.jpg", 2, 3), image(3, "a.jpg", 40, 30), image(11, "b.jpg", 5, 6)],
+        "categories": categories()})
+}
+
+const THREE: [&str; 3] = ["a.jpg", "b.jpg", "c.jpg"];
+
+#[test]
+fn images_come_by_name_with_their_boxes_in_the_order_of_the_file() {
+    let dataset = sound(open_source(beside(&THREE, &three())));
+    assert_eq!(dataset.schema().fields[..2], [Field::image(), Field::instances(2, false)]);
+    assert_eq!(dataset.schema().fields[2].name, "image_id");
+    let (file, marked, id) = told(&*dataset, 0);
+    assert_eq!((file.as_str(), id, marked.size), ("a.jpg", 3, [40, 30]));
+    assert_eq!(marked.boxes, [[0.5, 1.0, 2.75, 4.0], [1.0, 1.0, 1.0, 3.0]]);
+    assert_eq!((marked.ids, marked.crowd, marked.masks), (vec![21, 4], vec![false, false], None));
+    // 1, 13 and 90 are 0, 1 and 2.
+    assert_eq!(marked.labels, [2, 1]);
+    assert_eq!(dataset.schema().classes.as_ref().unwrap()[..], ["person", "stop sign", "toothbrush"]);
+    let (file, marked, id) = told(&*dataset, 1);
+    assert_eq!((file.as_str(), id, marked), ("b.jpg", 11, Instances::new([5, 6])));
+    let (_, marked, id) = told(&*dataset, 2);
+    assert_eq!((marked.crowd, marked.ids, marked.labels, id), (vec![true], vec![5], vec![0], 7));
+}
+
+#[test]
+fn sizes_are_known_before_images_are_read_also_in_parts_and_sums() {
+    let dataset = sound(open_source(beside(&THREE, &three())));
+    let sizes =
+        |dataset: &dyn Dataset| (0..=dataset.len()).map(|record| dataset.image_size(record)).collect::<Vec<_>>();
+    let (a, b, c) = (Some([40, 30]), Some([5, 6]), Some([2, 3]));
+    assert_eq!(sizes(&*dataset), [a, b, c, None]);
+    let two = subset(Arc::clone(&dataset), vec![2, 0]).unwrap();
+    assert_eq!(sizes(&*two), [c, a, None]);
+    assert_eq!(told(&*two, 0).2, 7);
+    let both = concat(vec![two, dataset]).unwrap();
+    assert_eq!(sizes(&*both), [c, a, a, b, c, None]);
+}
+
+#[test]
+fn masks_are_polygons_and_runs_as_numbers_or_text() {
+    let mut data = three();
+    data["images"][2] = image(11, "b.jpg", 4, 4);
+    let runs = json!({"counts": "52203", "size": [4, 4]});
+    data["annotations"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": 6, "image_id": 11, "category_id": 1, "bbox": [1, 1, 2, 2], "segmentation": runs}));
+    let source = beside(&THREE, &data);
+    let dataset = sound(open_source(source.clone()).masks(true));
+    assert_eq!(dataset.schema().fields[1], Field::instances(2, true));
+    let triangle = Mask::Polygons(vec![vec![[1.0, 2.0], [3.5, 2.0], [3.5, 4.0]]]);
+    let rle = |size, runs: &[u32]| Mask::Rle(Rle::new(size, runs.to_vec()).unwrap());
+    let masks = |record| told(&*dataset, record).1.masks.unwrap();
+    assert_eq!(masks(0), [triangle.clone(), triangle]);
+    assert_eq!(masks(1), [rle([4, 4], &[5, 2, 2, 2, 5])]);
+    assert_eq!(masks(2), [rle([2, 3], &[1, 2, 3])]);
+
+    let without = sound(open_source(source));
+    assert_eq!(told(&*without, 1).1.masks, None);
+    assert_eq!(without.fingerprint(), dataset.fingerprint(), "the records are the same");
+    assert!(without.resident_bytes() < dataset.resident_bytes());
+}
+
+#[test]
+fn broken_outlines_are_bad_samples_where_outlines_are_read() {
+    for (segmentation, says) in [
+        (json!([]), "it has no outline"),
+        (json!(null), "it has no outline"),
+        (json!([[1, 2, 3, 4]]), "a polygon of 4 numbers"),
+        (json!([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]), "a polygon of 7 numbers"),
+        (json!([1, 2, 3, 4, 5, 6]), "no list of polygons"),
+        (json!([[1, 2, 3, null, 5, 6]]), "a corner of its outline"),
+        (json!({"counts": [600, 600], "size": [30, 40]}), "its runs are of [30, 40]"),
+        (json!({"counts": [600], "size": [40, 30]}), "runs of 600 pixels for a mask of 40x30"),
+        (json!({"counts": [-1, 1201], "size": [40, 30]}), "not whole numbers"),
+        (json!({"counts": [1200], "size": [1200]}), "no size of two"),
+        (json!({"counts": "5 ", "size": [40, 30]}), "none of its characters"),
+    ] {
+        let mut data = three();
+        data["annotations"][2]["segmentation"] = segmentation;
+        let source = beside(&THREE, &data);
+        let dataset = opened(open_source(source.clone()).masks(true)).unwrap();
+        let error = read(&*dataset, 0).unwrap_err();
+        let text = error.to_string();
+        assert!(error.kind() == ErrorKind::Corrupt && error.is_sample(), "{text}");
+        ["annotation 4", says, "test://x/a.jpg"].iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+        told(&*dataset, 1);
+        told(&*dataset, 2);
+        sound(open_source(source));
+    }
+    let mut none = three();
+    none["annotations"].as_array_mut().unwrap().iter_mut().for_each(|of| of["segmentation"] = json!([]));
+    fails(open_source(beside(&THREE, &none)).masks(true), ErrorKind::Config, &["no annotation has an outline"]);
+}
+
+#[test]
+fn numbers_that_mean_nothing_are_bad_samples_of_their_image_alone() {
+    for (bbox, says) in [
+        ("[NaN, 1, 2, 3]", "not of numbers"),
+        ("[1, 1, Infinity, 3]", "not of numbers"),
+        ("[1, null, 2, 3]", "not of numbers"),
+        ("[1, 1, -2, 3]", "ends before it begins"),
+        ("[1, 1, 2, -3]", "ends before it begins"),
+        ("[31, 1, 2, 3]", "outside the image of 30x40"),
+    ] {
+        let text = three().to_string().replace("[1.0,1.0,0.0,2.0]", bbox);
+        let store = InMemory::new();
+        for file in THREE {
+            block_on(store.put(&Path::from(file), file.into())).unwrap();
+        }
+        block_on(store.put(&Path::from("_annotations.coco.json"), text.into())).unwrap();
+        let dataset = opened(open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"))).unwrap();
+        let error = read(&*dataset, 0).unwrap_err();
+        assert!(error.is_sample() && error.to_string().contains("annotation 4"), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        told(&*dataset, 1);
+        told(&*dataset, 2);
+        assert_eq!(dataset.image_size(0), Some([40, 30]));
+    }
+}
+
+#[test]
+fn damage_of_the_file_is_told_at_opening() {
+    let with = |change: fn(&mut Json)| {
+        let mut data = three();
+        change(&mut data);
+        beside(&THREE, &data)
+    };
+    let corrupt = |change: fn(&mut Json), says: &[&str]| {
+        fails(open_source(with(change)), ErrorKind::Corrupt, &[says, &["_annotations.coco.json"]].concat());
+    };
+    corrupt(|data| data["images"][1]["id"] = 7.into(), &["two images have the id 7", "a.jpg", "c.jpg"]);
+    corrupt(|data| data["images"][1]["file_name"] = "./c.jpg".into(), &["have one file, `c.jpg`"]);
+    corrupt(|data| data["images"][1]["height"] = 0.into(), &["image 3 (`a.jpg`) has height 0 and width 30"]);
+    corrupt(|data| drop(data["images"][1].as_object_mut().unwrap().remove("width")), &["image 3", "width NaN"]);
+    corrupt(|data| data["annotations"][2]["image_id"] = 8.into(), &["annotation 4 is of the image 8"]);
+    corrupt(|data| data["annotations"][2]["category_id"] = 2.into(), &["annotation 4 is of the category 2"]);
+    corrupt(|data| data["annotations"][2]["bbox"] = json!([1, 2, 3]), &["annotation 4 has a bbox of 3 numbers"]);
+    corrupt(|data| data["categories"][1]["id"] = 90.into(), &["two categories have the id 90"]);
+    corrupt(|data| drop(data["annotations"][0].as_object_mut().unwrap().remove("bbox")), &["`bbox`", "COCO's JSON"]);
+    corrupt(|data| *data = json!({"a": 1}), &["`images`"]);
+    corrupt(|data| *data = json!([]), &["COCO's JSON"]);
+
+    let lacking = beside(&["c.jpg"], &three());
+    fails(open_source(lacking), ErrorKind::NotFound, &["2 of 3 images have no file, the first is `a.jpg`"]);
+    // What is not listed is no record.
+    assert_eq!(sound(open_source(beside(&["a.jpg", "b.jpg", "c.jpg", "d.jpg"], &three()))).len(), 3);
+}
+
+#[test]
+fn classes_may_come_from_elsewhere() {
+    let classes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let open = |names: &[&str]| open_source(beside(&THREE, &three())).classes(classes(names));
+    let dataset = sound(open(&["bus", "toothbrush", "stop sign", "person"]));
+    assert_eq!(told(&*dataset, 0).1.labels, [1, 2]);
+    assert_eq!(dataset.schema().classes.as_ref().unwrap().len(), 4);
+    let says = ["class `stop sign` of annotation 4 is not among the 2 given classes"];
+    fails(open(&["person", "toothbrush"]), ErrorKind::Config, &says);
+    fails(open(&["person", "person"]), ErrorKind::Config, &["`person` is given twice"]);
+    // A category that nothing is of may be left out.
+    let mut unused = three();
+    unused["categories"].as_array_mut().unwrap().push(json!({"id": 0, "name": "all"}));
+    let dataset = sound(open_source(beside(&THREE, &unused)).classes(classes(&["person", "stop sign", "toothbrush"])));
+    assert_eq!(told(&*dataset, 0).1.labels, [2, 1]);
+}
+
+#[test]
+fn folders_of_splits_are_found_by_names() {
+    let in_folder = |folder: &str| THREE.map(|name| format!("{folder}/{name}"));
+    let open = |folder: &str, json: &str| {
+        let files = in_folder(folder);
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        open_source(holding(&files, json, &three()))
+    };
+    for (folder, json) in [
+        ("train2017", "annotations/instances_train2017.json"),
+        ("images/train2017", "annotations/instances_train2017.json"),
+        ("images", "annotations/instances_train2017.json"),
+        ("train2017", "train2017/_annotations.coco.json"),
+    ] {
+        for dataset in [sound(open(folder, json)), sound(open(folder, json).split("train2017"))] {
+            assert_eq!(told(&*dataset, 1).0, format!("{folder}/b.jpg"));
+            assert_eq!(dataset.object(1), format!("test://x/{folder}/b.jpg"));
+        }
+        let named = sound(open(folder, json).annotations(json));
+        assert_eq!(told(&*named, 2).0, format!("{folder}/c.jpg"));
+        fails(open(folder, json).split("val2017"), ErrorKind::NotFound, &["split `val2017`", "train2017"]);
+    }
+    // Any name, when it is named.
+    let other = || open("photos", "x/marks.json").annotations("x/marks.json");
+    assert_eq!(told(&*sound(other().split("photos")), 0).0, "photos/a.jpg");
+    fails(other(), ErrorKind::NotFound, &["3 of 3 images have no file", "split"]);
+    fails(open("photos", "x/marks.json").annotations("x/other.json"), ErrorKind::NotFound, &["x/other.json"]);
+
+    let store = InMemory::new();
+    for split in ["train", "valid"] {
+        for (name, bytes) in [("a.jpg", "a".to_owned()), ("_annotations.coco.json", three().to_string())] {
+            block_on(store.put(&Path::from(format!("{split}/{name}")), bytes.into())).unwrap();
+        }
+    }
+    let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
+    fails(open_source(source), ErrorKind::Config, &["several splits: train, valid", "split("]);
+}
+
+#[test]
+fn options_are_taken_where_they_mean_something() {
+    let folder = || open_source(holding(&["k/a.jpg"], "labels.json", &json!({"k/a.jpg": 1})));
+    fails(folder().masks(true), ErrorKind::Config, &["take no masks", "COCO's JSON"]);
+    fails(folder().format("folder").annotations("labels.json"), ErrorKind::Config, &["take no annotations"]);
+    fails(folder().annotations("labels.json"), ErrorKind::Corrupt, &["COCO's JSON", "labels.json"]);
+    fails(open_source(beside(&THREE, &three())).labels("x"), ErrorKind::Config, &["format coco take no labels"]);
+    let tars = open_source(holding(&["a.tar"], "b.json", &three())).annotations("b.json");
+    fails(tars, ErrorKind::Config, &["format tar take no annotations"]);
+    assert!(OpenOption::ALL.contains(&OpenOption::Annotations));
+}
+
+#[test]
+fn the_identity_changes_with_boxes_and_classes_of_things() {
+    let print = |change: fn(&mut Json)| {
+        let mut data = three();
+        change(&mut data);
+        opened(open_source(beside(&THREE, &data))).unwrap().fingerprint()
+    };
+    let same = print(|_| ());
+    assert_eq!(same, print(|data| data["info"] = json!({"year": 2018})));
+    for change in [
+        (|data| data["annotations"][0]["bbox"][2] = 2.5.into()) as fn(&mut Json),
+        |data| data["annotations"][0]["category_id"] = 13.into(),
+        |data| data["annotations"][0]["iscrowd"] = true.into(),
+        |data| data["annotations"][0]["id"] = 22.into(),
+        |data| data["annotations"][0]["image_id"] = 11.into(),
+        |data| data["images"][2]["width"] = 7.into(),
+    ] {
+        assert_ne!(same, print(change));
+    }
+}
+
+#[test]
+fn any_bytes_are_annotations_or_an_error() {
+    let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
+    let seed = three().to_string().into_bytes();
+    for _ in 0..20_000 {
+        let mut bytes = seed.clone();
+        for _ in 0..1 + draws.below(4) {
+            let at = draws.below(bytes.len() as u64) as usize;
+            bytes[at] =
+                if draws.chance(0.7) { b",\"{}[]:019.-eNIn"[draws.below(16) as usize] } else { draws.bits() as u8 };
+        }
+        for masks in [false, true] {
+            let Ok(found) = super::json::parse(&bytes, masks) else { continue };
+            let Ok(found) = super::resolve::resolve(found, None) else { continue };
+            for (record, size) in found.sizes.iter().enumerate() {
+                if let Ok(marked) = found.marked.instances(record, *size) {
+                    assert!(marked.is_sound() && marked.masks.is_some() == masks);
+                }
+            }
+        }
+    }
+}

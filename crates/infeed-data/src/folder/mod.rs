@@ -1,0 +1,334 @@
+//! Image files, in class folders or not; a file for each channel; masks beside them.
+
+mod fields;
+mod metadata;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use smallvec::smallvec;
+
+use self::{
+    fields::{Several, image_fields},
+    metadata::Metadata,
+};
+use super::{
+    channels::{self, Groups},
+    files::Files,
+    format::{Format, OpenOption, OpenOptions},
+    labels::{self, classes_of},
+    names::is_image,
+    objects::{inside, nothing_to_read, read_beside},
+    record::{Dataset, ReadPlan, Sample, Value, index},
+    schema::{Field, Schema},
+    sizes::Sizes,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+};
+use infeed_store::{Object, Source};
+
+/// Class folders of images (ImageNet, Caltech-256), or a flat folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Folder;
+
+impl Format for Folder {
+    fn name(&self) -> &'static str {
+        "folder"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| is_image(&o.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Labels, OpenOption::Classes, OpenOption::Split, OpenOption::Channels]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let mut labels = match &options.labels {
+                Some(name) => {
+                    let (object, bytes) = read_beside(source, &objects, name).await?;
+                    let table = labels::parse(&object, &bytes).and_then(|t| t.resolve(options.classes.clone()));
+                    Some((table.map_err(|e| e.at_object(object.clone()))?, object))
+                }
+                None => None,
+            };
+            let (source, objects) = match &options.split {
+                Some(split) => (source.child(split)?, below(source, objects, split)?),
+                None => (source.clone(), objects),
+            };
+            if !self.recognises(&objects) {
+                return Err(nothing_to_read(&source, &objects, "images"));
+            }
+            // Before the first epoch, not in its sixty-second batch.
+            let images = objects.iter().filter(|object| is_image(&object.name));
+            images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
+            let metadata = match options.labels.is_none() && options.channels.is_none() {
+                true => read_metadata(&source, &objects).await?,
+                false => None,
+            };
+            let mut files = Files::of_images(source, &objects);
+            drop(objects);
+            let groups = channels::group(files.iter(), options.channels.as_deref());
+            let groups = groups.map_err(|e| e.at_object(files.source.url()))?;
+            // Of images and masks it can't be said which of them a row is about.
+            let mut metadata = metadata.filter(|_| groups.is_none());
+            if let Some((metadata, object)) = &mut metadata
+                && let Some(table) = metadata.take_labels()
+            {
+                let table = table.resolve(options.classes.clone()).map_err(|e| e.at_object(object.clone()))?;
+                labels = Some((table, object.clone()));
+            }
+            let names: Vec<&str> = match &groups {
+                Some(groups) => groups.names.iter().map(String::as_str).collect(),
+                None => files.iter().collect(),
+            };
+            let (labels, classes) = match labels {
+                Some((table, object)) => {
+                    let labels = table.labels_of(names.iter().copied()).map_err(|e| e.at_object(object))?;
+                    (Some(labels), table.classes)
+                }
+                None => classes_of(&names, &files.source, options.classes.clone())?,
+            };
+            let metadata = match metadata {
+                Some((metadata, object)) => {
+                    let columns = metadata.columns(names.iter().copied(), &["image", "label"]);
+                    columns.map_err(|e| e.at_object(object))?
+                }
+                None => Vec::new(),
+            };
+            drop(names);
+            files.tighten();
+            let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
+            let fields = image_fields(&files, groups.as_ref()).await?;
+            Ok(Arc::new(FolderDataset::new(files, groups, labels, classes, fields, metadata)) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// What `metadata.csv` or `metadata.jsonl` says of the images, if it is there; and how messages call it.
+async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Metadata, String)>> {
+    let by_name = |name: &&str| objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|at| &objects[at]);
+    let Some(object) = metadata::NAMES.iter().find_map(by_name) else { return Ok(None) };
+    let name = source.display_name(&object.name);
+    let bytes = object.extent(source).read().await?;
+    let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
+    Ok(found.map(|found| (found, name)))
+}
+
+/// The objects in the folder `split`, named relative to it.
+fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Object>> {
+    let tops: BTreeSet<String> =
+        objects.iter().filter_map(|o| o.name.split_once('/')).map(|(top, _)| top.to_owned()).collect();
+    let inside = inside(objects, split);
+    if inside.is_empty() {
+        let tops: Vec<_> = tops.iter().take(5).map(String::as_str).collect();
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no folder `{split}`"))
+            .at_object(source.url())
+            .hint(format!("the first folders are {}", if tops.is_empty() { "none".into() } else { tops.join(", ") })));
+    }
+    Ok(inside)
+}
+
+/// See [`Folder`].
+#[derive(Debug)]
+struct FolderDataset {
+    files: Files,
+    /// `None`: each file is a record.
+    several: Option<Several>,
+    labels: Option<Vec<i64>>,
+    /// What else is known of each record.
+    metadata: Vec<metadata::Column>,
+    schema: Schema,
+    sizes: Sizes,
+    fingerprint: Fingerprint,
+}
+
+impl FolderDataset {
+    fn new(
+        files: Files,
+        several: Option<Several>,
+        labels: Option<Vec<i64>>,
+        classes: Option<Arc<[String]>>,
+        mut fields: Vec<Field>,
+        metadata: Vec<metadata::Column>,
+    ) -> Self {
+        fields.extend(labels.is_some().then(Field::label));
+        fields.extend(metadata.iter().map(metadata::Column::field));
+        let schema = Schema::new(fields).with_classes(classes);
+        let mut data =
+            Self { files, several, labels, metadata, schema, sizes: Sizes::default(), fingerprint: Fingerprint(0) };
+        let mut print = Fingerprint::of("folder").number(data.records() as u64);
+        if let Some(several) = &data.several {
+            print = print.number(several.per as u64);
+        }
+        for i in (0..data.records()).flat_map(|record| data.files_of(record)) {
+            print = print.text(data.files.name(i)).number(data.files.sizes[i]);
+        }
+        let bytes = |record| data.files_of(record).map(|i| data.files.sizes[i]).fold(0, u64::saturating_add);
+        data.sizes = Sizes::of((0..data.records()).map(bytes));
+        data.fingerprint = print.finish();
+        data
+    }
+
+    fn records(&self) -> usize {
+        self.several.as_ref().map_or(self.files.len(), |several| several.order.len() / several.per)
+    }
+
+    /// Indices of a record's files.
+    fn files_of(&self, record: usize) -> impl Iterator<Item = usize> {
+        let one = self.several.is_none().then_some(record);
+        let many = self.several.as_ref().map(|several| &several.order[record * several.per..][..several.per]);
+        one.into_iter().chain(many.into_iter().flatten().map(|i| *i as usize))
+    }
+}
+
+impl Dataset for FolderDataset {
+    fn len(&self) -> u64 {
+        self.records() as u64
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "folder"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        let record = index(record, self.records())?;
+        Ok(match &self.several {
+            None => ReadPlan::one(self.files.extent(record)),
+            Some(_) => ReadPlan::new(self.files_of(record).map(|i| self.files.extent(i))),
+        })
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let i = index(record, self.records())?;
+        let (per, channels) = self.several.as_ref().map_or((1, 1), |several| (several.per, several.channels));
+        if bytes.len() != per {
+            let what = format!("{} buffers where the plan has {per}", bytes.len());
+            return Err(Error::new(ErrorKind::Internal, what).at_record(record));
+        }
+        let (image, mask) = bytes.split_at(channels);
+        let image = match image {
+            [file] => Value::Encoded(file.clone()),
+            files => Value::Channels(files.into()),
+        };
+        let mut values = smallvec![image];
+        values.extend(mask.iter().cloned().map(Value::Encoded));
+        values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
+        values.extend(self.metadata.iter().map(|column| column.value(i)));
+        Ok(Sample { values })
+    }
+
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let i = index(record, self.records()).ok()?;
+        match &self.labels {
+            Some(labels) if field == "label" => Some(Value::Label(labels[i])),
+            _ => self.metadata.iter().find(|column| column.name() == field).map(|column| column.value(i)),
+        }
+    }
+
+    fn object(&self, record: u64) -> String {
+        match index(record, self.records()).map(|record| self.files_of(record).next()) {
+            Ok(Some(i)) => self.files.display(i),
+            _ => self.files.source.url().to_owned(),
+        }
+    }
+
+    fn needs_fetch(&self) -> bool {
+        !self.files.source.reads_inline()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
+        let order = self.several.as_ref().map_or(0, |several| several.order.len() * 4);
+        let metadata: usize = self.metadata.iter().map(metadata::Column::bytes).sum();
+        (self.files.bytes() + labels + order + metadata) as u64
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(names: &[&str]) -> Vec<Object> {
+        let mut objects: Vec<_> = names.iter().map(|n| Object::new(*n, n.len() as u64)).collect();
+        objects.sort_by(|a, b| a.name.cmp(&b.name));
+        objects
+    }
+
+    fn files(names: &[&str]) -> Files {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let source = Source::from_store(store, object_store::path::Path::default(), "test://");
+        Files::of_images(source, &objects(names))
+    }
+
+    #[expect(clippy::type_complexity, reason = "both or neither")]
+    fn classes(files: &Files) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+        classes_of(&files.iter().collect::<Vec<_>>(), &files.source, None)
+    }
+
+    #[test]
+    fn classes_are_sorted_folder_names_even_where_names_sort_otherwise() {
+        // `-` sorts before `/`: the records of `a-b` come first, its class does not.
+        let files = files(&["a/1.jpg", "a-b/1.jpg", "a/deep/er/2.jpg", "c/readme.txt"]);
+        let (labels, classes) = classes(&files).unwrap();
+        assert_eq!(&classes.unwrap()[..], ["a", "a-b"]);
+        assert_eq!(files.iter().collect::<Vec<_>>(), ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
+        assert_eq!(labels.unwrap(), [1, 0, 0]);
+    }
+
+    #[test]
+    fn caltech_labels_are_the_folder_number_less_one() {
+        let names: Vec<String> = (1..=257).map(|n| format!("{n:03}.thing-{}/{n:03}_0001.jpg", n % 7)).collect();
+        let files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let (labels, _) = classes(&files).unwrap();
+        assert_eq!(labels.unwrap(), (0..257).collect::<Vec<i64>>());
+    }
+
+    #[test]
+    fn a_folder_of_splits_is_not_taken_for_classes() {
+        let error = classes(&files(&["train/cat/1.jpg", "val/cat/1.jpg"])).unwrap_err();
+        assert!(error.to_string().contains("split(\"train\")"), "{error}");
+        // A class may well be called train.
+        assert!(classes(&files(&["train/1.jpg", "test/1.jpg"])).is_ok());
+        assert!(classes(&files(&["train/a/1.jpg", "bus/a/1.jpg"])).is_ok());
+    }
+
+    #[test]
+    fn a_million_names_take_little_more_than_their_letters() {
+        let names: Vec<String> = (0..10_000).map(|i| format!("n{:08}/n{:08}_{i}.JPEG", i % 10, i % 10)).collect();
+        let mut files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        files.tighten();
+        let letters: usize = names.iter().map(String::len).sum();
+        let data = FolderDataset::new(files, None, Some(vec![0; 10_000]), None, vec![Field::image()], vec![]);
+        assert_eq!(data.resident_bytes() as usize, letters + 10_000 * 24);
+        assert_eq!(data.files.text.capacity(), letters);
+    }
+}

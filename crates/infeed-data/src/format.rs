@@ -1,0 +1,328 @@
+//! What a format is, and what it may be told.
+
+use std::{fmt::Debug, path::PathBuf, sync::Arc};
+
+use futures::future::BoxFuture;
+
+use super::record::Dataset;
+use infeed_core::error::{
+    Error, Result,
+    setting::{
+        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
+    },
+};
+use infeed_store::{Object, Source};
+
+/// A way to lay out records in objects.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use futures::{FutureExt, future::BoxFuture};
+/// use infeed::{
+///     Dataset, Error, ErrorKind, Result,
+///     dataset::{Format, MemoryDataset, OpenOptions},
+///     source::{Object, Source},
+/// };
+///
+/// /// `words.txt`: a record in each line.
+/// #[derive(Debug)]
+/// struct Words;
+///
+/// impl Format for Words {
+///     fn name(&self) -> &'static str {
+///         "words"
+///     }
+///     fn recognises(&self, objects: &[Object]) -> bool {
+///         objects.iter().any(|object| object.name == "words.txt")
+///     }
+///     fn open<'a>(
+///         &'a self,
+///         source: &'a Source,
+///         objects: Vec<Object>,
+///         _options: &'a OpenOptions,
+///     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+///         async move {
+///             let file = objects.iter().find(|object| object.name == "words.txt");
+///             let file = file.ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no words.txt"))?;
+///             let text = file.extent(source).read().await?;
+///             let words = text.split(|byte| *byte == b'\n').map(|word| text.slice_ref(word)).collect();
+///             let dataset: Arc<dyn Dataset> = Arc::new(MemoryDataset::builder().bytes("word", words).build()?);
+///             Ok(dataset)
+///         }
+///         .boxed()
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().display().to_string();
+/// # std::fs::write(folder.path().join("words.txt"), "one\ntwo\nthree").unwrap();
+/// let dataset = infeed::open(path).add_format(Words).blocking()?;
+/// assert_eq!(dataset.len(), 3);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+pub trait Format: Debug + Send + Sync + 'static {
+    /// Short lower-case name.
+    fn name(&self) -> &'static str;
+    /// Whether the listed objects look like this format. Names only: nothing is opened.
+    fn recognises(&self, objects: &[Object]) -> bool;
+    /// What it may be told. `open()`) refuses everything else by name, so that nothing is passed over in
+    /// silence; what is named here, [`open`](Self::open) has to follow.
+    fn options(&self) -> &'static [OpenOption] {
+        &[]
+    }
+    /// Opens the dataset. `objects` are all of the source's, sorted by the bytes of their names.
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>>;
+}
+
+/// What `open()`) may be told. A [`Format`] names what it takes, and gets nothing else.
+///
+/// ```
+/// use infeed::dataset::{OpenOption, OpenOptions};
+///
+/// // What `open(url).split("test").masks(true)` gives to a format, and how one says that it takes less.
+/// let mut options = OpenOptions::default();
+/// (options.split, options.masks) = (Some("test".into()), true);
+/// assert_eq!(options.given().collect::<Vec<_>>(), [OpenOption::Masks, OpenOption::Split]);
+/// assert!(options.only("arrays of one file", &[OpenOption::Split]).is_err());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Name of the format, when names do not tell.
+    pub format: Option<String>,
+    /// Object of the source, or path or url, of a CSV or JSON file with labels.
+    pub labels: Option<String>,
+    /// Object of the source, or path or url, of a JSON file that says what is marked in the images.
+    pub annotations: Option<String>,
+    /// Whether outlines are read, beside boxes.
+    pub masks: bool,
+    /// Class names in the order of their indices.
+    pub classes: Option<Arc<[String]>>,
+    /// `train`, `test`, …, when a source holds several.
+    pub split: Option<String>,
+    /// How the files of an image's channels are named.
+    pub channels: Option<String>,
+    /// Folder of the manifests of buckets.
+    pub manifests: Option<PathBuf>,
+    /// Which file of volumes is which field of which patient: `{patient}/{field}.nrrd`.
+    pub pattern: Option<String>,
+    /// Records of each patient.
+    pub samples: Option<u64>,
+    /// Fields of volumes, each with the files that are its channels.
+    pub fields: Vec<(String, Vec<String>)>,
+    /// The fields to read, of records that have others too.
+    pub columns: Option<Vec<String>>,
+    /// Whether shards of a `prepare` are read when others of it are missing.
+    pub allow_incomplete: bool,
+}
+
+/// One thing that a format may be told, or not take. `format`, `manifests` and
+/// `allow_incomplete` are none of them: they are for
+/// `open()`) itself.
+///
+/// ```
+/// use infeed::dataset::{OpenOption, formats};
+///
+/// // Which formats may be told the names of classes.
+/// let taking = formats().iter().filter(|format| format.options().contains(&OpenOption::Classes));
+/// let names: Vec<_> = taking.map(|format| format.name()).collect();
+/// assert!(names.contains(&"folder"));
+/// assert_eq!(OpenOption::Classes.name(), "classes");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OpenOption {
+    /// [`OpenOptions::labels`]
+    Labels,
+    /// [`OpenOptions::annotations`]
+    Annotations,
+    /// [`OpenOptions::masks`]
+    Masks,
+    /// [`OpenOptions::classes`]
+    Classes,
+    /// [`OpenOptions::split`]
+    Split,
+    /// [`OpenOptions::channels`]
+    Channels,
+    /// [`OpenOptions::pattern`]
+    Pattern,
+    /// [`OpenOptions::samples`]
+    SamplesPerPatient,
+    /// [`OpenOptions::fields`]
+    Field,
+    /// [`OpenOptions::columns`]
+    Columns,
+}
+
+impl OpenOption {
+    /// Every option.
+    pub const ALL: [Self; 10] = [
+        Self::Labels,
+        Self::Annotations,
+        Self::Masks,
+        Self::Classes,
+        Self::Split,
+        Self::Channels,
+        Self::Pattern,
+        Self::SamplesPerPatient,
+        Self::Field,
+        Self::Columns,
+    ];
+
+    /// As the method of [`Open`](super::Open) is called that sets it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Labels => "labels",
+            Self::Annotations => "annotations",
+            Self::Masks => "masks",
+            Self::Classes => "classes",
+            Self::Split => "split",
+            Self::Channels => "channels",
+            Self::Pattern => "pattern",
+            Self::SamplesPerPatient => "samples_per_patient",
+            Self::Field => "field",
+            Self::Columns => "columns",
+        }
+    }
+
+    const fn setting(self) -> Setting {
+        match self {
+            Self::Labels => LABELS,
+            Self::Annotations => ANNOTATIONS,
+            Self::Masks => MASKS,
+            Self::Classes => CLASSES,
+            Self::Split => SPLIT,
+            Self::Channels => CHANNELS,
+            Self::Pattern => PATTERN,
+            Self::SamplesPerPatient => SAMPLES_PER_PATIENT,
+            Self::Field => FIELD,
+            Self::Columns => COLUMNS,
+        }
+    }
+
+    /// What to do where it is not taken.
+    fn hint(self) -> String {
+        let hint = match self {
+            Self::Labels => {
+                "leave it out: shards and CIFAR hold their labels themselves; a list of labels is for images"
+            }
+            Self::Annotations => {
+                "leave it out, and the format too: COCO's JSON says what is marked in images that are files of their own"
+            }
+            Self::Masks => {
+                return format!("leave it out: outlines are in COCO's JSON alone, which {ANNOTATIONS} names");
+            }
+            Self::Classes => "leave it out: there are no classes whose names could be given",
+            Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
+            Self::Channels => "leave it out: it puts files of images together, one for each channel",
+            Self::Pattern => "leave it out: it tells files of volumes apart",
+            Self::SamplesPerPatient => "leave it out: only volumes have patients",
+            Self::Field => "leave it out: it puts files of volumes together",
+            Self::Columns => "leave it out: fields are chosen of shards, whose records have several",
+        };
+        hint.to_owned()
+    }
+}
+
+impl OpenOptions {
+    /// What was said, of what formats may be told.
+    pub fn given(&self) -> impl Iterator<Item = OpenOption> {
+        // Written out, so that no new option is forgotten here.
+        let Self {
+            format: _,
+            manifests: _,
+            allow_incomplete: _,
+            labels,
+            annotations,
+            masks,
+            classes,
+            split,
+            channels,
+            pattern,
+            samples,
+            fields,
+            columns,
+        } = self;
+        let given = [
+            (OpenOption::Labels, labels.is_some()),
+            (OpenOption::Annotations, annotations.is_some()),
+            (OpenOption::Masks, *masks),
+            (OpenOption::Classes, classes.is_some()),
+            (OpenOption::Split, split.is_some()),
+            (OpenOption::Channels, channels.is_some()),
+            (OpenOption::Pattern, pattern.is_some()),
+            (OpenOption::SamplesPerPatient, samples.is_some()),
+            (OpenOption::Field, !fields.is_empty()),
+            (OpenOption::Columns, columns.is_some()),
+        ];
+        given.into_iter().filter_map(|(option, given)| given.then_some(option))
+    }
+
+    /// Refuses what is not among `taken`, for a format that takes less of some datasets than
+    /// [`Format::options`] says. `what` is a plural: "arrays of one file".
+    ///
+    /// # Errors
+    /// `Config`, which names the first option that is not taken, those that are, and what to do.
+    pub fn only(&self, what: &str, taken: &[OpenOption]) -> Result<()> {
+        let Some(refused) = self.given().find(|option| !taken.contains(option)) else { return Ok(()) };
+        let names = taken.iter().map(|option| option.setting().word());
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let name = refused.setting().word();
+        let what = match &names[..] {
+            [] => format!("{what} take no {name}, and no other options"),
+            [only] => format!("{what} take no {name}, only {only}"),
+            [others @ .., last] => format!("{what} take no {name}, only {} and {last}", others.join(", ")),
+        };
+        Err(Error::config(what).hint(refused.hint()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only this one given.
+    fn only(option: OpenOption) -> OpenOptions {
+        let mut options =
+            OpenOptions { format: Some("x".into()), manifests: Some("x".into()), ..OpenOptions::default() };
+        match option {
+            OpenOption::Labels => options.labels = Some("x".into()),
+            OpenOption::Annotations => options.annotations = Some("x".into()),
+            OpenOption::Masks => options.masks = true,
+            OpenOption::Classes => options.classes = Some(Arc::new([])),
+            OpenOption::Split => options.split = Some("x".into()),
+            OpenOption::Channels => options.channels = Some("x".into()),
+            OpenOption::Pattern => options.pattern = Some("x".into()),
+            OpenOption::SamplesPerPatient => options.samples = Some(1),
+            OpenOption::Field => options.fields.push(("x".into(), vec![])),
+            OpenOption::Columns => options.columns = Some(vec![]),
+        }
+        options
+    }
+
+    #[test]
+    fn what_is_given_is_told_and_what_is_not_taken_is_refused_by_name() {
+        assert_eq!(OpenOptions::default().given().count(), 0);
+        for option in OpenOption::ALL {
+            let options = only(option);
+            assert_eq!(options.given().collect::<Vec<_>>(), [option]);
+            options.only("things", &[OpenOption::Labels, option]).unwrap();
+            let others: Vec<_> = OpenOption::ALL.into_iter().filter(|other| *other != option).collect();
+            for taken in [&others[..], &others[..1], &[]] {
+                let error = options.only("things", taken).unwrap_err();
+                let text = error.to_string();
+                assert_eq!(error.kind(), infeed_core::error::ErrorKind::Config);
+                assert!(text.contains(&format!("things take no {}", option.name())), "{text}");
+                assert!(taken.iter().all(|taken| text.contains(taken.name())), "{text}");
+                assert!(text.contains("leave it out"), "{text}");
+            }
+        }
+    }
+}

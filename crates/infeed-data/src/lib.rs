@@ -1,0 +1,146 @@
+//! What a record is: how many there are, which bytes hold one, how to cut them into fields; and in which order they come
+//! (`sampler`). **Internal: no promise of stability**; users depend on `infeed`.
+//!
+//! ```text
+//! open(url) ─ Source::list ─▶ names ─ Format::recognises ─▶ Format::open ─▶ Dataset
+//!                                                                            │ plan(record)  ─▶ which bytes
+//!                                                                            └ parse(bytes)  ─▶ fields (slices)
+//! ```
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **Formats are recognised by names alone**: a million objects are listed, none is opened. What kind of image a file
+//!   is, its first bytes tell when it is read.
+//! - **All I/O happens in opening.** `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that lie in
+//!   no file and no store are read by [`Dataset::read`], which may block.
+//! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
+//!
+//! To add a format: a file with a [`Format`] and a [`Dataset`], its word in `formats.rs`, and a test that calls
+//! [`dataset_contract`]. Outside this crate, [`Open::add_format`] takes it. A format says itself which options it takes
+//! ([`Format::options`]); the others are refused before it is asked.
+//!
+//! Imports run one way, from what a record is to all formats:
+//!
+//! ```text
+//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc … ◀─ formats ◀─ open
+//!                                        ▲
+//!                                        └─ subset concat, look ◀─ filter ◀─ open
+//! ```
+//!
+//! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
+//! ([`Mixture`](crate::sampler::Mixture)). Records are chosen when a dataset is opened ([`Filter`]), and numbered anew.
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod arrays;
+#[doc(hidden)]
+pub mod channels;
+mod cifar;
+mod coco;
+#[doc(hidden)]
+pub mod concat;
+mod contract;
+mod detection;
+#[doc(hidden)]
+pub mod files;
+mod filter;
+mod folder;
+#[doc(hidden)]
+pub mod format;
+#[doc(hidden)]
+pub mod instances;
+#[doc(hidden)]
+pub mod labels;
+mod look;
+#[doc(hidden)]
+pub mod marked;
+#[doc(hidden)]
+pub mod mask;
+mod memory;
+#[doc(hidden)]
+pub mod names;
+mod netpbm;
+#[doc(hidden)]
+pub mod objects;
+mod open;
+#[doc(hidden)]
+pub mod packed;
+#[doc(hidden)]
+pub mod pattern;
+#[cfg(test)]
+#[doc(hidden)]
+pub mod read_one;
+#[doc(hidden)]
+pub mod record;
+pub mod sampler;
+#[doc(hidden)]
+pub mod schema;
+#[doc(hidden)]
+pub mod sizes;
+#[doc(hidden)]
+pub mod sniff;
+mod subset;
+mod synthetic;
+#[doc(hidden)]
+pub mod table;
+#[doc(hidden)]
+pub mod tar;
+#[doc(hidden)]
+pub mod tiff;
+#[cfg(feature = "voc")]
+mod voc;
+#[doc(hidden)]
+pub mod volume;
+
+pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
+pub use concat::concat;
+pub use contract::dataset_contract;
+pub use filter::{Filter, filter, filter_with};
+pub use format::{Format, OpenOption, OpenOptions};
+pub use infeed_core::{
+    fingerprint::{Fingerprint, Fingerprinter},
+    random::{Draws, SampleRng},
+    types::ImageInfo,
+};
+pub use infeed_store::{Extent, Source};
+pub use instances::Instances;
+pub use look::labels;
+pub use mask::{Mask, Rle};
+pub use memory::{MemoryBuilder, MemoryDataset};
+#[doc(hidden)]
+pub use open::Opener;
+pub use open::{Open, open_together};
+pub use pattern::names_many;
+pub use record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value};
+pub use schema::{Field, FieldKind, Schema};
+pub use subset::{Records, split, subset};
+pub use synthetic::SyntheticDataset;
+#[doc(hidden)]
+pub use volume::Voxels;
+pub use volume::{Narrow, Volume, VolumeChannel};
+
+#[cfg(feature = "voc")]
+#[doc(hidden)]
+pub use voc::Voc;
+#[doc(hidden)]
+pub use {arrays::Arrays, coco::Coco, folder::Folder, tar::Tar};
+
+/// The formats of this crate, in the order in which they are tried. Those of others stand among them: see `formats` of `infeed`.
+pub const FORMATS: &[&dyn Format] = &[
+    &Cifar::Ten,
+    &Cifar::Hundred,
+    &Coco,
+    #[cfg(feature = "voc")]
+    &Voc,
+    &Folder,
+    &Arrays,
+    &Tar,
+];
+
+#[cfg(test)]
+static HERE: Opener = Opener { formats: FORMATS, wait: |opening| futures::executor::block_on(opening) };
+
+#[cfg(test)]
+fn open_source(source: Source) -> Open {
+    Open::of_source(source, &HERE)
+}

@@ -1,0 +1,121 @@
+//! Reads records one after another while a dataset is opened: what filters and weights have to know of them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::FieldKind,
+};
+use infeed_core::{
+    error::{Error, Result},
+    random::SampleRng,
+};
+
+/// Records whose reads are under way together: enough to hide a store's answers, few enough to hold.
+const WINDOW: usize = 64;
+
+/// A look at records in ascending order.
+#[derive(Debug, Default)]
+struct Look {
+    /// Shared parts of the window before, decoded: the next one often uses them, too.
+    shared: HashMap<u64, Bytes>,
+}
+
+impl Look {
+    async fn at(&mut self, dataset: &dyn Dataset, records: &[u64]) -> Result<Vec<Sample>> {
+        let plan = |record: &u64| dataset.plan(*record, SampleRng::new(0, 0, *record));
+        let plans = records.iter().map(plan).collect::<Result<Vec<ReadPlan>>>()?;
+        let mut used = HashMap::new();
+        for part in plans.iter().flat_map(|plan| &plan.shared) {
+            if used.contains_key(&part.key) {
+                continue;
+            }
+            let decoded = match self.shared.remove(&part.key) {
+                Some(decoded) => decoded,
+                None => {
+                    let reads = stream::iter(part.extents.clone()).map(|extent| async move { extent.read().await });
+                    dataset.decode_shared(part.key, &reads.buffered(WINDOW).try_collect::<Vec<_>>().await?)?
+                }
+            };
+            used.insert(part.key, decoded);
+        }
+        self.shared = used;
+        let by_dataset: Vec<u64> = records
+            .iter()
+            .zip(&plans)
+            .filter(|(_, plan)| plan.by_dataset.is_some())
+            .map(|(record, _)| *record)
+            .collect();
+        let mut brought = if by_dataset.is_empty() { Vec::new() } else { dataset.read(&by_dataset) }.into_iter();
+        let extents: Vec<_> = plans.iter().flat_map(|plan| plan.extents.iter().cloned()).collect();
+        let reads = stream::iter(extents).map(|extent| async move { extent.read().await });
+        let mut read = reads.buffered(WINDOW).try_collect::<Vec<_>>().await?.into_iter();
+        let sample = |(record, plan): (&u64, &ReadPlan)| {
+            let mut bytes: Vec<Bytes> = read.by_ref().take(plan.extents.len()).collect();
+            if plan.by_dataset.is_some() {
+                let none = || Err(Error::new(infeed_core::error::ErrorKind::Internal, "the dataset brought no bytes"));
+                bytes.extend(brought.next().unwrap_or_else(none)?);
+            }
+            bytes.extend(plan.shared.iter().filter_map(|part| self.shared.get(&part.key).cloned()));
+            dataset.parse(*record, plan, &bytes).map_err(|e| e.at_record(*record))
+        };
+        records.iter().zip(&plans).map(sample).collect()
+    }
+}
+
+/// Hands each of `records`, which ascend, to `each` with what it holds.
+pub(crate) async fn look(
+    dataset: &dyn Dataset,
+    records: &[u64],
+    mut each: impl FnMut(u64, &Sample) -> Result<()> + Send,
+) -> Result<()> {
+    let mut look = Look::default();
+    for window in records.chunks(WINDOW) {
+        let samples = look.at(dataset, window).await?;
+        window.iter().zip(&samples).try_for_each(|(record, sample)| each(*record, sample))?;
+    }
+    Ok(())
+}
+
+/// The field `label` of all records: for weights that depend on classes.
+///
+/// Datasets that [know](Dataset::known) their labels tell them at once; of others every record is read, whole: of shards open
+/// the [column](super::Open::columns) `label` alone. It blocks where [`Dataset::read`] does.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=5&classes=2").await?;
+/// assert_eq!(infeed::dataset::labels(&*dataset).await?, [0, 1, 0, 1, 0]);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// `Config` for a dataset without labels; or what reading a record failed with.
+pub async fn labels(dataset: &dyn Dataset) -> Result<Vec<i64>> {
+    let fields = &dataset.schema().fields;
+    let Some(at) = fields.iter().position(|field| field.name == "label" && field.kind == FieldKind::Label) else {
+        let names: Vec<_> = fields.iter().map(|field| field.name.as_str()).collect();
+        return Err(Error::config(format!("there is no field `label` of class indices among {}", names.join(", ")))
+            .hint("open a dataset with labels, or give it those of a file"));
+    };
+    let known = |record| match dataset.known(record, "label") {
+        Some(Value::Label(label)) => Some(label),
+        _ => None,
+    };
+    if let Some(labels) = (0..dataset.len()).map(known).collect() {
+        return Ok(labels);
+    }
+    let mut labels = Vec::new();
+    let records: Vec<u64> = (0..dataset.len()).collect();
+    look(dataset, &records, |_, sample| {
+        if let Some(Value::Label(label)) = sample.values.get(at) {
+            labels.push(*label);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(labels)
+}

@@ -1,0 +1,275 @@
+//! What is marked in all images of a dataset, in a few flat lists: 860,000 boxes are no 860,000 allocations.
+
+use std::{
+    collections::HashMap,
+    mem::{size_of, size_of_val},
+};
+
+use super::{
+    instances::Instances,
+    mask::{Mask, Rle},
+};
+use infeed_core::{
+    error::{Error, Result},
+    fingerprint::Fingerprinter,
+};
+
+/// One box of one image, on its way into [`Marked`].
+#[derive(Clone, Copy, Debug)]
+pub struct Thing {
+    /// The image, by its place in the dataset.
+    #[doc(hidden)]
+    pub record: usize,
+    /// Left, top, right, bottom.
+    #[doc(hidden)]
+    pub corners: [f32; 4],
+    #[doc(hidden)]
+    pub label: u32,
+    #[doc(hidden)]
+    pub id: i64,
+    #[doc(hidden)]
+    pub crowd: bool,
+    #[doc(hidden)]
+    pub outline: Outline,
+}
+
+/// Where an outline lies in [`Outlines`].
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Outline {
+    /// Nowhere.
+    #[default]
+    None,
+    /// First and last polygon, the last excluded.
+    Polygons(usize, usize),
+    /// First and last run, the last excluded.
+    Runs(usize, usize),
+}
+
+/// Corners and runs of all outlines.
+#[derive(Debug, Default)]
+pub struct Outlines {
+    /// x and y in turn.
+    numbers: Vec<f64>,
+    /// Where each polygon ends in `numbers`.
+    ends: Vec<usize>,
+    runs: Vec<u32>,
+}
+
+impl Outlines {
+    /// Adds polygons: `ends` says where each ends in `numbers`, x and y in turn.
+    #[doc(hidden)]
+    pub fn polygons(&mut self, numbers: &[f64], ends: &[usize]) -> Outline {
+        let (first, before) = (self.ends.len(), self.numbers.len());
+        self.numbers.extend_from_slice(numbers);
+        self.ends.extend(ends.iter().map(|end| before + end));
+        Outline::Polygons(first, self.ends.len())
+    }
+
+    /// Adds runs.
+    #[doc(hidden)]
+    pub fn runs(&mut self, rle: &Rle) -> Outline {
+        let first = self.runs.len();
+        self.runs.extend_from_slice(rle.counts());
+        Outline::Runs(first, self.runs.len())
+    }
+
+    /// Whether nothing was added.
+    #[doc(hidden)]
+    pub const fn is_empty(&self) -> bool {
+        self.ends.is_empty() && self.runs.is_empty()
+    }
+
+    /// The outline there, of an image of this size.
+    fn mask(&self, outline: Outline, size: [u32; 2]) -> Result<Mask> {
+        match outline {
+            Outline::None => Ok(Mask::Polygons(Vec::new())),
+            Outline::Polygons(first, last) => {
+                let corners = |i: usize| {
+                    let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+                    self.numbers[start..self.ends[i]].chunks_exact(2).map(|corner| [corner[0], corner[1]]).collect()
+                };
+                Ok(Mask::Polygons((first..last).map(corners).collect()))
+            }
+            Outline::Runs(first, last) => Ok(Mask::Rle(Rle::new(size, self.runs[first..last].to_vec())?)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.numbers) + size_of_val(&*self.ends) + size_of_val(&*self.runs)
+    }
+}
+
+/// What is marked in the images of a dataset.
+#[derive(Debug)]
+pub struct Marked {
+    /// Where the things of each image begin, and where those of the last end.
+    starts: Vec<usize>,
+    boxes: Vec<[f32; 4]>,
+    labels: Vec<u32>,
+    ids: Vec<i64>,
+    crowd: Vec<bool>,
+    /// With masks: all outlines, and where that of each thing is.
+    outlines: Option<(Outlines, Vec<Outline>)>,
+    /// What is wrong with some images.
+    bad: HashMap<usize, String>,
+}
+
+impl Marked {
+    /// Things of `records` images, those of each in the order in which they come here. Images that are in `bad` give
+    /// this error.
+    #[doc(hidden)]
+    pub fn of(records: usize, mut things: Vec<Thing>, outlines: Option<Outlines>, bad: HashMap<usize, String>) -> Self {
+        // Stable: in an image the order stays.
+        things.sort_by_key(|thing| thing.record);
+        let starts = (0..=records).map(|record| things.partition_point(|thing| thing.record < record)).collect();
+        let outlines = outlines.map(|mut outlines| {
+            outlines.numbers.shrink_to_fit();
+            outlines.ends.shrink_to_fit();
+            outlines.runs.shrink_to_fit();
+            (outlines, things.iter().map(|thing| thing.outline).collect())
+        });
+        Self {
+            starts,
+            boxes: things.iter().map(|thing| thing.corners).collect(),
+            labels: things.iter().map(|thing| thing.label).collect(),
+            ids: things.iter().map(|thing| thing.id).collect(),
+            crowd: things.iter().map(|thing| thing.crowd).collect(),
+            outlines,
+            bad,
+        }
+    }
+
+    /// The most in one image.
+    #[doc(hidden)]
+    pub fn most(&self) -> usize {
+        self.starts.windows(2).map(|of| of[1] - of[0]).max().unwrap_or(0)
+    }
+
+    #[doc(hidden)]
+    pub const fn has_masks(&self) -> bool {
+        self.outlines.is_some()
+    }
+
+    /// What is marked in the image `record`, one of the dataset's, of this height and width.
+    #[doc(hidden)]
+    pub fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
+        if let Some(wrong) = self.bad.get(&record) {
+            return Err(Error::corrupt(wrong.clone()).hint("correct it, or leave it out of the annotations"));
+        }
+        let of = self.starts[record]..self.starts[record + 1];
+        let mut found = Instances::new(size);
+        found.boxes = self.boxes[of.clone()].to_vec();
+        found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
+        found.ids = self.ids[of.clone()].to_vec();
+        found.crowd = self.crowd[of.clone()].to_vec();
+        if let Some((outlines, places)) = &self.outlines {
+            let masks = places[of].iter().map(|place| outlines.mask(*place, size));
+            found.masks = Some(masks.collect::<Result<_>>()?);
+        }
+        Ok(found)
+    }
+
+    /// Adds what is marked where, without outlines: masks or not, the records are the same.
+    #[doc(hidden)]
+    pub fn print(&self, mut print: Fingerprinter) -> Fingerprinter {
+        for start in &self.starts {
+            print = print.number(*start as u64);
+        }
+        for (at, corners) in self.boxes.iter().enumerate() {
+            for corner in corners {
+                print = print.number(corner.to_bits().into());
+            }
+            print = print.number(self.labels[at].into()).number(self.ids[at] as u64).number(self.crowd[at].into());
+        }
+        print
+    }
+
+    /// What it takes in memory.
+    #[doc(hidden)]
+    pub fn bytes(&self) -> usize {
+        let outlines = self.outlines.as_ref().map_or(0, |(all, places)| all.bytes() + size_of_val(&**places));
+        let bad = self.bad.values().map(|wrong| wrong.len() + size_of::<(usize, String)>()).sum::<usize>();
+        size_of_val(&*self.starts)
+            + size_of_val(&*self.boxes)
+            + size_of_val(&*self.labels)
+            + size_of_val(&*self.ids)
+            + size_of_val(&*self.crowd)
+            + outlines
+            + bad
+    }
+}
+
+/// A box as it is kept, or what is wrong with its numbers in an image of this height and width. One that is thin as a
+/// line, or partly outside, is as the dataset has it.
+pub fn corners(corners: [f64; 4], size: [u32; 2]) -> Result<[f32; 4], String> {
+    let [left, top, right, bottom] = corners;
+    let [height, width] = size.map(f64::from);
+    let kept = corners.map(|corner| corner as f32);
+    if !kept.iter().all(|corner| corner.is_finite()) {
+        return Err(format!("the box {corners:?} is not of numbers"));
+    }
+    if right < left || bottom < top {
+        return Err(format!("the box {corners:?} ends before it begins"));
+    }
+    if right < 0.0 || bottom < 0.0 || left > width || top > height {
+        return Err(format!("the box {corners:?} lies outside the image of {width}x{height}"));
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infeed_core::fingerprint::Fingerprint;
+
+    fn thing(record: usize, id: i64, outline: Outline) -> Thing {
+        Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 3, outline }
+    }
+
+    #[test]
+    fn things_come_back_with_their_image_and_in_their_order() {
+        let mut outlines = Outlines::default();
+        let two = outlines.polygons(&[0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 5.0, 5.0, 6.0, 5.0, 6.0, 6.0], &[6, 12]);
+        let one = outlines.polygons(&[2.0, 2.0, 3.0, 2.0, 3.0, 3.0], &[6]);
+        let runs = outlines.runs(&Rle::new([2, 3], vec![1, 5]).unwrap());
+        let things = vec![thing(2, 9, one), thing(0, 3, runs), thing(2, 1, two)];
+        let marked =
+            Marked::of(4, things.clone(), Some(outlines), HashMap::from([(3, "annotation 7: odd".to_owned())]));
+        assert_eq!(marked.most(), 2);
+        let of = |record| marked.instances(record, [2, 3]).unwrap();
+        assert_eq!((of(1).len(), of(0).crowd, of(2).ids, of(2).labels), (0, vec![true], vec![9, 1], vec![9, 1]));
+        let masks = of(2).masks.unwrap();
+        assert_eq!(masks[0], Mask::Polygons(vec![vec![[2.0, 2.0], [3.0, 2.0], [3.0, 3.0]]]));
+        assert!(matches!(&masks[1], Mask::Polygons(two) if two.len() == 2 && two[1][2] == [6.0, 6.0]));
+        assert_eq!(of(0).masks.unwrap(), [Mask::Rle(Rle::new([2, 3], vec![1, 5]).unwrap())]);
+        assert!(marked.instances(3, [2, 3]).unwrap_err().to_string().contains("annotation 7: odd"));
+        // Four starts and an end, 29 bytes a thing and its place, 18 numbers, 3 ends, 2 runs.
+        let places = 3 * size_of::<Outline>();
+        let bad = 17 + size_of::<(usize, String)>();
+        assert_eq!(marked.bytes(), 5 * 8 + 3 * (16 + 4 + 8 + 1) + places + 18 * 8 + 3 * 8 + 2 * 4 + bad);
+
+        let print = |things| Marked::of(4, things, None, HashMap::new()).print(Fingerprint::of("x")).finish();
+        let mut moved = things.clone();
+        moved[1].corners[3] += 0.5;
+        assert_ne!(print(things.clone()), print(moved));
+        assert_eq!(print(things), marked.print(Fingerprint::of("x")).finish());
+    }
+
+    #[test]
+    fn boxes_are_kept_unless_their_numbers_mean_nothing() {
+        let size = [10, 20];
+        for kept in [[0.0, 0.0, 20.0, 10.0], [5.0, 5.0, 5.0, 5.0], [-3.0, -3.0, 1.0, 30.0], [20.0, 10.0, 21.0, 11.0]] {
+            assert_eq!(corners(kept, size), Ok(kept.map(|corner| corner as f32)));
+        }
+        for (bad, says) in [
+            ([f64::NAN, 0.0, 1.0, 1.0], "not of numbers"),
+            ([0.0, 0.0, f64::INFINITY, 1.0], "not of numbers"),
+            ([0.0, 0.0, 1e300, 1.0], "not of numbers"),
+            ([2.0, 0.0, 1.0, 1.0], "ends before it begins"),
+            ([-2.0, 0.0, -1.0, 1.0], "outside the image of 20x10"),
+            ([0.0, 10.5, 1.0, 11.0], "outside the image of 20x10"),
+        ] {
+            assert!(corners(bad, size).is_err_and(|wrong| wrong.contains(says)), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the names of objects tell.
+
+use std::collections::BTreeSet;
+
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::{Object, Source};
+
+/// What makes a file an image here; in lower case.
+pub const EXTENSIONS: &[&str] = &[
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    #[cfg(feature = "jxl")]
+    ".jxl",
+];
+
+/// Folders that hold class folders rather than images of a class; and what the names of shards begin with.
+pub const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
+
+/// Whether a name ends with these letters, in any case.
+pub fn ends_with(name: &str, ending: &str) -> bool {
+    let start = name.len().checked_sub(ending.len());
+    start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
+}
+
+#[doc(hidden)]
+pub fn is_image(name: &str) -> bool {
+    EXTENSIONS.iter().any(|extension| ends_with(name, extension))
+}
+
+#[doc(hidden)]
+pub fn is_tiff(name: &str) -> bool {
+    [".tif", ".tiff"].iter().any(|extension| ends_with(name, extension))
+}
+
+/// Masks by their names: `mask`, `mask2`, `label`, `labels`, `seg`, `segmentation`, …
+pub fn looks_like_mask(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["mask", "label", "seg"].iter().any(|word| name.starts_with(word))
+}
+
+/// Without its folders.
+pub fn base(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// The folder that it is in, without a `/` at the end.
+pub fn parent(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+/// `train` of `x/train-000017.tar`, and of `default/train/0000.parquet`.
+fn split_of(name: &str) -> Option<&str> {
+    let (folders, base) = name.rsplit_once('/').unwrap_or(("", name));
+    let word = base.split(['-', '_', '.']).next().unwrap_or(base);
+    let mut words = std::iter::once(word).chain(folders.rsplit('/'));
+    words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
+}
+
+/// The shards of the split that was asked for; all when none was, and there is only one. Messages call them `what`, and
+/// their names end `like` this behind the split: `-000000.tar`.
+pub fn of_split<'a>(
+    source: &Source,
+    mut shards: Vec<&'a Object>,
+    split: Option<&str>,
+    what: &str,
+    like: &str,
+) -> Result<Vec<&'a Object>> {
+    if let Some(split) = split {
+        shards.retain(|o| {
+            split_of(&o.name).is_some_and(|of| of.eq_ignore_ascii_case(split))
+                || o.name.split('/').any(|folder| folder == split)
+        });
+        if shards.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no {what} of the split `{split}`"))
+                .at_object(source.url())
+                .hint(format!("they are called SPLIT{like}, or lie in a folder SPLIT")));
+        }
+        return Ok(shards);
+    }
+    let splits: BTreeSet<&str> = shards.iter().filter_map(|o| split_of(&o.name)).collect();
+    if splits.len() > 1 {
+        let names: Vec<_> = splits.into_iter().collect();
+        return Err(Error::config(format!("{what} of several splits: {}", names.join(", ")))
+            .at_object(source.url())
+            .hint(format!("open the files of one alone, like {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
+    }
+    Ok(shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_count_in_any_case_and_others_do_not() {
+        for name in ["a.jpg", "a/b.JPEG", "x.Png", "x.webp", "x.bmp", "ü.jpg", ".jpg"] {
+            assert!(is_image(name), "{name}");
+        }
+        for name in ["a.gif", "jpg", "a.jpg.txt", "ajpg", "", "é"] {
+            assert!(!is_image(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! From a url to a dataset, by the formats that there are.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::IntoFuture,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{
+    concat::concat,
+    filter::{self, Filter},
+    format::{Format, OpenOption, OpenOptions},
+    names::{base, ends_with, is_image},
+    objects::{list, named, nothing_to_read},
+    pattern,
+    record::Dataset,
+    synthetic::SyntheticDataset,
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    types::similar::nearest,
+};
+use infeed_store::{Object, SharedList, Source};
+
+/// What a build gives to an opening.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Opener {
+    /// The formats that it reads, in the order in which they are tried.
+    pub formats: &'static [&'static dyn Format],
+    /// Waits for an opening where nobody awaits it, on threads that it may use.
+    pub wait: fn(BoxFuture<'static, Result<Arc<dyn Dataset>>>) -> Result<Arc<dyn Dataset>>,
+}
+
+/// A dataset about to be opened; `.await` opens it. See [`open`].
+#[derive(Clone, Debug)]
+#[must_use = "a dataset is opened by awaiting this"]
+pub struct Open {
+    from: From,
+    opener: &'static Opener,
+    options: OpenOptions,
+    extra: Vec<Arc<dyn Format>>,
+    patience: Option<Duration>,
+    shared: Option<SharedList>,
+    filters: Vec<Filter>,
+    records: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum From {
+    Url(String),
+    Source(Source),
+}
+
+impl Open {
+    /// What is at a url, if one of the opener's formats knows it.
+    #[doc(hidden)]
+    pub fn of_url(url: String, opener: &'static Opener) -> Self {
+        Self::new(From::Url(url), opener)
+    }
+
+    /// What is in a source, if one of the opener's formats knows it.
+    #[doc(hidden)]
+    pub fn of_source(source: Source, opener: &'static Opener) -> Self {
+        Self::new(From::Source(source), opener)
+    }
+
+    fn new(from: From, opener: &'static Opener) -> Self {
+        Self {
+            from,
+            opener,
+            options: OpenOptions::default(),
+            extra: Vec::new(),
+            patience: None,
+            shared: None,
+            filters: Vec::new(),
+            records: None,
+        }
+    }
+
+    /// Names the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising
+    /// it.
+    pub fn format(mut self, name: impl Into<String>) -> Self {
+        self.options.format = Some(name.into());
+        self
+    }
+
+    /// Takes labels from a CSV or JSON file: an object of the dataset, else a path or url.
+    ///
+    /// CSV: two columns, file and label; with a header, the columns called `file`, `filename`, `image`, `path`, `name`
+    /// or `id` and `label`, `class`, `category` or `target`. JSON: `{"a.jpg": 3, …}` or
+    /// `[{"file": "a.jpg", "label": 3}, …]`. Files are named relative to the dataset, with or without extension. Labels
+    /// are integers, or class names: then [`classes`](Self::classes), else the sorted names, give the indices.
+    pub fn labels(mut self, file: impl Into<String>) -> Self {
+        self.options.labels = Some(file.into());
+        self
+    }
+
+    /// Takes what is marked in the images from COCO's JSON (`instances_train2017.json`): an object of the dataset, else a
+    /// path or url. The images are the files of the dataset, a record is one that the JSON lists; see [`open()`].
+    ///
+    /// ```
+    /// # async fn coco() -> infeed::Result<()> {
+    /// let coco = infeed::open("coco/train2017").annotations("coco/annotations/instances_train2017.json").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn annotations(mut self, file: impl Into<String>) -> Self {
+        self.options.annotations = Some(file.into());
+        self
+    }
+
+    /// Reads outlines too, polygons and runs ([`Mask`](super::Mask)), of COCO's JSON. Default: boxes alone. They
+    /// stay in memory, 16 bytes a corner.
+    pub fn masks(mut self, masks: bool) -> Self {
+        self.options.masks = masks;
+        self
+    }
+
+    /// Takes class names, and so their indices, from elsewhere: `schema().classes` of the training set, for the
+    /// validation set. A class that is not among them is an error that names it.
+    pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
+        self.options.classes = Some(classes.into());
+        self
+    }
+
+    /// Chooses a part of the dataset: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
+    /// `train`, `val`, … that hold the class folders; for COCO the images and the JSON of `train2017`; for Pascal VOC the
+    /// list `train`.
+    pub fn split(mut self, name: impl Into<String>) -> Self {
+        self.options.split = Some(name.into());
+        self
+    }
+
+    /// Puts the files of an image's channels together, by a pattern of their names: `{name}_{channel}.tif`.
+    ///
+    /// What stands for `{name}` (and the folders above it) names the record, what stands for `{channel}` the channel.
+    /// Channels come in the order of their names, numbers by their size; or in the order that the pattern says:
+    /// `{name}_{channel:dapi,gfp}.tif` takes these two. With folders in the pattern, `{name}/{channel}.tif`, each folder
+    /// is a record. A record that lacks a channel is an error that names the file.
+    ///
+    /// ```
+    /// # async fn wells() -> infeed::Result<()> {
+    /// let wells = infeed::open("plates").channels("{name}_{channel:dapi,gfp,rfp}.tif").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn channels(mut self, pattern: impl Into<String>) -> Self {
+        self.options.channels = Some(pattern.into());
+        self
+    }
+
+    /// Tells which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
+    /// `images/{field}/{patient}.nii.gz`. Default: `{patient}/{field}` for files in folders, `{patient}_{field}` for
+    /// others. The ending counts for nothing. Of DICOM, the folder of the slices: `{patient}/{field}/`.
+    pub fn pattern(mut self, pattern: impl Into<String>) -> Self {
+        self.options.pattern = Some(pattern.into());
+        self
+    }
+
+    /// Records of each patient, each with draws of its own. Default 1.
+    pub fn samples_per_patient(mut self, samples: u64) -> Self {
+        self.options.samples = Some(samples);
+        self
+    }
+
+    /// Adds a field of volumes, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
+    /// file of the patients is a field. What begins with `mask`, `label` or `seg` is a mask: only moved, never blended
+    /// or scaled, in the smallest of u8, u16, i16 and i64 that holds its labels.
+    pub fn field<F: Into<String>>(mut self, name: impl Into<String>, files: impl IntoIterator<Item = F>) -> Self {
+        self.options.fields.push((name.into(), files.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Keeps what listing a bucket or a local folder found in this folder, where the next opening finds it: names, sizes and
+    /// ETags of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
+    /// warning when anything differs.
+    ///
+    /// Else the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), else it is `infeed` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, when they can't lie beside the shards.
+    ///
+    /// **Of a local folder** a listing is kept only where this or the variable names the place. An opening then asks for the
+    /// times of each folder in it, instead of listing it and looking up each file: what came, went or was renamed changes them,
+    /// and such a folder is listed again. One that changed less than 2 s before it was listed is not kept, nor is one with
+    /// more than 64 links and files that are no images, which are looked up each time, nor what is mounted by FUSE. An
+    /// image that was **written again in its place** does not change its folder: one of another size is an error when it is read
+    /// (`Corrupt`, or what `on_bad_sample` says), and has the listing forgotten, so
+    /// that opening again is right; until then the fingerprint is of the sizes that were kept. Who replaces images should
+    /// write them aside and rename them. The machine's clock and that of a file server should agree; folders that
+    /// were seen before show a change when the client of the file system does (NFS: up to a minute, `acdirmax`).
+    pub fn manifests(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.options.manifests = Some(dir.into());
+        self
+    }
+
+    /// Keeps one listing for a whole job in `file`, a path or url that all its processes reach: rank 0 lists the folder or
+    /// bucket and writes it, the others wait for it and read it. So a bucket of 1.28 million objects is listed once, not by
+    /// each of 64 ranks, and all of them see the same objects.
+    ///
+    /// A file that is there is taken by rank 0, too, and never written again: it pins the dataset. Each opening asks the
+    /// store for a few of the objects, rank 0 for 16 and the others for 2; one that has changed or is gone is an error.
+    /// What has come since is not in it. Others wait up to half an hour, which takes a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn f() -> infeed::Result<()> {
+    /// use infeed::Shard;
+    /// let shard = Shard::from_env()?;
+    /// let listing = "s3://photos/listings/2026-11.infeed";
+    /// let dataset = infeed::open("s3://photos/train").listing(listing, shard.rank()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn listing(mut self, file: impl Into<String>, rank: u32) -> Self {
+        self.shared = Some(SharedList { file: file.into(), makes: rank == 0 });
+        self
+    }
+
+    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), groups of Zarr and files of HDF5,
+    /// which may hold more than is needed: `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
+    /// here. A name that is not there is an error that lists those that are.
+    pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.options.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Reads shards of a `prepare` although others of it are missing, because a rank has not finished or a copy was broken
+    /// off. Default: an error that names them. Shards that the url names one by one are never refused.
+    pub fn allow_incomplete(mut self, allow: bool) -> Self {
+        self.options.allow_incomplete = allow;
+        self
+    }
+
+    /// How long an outage of the store is waited for, while opening and in every read; default 60 s. See
+    /// [`Source::with_patience`].
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Tries a format of your own before those of [`formats`].
+    pub fn add_format(mut self, format: impl Format) -> Self {
+        self.extra.push(Arc::new(format));
+        self
+    }
+
+    /// Leaves out the records that do not pass: `.filter("label=cat,dog".parse()?)`; several times, for records that pass
+    /// all. See [`Filter`] for what may be asked, and [`filter`](super::filter()) for what it costs; of shards (tar, MDS,
+    /// TFRecord, Parquet) the fields that are asked for are read alone, of all records, also when [`columns`](Self::columns) are
+    /// others. The dataset then is those records, numbered from 0.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    /// Takes the records that a file lists, one a line: numbers of records, or names of objects, relative to the dataset or
+    /// whole, that stand for all their records. The file is a path or url. Records keep the dataset's order, and come once;
+    /// lines that are empty or begin with `#` count for nothing. Not with [`filter`](Self::filter).
+    pub fn records(mut self, file: impl Into<String>) -> Self {
+        self.records = Some(file.into());
+        self
+    }
+
+    /// Opens the dataset and waits for it, for code that is not async: threads of its own do the asking, so it needs no
+    /// runtime here, whatever the store. Within async code, await it instead: this blocks the thread.
+    ///
+    /// ```
+    /// let dataset = infeed::open("synthetic://?count=50&classes=5").blocking()?;
+    /// assert_eq!(dataset.len(), 50);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of awaiting it; `OutOfMemory` when the system gives no threads.
+    pub fn blocking(self) -> Result<Arc<dyn Dataset>> {
+        (self.opener.wait)(self.into_future())
+    }
+
+    async fn run(self) -> Result<Arc<dyn Dataset>> {
+        let (filters, records) = (self.filters.clone(), self.records.clone());
+        if records.is_some() && !filters.is_empty() {
+            let what = "a list of records, and filters";
+            return Err(
+                Error::config(what).hint("use one of them: nobody knows whether its numbers count those that pass")
+            );
+        }
+        let dataset = self.unlisted().await?;
+        let dataset = match &records {
+            Some(file) => listed(dataset, file).await?,
+            None => dataset,
+        };
+        let words = filters.iter().map(|filter| format!("`{filter}`")).collect::<Vec<_>>().join(" and ");
+        if filters.is_empty() { Ok(dataset) } else { filter::some(dataset, &words) }
+    }
+
+    /// With filters, without the list.
+    async fn unlisted(self) -> Result<Arc<dyn Dataset>> {
+        let Self { from, opener, options, extra, patience, shared, filters, records: _ } = self;
+        let formats: Vec<&dyn Format> = extra.iter().map(|own| &**own).chain(opener.formats.iter().copied()).collect();
+        let patient = |source: Source| match patience {
+            Some(patience) => source.with_patience(patience),
+            None => source,
+        };
+        let source = match from {
+            From::Url(url) if url.starts_with("synthetic:") => {
+                let at = |e: Error| e.at_object(url.clone());
+                options.only("synthetic data", &[]).map_err(at)?;
+                let no = |name: &str| format!("synthetic data take no {name}, and no other options");
+                if shared.is_some() {
+                    return Err(at(Error::config(no("listing")).hint("leave it out: nothing is listed")));
+                }
+                return match (&options.format, &options.manifests) {
+                    (Some(_), _) => Err(at(Error::config(no("format")).hint("leave it out: the url says it"))),
+                    (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
+                    (None, None) => {
+                        let dataset: Arc<dyn Dataset> = Arc::new(SyntheticDataset::parse(&url)?);
+                        let passing = filter::passing(&*dataset, &filters).await?;
+                        filter::only(dataset, passing)
+                    }
+                };
+            }
+            From::Url(url) if pattern::names_many(&url) => {
+                let mut parts = Vec::new();
+                let options = OpenOptions { allow_incomplete: true, ..options };
+                let folders = pattern::parse(&url)?;
+                if folders.len() > 1 && shared.is_some() {
+                    return Err(Error::config("a listing is of one folder, and the url names several").at_object(url));
+                }
+                for (folder, names) in folders {
+                    let source = patient(Source::parse(&folder)?);
+                    source.connect().await?;
+                    let objects = named(&source, names, options.manifests.as_deref(), shared.as_ref()).await?;
+                    parts.push(open_objects(&source, objects, &options, &formats, &filters).await?);
+                }
+                return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
+            }
+            From::Url(url) => patient(Source::parse(&url)?),
+            From::Source(source) => patient(source),
+        };
+        source.connect().await?;
+        let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
+        open_objects(&source, objects, &options, &formats, &filters).await
+    }
+}
+
+async fn open_objects(
+    source: &Source,
+    objects: Vec<Object>,
+    options: &OpenOptions,
+    formats: &[&dyn Format],
+    filters: &[Filter],
+) -> Result<Arc<dyn Dataset>> {
+    let candidates = || formats.iter().copied();
+    let format = match &options.format {
+        Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
+            let known: Vec<_> = candidates().map(Format::name).collect();
+            let meant = nearest(name, known.iter().copied());
+            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
+            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
+        })?,
+        // A file of annotations says more of images than their names: in folders they may be anything.
+        None if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) => {
+            let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
+            let recognised = candidates().filter(takes).find(|f| f.recognises(&objects));
+            // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
+            recognised
+                .or_else(|| candidates().filter(takes).last())
+                .ok_or_else(|| nothing_to_read(source, &objects, "images with annotations"))?
+        }
+        None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {
+            let error = nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files");
+            let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
+            match foreign(&objects) {
+                _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
+                Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
+                None => error,
+            }
+        })?,
+    };
+    tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
+    let what = format!("datasets of the format {}", format.name());
+    options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
+    // A million names are not copied for nothing.
+    let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
+    let dataset = format.open(source, objects, options).await?;
+    if filters.is_empty() {
+        return Ok(dataset);
+    }
+    let columns = filter::columns(dataset.schema(), filters, true);
+    let passing = match again {
+        // Of shards what is asked for alone, though the records may have pictures.
+        Some(objects) if !columns.is_empty() => {
+            let before_dots = filter::columns(dataset.schema(), filters, false);
+            let only = |columns| OpenOptions { columns: Some(columns), ..options.clone() };
+            let narrow = match before_dots == columns {
+                true => format.open(source, objects, &only(columns)).await?,
+                false => match format.open(source, objects.clone(), &only(columns)).await {
+                    Ok(narrow) => narrow,
+                    Err(_) => format.open(source, objects, &only(before_dots)).await?,
+                },
+            };
+            filter::passing(&*narrow, filters).await?
+        }
+        _ => filter::passing(&*dataset, filters).await?,
+    };
+    filter::only(dataset, passing)
+}
+
+/// The records that a file lists.
+async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset>> {
+    let (source, objects) = list(Source::parse(file)?, None, None).await?;
+    let (Some(_), [object]) = (source.only(), &objects[..]) else {
+        return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
+    };
+    let bytes = object.extent(&source).read().await?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
+    let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
+    filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
+}
+
+/// Records by the lines of a list, ascending.
+fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
+    let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let mut chosen = BTreeSet::new();
+    let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
+    for (line, number) in lines() {
+        match line.parse::<u64>() {
+            Ok(record) if record < dataset.len() => {
+                chosen.insert(record);
+            }
+            Ok(record) => {
+                let what = format!("line {number} lists record {record}, the dataset has {}", dataset.len());
+                return Err(Error::config(what).hint("numbers count from 0"));
+            }
+            Err(_) => {
+                names.insert(line.trim_start_matches("./"), (number, false));
+            }
+        }
+    }
+    if !names.is_empty() {
+        for record in 0..dataset.len() {
+            let object = dataset.object(record);
+            // The whole name, and what stands behind each of its slashes: a list may be relative to any folder above.
+            let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
+            for name in [&object[..]].into_iter().chain(ends) {
+                if let Some((_, found)) = names.get_mut(name) {
+                    *found = true;
+                    chosen.insert(record);
+                }
+            }
+        }
+        if let Some((name, (number, _))) =
+            names.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (line, _))| *line)
+        {
+            let missing = names.values().filter(|(_, found)| !found).count();
+            let what =
+                format!("{missing} of {} names are of no object, the first is `{name}` in line {number}", names.len());
+            return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
+        }
+    }
+    Ok(chosen.into_iter().collect())
+}
+
+/// Opens several datasets and puts them together, as [`concat()`](super::concat()) does: the later ones with the class names of
+/// the first, where they have others. What a [`Mixture`](crate::sampler::Mixture) draws from.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{open, open_together};
+/// let both = open_together(["synthetic://?count=50", "synthetic://?count=7"].map(open)).await?;
+/// assert_eq!(both.parts().as_deref(), Some(&[0, 50][..]));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// As of opening each; `Config` when their fields differ, or a class of a later one is not among the first one's.
+pub async fn open_together(parts: impl IntoIterator<Item = Open>) -> Result<Arc<dyn Dataset>> {
+    let mut opened: Vec<Arc<dyn Dataset>> = Vec::new();
+    for part in parts.into_iter().collect::<Vec<_>>() {
+        let again = part.clone();
+        let mut dataset = part.await?;
+        let classes = |dataset: &Arc<dyn Dataset>| dataset.schema().classes.clone();
+        if let (Some(classes), Some(own)) = (opened.first().and_then(classes), classes(&dataset))
+            && classes != own
+        {
+            dataset = again.classes(classes).await?;
+        }
+        opened.push(dataset);
+    }
+    concat(opened)
+}
+
+/// What is known of a dataset by its names and not read: what it is, and what to do.
+fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
+    let bases = || objects.iter().map(|object| base(&object.name));
+    let any = |is: fn(&str) -> bool| bases().any(is);
+    let ends = |endings: &[&str]| bases().any(|name| endings.iter().any(|ending| ends_with(name, ending)));
+    if any(|name| name == "batches.meta" || name.starts_with("data_batch_") && !name.contains('.')) {
+        return Some(("CIFAR-10 as pickles of Python", "take the binary version: cifar-10-binary.tar.gz"));
+    }
+    if ["train", "test", "meta"].iter().all(|file| bases().any(|name| name == *file)) {
+        return Some(("CIFAR-100 as pickles of Python", "take the binary version: cifar-100-binary.tar.gz"));
+    }
+    if any(|name| name.contains("-idx") && name.contains("ubyte") || name.contains(".idx3-ubyte")) {
+        return Some((
+            "arrays of MNIST's idx format",
+            "save images and labels as one .npz: numpy.savez(\"mnist.npz\", image=…, label=…)",
+        ));
+    }
+    let table = [
+        (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
+        (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
+        (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
+        (&[".h5", ".hdf5"], "HDF5 files", "build with the feature `hdf5`, or save the arrays as .npy or .npz"),
+        (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
+        (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
+        (&[".beton"], "files of FFCV", "open the images that they were written from"),
+        (&[".gif", ".avif", ".heic"], "images of kinds that no codec reads", "convert them to PNG, JPEG or WebP"),
+        (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
+        (&[".dcm", ".dicom"], "DICOM files", "build with the feature `dicom`"),
+        (
+            &[".ppm", ".pgm", ".pbm"],
+            "images of Netpbm, which only tars may hold",
+            "convert them to PNG, or pack them into tars",
+        ),
+        (&[".pkl", ".pickle", ".pt", ".pth"], "pickles of Python", "save the arrays as .npy, .npz or safetensors"),
+    ];
+    table.into_iter().find(|(endings, ..)| ends(endings)).map(|(_, what, hint)| (what, hint))
+}
+
+impl IntoFuture for Open {
+    type Output = Result<Arc<dyn Dataset>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.run().map(|opened| opened.map_err(|e| e.at_stage(Stage::Open))).boxed()
+    }
+}

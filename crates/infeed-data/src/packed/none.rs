@@ -1,0 +1,48 @@
+//! A build without the feature `packed`: nothing compressed is opened, and so nothing of this is ever called with bytes.
+
+use std::io::Read;
+
+use super::packing::Packing;
+use infeed_core::error::{Error, ErrorKind, Result};
+
+/// A hash; none is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digest {}
+
+impl Digest {
+    #[doc(hidden)]
+    pub const fn parse(_name: &str) -> Option<Self> {
+        None
+    }
+
+    #[doc(hidden)]
+    pub const fn hex(self, _bytes: &[u8]) -> String {
+        match self {}
+    }
+}
+
+/// Says that this build does not read `what`.
+pub fn supported(what: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::Unsupported, format!("{what}, which this build does not unpack"))
+        .hint("build with the feature `packed`, or take the compression off"))
+}
+
+#[doc(hidden)]
+pub fn reader<'a>(_packing: Packing, _bytes: &'a [u8], _most: u64) -> Result<Box<dyn Read + 'a>> {
+    supported("it is compressed").map(|()| Box::new(std::io::empty()) as Box<dyn Read>)
+}
+
+#[doc(hidden)]
+pub const fn read_head(_packing: Packing, _bytes: &[u8], _length: usize, _most: u64) -> Option<Vec<u8>> {
+    None
+}
+
+#[doc(hidden)]
+pub fn unpack(_packing: Packing, _bytes: &[u8], _length: usize) -> Result<Vec<u8>> {
+    supported("it is compressed").map(|()| Vec::new())
+}
+
+#[doc(hidden)]
+pub fn inflate(_bytes: &[u8], _length: usize, _crc: u32) -> Result<Vec<u8>> {
+    supported("it is compressed").map(|()| Vec::new())
+}

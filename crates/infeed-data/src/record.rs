@@ -1,0 +1,383 @@
+//! What a record is: which bytes hold it, and the values that are cut out of them.
+
+use std::{fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{
+    instances::Instances,
+    schema::Schema,
+    volume::{Narrow, Volume},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    types::ImageInfo,
+};
+use infeed_store::Extent;
+
+/// Records that can be read in any order.
+///
+/// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread. One may block:
+/// [`read`](Self::read), for records that lie in no file and no store.
+///
+/// ```
+/// use bytes::Bytes;
+/// use infeed::{
+///     Dataset, Error, Result,
+///     dataset::{Field, Fingerprint, ReadPlan, Sample, SampleRng, Schema, Value, dataset_contract},
+/// };
+///
+/// /// The numbers from 0 to 99, each with its last digit as the label.
+/// #[derive(Debug)]
+/// struct Digits(Schema);
+///
+/// impl Digits {
+///     fn check(&self, record: u64) -> Result<()> {
+///         let beyond = || Error::config("there are 100 records").at_record(record);
+///         (record < self.len()).then_some(()).ok_or_else(beyond)
+///     }
+/// }
+///
+/// impl Dataset for Digits {
+///     fn len(&self) -> u64 {
+///         100
+///     }
+///     fn schema(&self) -> &Schema {
+///         &self.0
+///     }
+///     fn format(&self) -> &str {
+///         "digits"
+///     }
+///     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+///         // Nothing is read.
+///         self.check(record).map(|()| ReadPlan::default())
+///     }
+///     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
+///         self.check(record)?;
+///         Ok(Sample::new([Value::Label(record as i64 % 10)]))
+///     }
+///     fn object(&self, record: u64) -> String {
+///         format!("number {record}")
+///     }
+///     fn largest_read(&self) -> u64 {
+///         0
+///     }
+///     fn needs_fetch(&self) -> bool {
+///         false
+///     }
+///     fn fingerprint(&self) -> Fingerprint {
+///         Fingerprint::of("digits").number(self.len()).finish()
+///     }
+/// }
+///
+/// let digits = Digits(Schema::new(vec![Field::label()]));
+/// futures::executor::block_on(dataset_contract(&digits))?;
+/// # Ok::<(), infeed::Error>(())
+/// ```
+pub trait Dataset: Debug + Send + Sync + 'static {
+    /// Number of records.
+    fn len(&self) -> u64;
+    /// Whether there are no records.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The fields of each record.
+    fn schema(&self) -> &Schema;
+    /// Name of the format, as `inspect` prints it.
+    fn format(&self) -> &str;
+    /// Which bytes hold `record`. Empty for records that the dataset holds in memory.
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan>;
+    /// Cuts the bytes of the plan's extents (same order), or what [`read`](Self::read) brought, and behind them those of
+    /// its shared parts, decoded, into fields, in the schema's order. Slices, no copies.
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
+    /// Reads records whose plans say that [the dataset reads them itself](ReadPlan::by_dataset): for each its bytes, in
+    /// any number of pieces, as [`parse`](Self::parse) wants them; or why there are none. An error about one record costs
+    /// that one alone, and follows `on_bad_sample` as those of other reads do: for what is damaged (`Corrupt`), not
+    /// supported, or [unreadable](Error::unreadable). Any other ends the stream.
+    ///
+    /// It may block, compute, and call another language. The engine calls it ahead of the decode threads, on threads that
+    /// do nothing else, for as many records at a time as take about a millisecond together: in the order of the plan,
+    /// [so many calls](Self::concurrent_reads) at a time, as long as there is memory for what they are expected to bring.
+    /// Nothing is retried and nothing has a deadline; a cache does not keep what it brings. A stream that is dropped does
+    /// not wait for a call, whose thread may outlive it.
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        let none = |_: &u64| Err(Error::new(ErrorKind::Internal, "the dataset reads no record itself"));
+        records.iter().map(none).collect()
+    }
+    /// How many calls of [`read`](Self::read) it is worth making at a time, unless
+    /// `io_concurrency` says it. `None`, the default: the dataset reads no record
+    /// itself.
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        None
+    }
+    /// Decodes a shared part out of the bytes of its extents: done once for all records that use it, as long as the
+    /// loader's memory holds it. At most [`SharedRead::bytes`] long.
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let _ = bytes;
+        Err(Error::new(ErrorKind::Internal, format!("the dataset shares no part {key}")))
+    }
+    /// What shared parts take.
+    fn shared_bytes(&self) -> SharedBytes {
+        SharedBytes::default()
+    }
+    /// The same records for a loader that uses only a box of each volume: its plans may read less. `None`: no less.
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let _ = to;
+        None
+    }
+    /// Height and width of the record's image, where that is known before the record is read: annotations say it.
+    /// Rows as large as the largest image of their batch (`Transform::pad_to_largest`)
+    /// and orders by proportion ([`BucketSampler`](crate::sampler::BucketSampler)) need it. Default: not known.
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        let _ = record;
+        None
+    }
+    /// What `record` has in this field, where that is known before the record is read: labels of folders, columns of tables
+    /// beside images. [Filters](super::filter()) and [weights](super::labels()) read no record for it. Default: not known.
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let _ = (record, field);
+        None
+    }
+    /// Name of the object that holds `record`, for messages.
+    fn object(&self, record: u64) -> String;
+    /// The most bytes that one record's plan reads, or expects.
+    fn largest_read(&self) -> u64;
+    /// The most bytes that the plan of a usual record reads: without those that are far larger than the others, such as a
+    /// film among photographs. Memory is divided for these; a larger record is read where there is memory for it anyway,
+    /// else it is a bad sample. Default: [`largest_read`](Self::largest_read), so that none is too large.
+    fn usual_read(&self) -> u64 {
+        self.largest_read()
+    }
+    /// Whether some records are read over a network, by tasks ahead of the decoding threads
+    /// ([`Source::reads_inline`](infeed_store::Source::reads_inline) says no), rather than by these threads themselves,
+    /// by [`read`](Self::read), or not at all.
+    fn needs_fetch(&self) -> bool {
+        true
+    }
+    /// Bytes the dataset itself keeps in memory for its records.
+    fn resident_bytes(&self) -> u64 {
+        0
+    }
+    /// First records of groups that should be read together (a shard, a patient), ascending, starting with 0.
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        None
+    }
+    /// First records of the datasets that it was put together from, in their order, starting with 0; empty ones begin where
+    /// the next does. A [`Mixture`](crate::sampler::Mixture) says which share of an epoch each is. Default: it is one.
+    fn parts(&self) -> Option<Arc<[u64]>> {
+        None
+    }
+    /// Identity of format, relative names, sizes and record count.
+    fn fingerprint(&self) -> Fingerprint;
+}
+
+/// Which bytes hold a record.
+///
+/// ```
+/// use infeed::{
+///     dataset::ReadPlan,
+///     source::{Extent, Source},
+/// };
+///
+/// # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+/// # let source = Source::from_store(store, Default::default(), "memory://doc");
+/// // Record 3 of a file with records of 3073 bytes.
+/// let plan = ReadPlan::one(Extent::part(&source, "train.bin", 3 * 3073..4 * 3073));
+/// assert_eq!((plan.extents.len(), plan.len_bytes()), (1, 3073));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ReadPlan {
+    /// Reads, in the order in which `parse` wants their bytes.
+    pub extents: SmallVec<[Extent; 1]>,
+    /// Parts that other records use too.
+    pub shared: Vec<SharedRead>,
+    /// The box of the volume that is read, when it is not all of it.
+    pub window: Option<[Range<usize>; 3]>,
+    /// The dataset reads the record itself, by [`Dataset::read`], in the place of extents. It is expected to bring so many
+    /// bytes: memory is set aside for these before it is called. More may come; then no further read begins until there
+    /// is memory for all that came.
+    pub by_dataset: Option<u64>,
+}
+
+/// A part that is read and decoded once for several records, such as a compressed volume.
+///
+/// ```
+/// use infeed::{
+///     dataset::{ReadPlan, SharedRead},
+///     source::{Extent, Source},
+/// };
+///
+/// # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+/// # let source = Source::from_store(store, Default::default(), "memory://doc");
+/// // The compressed volume of patient 5, out of which every record of the patient is cut.
+/// let volume = Extent::whole(&source, "patient5/ct.nii.gz", 9_400_000);
+/// let mut plan = ReadPlan::default();
+/// plan.shared.push(SharedRead::new(5, [volume], 67_108_864));
+/// assert_eq!(plan.shared[0].encoded(), 9_400_000);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SharedRead {
+    /// The same for the same part, in all plans of the dataset.
+    pub key: u64,
+    /// Reads, in the order in which [`Dataset::decode_shared`] wants their bytes.
+    pub extents: SmallVec<[Extent; 1]>,
+    /// Bytes of the part when it is decoded, at most.
+    pub bytes: u64,
+}
+
+impl SharedRead {
+    /// A part of at most `bytes` when decoded.
+    #[must_use]
+    pub fn new(key: u64, extents: impl IntoIterator<Item = Extent>, bytes: u64) -> Self {
+        Self { key, extents: extents.into_iter().collect(), bytes }
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub fn encoded(&self) -> u64 {
+        self.extents.iter().map(Extent::len).sum()
+    }
+}
+
+/// What the shared parts of a dataset take.
+///
+/// ```
+/// use infeed::dataset::SharedBytes;
+///
+/// // Encoded and decoded lengths of a dataset's parts, as `Dataset::shared_bytes` tells them.
+/// let parts = [(9_400_000, 67_108_864), (8_100_000, 50_331_648)];
+/// let bytes = SharedBytes {
+///     one: parts.iter().map(|(encoded, decoded)| encoded + decoded).max().unwrap_or(0),
+///     all: parts.iter().map(|(_, decoded)| decoded).sum(),
+/// };
+/// assert_eq!((bytes.one, bytes.all), (76_508_864, 117_440_512));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedBytes {
+    /// Those of one record at most, encoded and decoded: the loader's least.
+    pub one: u64,
+    /// All, decoded: more is of no use.
+    pub all: u64,
+}
+
+impl ReadPlan {
+    /// Nothing but parts that records share.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_shared(shared: Vec<SharedRead>) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
+    /// A plan that reads these extents, in the order in which `parse` wants their bytes.
+    #[must_use]
+    pub fn new(extents: impl IntoIterator<Item = Extent>) -> Self {
+        Self { extents: extents.into_iter().collect(), ..Self::default() }
+    }
+
+    /// A plan that reads one extent.
+    #[must_use]
+    pub fn one(extent: Extent) -> Self {
+        Self { extents: SmallVec::from_buf([extent]), ..Self::default() }
+    }
+
+    /// A plan that the dataset carries out itself, by [`Dataset::read`], which is expected to bring so many bytes.
+    #[must_use]
+    pub fn by_dataset(bytes: u64) -> Self {
+        Self { by_dataset: Some(bytes), ..Self::default() }
+    }
+
+    /// Bytes to read, as far as they are known.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.extents.iter().map(Extent::len).sum::<u64>() + self.by_dataset.unwrap_or(0)
+    }
+}
+
+/// One record, cut into fields in the schema's order.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{SampleRng, Value};
+///
+/// // What a loader does for each record: plan, read, parse. This one lies in memory.
+/// let dataset = infeed::open("synthetic://?count=50&height=8&width=8&classes=5").await?;
+/// let plan = dataset.plan(7, SampleRng::new(0, 0, 7))?;
+/// let sample = dataset.parse(7, &plan, &[])?;
+/// let [Value::Pixels { info, .. }, Value::Label(label)] = &sample.values[..] else { panic!("image and label") };
+/// assert_eq!((info.height, *label), (8, 2));
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// One value for each field.
+    pub values: SmallVec<[Value; 2]>,
+}
+
+impl Sample {
+    /// Values in the schema's order.
+    #[must_use]
+    pub fn new(values: impl IntoIterator<Item = Value>) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
+}
+
+/// One field of one record.
+///
+/// ```
+/// use infeed::dataset::{ImageInfo, Sample, Value};
+///
+/// // A record of pixels, a class, and a text.
+/// let pixels = Value::Pixels { info: ImageInfo::interleaved_u8(2, 2, 3), data: vec![0; 12].into() };
+/// let sample = Sample::new([pixels, Value::Label(3), Value::Bytes("two by two".into())]);
+/// let label = sample.values.iter().find_map(|value| match value {
+///     Value::Label(label) => Some(*label),
+///     _ => None,
+/// });
+/// assert_eq!(label, Some(3));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// An image file; its kind is told by its first bytes.
+    Encoded(Bytes),
+    /// An image file of one channel for each channel of the image, all of one size and type.
+    Channels(Arc<[Bytes]>),
+    /// Pixels, ready to resample.
+    Pixels {
+        /// Their shape.
+        info: ImageInfo,
+        /// `info.len_bytes()` bytes in the machine's order.
+        data: Bytes,
+    },
+    /// A volume or the box of it that is needed.
+    Volume(Box<Volume>),
+    /// A class index.
+    Label(i64),
+    /// Numbers of the field's type and shape.
+    Array(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
+    /// What is marked in the record's image.
+    Instances(Box<Instances>),
+}
+
+/// What a part of a dataset reads for the whole: `records` are what the whole calls the part's `children`.
+pub fn read_renamed(part: &dyn Dataset, children: &[u64], records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+    let read = part.read(children).into_iter().zip(records);
+    read.map(|(read, record)| read.map_err(|e| e.rename_record(*record))).collect()
+}
+
+/// What every dataset says to a record that it does not have.
+pub fn no_such_record(record: u64, len: u64) -> Error {
+    Error::new(ErrorKind::Internal, format!("record {record} is beyond the dataset's {len} records")).at_record(record)
+}
+
+/// The place of a record in tables; an error for a record beyond them.
+pub fn index(record: u64, len: usize) -> Result<usize> {
+    usize::try_from(record).ok().filter(|i| *i < len).ok_or_else(|| no_such_record(record, len as u64))
+}

@@ -1,0 +1,127 @@
+//! The steps of a rank through the rest of an epoch: even ones, or batches that the sampler lists.
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroUsize;
+
+use super::{
+    base::Sampler,
+    batches::Batches,
+    schedule::{LastBatch, Schedule, StepRows},
+    shard::Shard,
+};
+
+/// Who takes which positions at which step.
+#[derive(Clone, Debug)]
+pub enum Steps {
+    /// All ranks take as many.
+    Even(Schedule),
+    /// Of one rank alone.
+    Listed(Listed),
+}
+
+/// What is left of listed batches.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    batches: Batches,
+    start: u64,
+    /// The batch that ends first behind `start`; of one that `start` lies in, the rest is the first step.
+    first: usize,
+}
+
+impl Steps {
+    /// Of `sampler`'s epochs from position `start` on. Listed batches have no use for the other settings.
+    #[doc(hidden)]
+    pub fn of(sampler: &dyn Sampler, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
+        match sampler.batches() {
+            None => Self::Even(Schedule::new(sampler.len(), start, batch, shard, last)),
+            Some(batches) => Self::Listed(Listed::new(batches.clone(), start)),
+        }
+    }
+
+    /// Number of steps, the same on every rank.
+    #[doc(hidden)]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Even(schedule) => schedule.steps(),
+            Self::Listed(listed) => listed.count(),
+        }
+    }
+
+    /// The positions that this rank takes at `step`, in row order; none from [`count`](Self::count) on.
+    #[doc(hidden)]
+    pub fn rows(&self, step: u64) -> StepRows {
+        match self {
+            Self::Even(schedule) => schedule.rows(step),
+            Self::Listed(listed) => {
+                let start = step.checked_sub(1).map_or(listed.start, |before| listed.end(before));
+                StepRows::of(start..listed.end(step))
+            }
+        }
+    }
+
+    /// Epoch and position to go on from after `step` of `epoch`, as [`Schedule::place_after`].
+    #[doc(hidden)]
+    pub fn place_after(&self, epoch: u64, step: u64) -> (u64, u64) {
+        match self {
+            Self::Even(schedule) => schedule.place_after(epoch, step),
+            Self::Listed(listed) if step.saturating_add(1) >= listed.count() => (epoch.saturating_add(1), 0),
+            Self::Listed(listed) => (epoch, listed.end(step)),
+        }
+    }
+}
+
+impl Listed {
+    fn new(batches: Batches, start: u64) -> Self {
+        let first = batches.ends().partition_point(|end| *end <= start);
+        Self { batches, start, first }
+    }
+
+    fn count(&self) -> u64 {
+        (self.batches.ends().len() - self.first) as u64
+    }
+
+    /// The position behind `step`; behind all where there are no so many.
+    fn end(&self, step: u64) -> u64 {
+        let batch = usize::try_from(step).unwrap_or(usize::MAX).saturating_add(self.first);
+        self.batches.ends().get(batch).copied().unwrap_or_else(|| self.batches.positions().max(self.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The positions of each step, and where a run that stops behind it goes on.
+    fn walk(sizes: &[usize], start: u64) -> Vec<(Vec<u64>, (u64, u64))> {
+        let steps = Steps::Listed(Listed::new(Batches::new(sizes.iter().copied()).unwrap(), start));
+        for beyond in [steps.count(), steps.count() + 1, u64::MAX] {
+            assert_eq!((steps.rows(beyond).len(), steps.place_after(7, beyond)), (0, (8, 0)));
+        }
+        let rows = |step| {
+            assert_eq!(steps.rows(step).valid(), steps.rows(step).len());
+            steps.rows(step).collect()
+        };
+        (0..steps.count()).map(|step| (rows(step), steps.place_after(7, step))).collect()
+    }
+
+    #[test]
+    fn steps_are_the_batches_of_the_list() {
+        let want = [(vec![0, 1, 2], (7, 3)), (vec![3], (7, 4)), (vec![4, 5], (8, 0))];
+        assert_eq!(walk(&[3, 1, 2], 0), want);
+        assert_eq!(walk(&[3, 1, 2], 3), want[1..]);
+        assert_eq!(walk(&[3, 1, 2], 4), want[2..]);
+    }
+
+    #[test]
+    fn the_rest_of_a_batch_comes_first() {
+        assert_eq!(walk(&[3, 1, 2], 1), [(vec![1, 2], (7, 3)), (vec![3], (7, 4)), (vec![4, 5], (8, 0))]);
+        assert_eq!(walk(&[3, 1, 2], 5), [(vec![5], (8, 0))]);
+    }
+
+    #[test]
+    fn nothing_is_left_at_the_end_and_of_nothing() {
+        for (sizes, start) in [(&[3, 1][..], 4), (&[3, 1], 9), (&[], 0), (&[], u64::MAX)] {
+            assert_eq!(walk(sizes, start), []);
+        }
+    }
+}

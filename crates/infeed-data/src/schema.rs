@@ -1,0 +1,208 @@
+//! What a record's fields are called and hold.
+
+use std::sync::Arc;
+
+use infeed_core::{
+    error::{Error, Result},
+    types::DType,
+};
+
+/// The fields of a record and the names of classes.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let dataset = infeed::open("synthetic://?count=50&classes=5").await?;
+/// for field in &dataset.schema().fields {
+///     println!("{}: {:?}", field.name, field.kind);
+/// }
+/// # assert_eq!(dataset.schema().fields.len(), 2);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// Of a dataset of one's own:
+///
+/// ```
+/// use infeed::dataset::{Field, Schema};
+///
+/// let classes = ["cat", "dog"].map(str::to_owned);
+/// let schema = Schema::new(vec![Field::image(), Field::label()]).with_classes(Some(classes.into()));
+/// assert_eq!(schema.classes.as_deref().map(|names| &names[1][..]), Some("dog"));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Schema {
+    /// In the order in which [`Sample`](super::Sample) holds them.
+    pub fields: Vec<Field>,
+    /// Class names; a label is an index into them.
+    pub classes: Option<Arc<[String]>>,
+    /// Names that other index fields count, such as those of patients.
+    pub names: Vec<(String, Arc<[String]>)>,
+}
+
+impl Schema {
+    /// A schema without class names.
+    #[must_use]
+    pub const fn new(fields: Vec<Field>) -> Self {
+        Self { fields, classes: None, names: Vec::new() }
+    }
+
+    /// What the values of an index field are called: `names_of("patient")`.
+    #[must_use]
+    pub fn names_of(&self, field: &str) -> Option<&[String]> {
+        self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
+    }
+
+    /// A label that was read: when there are class names, one of them.
+    #[doc(hidden)]
+    pub fn label(&self, label: i64) -> Result<i64> {
+        let known = |classes: &Arc<[String]>| usize::try_from(label).is_ok_and(|label| label < classes.len());
+        match &self.classes {
+            Some(classes) if !known(classes) => {
+                Err(Error::corrupt(format!("label {label} is not among the {} classes", classes.len())))
+            }
+            _ => Ok(label),
+        }
+    }
+
+    /// The same with class names, if there are any.
+    #[must_use]
+    pub fn with_classes(mut self, classes: Option<Arc<[String]>>) -> Self {
+        self.classes = classes;
+        self
+    }
+}
+
+/// One named value of each record.
+///
+/// ```
+/// use infeed::{
+///     DType,
+///     dataset::{Field, FieldKind},
+/// };
+///
+/// let mask = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) };
+/// let fields = vec![Field::image(), Field::mask("mask", mask), Field::bytes("caption", 200)];
+/// assert_eq!((&fields[0].name[..], fields[1].mask), ("image", true));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Field {
+    /// The key in a batch: `image`, `label`, `coarse_label`, …
+    pub name: String,
+    /// What it holds.
+    pub kind: FieldKind,
+    /// Whether it is an image of labels: it takes the geometry of the transform, with the draws of the record's other
+    /// images, but each value stays as it is, for nothing is blended, scaled or blanked.
+    pub mask: bool,
+}
+
+impl Field {
+    /// A field of any kind.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { name: name.into(), kind, mask: false }
+    }
+
+    /// An image of labels.
+    #[must_use]
+    pub fn mask(name: impl Into<String>, kind: FieldKind) -> Self {
+        Self { mask: true, ..Self::new(name, kind) }
+    }
+
+    /// Encoded images of any size, decoded to RGB, named `image`.
+    #[must_use]
+    pub fn image() -> Self {
+        Self::new("image", FieldKind::Image { channels: 3, size: None, dtype: None })
+    }
+
+    /// Class indices, named `label`.
+    #[must_use]
+    pub fn label() -> Self {
+        Self::new("label", FieldKind::Label)
+    }
+
+    /// What is marked in the images, named `instances`: up to `most` boxes in a record, with masks or without.
+    #[must_use]
+    pub fn instances(most: usize, masks: bool) -> Self {
+        Self::new("instances", FieldKind::Instances { most, masks })
+    }
+
+    /// Text, JSON or other bytes, up to `most` in a record.
+    #[must_use]
+    pub fn bytes(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Bytes { most })
+    }
+}
+
+/// What a field holds.
+///
+/// ```
+/// use infeed::{DType, dataset::FieldKind};
+///
+/// let kinds = [
+///     FieldKind::Image { channels: 3, size: Some((224, 224)), dtype: None },
+///     FieldKind::Array { dtype: DType::F32, shape: vec![17, 2] },
+///     FieldKind::Label,
+/// ];
+/// assert_eq!(kinds.map(|kind| kind.name()), ["image", "array", "label"]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FieldKind {
+    /// An image, encoded or as pixels. Decoded to this many channels (gray is repeated, alpha dropped).
+    Image {
+        /// Channels of the tensor before the transform.
+        channels: u8,
+        /// Height and width where all records share them.
+        size: Option<(u32, u32)>,
+        /// Element type of the pixels where it is known ahead.
+        dtype: Option<DType>,
+    },
+    /// A volume: `[channels, depth, height, width]`, made on the host.
+    Volume {
+        /// Channels of the tensor.
+        channels: u32,
+        /// Depth, height and width where all records share them.
+        size: Option<[u32; 3]>,
+        /// Labels, kept as they are in this type; `None`: intensities.
+        mask: Option<DType>,
+    },
+    /// A class index, `i64`.
+    Label,
+    /// Fixed-shape numbers, copied as they are.
+    Array {
+        /// Element type.
+        dtype: DType,
+        /// Shape of one record.
+        shape: Vec<usize>,
+    },
+    /// Bytes of another length in each record: text, JSON, keys. No tensor: `Batch::bytes` gives
+    /// them.
+    Bytes {
+        /// The most in one record. The memory budget counts so much for each row of a batch.
+        most: usize,
+    },
+    /// What is marked in the record's image: another number of boxes in each record.
+    /// `Batch::instances` gives them.
+    Instances {
+        /// The most in one record.
+        most: usize,
+        /// Whether they have masks.
+        masks: bool,
+    },
+}
+
+impl FieldKind {
+    /// What it is in a word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `instances`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Image { .. } => "image",
+            Self::Volume { .. } => "volume",
+            Self::Label => "label",
+            Self::Array { .. } => "array",
+            Self::Bytes { .. } => "bytes",
+            Self::Instances { .. } => "instances",
+        }
+    }
+}

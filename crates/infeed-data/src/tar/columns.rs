@@ -1,0 +1,161 @@
+//! What the members of samples are: fields, by their extensions.
+
+use std::collections::BTreeMap;
+
+use super::{header::BLOCK, shard::Shard};
+use crate::arrays;
+use crate::{
+    format::OpenOptions,
+    names::{self, looks_like_mask},
+    schema::{Field, FieldKind},
+};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    types::DType,
+};
+use infeed_store::{Object, Source};
+
+/// What the members with some extension are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Image,
+    /// `image.npy`: pixels, rows first, channels last.
+    Pixels,
+    Label,
+    Numbers,
+    Bytes,
+    /// Read only when it is asked for.
+    Unknown,
+}
+
+/// Field and kind of an extension.
+pub(super) fn field_of(extension: &str) -> (String, Kind) {
+    let (stem, last) = extension.rsplit_once('.').map_or((None, extension), |(stem, last)| (Some(stem), last));
+    let named = |default: &str| stem.unwrap_or(default).to_owned();
+    match last {
+        _ if names::EXTENSIONS.iter().any(|known| known[1..] == *last) => (named("image"), Kind::Image),
+        "ppm" | "pgm" | "pbm" | "pnm" => (named("image"), Kind::Image),
+        "cls" => (named("label"), Kind::Label),
+        "npy" if stem == Some("image") => (named("image"), Kind::Pixels),
+        "npy" => (named("npy"), Kind::Numbers),
+        "json" | "txt" => (named(last), Kind::Bytes),
+        _ => (extension.to_owned(), Kind::Unknown),
+    }
+}
+
+/// A field and how it is read.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Of numbers.
+    pub(super) array: Option<(DType, Vec<usize>)>,
+    /// The longest member.
+    most: u32,
+}
+
+impl Column {
+    pub(super) fn field(&self) -> Field {
+        let kind = match (&self.kind, &self.array) {
+            (Kind::Image, _) if looks_like_mask(&self.name) => {
+                return Field::mask(&*self.name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) });
+            }
+            (Kind::Image | Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
+            (Kind::Label, _) => FieldKind::Label,
+            (Kind::Numbers, Some((dtype, shape))) => FieldKind::Array { dtype: *dtype, shape: shape.clone() },
+            (Kind::Numbers | Kind::Bytes | Kind::Unknown, _) => FieldKind::Bytes { most: self.most as usize },
+        };
+        Field::new(self.name.clone(), kind)
+    }
+}
+
+/// The fields: those that every sample has, or those that were asked for.
+pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOptions) -> Result<Vec<Column>> {
+    let mut found: BTreeMap<String, (Kind, u64, u32)> = BTreeMap::new();
+    for shard in shards {
+        let kinds: Vec<_> = shard.extensions.iter().map(|extension| field_of(extension)).collect();
+        let mut counts = vec![(0u64, 0u32); kinds.len()];
+        for member in shard.all_members() {
+            let (count, most) = &mut counts[usize::from(member.extension)];
+            (*count, *most) = (*count + 1, (*most).max(member.size));
+        }
+        for ((name, kind), (count, most)) in kinds.into_iter().zip(counts) {
+            let entry = found.entry(name.clone()).or_insert((kind.clone(), 0, 0));
+            if entry.0 != kind {
+                let what = format!("`{name}` is an image file in some samples and numbers in others");
+                return Err(Error::new(ErrorKind::Unsupported, what).at_object(source.display_name(&shard.name)));
+            }
+            (entry.1, entry.2) = (entry.1 + count, entry.2.max(most));
+        }
+    }
+    let names = found.keys().map(String::as_str).chain(["key"]).collect::<Vec<_>>().join(", ");
+    if let Some(fields) = &options.columns {
+        if let Some(unknown) = fields.iter().find(|name| !found.contains_key(*name) && *name != "key") {
+            return Err(Error::new(ErrorKind::NotFound, format!("no member is a field `{unknown}`"))
+                .at_object(source.url())
+                .hint(format!("there are {names}")));
+        }
+        found.retain(|name, _| fields.contains(name));
+    } else {
+        let unknown: Vec<_> =
+            found.iter().filter(|(_, (kind, ..))| *kind == Kind::Unknown).map(|(n, _)| n.clone()).collect();
+        if !unknown.is_empty() && unknown.len() < found.len() {
+            let extensions = unknown.join(", ");
+            // A run without its pictures would pass for one that went well.
+            tracing::warn!(extensions, "members that are left out; {COLUMNS} would give them as bytes");
+            found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
+        }
+    }
+    let count: u64 = shards.iter().map(|shard| shard.len() as u64).sum();
+    if let Some((name, (_, have, _))) = found.iter().find(|(_, (_, have, _))| *have < count) {
+        let lacks = |shard: &&Shard| {
+            let of = |i: &usize| {
+                let mut members = shard.members(*i).iter();
+                members.all(|member| field_of(&shard.extensions[usize::from(member.extension)]).0 != *name)
+            };
+            (0..shard.len()).find(of)
+        };
+        let first = shards.iter().find_map(|shard| Some((shard, lacks(&shard)?)));
+        let what = format!("{} of {count} samples have no `{name}`", count - have);
+        let error = match first {
+            Some((shard, i)) => Error::corrupt(format!("{what}, the first is key `{}`", shard.key(i)))
+                .at_object(source.display_name(&shard.name)),
+            None => Error::corrupt(what).at_object(source.url()),
+        };
+        return Err(error.hint(format!("name the fields that all have with {COLUMNS}, among {names}")));
+    }
+    let column = |(name, (kind, _, most))| Column { name, kind, array: None, most };
+    let mut columns: Vec<Column> = found.into_iter().map(column).collect();
+    // Images first, then labels, as everywhere.
+    columns.sort_by_key(|column| match column.kind {
+        // Masks follow the images whose draws they take.
+        Kind::Image if looks_like_mask(&column.name) => (1, false),
+        Kind::Image | Kind::Pixels => (0, column.name != "image"),
+        Kind::Label => (2, column.name == "label"),
+        _ => (3, false),
+    });
+    if columns.len() > 64 {
+        return Err(Error::new(ErrorKind::Unsupported, format!("{} fields", columns.len()))
+            .at_object(source.url())
+            .hint(format!("name those that you need with {COLUMNS}")));
+    }
+    Ok(columns)
+}
+
+/// Type and shape of the first sample's numbers, which are to be those of all.
+pub(super) async fn array_of(source: &Source, shards: &[Shard], column: &Column) -> Result<(DType, Vec<usize>)> {
+    let shard = &shards[0];
+    let mut members = shard.members(0).iter();
+    let Some(member) = members.find(|m| field_of(&shard.extensions[usize::from(m.extension)]).0 == column.name) else {
+        return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
+    };
+    let mut object = Object::new(&*shard.name, shard.size);
+    object.etag = shard.etag.as_deref().map(Into::into);
+    let array = arrays::npy_at(source, &object, member.start(), member.end()).await;
+    let array = array
+        .map_err(|e| e.at_object(source.display_name(&shard.name)).at_range(member.start() - BLOCK..member.end()))?;
+    if array.shape.contains(&0) {
+        return Err(Error::corrupt(format!("`{}` has the shape {:?}", column.name, array.shape)));
+    }
+    Ok((array.dtype, array.shape))
+}

@@ -1,0 +1,659 @@
+//! What a TIFF's directories say: shape, layout, and where the pixels lie. Pure arithmetic on bytes.
+//!
+//! Here, below the codec that decodes them, because a dataset has to know channels and type before any record is read.
+//!
+//! TIFF 6.0 (Adobe, 1992) and BigTIFF (8-byte offsets). Nothing is allocated by what a header claims: lists of strips
+//! stay in the file and are read one entry at a time, and they must lie within the file.
+
+mod samples;
+mod stack;
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+pub use self::samples::{Colours, Stored};
+use self::samples::{Said, corrupt, palette, unsupported};
+use infeed_core::{
+    error::{Error, Result},
+    types::{DType, ImageInfo},
+};
+
+/// A TIFF's image: one page, or one page for each channel.
+#[derive(Clone, Debug)]
+pub struct Tiff {
+    /// What decoding gives: planar when the file is, or when channels are pages.
+    #[doc(hidden)]
+    pub info: ImageInfo,
+    /// Whether values of more than a byte are stored with the highest byte first.
+    #[doc(hidden)]
+    pub big_endian: bool,
+    /// How values are stored.
+    #[doc(hidden)]
+    pub stored: Stored,
+    /// What they mean, the first page's.
+    #[doc(hidden)]
+    pub colours: Colours,
+    /// One, or one for each channel.
+    #[doc(hidden)]
+    pub pages: SmallVec<[Page; 1]>,
+}
+
+/// One directory: how its pixels are cut into chunks, and where those lie.
+#[derive(Clone, Debug)]
+pub struct Page {
+    #[doc(hidden)]
+    pub compression: Compression,
+    #[doc(hidden)]
+    pub predictor: Predictor,
+    /// Chunks are this wide; the whole width for strips.
+    #[doc(hidden)]
+    pub chunk_width: u32,
+    /// Chunks are this high; the last strip may be lower, tiles never are.
+    #[doc(hidden)]
+    pub chunk_height: u32,
+    #[doc(hidden)]
+    pub tiled: bool,
+    /// Where the tables of its JPEGs lie, as a JPEG without an image.
+    #[doc(hidden)]
+    pub jpeg_tables: Option<Range<usize>>,
+    /// Whether its JPEGs hold YCbCr, to be made RGB.
+    #[doc(hidden)]
+    pub ycbcr: bool,
+    offsets: Numbers,
+    counts: Option<Numbers>,
+    /// Width, height, samples per pixel, planes.
+    shape: [u32; 4],
+    stored: Stored,
+}
+
+/// How bytes of a chunk are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Lzw,
+    Deflate,
+    PackBits,
+    Zstd,
+    /// Each chunk is a JPEG, perhaps without its tables.
+    Jpeg,
+}
+
+/// What was done to values before they were packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predictor {
+    None,
+    /// Each value less its left neighbour.
+    Horizontal,
+    /// Bytes of floats by significance, each less its left neighbour.
+    Float,
+}
+
+/// Whether a file begins as a TIFF does.
+pub fn is_tiff(head: &[u8]) -> bool {
+    matches!(head, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+}
+
+/// More directories than channels are no image; also ends a chain that never does.
+const MOST_PAGES: usize = 255;
+
+/// Reads all directories. The pixels that they point to lie within the file.
+///
+/// # Errors
+/// `Corrupt` for what contradicts itself or the file's length, `Unsupported` for kinds of TIFF that are not read.
+pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
+    if !is_tiff(bytes) {
+        return Err(corrupt("no TIFF header"));
+    }
+    let big_endian = bytes[0] == b'M';
+    let wide = bytes[2].max(bytes[3]) == 43;
+    let file = File { bytes, big_endian, wide };
+    // BigTIFF says again how long its offsets are.
+    if wide && (file.uint(4, 2) != Some(8) || file.uint(6, 2) != Some(0)) {
+        return Err(corrupt("a BigTIFF header with offsets of other than 8 bytes"));
+    }
+    let mut next = file.uint(if wide { 8 } else { 4 }, file.word()).ok_or_else(|| ends(bytes))?;
+    let mut seen: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut pages: SmallVec<[Page; 1]> = SmallVec::new();
+    let mut colours = Colours::Plain;
+    let mut description = None;
+    while next != 0 {
+        if seen.contains(&next) {
+            return Err(corrupt("directories that lead back to an earlier one"));
+        }
+        if seen.len() > 2 * MOST_PAGES {
+            return Err(unsupported(format!("more than {MOST_PAGES} pages")));
+        }
+        seen.push(next);
+        let (directory, after) = file.directory(next)?;
+        next = after;
+        // Smaller copies of a page, and masks of what is transparent in it.
+        if directory.number(Tag::NewSubfileType, 0)? & 0b101 != 0 && !pages.is_empty() {
+            continue;
+        }
+        let (page, of_page) = page(file, &directory)?;
+        match pages.first() {
+            None => {
+                colours = of_page;
+                description = directory.find(Tag::Description);
+                refuse_odd_stacks(&directory)?;
+            }
+            Some(first) if (first.shape, first.stored) != (page.shape, page.stored) => {
+                let (a, b, n) = (first.describe(), page.describe(), seen.len());
+                return Err(unsupported(format!("page {n} of {b} in a TIFF of {a}")));
+            }
+            Some(_) => {}
+        }
+        pages.push(page);
+    }
+    let Some(first) = pages.first() else { return Err(corrupt("a TIFF without a directory")) };
+    let [width, height, samples, planes] = first.shape;
+    let values = [width, height, samples].iter().fold(1u64, |all, side| all.saturating_mul(u64::from(*side)));
+    let description = description.map_or(Ok(&[][..]), |entry| file.text(entry))?;
+    stack::check(description, &stack::Pages { count: pages.len() as u64, values })?;
+    let samples = if matches!(colours, Colours::Palette(_)) { 3 } else { samples };
+    if pages.len() > 1 && samples > 1 {
+        return Err(unsupported(format!("{} pages of {samples} channels each", pages.len()))
+            .hint("store one page, or one page for each channel"));
+    }
+    let channels = u8::try_from(samples as usize * pages.len())
+        .map_err(|_| unsupported(format!("{} channels", samples as usize * pages.len())))?;
+    let planar = planes > 1 || pages.len() > 1;
+    let info = ImageInfo { height, width, channels, dtype: first.stored.given(), planar };
+    // A white 0 is about looks; several channels and floats are numbers.
+    if colours == Colours::Inverted && (channels > 1 || info.dtype == DType::F32) {
+        colours = Colours::Plain;
+    }
+    let tiff = Tiff { info, big_endian, stored: first.stored, colours, pages };
+    tiff.check_chunks(bytes)?;
+    Ok(tiff)
+}
+
+/// Kinds that describe a stack by tags of their own.
+fn refuse_odd_stacks(directory: &Directory<'_>) -> Result<()> {
+    // MetaMorph: as many values as planes, which lie behind the first without directories.
+    let planes = directory.find(Tag::MetaMorph).map_or(1, |entry| entry.count);
+    if planes > 1 {
+        return Err(unsupported(format!("a MetaMorph stack of {planes} planes"))
+            .hint("write each plane to a file of its own, or the stack as NRRD or NIfTI, which are volumes"));
+    }
+    Ok(())
+}
+
+impl Tiff {
+    /// Bytes of one pixel, or of its value in a plane.
+    #[doc(hidden)]
+    pub fn pixel_bytes(&self) -> usize {
+        let samples = if self.info.planar { 1 } else { usize::from(self.info.channels) };
+        samples * self.info.dtype.size()
+    }
+
+    /// Planes that are stored one after another: 1 when pixels are interleaved.
+    #[doc(hidden)]
+    pub fn planes(&self) -> usize {
+        if self.info.planar { usize::from(self.info.channels) } else { 1 }
+    }
+
+    /// The page of a plane, and the index of the plane's first chunk in it.
+    #[doc(hidden)]
+    pub fn plane(&self, plane: usize) -> (&Page, usize) {
+        match &self.pages[..] {
+            [page] => (page, plane * page.chunks_per_plane()),
+            pages => (&pages[plane], 0),
+        }
+    }
+
+    /// Most bytes of one unpacked chunk.
+    #[doc(hidden)]
+    pub fn chunk_bytes(&self) -> u64 {
+        let of = |page: &Page| page.chunk_pitch().saturating_mul(page.chunk_height.min(self.rows_of(page)).into());
+        self.pages.iter().map(of).max().unwrap_or(0)
+    }
+
+    fn rows_of(&self, page: &Page) -> u32 {
+        if page.tiled { u32::MAX } else { self.info.height }
+    }
+
+    /// Rows in chunk row `n` of a page: those of its strip, or of its tile whatever lies outside the image.
+    #[doc(hidden)]
+    pub fn chunk_rows(&self, page: &Page, n: u32) -> u32 {
+        let left = self.info.height - n * page.chunk_height;
+        if page.tiled { page.chunk_height } else { page.chunk_height.min(left) }
+    }
+
+    /// All pixels as one stretch of the file, when they lie there as a decoder of this machine would give them.
+    #[doc(hidden)]
+    pub fn in_place(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let swapped = self.info.dtype.size() > 1 && self.big_endian != cfg!(target_endian = "big");
+        let as_stored = self.stored == Stored::Whole(self.info.dtype) && self.colours == Colours::Plain;
+        if swapped || !as_stored {
+            return None;
+        }
+        let mut whole: Option<Range<usize>> = None;
+        for plane in 0..self.planes() {
+            let (page, first) = self.plane(plane);
+            if page.compression != Compression::None || page.tiled {
+                return None;
+            }
+            for n in 0..page.chunks_per_plane() {
+                let chunk = page.chunk(bytes, self.big_endian, first + n)?;
+                let len = self.chunk_rows(page, n as u32) as usize * self.info.width as usize * self.pixel_bytes();
+                let (start, end) = (chunk.start, chunk.start.checked_add(len)?);
+                whole = match whole {
+                    _ if end > chunk.end => return None,
+                    None => Some(start..end),
+                    Some(before) if before.end == start => Some(before.start..end),
+                    Some(_) => return None,
+                };
+            }
+        }
+        whole.filter(|whole| whole.len() as u64 == self.info.len_bytes() && whole.end <= bytes.len())
+    }
+
+    /// Each chunk lies within the file, and holds enough when it is not packed: a file that was cut is found out
+    /// whatever part of it is looked at.
+    fn check_chunks(&self, bytes: &[u8]) -> Result<()> {
+        for page in &self.pages {
+            let planes = page.shape[3] as usize;
+            let needed = page.chunks_per_plane().saturating_mul(planes);
+            // A chunk has a byte at least. Pages that share their lists would cost time without end.
+            if needed.saturating_mul(self.pages.len()) > bytes.len() {
+                return Err(corrupt(format!("a TIFF of {} bytes with {needed} chunks of pixels", bytes.len())));
+            }
+            let there = page.offsets.len.min(page.counts.map_or(usize::MAX, |c| c.len));
+            if there < needed {
+                return Err(corrupt(format!("a TIFF with {there} of its {needed} chunks of pixels")));
+            }
+            for n in 0..needed {
+                let Some(chunk) = page.chunk(bytes, self.big_endian, n) else {
+                    return Err(corrupt(format!(
+                        "a TIFF of {} bytes whose pixels (chunk {n} of {needed}) lie beyond its end",
+                        bytes.len()
+                    )));
+                };
+                let rows = self.chunk_rows(page, (n % page.chunks_per_plane() / page.across()) as u32);
+                let full = page.chunk_pitch().saturating_mul(rows.into());
+                if page.compression == Compression::None && (chunk.len() as u64) < full {
+                    return Err(corrupt(format!(
+                        "a TIFF with {} bytes in chunk {n}, where {full} are needed",
+                        chunk.len()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Page {
+    fn describe(&self) -> String {
+        let [width, height, samples, _] = self.shape;
+        format!("{width}x{height} pixels ({samples} channels of {})", self.stored.name())
+    }
+
+    /// Values of a pixel that lie side by side in a chunk.
+    #[doc(hidden)]
+    pub const fn chunk_samples(&self) -> usize {
+        if self.shape[3] > 1 { 1 } else { self.shape[2] as usize }
+    }
+
+    /// Bytes of a row of an unpacked chunk.
+    #[doc(hidden)]
+    pub const fn chunk_pitch(&self) -> u64 {
+        // At most 2^32 * 2^8 * 2^5.
+        (self.chunk_width as u64 * self.chunk_samples() as u64 * self.stored.bits() as u64).div_ceil(8)
+    }
+
+    /// Tiles side by side; 1 for strips.
+    #[doc(hidden)]
+    pub const fn across(&self) -> usize {
+        self.shape[0].div_ceil(self.chunk_width) as usize
+    }
+
+    #[doc(hidden)]
+    pub const fn chunks_per_plane(&self) -> usize {
+        self.across().saturating_mul(self.shape[1].div_ceil(self.chunk_height) as usize)
+    }
+
+    /// Where chunk `n` lies; `None` beyond the file.
+    #[doc(hidden)]
+    pub fn chunk(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<Range<usize>> {
+        let start = usize::try_from(self.offsets.get(bytes, big_endian, n)?).ok()?;
+        let len = match &self.counts {
+            Some(counts) => usize::try_from(counts.get(bytes, big_endian, n)?).ok()?,
+            // Old writers leave the counts out where they can be computed: one strip, not packed.
+            None => bytes.len().checked_sub(start)?,
+        };
+        let end = start.checked_add(len)?;
+        (end <= bytes.len()).then_some(start..end)
+    }
+}
+
+/// The tags that matter here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    NewSubfileType,
+    Width,
+    Height,
+    BitsPerSample,
+    Compression,
+    Photometric,
+    FillOrder,
+    Description,
+    StripOffsets,
+    SamplesPerPixel,
+    RowsPerStrip,
+    StripCounts,
+    Planar,
+    Predictor,
+    ColorMap,
+    TileWidth,
+    TileHeight,
+    TileOffsets,
+    TileCounts,
+    ExtraSamples,
+    SampleFormat,
+    JpegTables,
+    MetaMorph,
+}
+
+/// Their numbers, ascending, in the order of [`Tag`].
+const TAGS: [u16; 23] = [
+    254, 256, 257, 258, 259, 262, 266, 270, 273, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347, 33629,
+];
+
+/// One directory's description of its pixels, and what they mean.
+fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
+    let need = |tag, name: &str| match directory.number(tag, 0)? {
+        0 => Err(corrupt(format!("a TIFF with a {name} of 0"))),
+        n => u32::try_from(n).map_err(|_| unsupported(format!("a {name} of {n}"))),
+    };
+    let (width, height) = (need(Tag::Width, "width")?, need(Tag::Height, "height")?);
+    let samples = directory.number(Tag::SamplesPerPixel, 1)?;
+    let samples = u8::try_from(samples).ok().filter(|n| *n > 0).ok_or_else(|| {
+        unsupported(format!("{samples} samples in a pixel")).hint("infeed reads images of 1 to 255 channels")
+    })?;
+    let stored = Stored::of(directory.same(Tag::BitsPerSample, 1)?, directory.same(Tag::SampleFormat, 1)?)?;
+    let compression = match directory.number(Tag::Compression, 1)? {
+        1 => Compression::None,
+        5 => Compression::Lzw,
+        7 => Compression::Jpeg,
+        8 | 32946 => Compression::Deflate,
+        32773 => Compression::PackBits,
+        // The first number was in use before the second was given out.
+        34926 | 50000 => Compression::Zstd,
+        other => {
+            let name = match other {
+                2..=4 => " (fax)",
+                6 => " (JPEG as of TIFF 6.0, which its makers took back)",
+                33003 | 33005 | 34712 => " (JPEG 2000)",
+                34661 => " (JBIG)",
+                34887 => " (LERC)",
+                34925 => " (LZMA)",
+                34927 | 50001 => " (WebP)",
+                34933 | 34934 => " (PNG or JPEG XR)",
+                50002 | 52546 => " (JPEG XL)",
+                _ => "",
+            };
+            return Err(unsupported(format!("compression {other}{name}"))
+                .hint("store it plain, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
+        }
+    };
+    if compression != Compression::Jpeg && directory.number(Tag::FillOrder, 1)? != 1 {
+        return Err(unsupported("bits in reverse order"));
+    }
+    let predictor = match (directory.number(Tag::Predictor, 1)?, compression) {
+        // As libtiff: only where the compression is of a kind that gains by it.
+        (1, _) | (_, Compression::None | Compression::PackBits | Compression::Jpeg) => Predictor::None,
+        (2, _) if matches!(stored, Stored::Whole(_)) => Predictor::Horizontal,
+        (3, _) if stored == Stored::Whole(DType::F32) => Predictor::Float,
+        (other, _) => return Err(unsupported(format!("predictor {other} of values of {}", stored.name()))),
+    };
+    let photometric = directory.number(Tag::Photometric, 1)?;
+    let jpeg = compression == Compression::Jpeg;
+    if jpeg && stored != Stored::Whole(DType::U8) {
+        return Err(unsupported(format!("compression 7 (JPEG) of values of {}", stored.name())));
+    }
+    let said = Said { photometric, samples, stored, jpeg };
+    let colours = match said.colours()? {
+        None => file.palette(directory, stored)?,
+        Some(colours) if extra_samples(directory)?.contains(&1) => premultiplied(directory, colours, samples)?,
+        Some(_) if photometric == 0 => Colours::Inverted,
+        Some(_) => Colours::Plain,
+    };
+    let planes = if directory.number(Tag::Planar, 1)? == 2 { samples } else { 1 };
+    let tiled = directory.find(Tag::TileWidth).is_some();
+    let (chunk_width, chunk_height, offsets, counts) = if tiled {
+        let sides = (need(Tag::TileWidth, "tile width")?, need(Tag::TileHeight, "tile height")?);
+        (sides.0, sides.1, Tag::TileOffsets, Tag::TileCounts)
+    } else {
+        let rows = directory.number(Tag::RowsPerStrip, u64::from(u32::MAX))?.min(u64::from(height));
+        (width, rows as u32, Tag::StripOffsets, Tag::StripCounts)
+    };
+    if chunk_height == 0 {
+        return Err(corrupt("a TIFF with strips of no rows"));
+    }
+    let offsets = directory.find(offsets).ok_or_else(|| corrupt("a TIFF that does not say where its pixels are"))?;
+    let counts = directory.find(counts);
+    let shape = [width, height, u32::from(samples), u32::from(planes)];
+    let page = Page {
+        compression,
+        predictor,
+        chunk_width,
+        chunk_height,
+        tiled,
+        jpeg_tables: directory.find(Tag::JpegTables).filter(|_| jpeg).map(|entry| file.bytes_at(entry)).transpose()?,
+        ycbcr: photometric == 6,
+        offsets: file.numbers(offsets)?,
+        counts: counts.map(|c| file.numbers(c)).transpose()?,
+        shape,
+        stored,
+    };
+    if page.counts.is_none() && (compression != Compression::None || page.offsets.len > 1) {
+        return Err(corrupt("a TIFF that does not say how long its pixels are"));
+    }
+    Ok((page, colours))
+}
+
+/// What the samples behind the colours are: 0 nothing in particular, 1 an alpha that the colours were multiplied by, 2 one
+/// that they were not.
+fn extra_samples(directory: &Directory<'_>) -> Result<SmallVec<[u64; 4]>> {
+    let Some(entry) = directory.find(Tag::ExtraSamples) else { return Ok(SmallVec::new()) };
+    let File { bytes, big_endian, .. } = directory.file;
+    let numbers = directory.file.numbers(entry)?;
+    // A pixel has at most 255 samples.
+    Ok((0..numbers.len.min(255)).map_while(|n| numbers.get(bytes, big_endian, n)).collect())
+}
+
+/// Colours that were multiplied by their alpha, which comes first behind them.
+fn premultiplied(directory: &Directory<'_>, colours: u8, samples: u8) -> Result<Colours> {
+    let extra = extra_samples(directory)?;
+    if extra.len() != usize::from(samples.saturating_sub(colours))
+        || extra.iter().position(|kind| *kind == 1) != Some(0)
+    {
+        let what = format!("a premultiplied alpha among {} samples behind {colours} of colour", extra.len());
+        return Err(unsupported(what).hint("store the alpha right behind the colours, not multiplied"));
+    }
+    Ok(Colours::Premultiplied(colours))
+}
+
+/// A file and how its numbers are written.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    bytes: &'a [u8],
+    big_endian: bool,
+    /// BigTIFF.
+    wide: bool,
+}
+
+/// Entries of one directory.
+struct Directory<'a> {
+    file: File<'a>,
+    /// In the order of [`Tag`].
+    entries: [Option<Entry>; TAGS.len()],
+}
+
+/// One entry: the type of its values, how many, and where they are.
+#[derive(Clone, Copy)]
+struct Entry {
+    tag: u16,
+    kind: u16,
+    count: u64,
+    /// Where the values are when they fit the entry, else where their offset is.
+    at: usize,
+}
+
+/// A list of whole numbers in the file.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    at: usize,
+    size: usize,
+    len: usize,
+}
+
+impl Numbers {
+    fn get(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<u64> {
+        if n >= self.len {
+            return None;
+        }
+        uint(bytes, big_endian, self.at.checked_add(n.checked_mul(self.size)?)?, self.size)
+    }
+}
+
+/// A whole number of 1, 2, 4 or 8 bytes.
+#[inline]
+fn uint(bytes: &[u8], big_endian: bool, at: usize, size: usize) -> Option<u64> {
+    let bytes = bytes.get(at..)?;
+    Some(match (size, big_endian) {
+        (1, _) => u64::from(*bytes.first()?),
+        (2, false) => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
+        (2, true) => u64::from(u16::from_be_bytes(*bytes.first_chunk()?)),
+        (4, false) => u64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
+        (4, true) => u64::from(u32::from_be_bytes(*bytes.first_chunk()?)),
+        (_, false) => u64::from_le_bytes(*bytes.first_chunk()?),
+        (_, true) => u64::from_be_bytes(*bytes.first_chunk()?),
+    })
+}
+
+impl<'a> File<'a> {
+    const fn word(&self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
+
+    fn uint(&self, at: usize, size: usize) -> Option<u64> {
+        uint(self.bytes, self.big_endian, at, size)
+    }
+
+    /// The directory at `offset`, and the offset of the next one.
+    fn directory(self, offset: u64) -> Result<(Directory<'a>, u64)> {
+        let outside = || corrupt(format!("a TIFF directory at byte {offset} of {}", self.bytes.len()));
+        let at = usize::try_from(offset).map_err(|_| outside())?;
+        let (head, size) = if self.wide { (8, 20) } else { (2, 12) };
+        // BigTIFF could have more, and nobody does: it bounds what a chain of directories costs.
+        let count = self.uint(at, head).filter(|n| *n <= u64::from(u16::MAX)).ok_or_else(outside)? as usize;
+        let first = at.checked_add(head).ok_or_else(outside)?;
+        let end = first.checked_add(count * size).ok_or_else(outside)?;
+        let next = self.uint(end, self.word()).ok_or_else(outside)?;
+        let mut directory = Directory { file: self, entries: [None; TAGS.len()] };
+        for at in (first..end).step_by(size) {
+            let number = |at, size| self.uint(at, size).ok_or_else(outside);
+            let Ok(known) = TAGS.binary_search(&(number(at, 2)? as u16)) else { continue };
+            let (kind, count) = (number(at + 2, 2)? as u16, number(at + 4, self.word())?);
+            let entry = Entry { tag: TAGS[known], kind, count, at: at + 4 + self.word() };
+            directory.entries[known].get_or_insert(entry);
+        }
+        Ok((directory, next))
+    }
+
+    /// The values of an entry, which lie within the file.
+    fn numbers(&self, entry: Entry) -> Result<Numbers> {
+        // BYTE, SHORT, LONG, IFD, LONG8, IFD8
+        let size = match entry.kind {
+            1 => 1,
+            3 => 2,
+            4 | 13 => 4,
+            16 | 18 => 8,
+            _ => return Err(corrupt(format!("a TIFF whose tag {} has values that are no whole numbers", entry.tag))),
+        };
+        self.values(entry, size)
+    }
+
+    /// Where text and other bytes lie.
+    fn bytes_at(&self, entry: Entry) -> Result<Range<usize>> {
+        // BYTE, ASCII, SBYTE, UNDEFINED
+        if !matches!(entry.kind, 1 | 2 | 6 | 7) {
+            return Err(corrupt(format!("a TIFF whose tag {} has values that are no bytes", entry.tag)));
+        }
+        let Numbers { at, len, .. } = self.values(entry, 1)?;
+        Ok(at..at + len)
+    }
+
+    /// What describes a file; one that points elsewhere describes nothing.
+    fn text(&self, entry: Entry) -> Result<&'a [u8]> {
+        Ok(self.bytes_at(entry).ok().and_then(|at| self.bytes.get(at)).unwrap_or_default())
+    }
+
+    /// The colours of a page of indices.
+    fn palette(&self, directory: &Directory<'_>, stored: Stored) -> Result<Colours> {
+        let entry = directory.find(Tag::ColorMap).ok_or_else(|| corrupt("a TIFF of indices without its palette"))?;
+        let numbers = self.numbers(entry)?;
+        let entries = 3usize << stored.bits();
+        if numbers.len != entries {
+            return Err(corrupt(format!(
+                "a TIFF with a palette of {} values, where {entries} are needed",
+                numbers.len
+            )));
+        }
+        let values: Vec<u16> =
+            (0..entries).map_while(|n| numbers.get(self.bytes, self.big_endian, n)).map(|value| value as u16).collect();
+        Ok(palette(&values))
+    }
+
+    /// `count` values of `size` bytes.
+    fn values(&self, entry: Entry, size: usize) -> Result<Numbers> {
+        let wrong = |what: &str| corrupt(format!("a TIFF whose tag {} has {what}", entry.tag));
+        let len = usize::try_from(entry.count).map_err(|_| wrong("more values than the file has bytes"))?;
+        let bytes = len.checked_mul(size).ok_or_else(|| wrong("more values than the file has bytes"))?;
+        let at = if bytes <= self.word() {
+            entry.at
+        } else {
+            let at = self.uint(entry.at, self.word()).and_then(|at| usize::try_from(at).ok());
+            at.ok_or_else(|| wrong("values beyond the end"))?
+        };
+        let end = at.checked_add(bytes).filter(|end| *end <= self.bytes.len());
+        end.ok_or_else(|| wrong("values beyond the end"))?;
+        Ok(Numbers { at, size, len })
+    }
+}
+
+impl Directory<'_> {
+    const fn find(&self, tag: Tag) -> Option<Entry> {
+        self.entries[tag as usize]
+    }
+
+    /// The one number of a tag, or what it means when it is not there.
+    fn number(&self, tag: Tag, default: u64) -> Result<u64> {
+        let Some(entry) = self.find(tag) else { return Ok(default) };
+        let numbers = self.file.numbers(entry)?;
+        numbers
+            .get(self.file.bytes, self.file.big_endian, 0)
+            .ok_or_else(|| corrupt(format!("a TIFF whose tag {} has no value", TAGS[tag as usize])))
+    }
+
+    /// The number of a tag that has one for each sample, all the same.
+    fn same(&self, tag: Tag, default: u64) -> Result<u64> {
+        let Some(entry) = self.find(tag) else { return Ok(default) };
+        let numbers = self.file.numbers(entry)?;
+        let get = |n| numbers.get(self.file.bytes, self.file.big_endian, n);
+        let first = get(0).ok_or_else(|| corrupt(format!("a TIFF whose tag {} has no value", TAGS[tag as usize])))?;
+        // A pixel has at most 255 samples.
+        match (1..numbers.len.min(255)).all(|n| get(n) == Some(first)) {
+            true => Ok(first),
+            false => Err(unsupported("a TIFF whose channels differ in type")),
+        }
+    }
+}
+
+fn ends(bytes: &[u8]) -> Error {
+    corrupt(format!("a TIFF that ends after {} bytes", bytes.len()))
+}

@@ -1,0 +1,143 @@
+//! What the values of a pixel are: how they are stored, and which colours they mean.
+//!
+//! Numbers of the same layout mean gray, RGB, inks or points of Lab by one tag alone. What isn't gray, RGB or plain
+//! numbers is made RGB here, or refused by name: never taken for RGB.
+
+use std::borrow::Cow;
+
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::SKIP},
+    types::DType,
+};
+
+/// How one value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// 1, 2 or 4 bits, the first value in the highest ones; rows begin at bytes.
+    Bits(u8),
+    /// Whole bytes: u8, u16, f32, which are given as they are; i8, i16, f16, which f32 holds exactly.
+    Whole(DType),
+}
+
+impl Stored {
+    /// Of `bits` bits, in a format of the tag SampleFormat.
+    pub(super) fn of(bits: u64, format: u64) -> Result<Self> {
+        // 4: nobody said what it is.
+        Ok(match (bits, format) {
+            (1 | 2 | 4, 1 | 4) => Self::Bits(bits as u8),
+            (8, 1 | 4) => Self::Whole(DType::U8),
+            (16, 1 | 4) => Self::Whole(DType::U16),
+            (8, 2) => Self::Whole(DType::I8),
+            (16, 2) => Self::Whole(DType::I16),
+            (16, 3) => Self::Whole(DType::F16),
+            (32, 3) => Self::Whole(DType::F32),
+            (bits, format) => {
+                let name = match format {
+                    1 | 4 => "unsigned",
+                    2 => "signed",
+                    3 => "floating-point",
+                    5 | 6 => "complex",
+                    _ => "unknown",
+                };
+                // f32, the widest that pixels have, would round them without a word.
+                return Err(
+                    unsupported(format!("TIFF values of {bits} bits ({name})")).hint("convert them to u8, u16 or f32")
+                );
+            }
+        })
+    }
+
+    /// Bits of a value in the file.
+    #[doc(hidden)]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::Bits(bits) => bits,
+            Self::Whole(dtype) => 8 * dtype.size() as u8,
+        }
+    }
+
+    /// What is made of it.
+    pub(super) const fn given(self) -> DType {
+        match self {
+            Self::Bits(_) => DType::U8,
+            Self::Whole(DType::I8 | DType::I16 | DType::F16) => DType::F32,
+            Self::Whole(dtype) => dtype,
+        }
+    }
+
+    /// For messages.
+    pub(super) fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::Bits(1) => "1 bit".into(),
+            Self::Bits(bits) => format!("{bits} bits").into(),
+            Self::Whole(dtype) => dtype.name().into(),
+        }
+    }
+}
+
+/// What has to be done to values before they are gray, RGB or numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Colours {
+    /// Nothing.
+    Plain,
+    /// Gray whose 0 is white.
+    Inverted,
+    /// Indices become RGB; as many entries as indices have values.
+    Palette(Box<[[u8; 3]]>),
+    /// So many colours were multiplied by the value behind them, and are divided by it.
+    Premultiplied(u8),
+}
+
+/// What the tags say of a page's colours.
+pub(super) struct Said {
+    /// PhotometricInterpretation.
+    pub(super) photometric: u64,
+    /// SamplesPerPixel.
+    pub(super) samples: u8,
+    pub(super) stored: Stored,
+    /// Whether the pixels are packed as JPEG, which turns YCbCr into RGB.
+    pub(super) jpeg: bool,
+}
+
+impl Said {
+    /// The meaning, without palettes and alpha. `Some`: so many samples are colours, those behind them something else.
+    pub(super) fn colours(&self) -> Result<Option<u8>> {
+        let Self { photometric, samples, stored, jpeg } = *self;
+        let named = |name: &str| Err(unsupported(format!("a TIFF with {name}")).hint("convert it to RGB or gray"));
+        match photometric {
+            // Gray, and any number of channels that are no colours.
+            0 | 1 => Ok(Some(1)),
+            2 if samples < 3 => {
+                Err(corrupt(format!("a TIFF of RGB (photometric interpretation 2) with {samples} samples in a pixel")))
+            }
+            2 => Ok(Some(3)),
+            3 if samples == 1 && matches!(stored, Stored::Bits(_) | Stored::Whole(DType::U8)) => Ok(None),
+            3 => named(&format!("a palette for {samples} samples of {}", stored.name())),
+            6 if jpeg && samples == 3 => Ok(Some(3)),
+            4 => named("a transparency mask and no image"),
+            5 => named("inks (photometric interpretation 5: CMYK)"),
+            6 => named("YCbCr colours"),
+            8..=10 => named(&format!("Lab colours (photometric interpretation {photometric})")),
+            32803 => named("the raw values of a sensor (colour filter array)"),
+            32844 | 32845 => named("logarithmic colours (LogL or LogLuv)"),
+            34892 => named("the raw values of a sensor (linear)"),
+            other => named(&format!("photometric interpretation {other}")),
+        }
+    }
+}
+
+/// A palette of `3 * n` values of 16 bits: all reds, all greens, all blues.
+pub(super) fn palette(values: &[u16]) -> Colours {
+    let each = values.len() / 3;
+    // As libtiff: old writers gave 8 bits, and no colour then has more.
+    let shift = if values.iter().any(|value| *value > 255) { 8 } else { 0 };
+    Colours::Palette((0..each).map(|n| [0, 1, 2].map(|c| (values[c * each + n] >> shift) as u8)).collect())
+}
+
+pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
+}
+
+pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
+}

@@ -1,0 +1,169 @@
+//! Pascal VOC: images in `JPEGImages`, an XML in `Annotations` for each, and lists of splits in `ImageSets/Main`.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+mod xml;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+
+use self::xml::Xml;
+use super::{
+    detection::DetectionDataset,
+    files::Files,
+    format::{Format, OpenOption, OpenOptions},
+    labels::index_of,
+    marked::{Marked, Outline, Thing, corners},
+    objects::{inside, nothing_to_read},
+    record::Dataset,
+};
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
+
+/// Small reads: enough to hide a store's latency.
+const XMLS_AT_A_TIME: usize = 64;
+
+/// The classes of VOC2007 to VOC2012, in the order in which everybody counts them.
+const CLASSES: [&str; 20] = [
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+];
+
+/// Images with the XMLs of Pascal VOC.
+#[derive(Clone, Copy, Debug)]
+pub struct Voc;
+
+impl Format for Voc {
+    fn name(&self) -> &'static str {
+        "voc"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        !layout::roots(objects).is_empty()
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Classes]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let roots: Vec<String> = layout::roots(&objects).into_iter().map(str::to_owned).collect();
+            let (source, objects) = match &roots[..] {
+                [] => {
+                    return Err(nothing_to_read(source, &objects, "images of Pascal VOC")
+                        .hint("they are JPEGImages/NAME.jpg, each with Annotations/NAME.xml"));
+                }
+                [root] if root.is_empty() => (source.clone(), objects),
+                [root] => (source.child(root)?, inside(objects, root)),
+                several => {
+                    let what = format!("several datasets of Pascal VOC: {}", several.join(", "));
+                    return Err(Error::config(what)
+                        .at_object(source.url())
+                        .hint("open one of these folders, or both with `::` between their urls"));
+                }
+            };
+            let pairs = match &options.split {
+                Some(split) => listed(&source, &objects, split).await?,
+                None => layout::all(&objects),
+            };
+            let (source, objects) = (&source, &objects);
+            let reads: Vec<_> = pairs.iter().map(|(_, xml)| read(source, &objects[*xml]).boxed()).collect();
+            let xmls: Vec<Xml> = stream::iter(reads).buffered(XMLS_AT_A_TIME).try_collect().await?;
+            let named = |record: usize| source.display_name(&objects[pairs[record].1].name);
+            let (marked, classes) = marked(&xmls, options.classes.clone(), named)?;
+            let images: Vec<&Object> = pairs.iter().map(|(image, _)| &objects[*image]).collect();
+            images.iter().try_for_each(|image| source.check_name(&image.name))?;
+            let ids = (0..images.len() as i64).collect();
+            let sizes = xmls.iter().map(|xml| xml.size).collect();
+            let files = Files::of(source.clone(), &images);
+            Ok(Arc::new(DetectionDataset::new("voc", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The images of a split, as its list in `ImageSets/Main` names them.
+async fn listed(source: &Source, objects: &[Object], split: &str) -> Result<Vec<layout::Pair>> {
+    let name = format!("ImageSets/Main/{split}.txt");
+    let Ok(at) = objects.binary_search_by(|object| object.name.cmp(&name)) else {
+        let known = layout::lists(objects).join(", ");
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no list of the split `{split}`"))
+            .at_object(source.display_name(&name))
+            .hint(format!("the lists are {}", if known.is_empty() { "none" } else { &known })));
+    };
+    let object = source.display_name(&name);
+    let list = objects[at].extent(source).read().await?;
+    layout::listed(source, objects, &String::from_utf8_lossy(&list)).map_err(|e| e.at_object(object))
+}
+
+async fn read(source: &Source, object: &Object) -> Result<Xml> {
+    let bytes = object.extent(source).read().await?;
+    xml::parse(&bytes).map_err(|e| e.at_object(source.display_name(&object.name)))
+}
+
+/// All objects, and the names of classes: those given, else VOC's if there are no others, else the sorted ones.
+fn marked(
+    xmls: &[Xml],
+    given: Option<Arc<[String]>>,
+    named: impl Fn(usize) -> String,
+) -> Result<(Marked, Arc<[String]>)> {
+    let classes: Arc<[String]> = given.unwrap_or_else(|| {
+        let found: BTreeSet<&str> = xmls.iter().flat_map(|xml| &xml.objects).map(|object| &*object.name).collect();
+        match found.iter().all(|name| CLASSES.contains(name)) {
+            true => CLASSES.map(str::to_owned).into(),
+            false => found.into_iter().map(str::to_owned).collect(),
+        }
+    });
+    let index = index_of(&classes)?;
+    let (mut things, mut bad) = (Vec::new(), HashMap::new());
+    for (record, xml) in xmls.iter().enumerate() {
+        for (id, object) in (0..).zip(&xml.objects) {
+            let Some(label) = index.get(object.name.as_str()).and_then(|label| u32::try_from(*label).ok()) else {
+                let what = format!("class `{}` is not among the {} given classes", object.name, classes.len());
+                return Err(Error::config(what)
+                    .at_object(named(record))
+                    .hint("open it with the classes that it has, or leave the file out"));
+            };
+            // Pixels are counted from 1 and the last is inside: from 1 to 3 are three, from 0 to 3.
+            let [left, top, right, bottom] = object.corners.map(|corner| corner.unwrap_or(f64::NAN));
+            match corners([left - 1.0, top - 1.0, right, bottom], xml.size) {
+                Ok(corners) => {
+                    let (crowd, outline) = (object.difficult, Outline::None);
+                    things.push(Thing { record, corners, label, id, crowd, outline });
+                }
+                Err(wrong) => drop(bad.entry(record).or_insert(format!("object {id}: {wrong}"))),
+            }
+        }
+    }
+    drop(index);
+    Ok((Marked::of(xmls.len(), things, None, bad), classes))
+}
