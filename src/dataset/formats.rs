@@ -4,18 +4,6 @@
 use infeed_data::Voc;
 use infeed_data::{Arrays, Cifar, Coco, Folder, Format, Tar};
 
-#[cfg(feature = "hdf5")]
-use super::hdf5;
-#[cfg(feature = "parquet")]
-use super::parquet;
-#[cfg(feature = "dicom")]
-use super::volumes::Dicom;
-#[cfg(feature = "volumes")]
-use super::volumes::Volumes;
-#[cfg(feature = "zarr")]
-use super::zarr;
-use super::{mds, tfrecord};
-
 macro_rules! formats {
     ($($(#[$when:meta])? $format:path),+ $(,)?) => {
         /// The formats that [`open()`](super::open()) tries, in this order.
@@ -41,11 +29,12 @@ formats! {
     Cifar::Ten,
     Cifar::Hundred,
     #[cfg(feature = "volumes")]
-    Volumes,
+    infeed_science::Volumes,
     // Behind volumes, so that the feature changes nothing else: slices lie beside what was made of them.
     #[cfg(feature = "dicom")]
-    Dicom,
-    mds::Mds,
+    infeed_science::Dicom,
+    #[cfg(feature = "tables")]
+    infeed_tables::Mds,
     // Folders of images too, and something beside them.
     Coco,
     #[cfg(feature = "voc")]
@@ -53,12 +42,13 @@ formats! {
     Folder,
     Arrays,
     Tar,
-    tfrecord::TfRecord,
+    #[cfg(feature = "tables")]
+    infeed_tables::TfRecord,
     // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
     #[cfg(feature = "parquet")]
-    parquet::Parquet,
+    infeed_tables::Parquet,
     #[cfg(feature = "zarr")]
-    zarr::Zarr,
+    infeed_science::Zarr,
     #[cfg(feature = "hdf5")]
-    hdf5::Hdf5,
+    infeed_science::Hdf5,
 }

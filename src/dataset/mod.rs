@@ -11,20 +11,8 @@
 //!
 //! A format of your own is a [`Format`] that [`Open::add_format`] takes; [`dataset_contract`] checks its [`Dataset`].
 
-#[cfg(any(feature = "hdf5", feature = "zarr"))]
-mod chunked;
 mod formats;
-#[cfg(feature = "hdf5")]
-mod hdf5;
-mod mds;
 mod open;
-#[cfg(feature = "parquet")]
-mod parquet;
-mod tfrecord;
-#[cfg(feature = "volumes")]
-mod volumes;
-#[cfg(feature = "zarr")]
-mod zarr;
 
 pub use formats::formats;
 #[doc(inline)]
@@ -40,10 +28,12 @@ pub use infeed_data::{
     SyntheticDataset, Value, Volume, VolumeChannel, concat, dataset_contract, filter, filter_with, labels, names_many,
     open_together, parse_cifar_record, split, subset,
 };
+#[cfg(feature = "dicom")]
+#[doc(inline)]
+pub use infeed_science::Dicom;
+#[cfg(feature = "volumes")]
+#[doc(inline)]
+pub use infeed_science::{Volumes, fuzz};
 #[doc(inline)]
 pub use infeed_store::{Extent, Source};
 pub use open::{open, open_source};
-#[cfg(feature = "dicom")]
-pub use volumes::Dicom;
-#[cfg(feature = "volumes")]
-pub use volumes::{Volumes, fuzz};

@@ -67,7 +67,6 @@ mod open;
 pub mod packed;
 #[doc(hidden)]
 pub mod pattern;
-#[cfg(test)]
 #[doc(hidden)]
 pub mod read_one;
 #[doc(hidden)]

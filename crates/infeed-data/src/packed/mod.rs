@@ -15,7 +15,7 @@ mod zstd;
 #[cfg(not(feature = "packed"))]
 pub use self::none::{Digest, inflate, read_head, reader, supported, unpack};
 pub use self::packing::{Packing, no_memory};
-#[cfg(feature = "zstd")]
+#[cfg(any(feature = "packed", feature = "zstd"))]
 pub use self::zstd::Zstd;
 #[cfg(feature = "packed")]
 pub use self::{

@@ -1,0 +1,229 @@
+//! HDF5: datasets of a file as fields, read by range without the library.
+//!
+//! ```text
+//! file.rs ─ ranges ─▶ header.rs, group.rs (tree.rs, heap.rs) ─ walk.rs ─▶ datasets ─ messages.rs ─▶ type, shape, filters ─┐
+//!                                                     chunks.rs ─▶ where each chunk lies ─────────────────────────────────┴▶ ChunkedArray
+//! ```
+//!
+//! Metadata are read at opening, in pages, those of a level of a tree at the same time; after that only chunks. The format is
+//! that of <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>.
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **Filters are undone backwards**, and the bits by which a chunk says which it went without count forwards.
+//! - **Addresses count from the superblock**, before which a block of the user's may lie.
+//! - **Indexes count chunks of what an array may become**, not of what it is.
+
+mod checksum;
+mod chunks;
+mod cursor;
+mod file;
+mod group;
+mod header;
+mod heap;
+mod limits;
+mod messages;
+mod tree;
+mod walk;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+
+use self::{
+    chunks::Chunk,
+    file::File,
+    messages::Step,
+    walk::{Found, Stored},
+};
+use super::chunked::{ChunkedArray, ChunkedDataset, Filter, Place, damaged, unsupported};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    report::Stage,
+};
+use infeed_data::{
+    concat::{concat, difference},
+    format::{Format, OpenOption, OpenOptions},
+    names::{ends_with, of_split},
+    objects::nothing_to_read,
+    packed::Packing,
+    record::Dataset,
+};
+use infeed_store::{Object, Source};
+
+/// Files whose metadata are read at a time.
+const AT_A_TIME: usize = 16;
+
+/// The format.
+#[derive(Clone, Copy, Debug)]
+pub struct Hdf5;
+
+/// Not `.hdf` and `.nc`: they may be HDF4 and classic NetCDF as well.
+fn is_hdf5(name: &str) -> bool {
+    [".h5", ".hdf5", ".he5", ".nc4"].into_iter().any(|end| ends_with(name, end))
+}
+
+impl Format for Hdf5 {
+    fn name(&self) -> &'static str {
+        "hdf5"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| is_hdf5(&o.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Columns]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let named = objects.iter().any(|o| is_hdf5(&o.name));
+            // Files of other names are read when the format is named, and none is called so.
+            let takes = |o: &&Object| is_hdf5(&o.name) || options.format.is_some() && !named;
+            let files: Vec<&Object> = objects.iter().filter(takes).collect();
+            if files.is_empty() {
+                return Err(nothing_to_read(source, &objects, "HDF5 files"));
+            }
+            let files = of_split(source, files, options.split.as_deref(), "files", "_000.h5")?;
+            load(source, &files, options.columns.as_deref()).await
+        }
+        .boxed()
+    }
+}
+
+/// The rows of all files, which have the same fields.
+async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
+    let display = |file: &Object| source.display_name(&file.name);
+    let reads: Vec<_> = files
+        .iter()
+        .enumerate()
+        .map(|(at, file)| {
+            let read = read(source, file, columns, at == 0);
+            read.map(move |read| read.map_err(|e| e.at_stage(Stage::Open).at_object(display(file)))).boxed()
+        })
+        .collect();
+    let datasets: Vec<ChunkedDataset> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+    for (dataset, file) in datasets.iter().zip(files).skip(1) {
+        if let Some(difference) = difference(datasets[0].schema(), dataset.schema()) {
+            let what = format!("it does not fit `{}`: {difference}", files[0].name);
+            return Err(Error::config(what)
+                .at_object(display(file))
+                .hint(format!("open the kinds of files apart, or name the fields that all have with {COLUMNS}")));
+        }
+    }
+    let mut datasets: Vec<Arc<dyn Dataset>> = datasets.into_iter().map(|dataset| Arc::new(dataset) as _).collect();
+    if datasets.len() == 1 { Ok(datasets.remove(0)) } else { concat(datasets) }
+}
+
+async fn read(source: &Source, object: &Object, columns: Option<&[String]>, is_first: bool) -> Result<ChunkedDataset> {
+    let mut file = File::open(source, object).await?;
+    let mut arrays = Vec::new();
+    for (name, stored) in choose(walk::datasets(&mut file).await?, columns, is_first)? {
+        let near = file.near(&name);
+        let array = array(&mut file, name, &stored).await;
+        arrays.push(array.map_err(|e| e.at_object(near))?);
+    }
+    ChunkedDataset::new("hdf5", source, vec![object.clone()], arrays)
+}
+
+/// The datasets that become fields, in this order.
+fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<Vec<(String, Stored)>> {
+    let listed = found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>().join(", ");
+    let nothing = || {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("no datasets of numbers: there are {}", if listed.is_empty() { "none" } else { &listed }),
+        )
+        .hint("integers, floats and booleans are read, with a first axis that counts the records")
+    };
+    let mut found = found;
+    let Some(columns) = columns else {
+        let mut left = Vec::new();
+        let mut chosen = Vec::new();
+        for Found { name, stored } in found {
+            match stored {
+                Ok(stored) => chosen.push((name, stored)),
+                Err(why) => left.push(format!("{name} ({why})")),
+            }
+        }
+        if chosen.is_empty() {
+            return Err(nothing());
+        }
+        if tells && !left.is_empty() {
+            tracing::warn!(datasets = left.join(", "), "datasets that are left out, for they hold no rows of numbers");
+        }
+        return Ok(chosen);
+    };
+    let take = |column: &String| {
+        let path = column.trim_start_matches('/');
+        let at = found.iter().position(|found| found.name == path).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).hint(format!("there are {listed}"))
+        })?;
+        let Found { name, stored } = found.swap_remove(at);
+        let stored = stored.map_err(|why| {
+            unsupported(format!("`{name}` holds what is not read: {why}")).hint(format!("leave it out of {COLUMNS}"))
+        })?;
+        Ok((name, stored))
+    };
+    let chosen: Vec<_> = columns.iter().map(take).collect::<Result<_>>()?;
+    if chosen.is_empty() { Err(nothing()) } else { Ok(chosen) }
+}
+
+async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<ChunkedArray> {
+    let filters = stored.steps.iter().rev().map(filter).collect::<Result<Vec<_>>>()?;
+    if filters.iter().filter(|filter| filter.packs()).count() > 1 {
+        return Err(unsupported("chunks that are compressed twice").hint("write the dataset with one compressor"));
+    }
+    let (chunk, chunks) = stored.places(file).await?;
+    let place = |Chunk { number, at, len, mask }: Chunk| {
+        // The last filter is undone first.
+        let skipped = mask.reverse_bits().checked_shr(u32::BITS - filters.len() as u32).unwrap_or(0);
+        Place { number, start: at, len, object: 0, skipped }
+    };
+    let places = chunks.into_iter().map(place).collect();
+    let swapped = stored.big_endian != cfg!(target_endian = "big");
+    let mut fill = stored.fill.clone();
+    if swapped {
+        fill.reverse();
+    }
+    let (dtype, shape) = (stored.dtype, stored.shape.clone());
+    let order = (0..shape.len()).collect();
+    Ok(ChunkedArray { name, dtype, swapped, shape, chunk, order, fill, filters, places })
+}
+
+/// How a step is undone.
+fn filter(step: &Step) -> Result<Filter> {
+    // As <https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md> lists them.
+    let refused = match step.id {
+        1 => return Ok(Filter::Packed(Packing::Zlib)),
+        2 => {
+            let size = step.values.first().copied().filter(|size| *size > 0);
+            return size.map(|size| Filter::Shuffle(size as usize)).ok_or_else(|| damaged("a shuffle of no bytes"));
+        }
+        3 => return Ok(Filter::Fletcher32),
+        307 => return Ok(Filter::Packed(Packing::Bzip2)),
+        32000 => return Ok(Filter::Lzf),
+        32001 => return Ok(Filter::Blosc),
+        32004 => return Ok(Filter::Lz4Blocks),
+        32015 => return Ok(Filter::Packed(Packing::Zstd)),
+        4 => "szip",
+        5 => "n-bit",
+        6 => "scale-offset",
+        32008 => "bitshuffle",
+        32013 => "ZFP",
+        32026 => "Blosc2",
+        _ if step.name.is_empty() => "a filter without a name",
+        _ => &step.name,
+    };
+    Err(unsupported(format!("chunks that went through {refused} (filter {}), which is not undone", step.id)).hint(
+        format!(
+            "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
+        ),
+    ))
+}

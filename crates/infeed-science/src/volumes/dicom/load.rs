@@ -1,0 +1,275 @@
+//! From the names of files to series: what is read, and which files are one volume.
+
+use std::collections::BTreeMap;
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+
+use super::{
+    header::{self, Found, Header},
+    series::{Member, volume},
+};
+use crate::volumes::{
+    dataset::{File, VolumesDataset},
+    load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
+    names::{FieldFiles, Pattern},
+};
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{FIELD, FORMAT, PATTERN},
+    },
+    report::Stage,
+};
+use infeed_data::{
+    format::OpenOptions,
+    names::{base, ends_with, looks_like_mask, parent},
+    objects::nothing_to_read,
+};
+use infeed_store::{Extent, Object, Source};
+
+const ENDINGS: [&str; 2] = [".dcm", ".dicom"];
+
+pub(super) fn has_ending(name: &str) -> bool {
+    stem(name).is_some()
+}
+
+/// The name without its ending.
+fn stem(name: &str) -> Option<&str> {
+    ENDINGS.iter().find(|ending| ends_with(name, ending)).map(|ending| &name[..name.len() - ending.len()])
+}
+
+/// Whether a file is read: all that end as DICOM does; where the format was named, those without an ending too, or
+/// called by a UID. An index of a medium is none.
+fn is_read(name: &str, named: bool) -> bool {
+    let base = base(name);
+    let bare = || !base.contains('.') || base.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    has_ending(name) || (named && bare() && !base.eq_ignore_ascii_case("DICOMDIR"))
+}
+
+/// A file of pixels.
+struct Image<'a> {
+    object: &'a Object,
+    header: Header,
+}
+
+pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<VolumesDataset> {
+    let samples = samples(options)?;
+    let named = options.format.is_some();
+    let read: Vec<&Object> = objects.iter().filter(|object| is_read(&object.name, named)).collect();
+    // Folders are patients and fields when someone says so.
+    let by_folder = options.pattern.is_some() || !options.fields.is_empty();
+    let pattern = options.pattern.as_deref().unwrap_or("{patient}/{field}");
+    let found = if by_folder { group(&read, pattern)? } else { BTreeMap::new() };
+    if read.is_empty() || (by_folder && found.is_empty()) {
+        return Err(nothing_to_read(source, objects, "DICOM files").hint(format!(
+            "files are FOLDER/….dcm, or lie in folders as the pattern says; {} takes those without an ending",
+            FORMAT.to("dicom")
+        )));
+    }
+    if !by_folder {
+        let images = read_all(source, &read, true).await?;
+        return of_series(source, images, samples);
+    }
+    let fields = choose_fields(&found, options)?;
+    let groups = choose_files(source, &found, &fields)?;
+    let wanted: Vec<&Object> = groups.iter().flat_map(|files| files.iter().map(|at| read[*at])).collect();
+    let mut images = read_all(source, &wanted, false).await?.into_iter().peekable();
+    let mut files = Vec::new();
+    let mut used = Vec::new();
+    let mut doubts = Doubts::default();
+    for group in groups {
+        // Both are in the order of the groups' files; some were left out.
+        let mut own = Vec::new();
+        for object in group.iter().map(|at| read[*at]) {
+            own.extend(images.next_if(|image| std::ptr::eq(image.object, object)));
+        }
+        let folder = read[group[0]].name.as_str();
+        let name = source.display_name(if pattern_of_files(pattern) { folder } else { parent(folder) });
+        if let [first, rest @ ..] = &own[..]
+            && let Some(other) = rest.iter().find(|other| other.header.series != first.header.series)
+        {
+            let what = format!("it is of another series than {}, in the same folder", first.object.name);
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .at_object(source.display_name(&other.object.name))
+                .hint(format!(
+                    "give each series a folder, or leave {PATTERN} and {FIELD} out: then each series is a record"
+                )));
+        }
+        used.extend(own.iter().map(|image| image.object));
+        files.push(one(source, name, own, &mut doubts)?);
+    }
+    doubts.tell();
+    let patients = found.keys().map(|patient| (*patient).to_owned()).collect();
+    Together { format: "dicom", source, samples, patients, fields, files, objects: used }.dataset()
+}
+
+/// Whether a pattern names files, of which each is a volume, and not folders of slices.
+fn pattern_of_files(pattern: &str) -> bool {
+    stem(pattern).is_some()
+}
+
+/// Files by patient and field.
+fn group<'a>(read: &[&'a Object], pattern: &str) -> Result<BTreeMap<&'a str, BTreeMap<&'a str, Vec<usize>>>> {
+    let of_files = pattern_of_files(pattern);
+    let parsed = Pattern::parse(stem(pattern).unwrap_or(pattern).trim_end_matches('/'))?;
+    let mut found: BTreeMap<&str, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
+    for (index, object) in read.iter().enumerate() {
+        let name = object.name.as_str();
+        let place = if of_files { stem(name).unwrap_or(name) } else { parent(name) };
+        if let Some((patient, field)) = parsed.split_stem(place) {
+            found.entry(patient).or_default().entry(field).or_default().push(index);
+        }
+    }
+    Ok(found)
+}
+
+/// Each series a record, with one field `image`.
+fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<VolumesDataset> {
+    // Without a series, a folder is one.
+    let mut series: BTreeMap<(String, &str), Vec<Image<'_>>> = BTreeMap::new();
+    for image in images {
+        let folder = if image.header.series.is_empty() { parent(&image.object.name) } else { "" };
+        series.entry((image.header.series.clone(), folder)).or_default().push(image);
+    }
+    // A series that has a folder to itself is called by it. No name or number of a patient is used: names come into logs.
+    let mut in_folder: BTreeMap<&str, usize> = BTreeMap::new();
+    let folders: Vec<Option<&str>> = series
+        .values()
+        .map(|images| {
+            let first = parent(&images[0].object.name);
+            let mut all: Vec<&str> = images.iter().map(|image| parent(&image.object.name)).collect();
+            all.dedup();
+            all.iter().for_each(|folder| *in_folder.entry(*folder).or_default() += 1);
+            (all.len() == 1 && !first.is_empty()).then_some(first)
+        })
+        .collect();
+    let mut named: BTreeMap<String, Vec<Image<'_>>> = BTreeMap::new();
+    for (((uid, _), images), folder) in series.into_iter().zip(folders) {
+        let name = match folder {
+            Some(folder) if in_folder[folder] == 1 => folder.to_owned(),
+            Some(folder) => format!("{folder}/{uid}"),
+            None => uid,
+        };
+        named.entry(name).or_default().extend(images);
+    }
+    if let Some(mask) = named.keys().find(|name| looks_like_mask(base(name))) {
+        tracing::warn!(
+            series = mask.as_str(),
+            "a folder called as a mask is a record of its own; {} makes it a field",
+            PATTERN.to("{patient}/{field}/")
+        );
+    }
+    let mut files = Vec::new();
+    let mut patients = Vec::new();
+    let mut used = Vec::new();
+    let mut doubts = Doubts::default();
+    for (name, images) in named {
+        used.extend(images.iter().map(|image| image.object));
+        files.push(one(source, source.display_name(&name), images, &mut doubts)?);
+        patients.push(name);
+    }
+    doubts.tell();
+    let fields = vec![FieldFiles { name: "image".into(), files: vec!["image".into()], mask: false }];
+    Together { format: "dicom", source, samples, patients: patients.into(), fields, files, objects: used }.dataset()
+}
+
+/// What is told of all series at once.
+#[derive(Default)]
+struct Doubts {
+    gaps: usize,
+    first_gap: Option<String>,
+    unplaced: usize,
+    first_unplaced: Option<String>,
+}
+
+impl Doubts {
+    fn tell(self) {
+        if let Some(first) = self.first_gap {
+            tracing::warn!(
+                series = self.gaps,
+                first,
+                "slices of a series are not evenly apart: one may be missing; spacing is the usual distance"
+            );
+        }
+        if let Some(first) = self.first_unplaced {
+            tracing::warn!(series = self.unplaced, first, "slices without places are in the order of their numbers");
+        }
+    }
+}
+
+fn one(source: &Source, name: String, images: Vec<Image<'_>>, doubts: &mut Doubts) -> Result<File> {
+    if images.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "there is no file with pixels").at_object(name));
+    }
+    let member = |Image { object, header }| {
+        let extent: Extent = Object::extent(object, source);
+        Member { name: source.display_name(&object.name), extent, header }
+    };
+    let members: Vec<Member> = images.into_iter().map(member).collect();
+    let (file, doubt) = volume(name.clone(), &members).map_err(|e| e.at_stage(Stage::Open))?;
+    if let Some(gap) = doubt.gap {
+        doubts.gaps += 1;
+        doubts.first_gap.get_or_insert(gap);
+    }
+    if doubt.unplaced {
+        doubts.unplaced += 1;
+        doubts.first_unplaced.get_or_insert(name);
+    }
+    Ok(file)
+}
+
+/// The headers of all files that have pixels; others are counted in a warning.
+async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Result<Vec<Image<'a>>> {
+    let reads: Vec<_> = objects.iter().map(|object| read_header(source, object).boxed()).collect();
+    let found: Vec<Found> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
+    let mut images = Vec::new();
+    let mut left = BTreeMap::<&str, (usize, &str)>::new();
+    for (object, found) in objects.iter().copied().zip(found) {
+        let why = match found {
+            // Pictures to plan others on would be volumes of a slice, in several directions. Who names folders has chosen.
+            Found::Image(header) if all && header.localizer => "scouts",
+            Found::Image(header) => {
+                images.push(Image { object, header: *header });
+                continue;
+            }
+            Found::Other(why) => why,
+            Found::Foreign | Found::More(_) => "no DICOM",
+        };
+        left.entry(why).or_insert((0, &object.name)).0 += 1;
+    }
+    for (why, (files, first)) in &left {
+        tracing::warn!(files, first, "files that are left out: {why}");
+    }
+    if images.is_empty() {
+        let why: Vec<_> = left.iter().map(|(why, (files, _))| format!("{files} {why}")).collect();
+        let what = format!("none of {} files has pixels that make a volume: {}", objects.len(), why.join(", "));
+        return Err(Error::new(ErrorKind::NotFound, what).at_object(source.url()));
+    }
+    Ok(images)
+}
+
+/// Most headers of CT and MR have 2 to 8 KiB; longer ones say how far to read.
+const FIRST: u64 = 16 << 10;
+
+async fn read_header(source: &Source, object: &Object) -> Result<Found> {
+    let name = source.display_name(&object.name);
+    let named = |e: Error| e.at_stage(Stage::Open).at_object(name.clone());
+    let mut len = object.size.min(FIRST);
+    loop {
+        let head = object.extent(source).with_range(0..len);
+        let bytes = head.read().await.map_err(named)?;
+        match header::parse(&bytes, object.size).map_err(named)? {
+            Found::More(to) if len < object.size && to <= header::LONGEST => {
+                len = to.saturating_add(FIRST).max(len * 4).min(object.size);
+            }
+            Found::More(to) => {
+                return Err(named(Error::corrupt(format!("the header does not end within {to} bytes"))));
+            }
+            Found::Foreign if has_ending(&object.name) => {
+                return Err(named(Error::corrupt("no DICOM: it lacks the letters DICM at byte 128"))
+                    .hint("fetch it again, or convert it to a DICOM file with its first group"));
+            }
+            found => return Ok(found),
+        }
+    }
+}

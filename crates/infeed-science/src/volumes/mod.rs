@@ -1,0 +1,101 @@
+//! Medical volumes: NRRD and NIfTI files, grouped into patients.
+//!
+//! ```text
+//! names ─ names.rs ─▶ patients × fields ─ header.rs, nrrd.rs, nifti.rs ─▶ type, shape, where (read once, in opening)
+//!   plan ─┬ compressed, or all of a volume: a shared part, read and decoded once for all samples of the patient
+//!         └ a patch of a raw file: its ranges (`cover`)
+//! ```
+//!
+//! Three things that are easy to get wrong:
+//! - Files say their axes fastest first (x, y, z); tensors are `[channels, z, y, x]`.
+//! - A header may lie about sizes: nothing is set aside for more voxels than its file can hold.
+//! - Voxels need not be aligned, and may be in the other byte order: only what is read is turned.
+
+mod dataset;
+mod decode;
+#[cfg(feature = "dicom")]
+mod dicom;
+mod header;
+mod load;
+mod names;
+mod nifti;
+#[cfg(not(feature = "dicom"))]
+mod no_dicom;
+mod nrrd;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+
+#[cfg(feature = "dicom")]
+use self::dicom::Stack;
+use self::load::load;
+#[cfg(not(feature = "dicom"))]
+use self::no_dicom::Stack;
+use infeed_core::error::Result;
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    record::Dataset,
+};
+use infeed_store::{Object, Source};
+
+/// The parsers of this format, for fuzzing.
+pub mod fuzz {
+    pub use super::{
+        decode::decode_volume,
+        header::{Coding, DataFiles, VolumeHeader},
+        nifti::parse_nifti,
+        nrrd::parse_nrrd,
+    };
+}
+
+/// NRRD (`.nrrd`, `.nhdr`) and NIfTI (`.nii`, `.nii.gz`) files of patients, a format for `open`).
+///
+/// ```
+/// use infeed::{
+///     dataset::{Format, Volumes},
+///     source::Object,
+/// };
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().display().to_string();
+/// # let header = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
+/// # for name in ["p1_ct.nrrd", "p1_mask.nrrd"] {
+/// #     std::fs::write(folder.path().join(name), [header.as_bytes(), &[7; 24]].concat()).unwrap();
+/// # }
+/// assert!(Volumes.recognises(&[Object::new("p1_ct.nrrd", 31_457_640)]));
+/// let dataset = infeed::open(path).format("volumes").field("image", ["ct"]).field("mask", ["mask"]).blocking()?;
+/// assert_eq!((dataset.len(), &dataset.schema().fields[1].name[..]), (1, "mask"));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Volumes;
+
+impl Format for Volumes {
+    fn name(&self) -> &'static str {
+        "volumes"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|object| names::stem(&object.name).is_some())
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Pattern, OpenOption::SamplesPerPatient, OpenOption::Field]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move { Ok(Arc::new(load(source, &objects, options).await?) as Arc<dyn Dataset>) }.boxed()
+    }
+}
+
+#[cfg(feature = "dicom")]
+pub use self::dicom::Dicom;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What metadata say was done to chunks.
+
+use serde_json::Value;
+
+use super::{numbers::numbers, shard::Sharding};
+use crate::chunked::{Filter, damaged, unsupported};
+use infeed_core::error::Result;
+use infeed_data::packed::Packing;
+
+/// What is done to a chunk to read it.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// The axes as they lie, the slowest first.
+    pub(super) order: Vec<usize>,
+    /// Whether the most significant byte comes first.
+    pub(super) big_endian: bool,
+    /// What is undone, in this order.
+    pub(super) filters: Vec<Filter>,
+    pub(super) sharding: Option<Sharding>,
+}
+
+/// A filter by numcodecs' name.
+pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
+    Ok(match id {
+        "zstd" => Filter::Packed(Packing::Zstd),
+        "gzip" => Filter::Packed(Packing::Gzip),
+        "zlib" => Filter::Packed(Packing::Zlib),
+        "bz2" => Filter::Packed(Packing::Bzip2),
+        "lz4" => Filter::Lz4,
+        "blosc" => Filter::Blosc,
+        "crc32c" if config["location"] != "start" => Filter::Crc32c,
+        // What numcodecs takes when nothing is said.
+        "shuffle" => match &config["elementsize"] {
+            Value::Null => Filter::Shuffle(4),
+            size => {
+                let size = size.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
+                Filter::Shuffle(size.ok_or_else(|| damaged("a filter `shuffle` without an element's size"))?)
+            }
+        },
+        other => {
+            return Err(unsupported(format!("chunks are encoded with `{other}`, which is not read"))
+                .hint("write them with zstd, gzip, zlib, lz4, bz2 or blosc, and no filters but shuffle"));
+        }
+    })
+}
+
+/// Filters in the order in which they were applied, turned round.
+pub(super) fn undone(mut filters: Vec<Filter>) -> Result<Vec<Filter>> {
+    if filters.iter().filter(|filter| filter.packs()).count() > 1 {
+        return Err(unsupported("chunks are compressed twice").hint("write them with one compressor"));
+    }
+    filters.reverse();
+    Ok(filters)
+}
+
+impl Chain {
+    /// The codecs of version 3, for arrays of so many axes.
+    pub(super) fn parse(codecs: &Value, axes: usize) -> Result<Self> {
+        let codecs = codecs.as_array().ok_or_else(|| damaged("its metadata name no codecs"))?;
+        let mut chain = Self { order: (0..axes).collect(), big_endian: false, filters: Vec::new(), sharding: None };
+        let mut in_bytes = false;
+        for codec in codecs {
+            // A name alone stands for itself without a configuration.
+            let name = codec.as_str().or_else(|| codec["name"].as_str());
+            let name = name.ok_or_else(|| damaged("a codec without a name"))?;
+            let config = &codec["configuration"];
+            let misplaced = || damaged(format!("the codec `{name}` where it makes no sense"));
+            match name {
+                "transpose" if !in_bytes => {
+                    let order = order(&config["order"], axes).ok_or_else(misplaced)?;
+                    chain.order = order.iter().map(|axis| chain.order[*axis]).collect();
+                }
+                "bytes" if !in_bytes => {
+                    in_bytes = true;
+                    chain.big_endian = match config["endian"].as_str() {
+                        Some("big") => true,
+                        Some("little") | None => false,
+                        Some(_) => return Err(misplaced()),
+                    };
+                }
+                "sharding_indexed" if codecs.len() == 1 => {
+                    let inner = Self::parse(&config["codecs"], axes)?;
+                    if inner.sharding.is_some() {
+                        return Err(unsupported("shards within shards").hint("write chunks into shards once"));
+                    }
+                    chain = inner;
+                    chain.sharding = Some(Sharding::parse(config)?);
+                    // Already turned round.
+                    return Ok(chain);
+                }
+                "sharding_indexed" => {
+                    return Err(unsupported("shards that are encoded again, as a whole or before they are made")
+                        .hint("put the other codecs into those of `sharding_indexed`"));
+                }
+                "transpose" | "bytes" => return Err(misplaced()),
+                _ if !in_bytes => {
+                    return Err(unsupported(format!("numbers are encoded with `{name}`, which is not read"))
+                        .hint("write them with the codec `bytes`"));
+                }
+                other => chain.filters.push(filter(other.strip_prefix("numcodecs.").unwrap_or(other), config)?),
+            }
+        }
+        if !in_bytes {
+            return Err(damaged("its codecs make no bytes"));
+        }
+        chain.filters = undone(chain.filters)?;
+        Ok(chain)
+    }
+}
+
+/// Each axis once.
+fn order(value: &Value, axes: usize) -> Option<Vec<usize>> {
+    let order: Vec<usize> = match value.as_str() {
+        Some("C") => (0..axes).collect(),
+        Some("F") => (0..axes).rev().collect(),
+        Some(_) => return None,
+        None => numbers(value)?.into_iter().map(|axis| usize::try_from(axis).ok()).collect::<Option<_>>()?,
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    sorted.into_iter().eq(0..axes).then_some(order)
+}

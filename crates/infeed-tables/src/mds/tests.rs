@@ -1,0 +1,330 @@
+use crate::open_source;
+use futures::executor::block_on;
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use proptest::prelude::*;
+
+use super::{layout::parse_offsets, *};
+use infeed_core::types::DType;
+use infeed_data::{Open, dataset_contract, packed::Digest, read_one::read};
+
+/// Image, label, text, two floats and a pickle, as MDSWriter lays them out: columns in the order of their names.
+const COLUMNS: [(&str, &str, Option<u32>); 5] = [
+    ("box", "ndarray:float32:2", Some(8)),
+    ("class", "int", Some(8)),
+    ("image", "jpeg", None),
+    ("odd", "pkl", None),
+    ("text", "str", None),
+];
+
+fn sample(i: u8) -> Vec<u8> {
+    let (image, odd, text) = (vec![i; 100 + usize::from(i)], vec![1, 2], format!("text {i}"));
+    let sizes = [image.len(), odd.len(), text.len()].map(|n| (n as u32).to_le_bytes()).concat();
+    let floats = [0.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat();
+    [&sizes[..], &floats, &i64::from(i).to_le_bytes(), &image, &odd, text.as_bytes()].concat()
+}
+
+fn shard(numbers: Range<u8>) -> Vec<u8> {
+    let samples: Vec<Vec<u8>> = numbers.map(sample).collect();
+    let config = b"{\"version\": 2}";
+    let mut at = (8 + 4 * samples.len() + config.len()) as u32;
+    let mut out = (samples.len() as u32).to_le_bytes().to_vec();
+    for sample in &samples {
+        out.extend_from_slice(&at.to_le_bytes());
+        at += sample.len() as u32;
+    }
+    out.extend_from_slice(&at.to_le_bytes());
+    out.extend_from_slice(config);
+    out.extend(samples.concat());
+    out
+}
+
+fn open(shards: &[(Vec<u8>, u32)], change: impl Fn(&mut serde_json::Value)) -> Open {
+    let store = InMemory::new();
+    let put = |name: &str, bytes: Vec<u8>| block_on(store.put(&Path::from(name), bytes.into())).unwrap();
+    let mut listed = Vec::new();
+    for (i, (bytes, samples)) in shards.iter().enumerate() {
+        let name = format!("shard.{i:05}.mds");
+        put(&name, bytes.clone());
+        listed.push(serde_json::json!({
+            "format": "mds", "version": 2, "samples": samples, "compression": null, "zip_data": null,
+            "column_names": COLUMNS.map(|c| c.0), "column_encodings": COLUMNS.map(|c| c.1),
+            "column_sizes": COLUMNS.map(|c| c.2), "raw_data": {"basename": name, "bytes": bytes.len(), "hashes": {}},
+        }));
+    }
+    let mut index = serde_json::json!({"version": 2, "shards": listed});
+    change(&mut index);
+    put("index.json", index.to_string().into());
+    open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"))
+}
+
+#[test]
+fn samples_are_cut_into_columns() {
+    let dataset = block_on(open(&[(shard(0..3), 3), (shard(3..8), 5)], |_| ()).into_future()).unwrap();
+    block_on(dataset_contract(&*dataset)).unwrap();
+    assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "mds", &[0, 3][..]));
+    // The identity that states of old runs hold.
+    let sizes = [shard(0..3), shard(3..8)].map(|shard| shard.len() as u64);
+    let print = Fingerprint::of("mds").number(2).text("shard.00000.mds").number(sizes[0]).number(3);
+    assert_eq!(dataset.fingerprint(), print.text("shard.00001.mds").number(sizes[1]).number(8).finish());
+    let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["box", "label", "image", "text"]);
+    let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
+    let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
+    let floats = [0.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
+    assert!(matches!(&sample.values[0], Value::Array(values) if values[..] == floats));
+    assert!(matches!(&sample.values[1], Value::Label(5)));
+    assert!(matches!(&sample.values[2], Value::Encoded(image) if image[..] == [5; 105]));
+    assert!(matches!(&sample.values[3], Value::Bytes(text) if text == "text 5"));
+    let some = open(&[(shard(0..3), 3)], |_| ()).columns(["image"]);
+    assert_eq!(block_on(some.into_future()).unwrap().schema().fields.len(), 1);
+    let label = open(&[(shard(0..3), 3)], |_| ()).columns(["label"]);
+    assert_eq!(block_on(label.into_future()).unwrap().schema().fields[0].name, "label");
+    let unknown = open(&[(shard(0..3), 3)], |_| ()).columns(["image", "depth"]);
+    let error = block_on(unknown.into_future()).unwrap_err().to_string();
+    assert!(error.contains("no column `depth`") && error.contains("box, class, image"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let one = shard(0..3);
+    let fails = |bytes: &[u8], samples, change: fn(&mut serde_json::Value)| {
+        block_on(open(&[(bytes.to_vec(), samples)], change).into_future()).unwrap_err().to_string()
+    };
+    assert!(fails(&one, 4, |_| ()).contains("holds 3 samples, index.json says 4"));
+    assert!(fails(&one[..one.len() - 1], 3, |_| ()).contains("do not ascend within"));
+    assert!(fails(&one[..10], 3, |_| ()).contains("longer than the shard"));
+    assert!(fails(&one, u32::MAX, |_| ()).contains("longer than the shard"));
+    assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("index.json says 7"));
+    assert!(fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([])).contains("not as many"));
+    assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not what MDS shards have"));
+    let error = fails(&one, 3, |i| {
+        i["shards"][0]["compression"] = "br:11".into();
+        i["shards"][0]["raw_data"]["basename"] = "gone.mds".into();
+        i["shards"][0]["zip_data"] = serde_json::json!({"basename": "gone.mds.br", "bytes": 7, "hashes": {}});
+    });
+    assert!(error.contains("compressed with br:11") && error.contains("zstd, gz, bz2 and snappy are read"), "{error}");
+    let error = fails(&one, 3, |i| i["shards"][0]["raw_data"]["basename"] = "gone.mds".into());
+    assert!(error.contains("is not there") && error.contains("gone.mds"), "{error}");
+}
+
+/// A data set of these columns whose only shard is packed, with an index that names hashes of both.
+fn packed(kind: &str, hashes: &[&str], change: impl Fn(&mut serde_json::Value, &mut Vec<u8>)) -> Open {
+    let raw = shard(0..5);
+    let mut zip = pack(kind, &raw);
+    let of = |bytes: &[u8]| -> serde_json::Map<String, serde_json::Value> {
+        let digest = |name: &&str| {
+            let known = Digest::parse(name);
+            ((*name).to_owned(), known.map_or("?".to_owned(), |digest| digest.hex(bytes)).into())
+        };
+        hashes.iter().map(digest).collect()
+    };
+    let mut index = serde_json::json!({"version": 2, "shards": [{
+        "format": "mds", "version": 2, "samples": 5, "compression": kind,
+        "column_names": COLUMNS.map(|c| c.0), "column_encodings": COLUMNS.map(|c| c.1), "column_sizes": COLUMNS.map(|c| c.2),
+        "raw_data": {"basename": "shard.00000.mds", "bytes": raw.len(), "hashes": of(&raw)},
+        "zip_data": {"basename": "shard.00000.mds.zip", "bytes": zip.len(), "hashes": of(&zip)},
+    }]});
+    change(&mut index, &mut zip);
+    let store = InMemory::new();
+    let put = |name: &str, bytes: Vec<u8>| block_on(store.put(&Path::from(name), bytes.into())).unwrap();
+    put("shard.00000.mds.zip", zip);
+    put("index.json", index.to_string().into());
+    open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"))
+}
+
+fn pack(kind: &str, bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    match kind.split(':').next().unwrap() {
+        "zstd" => ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest),
+        "gz" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        }
+        "bz2" => {
+            let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        }
+        "snappy" => snap::raw::Encoder::new().compress_vec(bytes).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[cfg(feature = "packed")]
+#[test]
+fn compressed_shards_give_the_same_samples_and_the_same_identity() {
+    let plain = block_on(open(&[(shard(0..5), 5)], |_| ()).into_future()).unwrap();
+    let hashes = ["sha1", "md5", "sha256", "xxh64", "xxh3_64", "xxh128"];
+    for kind in ["zstd", "zstd:7", "gz", "gz:9", "bz2", "snappy"] {
+        let dataset = block_on(packed(kind, &hashes, |_, _| ()).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        assert_eq!((dataset.len(), dataset.fingerprint()), (5, plain.fingerprint()), "{kind}");
+        assert_eq!(dataset.schema(), plain.schema(), "{kind}");
+        for i in 0..5 {
+            let [a, b] = [&plain, &dataset].map(|dataset| format!("{:?}", read(&**dataset, i).unwrap()));
+            assert_eq!(a, b, "{kind}, record {i}");
+        }
+        let shared = dataset.shared_bytes();
+        assert_eq!(shared.all, shard(0..5).len() as u64, "{kind}");
+    }
+}
+
+#[cfg(feature = "packed")]
+#[test]
+fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
+    for hash in ["sha1", "md5", "sha256", "sha512", "xxh32", "xxh64", "xxh3_64", "xxh3_128"] {
+        for (file, what) in [("raw_data", "shard"), ("zip_data", "compressed shard")] {
+            let open = packed("gz", &[hash], |index, _| {
+                let digits = index["shards"][0][file]["hashes"][hash].as_str().unwrap().to_owned();
+                let other = if digits.ends_with('0') { '1' } else { '0' };
+                index["shards"][0][file]["hashes"][hash] = format!("{}{other}", &digits[..digits.len() - 1]).into();
+            });
+            let dataset = block_on(open.into_future()).unwrap();
+            let error = read(&*dataset, 0).unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{hash}");
+            assert!(
+                text.contains(&format!("{hash} of the {what} is ")) && text.contains("shard.00000.mds.zip"),
+                "{text}"
+            );
+        }
+    }
+    // One that nobody knows is not checked; the others are.
+    let open = packed("gz", &["blake2b", "sha1"], |_, _| ());
+    read(&*block_on(open.into_future()).unwrap(), 0).unwrap();
+    // A flipped bit of a shard without sums of its own.
+    let flip = |hashes: &'static [&'static str]| {
+        packed("snappy", hashes, |_, zip| {
+            let last = zip.len() - 1;
+            zip[last] ^= 1;
+        })
+    };
+    let silent = block_on(flip(&[]).into_future()).unwrap();
+    read(&*silent, 4).unwrap();
+    let dataset = block_on(flip(&["xxh64"]).into_future()).unwrap();
+    assert!(read(&*dataset, 4).unwrap_err().to_string().contains("xxh64 of the compressed shard is"));
+    // The compressed file is of another size than the index says.
+    let open = packed("zstd", &[], |index, _| index["shards"][0]["zip_data"]["bytes"] = 7.into());
+    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("index.json says 7"));
+    let open = packed("zstd", &[], |index, _| index["shards"][0]["samples"] = 4.into());
+    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("holds 5 samples, index.json says 4"));
+}
+
+/// A shard of one column.
+fn column(encoding: &str, values: &[Vec<u8>]) -> Open {
+    let mut at = (8 + 4 * values.len()) as u32;
+    let mut bytes = (values.len() as u32).to_le_bytes().to_vec();
+    for value in values {
+        bytes.extend(at.to_le_bytes());
+        at += 4 + value.len() as u32;
+    }
+    bytes.extend(at.to_le_bytes());
+    bytes.extend(values.iter().flat_map(|value| [&(value.len() as u32).to_le_bytes()[..], value].concat()));
+    let encoding = encoding.to_owned();
+    open(&[(bytes, values.len() as u32)], move |index| {
+        let listed = &mut index["shards"][0];
+        listed["column_names"] = serde_json::json!(["image"]);
+        listed["column_encodings"] = serde_json::json!([encoding]);
+        listed["column_sizes"] = serde_json::json!([null]);
+    })
+}
+
+#[test]
+fn pictures_of_pillow_are_pixels() {
+    let pil = |mode: &str, width: u32, height: u32, pixels: &[u8]| {
+        let head = [width, height, mode.len() as u32].map(u32::to_le_bytes).concat();
+        [&head[..], mode.as_bytes(), pixels].concat()
+    };
+    let gray: Vec<u8> = (0..6).collect();
+    let float = [0.5f32, -1.0].map(f32::to_le_bytes).concat();
+    for (mode, width, height, stored, channels, dtype, want) in [
+        ("L", 3, 2, gray.clone(), 1, DType::U8, gray.clone()),
+        ("RGB", 1, 2, gray.clone(), 3, DType::U8, gray.clone()),
+        ("RGBA", 1, 1, vec![1, 2, 3, 4], 4, DType::U8, vec![1, 2, 3, 4]),
+        ("LA", 2, 1, vec![9, 255, 8, 255], 1, DType::U8, vec![9, 8]),
+        (
+            "1",
+            10,
+            2,
+            vec![0b1000_0001, 0b0100_0000, 0xff, 0x80],
+            1,
+            DType::U8,
+            [&[255, 0, 0, 0, 0, 0, 0, 255, 0, 255][..], &[255; 9], &[0]].concat(),
+        ),
+        (
+            "I;16",
+            3,
+            1,
+            gray.clone(),
+            1,
+            DType::U16,
+            [u16::from_le_bytes([0, 1]), 0x0302, 0x0504].map(u16::to_ne_bytes).concat(),
+        ),
+        ("F", 2, 1, float, 1, DType::F32, [0.5f32, -1.0].map(f32::to_ne_bytes).concat()),
+    ] {
+        let dataset = block_on(column("pil", &[pil(mode, width, height, &stored)]).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Image { .. }), "{mode}");
+        let found = read(&*dataset, 0).unwrap();
+        let Value::Pixels { info, data } = &found.values[0] else { panic!("{mode}: {found:?}") };
+        assert_eq!((info.width, info.height, info.channels, info.dtype), (width, height, channels, dtype), "{mode}");
+        assert_eq!(data[..], want, "{mode}");
+    }
+    for (stored, says) in [
+        (pil("P", 1, 1, &[0]), "Pillow's mode `P`"),
+        (pil("RGB", 2, 2, &[0; 11]), "11 bytes of pixels of 2 x 2"),
+        (pil("RGB", u32::MAX, u32::MAX, &[0; 11]), "11 bytes of pixels"),
+        (pil("L", 0, 0, &[]), "0 bytes of pixels of 0 x 0"),
+        (pil("1", 9, 1, &[0]), "is cut"),
+        (pil("L", 1, 1, &[0])[..9].to_vec(), "is cut"),
+    ] {
+        let dataset = block_on(column("pil", &[stored]).into_future()).unwrap();
+        let error = read(&*dataset, 0).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("shard.00000.mds, image"), "{error}");
+    }
+}
+
+#[test]
+fn bytes_that_are_pictures_are_images_and_others_stay_bytes() {
+    let jpeg = b"\xff\xd8\xff\xe0\0\x10JFIF\0".to_vec();
+    for (values, is_image) in [
+        (vec![jpeg.clone(), jpeg.clone()], true),
+        (vec![vec![], jpeg.clone()], true),
+        (vec![b"BMW 320".to_vec(), jpeg.clone()], false),
+        (vec![b"GIF89a\x01\0".to_vec()], false),
+    ] {
+        let dataset = block_on(column("bytes", &values).into_future()).unwrap();
+        let kind = &dataset.schema().fields[0].kind;
+        assert_eq!(matches!(kind, FieldKind::Image { .. }), is_image, "{values:?}: {kind:?}");
+        for (i, value) in values.iter().enumerate() {
+            match &read(&*dataset, i as u64).unwrap().values[0] {
+                Value::Encoded(found) if is_image => assert_eq!(found, value),
+                Value::Bytes(found) if !is_image => assert_eq!(found, value),
+                other => panic!("{other:?}"),
+            }
+        }
+        // Texts are texts, whatever they begin with.
+        let texts = block_on(column("str", &values).into_future()).unwrap();
+        assert!(matches!(texts.schema().fields[0].kind, FieldKind::Bytes { .. }));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_columns_or_an_error(
+        raw in prop::collection::vec(any::<u8>(), 0..80), at in 0usize..150, flip in any::<u8>(), end in 0usize..200,
+    ) {
+        let sizes = || COLUMNS.iter().map(|column| column.2);
+        let mut damaged = sample(9);
+        let at = at.min(damaged.len() - 1);
+        damaged[at] ^= flip;
+        damaged.truncate(end);
+        for bytes in [&raw, &damaged] {
+            if let Ok(places) = parse_sample(bytes, sizes()) {
+                prop_assert!(places.iter().all(|place| place.start <= place.end && place.end <= bytes.len()));
+            }
+            let _ = parse_offsets(bytes, 3, 1000);
+        }
+    }
+}

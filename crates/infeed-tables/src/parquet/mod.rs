@@ -1,0 +1,382 @@
+//! Parquet files whose columns hold images, labels and numbers, as Hugging Face's `datasets` writes them.
+//!
+//! ```text
+//! names ─ footer.rs ─▶ row groups × columns: where each chunk lies (read once, in opening)
+//!   plan ─▶ a shared part for each column of the record's group ─ decode.rs ─▶ table of values ─ parse ─▶ the row's
+//! ```
+//!
+//! The `parquet` crate reads the footer: schema, types, statistics of all versions. Pages are read here; `decode.rs` says
+//! why.
+//!
+//! Three things that are easy to get wrong:
+//!
+//! - **A row group is read and decoded as a whole**, once for all its rows as long as memory holds it: an order that jumps
+//!   between groups (a shuffle over more groups than memory holds) reads a group for each record.
+//! - **Values are copied out of the parts**: who waits for a part must hold none, and images stay with a job.
+//! - **Footers and pages may lie**: what is set aside for a chunk was compared with the footer, and that with memory.
+
+mod chunk;
+mod columns;
+mod decode;
+mod encodings;
+mod footer;
+mod thrift;
+mod unpack;
+mod wire;
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+
+use self::{
+    chunk::{Chunk, Physical},
+    columns::{Chosen, Column, Kind},
+    footer::Footer,
+    wire::damaged,
+};
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    types::DType,
+};
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    names::{ends_with, of_split},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
+    schema::{Field, FieldKind, Schema},
+    table::{ShardTable, Stored},
+};
+use infeed_store::{Object, Source};
+
+/// Footers that are read at a time.
+const AT_A_TIME: usize = 16;
+
+/// The format.
+#[derive(Clone, Copy, Debug)]
+pub struct Parquet;
+
+fn is_parquet(name: &str) -> bool {
+    ends_with(name, ".parquet")
+}
+
+impl Format for Parquet {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|o| is_parquet(&o.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let chosen = choose(source, &objects, options)?;
+            load(source, chosen, options).await.map(|dataset| Arc::new(dataset) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The files to read, in the order of names.
+fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<Vec<Object>> {
+    let files: Vec<&Object> = objects.iter().filter(|o| is_parquet(&o.name) || options.format.is_some()).collect();
+    if files.is_empty() {
+        return Err(nothing_to_read(source, objects, "Parquet files"));
+    }
+    let files = of_split(source, files, options.split.as_deref(), "files", "-00000-of-00001.parquet")?;
+    Ok(files.into_iter().cloned().collect())
+}
+
+/// A row group, and its number within its file: what is read as a whole.
+type Group = Stored<u32>;
+
+async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<ParquetDataset> {
+    let reads: Vec<_> = objects.iter().map(|object| read_footer(source, object).boxed()).collect();
+    let mut footers = stream::iter(reads).buffered(AT_A_TIME);
+    let mut chosen: Option<Chosen> = None;
+    let mut groups: Vec<Group> = Vec::new();
+    let mut chunks = Vec::new();
+    let mut print = Fingerprint::of("parquet").number(objects.len() as u64);
+    let mut files = objects.iter();
+    while let Some(footer) = footers.try_next().await? {
+        let Some(file) = files.next() else { break };
+        let at = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&file.name));
+        match &chosen {
+            None => chosen = Some(Chosen::new(source, file, &footer, options).await.map_err(at)?),
+            Some(chosen) => chosen.check(&footer).map_err(at)?,
+        }
+        print = print.text(&file.name).number(file.size);
+        let columns = chosen.as_ref().map_or(&[][..], |chosen| &chosen.columns);
+        for (in_file, group) in footer.groups.into_iter().enumerate().filter(|(_, group)| group.rows > 0) {
+            for column in columns {
+                let place = group.chunks[column.leaf].clone().map_err(|why| {
+                    let what = format!("column `{}` of row group {in_file} can't be read: {why}", column.name);
+                    at(Error::new(ErrorKind::Unsupported, what))
+                })?;
+                chunks.push(place);
+            }
+            print = print.number(group.rows.into());
+            groups.push(Stored::new(file, group.rows.into(), in_file as u32));
+        }
+    }
+    drop(footers);
+    let chosen = chosen.filter(|_| !groups.is_empty());
+    let chosen = chosen.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "the files hold no rows").at_stage(Stage::Open).at_object(source.url())
+    })?;
+    let groups = ShardTable::new(source, groups);
+    Ok(ParquetDataset::new(chosen, groups, chunks, print.finish(), options))
+}
+
+async fn read_footer(source: &Source, object: &Object) -> Result<Footer> {
+    let read = footer::read(source, object).await;
+    read.map_err(|e| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)))
+}
+
+/// See [`Parquet`].
+#[derive(Debug)]
+struct ParquetDataset {
+    groups: ShardTable<u32>,
+    columns: Vec<Column>,
+    /// Of each group those of each column.
+    chunks: Vec<(Chunk, Range<u64>)>,
+    schema: Schema,
+    shared: SharedBytes,
+    largest: u64,
+    fingerprint: Fingerprint,
+}
+
+impl ParquetDataset {
+    fn new(
+        chosen: Chosen,
+        groups: ShardTable<u32>,
+        chunks: Vec<(Chunk, Range<u64>)>,
+        fingerprint: Fingerprint,
+        options: &OpenOptions,
+    ) -> Self {
+        let Chosen { columns, mut names, .. } = chosen;
+        let of_column = |at: usize| chunks.iter().skip(at).step_by(columns.len()).map(|(chunk, _)| chunk);
+        let field = |(at, column): (usize, &Column)| {
+            let kind = match column.kind {
+                Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Label => FieldKind::Label,
+                Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
+                // A value is no longer than the pages of its chunk.
+                Kind::Bytes => {
+                    FieldKind::Bytes { most: of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0) }
+                }
+            };
+            Field::new(column.name.clone(), kind)
+        };
+        let mut schema = Schema::new(columns.iter().enumerate().map(field).collect());
+        let own = names.iter().position(|(name, _)| name == "label").map(|at| names.remove(at).1);
+        schema = schema.with_classes(options.classes.clone().or(own));
+        schema.names = names;
+
+        let mut shared = SharedBytes::default();
+        let mut largest = 0;
+        for (group, chunks) in groups.shards().iter().zip(chunks.chunks(columns.len())) {
+            let decoded: u64 = chunks.iter().map(|(chunk, _)| chunk.decoded()).sum();
+            let encoded: u64 = chunks.iter().map(|(_, range)| range.end - range.start).sum();
+            shared.one = shared.one.max(decoded + encoded);
+            shared.all = shared.all.saturating_add(decoded);
+            let unpacked: u64 = chunks.iter().map(|(chunk, _)| u64::from(chunk.unpacked)).sum();
+            largest = largest.max(unpacked.div_ceil(group.count()));
+        }
+        Self { groups, columns, chunks, schema, shared, largest, fingerprint }
+    }
+
+    /// The group of a record, and the first of its chunks.
+    fn find(&self, record: u64) -> Result<(&Group, usize)> {
+        let (at, group) = self.groups.find_at(record)?;
+        Ok((group, at * self.columns.len()))
+    }
+
+    /// Says which column of which row group it is about.
+    fn at(&self, error: Error, key: usize) -> Error {
+        let group = &self.groups.shards()[key / self.columns.len()];
+        let file = self.groups.name_of(group);
+        let (number, name) = (group.of, &self.columns[key % self.columns.len()].name);
+        let range = &self.chunks[key].1;
+        error.at_object(format!("{file}, row group {number}, column {name}")).at_range(range.clone())
+    }
+
+    fn value(&self, column: usize, chunk: &Chunk, row: usize, decoded: &Bytes) -> Result<Value> {
+        let Column { kind, name, unsigned, .. } = &self.columns[column];
+        let none = || {
+            Error::corrupt(format!("row {row} of the group has no value"))
+                .hint(format!("leave the column out with {COLUMNS}, or set {SKIP}"))
+        };
+        // Copied, so that the part may go.
+        let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
+        if chunk.physical == Physical::Bytes {
+            let place = decode::bytes_of(decoded, row)?;
+            return match kind {
+                Kind::Image => place.map(|place| Value::Encoded(copy(place))).ok_or_else(none),
+                _ => Ok(Value::Bytes(place.map_or_else(Bytes::new, copy))),
+            };
+        }
+        let bytes = &decoded[decode::number_of(decoded, row, chunk)?.ok_or_else(none)?];
+        match kind {
+            Kind::Label => {}
+            // The type that holds all of `uint32`.
+            Kind::Numbers(DType::I64) if bytes.len() == 4 => {
+                let wide = whole(bytes, *unsigned, row)?;
+                return Ok(Value::Array(Bytes::copy_from_slice(&wide.to_ne_bytes())));
+            }
+            _ => return Ok(Value::Array(Bytes::copy_from_slice(bytes))),
+        }
+        let label = whole(bytes, *unsigned, row)?;
+        let classes = self.schema.classes.as_ref().filter(|_| name == "label");
+        let known = classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()));
+        match known {
+            true => Ok(Value::Label(label)),
+            false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
+                .hint(format!("a set without labels is read with {}", COLUMNS.to_list_of("image")))),
+        }
+    }
+}
+
+/// The integer of these bytes.
+fn whole(bytes: &[u8], unsigned: bool, row: usize) -> Result<i64> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Ok(if unsigned { u32::from_ne_bytes(bytes).into() } else { i32::from_ne_bytes(bytes).into() });
+    }
+    let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| damaged("an integer of no known size"))?;
+    if !unsigned {
+        return Ok(i64::from_ne_bytes(bytes));
+    }
+    let value = u64::from_ne_bytes(bytes);
+    i64::try_from(value).map_err(|_| {
+        let what = format!("label {value} of row {row} of the group is beyond {}, the greatest", i64::MAX);
+        Error::new(ErrorKind::Unsupported, what)
+            .hint(format!("write the column as int64, or leave it out with {COLUMNS}"))
+    })
+}
+
+impl Dataset for ParquetDataset {
+    fn len(&self) -> u64 {
+        self.groups.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "parquet"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        let (group, first) = self.find(record)?;
+        let part = |(at, (chunk, range)): (usize, &(Chunk, Range<u64>))| {
+            SharedRead::new((first + at) as u64, [self.groups.extent(group, range.clone())], chunk.decoded())
+        };
+        let shared = self.chunks[first..first + self.columns.len()].iter().enumerate().map(part).collect();
+        Ok(ReadPlan::of_shared(shared))
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let (group, first) = self.find(record)?;
+        let row = (record - group.records.start) as usize;
+        let value = |column: usize| {
+            let decoded = bytes.get(column).ok_or_else(|| damaged("the decoded column is not there"));
+            let value = decoded.and_then(|decoded| self.value(column, &self.chunks[first + column].0, row, decoded));
+            value.map_err(|e| self.at(e.at_stage(Stage::Parse), first + column))
+        };
+        Ok(Sample::new((0..self.columns.len()).map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let place = usize::try_from(key).ok().and_then(|key| Some((key, self.chunks.get(key)?)));
+        let Some((key, (chunk, range))) = place else {
+            return Err(Error::new(ErrorKind::Internal, format!("the dataset has no column chunk {key}")));
+        };
+        let bytes = bytes.first().ok_or_else(|| damaged("the column chunk was not read"));
+        let decoded = bytes.and_then(|bytes| decode::decode(chunk, bytes, range.start));
+        decoded.map(Bytes::from).map_err(|e| self.at(e.at_stage(Stage::Decode), key))
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.shared
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.groups.object(record, "parquet")
+    }
+
+    fn needs_fetch(&self) -> bool {
+        self.groups.needs_fetch()
+    }
+
+    /// A record's own reads are none; but its values are copied, and memory for them is counted as for reads. No footer tells
+    /// the longest: the mean of the group with the largest.
+    fn largest_read(&self) -> u64 {
+        self.largest
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let chunks = self.chunks.len() * size_of::<(Chunk, Range<u64>)>();
+        (chunks + self.groups.shards().len() * (size_of::<Group>() + 8)) as u64
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        Some(self.groups.groups())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::IntoFuture, sync::Arc};
+
+    use futures::executor::block_on;
+    use infeed_store::Source;
+    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+    use super::*;
+
+    /// The states of old runs hold it: written out, so that no change here changes it.
+    #[test]
+    fn the_identity_is_that_which_states_hold() {
+        let identity = |files: &[(&str, Vec<u8>)]| {
+            let store = InMemory::new();
+            for (name, bytes) in files {
+                block_on(store.put(&Path::from(*name), bytes.clone().into())).unwrap();
+            }
+            let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
+            let dataset = block_on(crate::open_source(source).into_future()).unwrap();
+            (dataset.fingerprint(), dataset)
+        };
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration/golden/parquet/polars-zstd.parquet");
+        let bytes = std::fs::read(file).unwrap();
+        let size = bytes.len() as u64;
+        let (parquet, dataset) = identity(&[("d/a.parquet", bytes.clone()), ("d/b.parquet", bytes)]);
+        let starts = [&dataset.groups().unwrap()[..], &[dataset.len()]].concat();
+        let rows: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mut want = Fingerprint::of("parquet").number(2);
+        for (name, rows) in ["d/a.parquet", "d/b.parquet"].into_iter().zip(rows.chunks(rows.len() / 2)) {
+            want = rows.iter().fold(want.text(name).number(size), |want, rows| want.number(*rows));
+        }
+        assert_eq!(parquet, want.finish());
+    }
+}

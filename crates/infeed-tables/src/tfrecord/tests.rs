@@ -1,0 +1,217 @@
+use crate::open_source;
+use futures::executor::block_on;
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use proptest::prelude::*;
+
+use std::ops::Range;
+
+use super::{
+    framing::{masked_crc, parse_length},
+    *,
+};
+use infeed_data::{dataset_contract, read_one::read};
+
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// As TensorFlow writes it: `kind` is 1 for bytes, 2 for floats, 3 for integers.
+fn entry(name: &str, kind: u8, list: &[u8]) -> Vec<u8> {
+    field(1, &[field(1, name.as_bytes()), field(2, &field(kind, list))].concat())
+}
+
+fn example(i: u8) -> Vec<u8> {
+    let entries = [
+        entry("image/encoded", 1, &field(1, &[i; 200])),
+        entry("image/class/label", 3, &field(1, &[i])),
+        entry("image/object/box", 2, &field(1, &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat())),
+        entry("image/filename", 1, &field(1, format!("{i}.jpg").as_bytes())),
+        // Not packed, as old writers do.
+        entry("sizes", 3, &[1 << 3, 200, 1, 1 << 3, 7]),
+        entry("none", 3, &[]),
+    ];
+    field(1, &entries.concat())
+}
+
+fn record(content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u64).to_le_bytes();
+    [&length[..], &masked_crc(&length).to_le_bytes(), content, &masked_crc(content).to_le_bytes()].concat()
+}
+
+fn source(files: &[(&str, Vec<u8>)]) -> Source {
+    let store = InMemory::new();
+    for (name, bytes) in files {
+        block_on(store.put(&Path::from(*name), bytes.clone().into())).unwrap();
+    }
+    Source::from_store(Arc::new(store), Path::default(), "test://x")
+}
+
+fn file(numbers: Range<u8>) -> Vec<u8> {
+    numbers.flat_map(|i| record(&example(i))).collect()
+}
+
+#[test]
+fn the_crc_is_tensorflows() {
+    // The first bytes of a file that TensorFlow wrote: a record of 24 bytes.
+    assert_eq!(parse_length(&[24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]).unwrap(), 24);
+}
+
+#[test]
+fn examples_are_cut_into_fields() {
+    let files = [("train-00000-of-00002", file(0..3)), ("train-00001-of-00002", file(3..8))];
+    let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
+    block_on(dataset_contract(&*dataset)).unwrap();
+    assert_eq!((dataset.len(), dataset.format(), &dataset.groups().unwrap()[..]), (8, "tfrecord", &[0, 3][..]));
+    // The identity that states of old runs hold.
+    let sizes = files.each_ref().map(|(_, bytes)| bytes.len() as u64);
+    let print = Fingerprint::of("tfrecord").number(2).text(files[0].0).number(sizes[0]).number(3);
+    assert_eq!(dataset.fingerprint(), print.text(files[1].0).number(sizes[1]).number(8).finish());
+    let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["image", "label", "image/filename", "image/object/box", "sizes"]);
+    let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
+    let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
+    assert!(matches!(&sample.values[0], Value::Encoded(bytes) if bytes[..] == [5; 200]));
+    assert!(matches!(&sample.values[1], Value::Label(5)));
+    assert!(matches!(&sample.values[2], Value::Bytes(name) if name == "5.jpg"));
+    let floats = [1.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
+    assert!(matches!(&sample.values[3], Value::Array(values) if values[..] == floats));
+    let ints = [200i64.to_ne_bytes(), 7i64.to_ne_bytes()].concat();
+    assert!(matches!(&sample.values[4], Value::Array(values) if values[..] == ints));
+}
+
+#[test]
+fn damage_is_told_with_its_place() {
+    let whole = file(0..3);
+    let open = |bytes: Vec<u8>| block_on(open_source(source(&[("a.tfrecord", bytes)])).into_future());
+    let error = open(whole[..whole.len() - 5].to_vec()).unwrap_err().to_string();
+    assert!(error.contains("ends after") && error.contains("a.tfrecord @"), "{error}");
+    let error = open([0x1f, 0x8b].repeat(100)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("damaged gzip") && error.to_string().contains("a.tfrecord @"), "{error}");
+    let entry = || entry("image/encoded", 1, &field(1, &[1; 9]));
+    let twice = field(1, &[entry(), self::entry("jpg", 1, &field(1, &[1; 9]))].concat());
+    assert!(open(record(&twice)).unwrap_err().to_string().contains("two features are the field `image`"));
+    let source = source(&[("a.tfrecord", whole.clone())]);
+    let error = block_on(open_source(source).columns(["depth"]).into_future()).unwrap_err().to_string();
+    assert!(error.contains("is `depth`") && error.contains("there are image, label"), "{error}");
+    let error = open([&whole[..], &[1, 2, 3]].concat()).unwrap_err().to_string();
+    assert!(error.contains("3 bytes where a length"), "{error}");
+    let mut lies = whole.clone();
+    lies[1] ^= 1;
+    assert!(open(lies).unwrap_err().to_string().contains("crc of a record's length"));
+    let mut flipped = whole.clone();
+    let last = flipped.len() - 9;
+    flipped[last] ^= 1;
+    let dataset = open(flipped).unwrap();
+    let plan = dataset.plan(2, SampleRng::new(0, 0, 2)).unwrap();
+    let error = dataset.parse(2, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap_err().to_string();
+    assert!(error.contains("the record's crc32c is wrong"), "{error}");
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[cfg(feature = "packed")]
+#[test]
+fn compressed_files_give_the_same_records() {
+    let plain = block_on(open_source(source(&[("a.tfrec", file(0..8))])).into_future()).unwrap();
+    let zlib = {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &file(3..8)).unwrap();
+        encoder.finish().unwrap()
+    };
+    for (first, second) in [
+        (("a.tfrecord.gz", gzip(&file(0..3))), ("b.tfrecord.gz", gzip(&file(3..8)))),
+        // Several members, a file as it is, one without records, and names without an ending for it.
+        (("a.record", [gzip(&file(0..1)), gzip(&file(1..3))].concat()), ("b.record", file(3..8))),
+        (("a.tfrecords", file(0..3)), ("b.tfrecords", zlib)),
+    ] {
+        let files = [first, ("aa.tfrecord.gz", gzip(&[])), second];
+        let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        assert_eq!((dataset.len(), &dataset.groups().unwrap()[..]), (8, &[0, 3][..]));
+        assert_eq!(dataset.schema(), plain.schema());
+        for record in 0..8 {
+            let [a, b] = [&plain, &dataset].map(|dataset| format!("{:?}", read(&**dataset, record).unwrap()));
+            assert_eq!(a, b);
+        }
+    }
+    let whole = gzip(&file(0..3));
+    let open = |bytes: Vec<u8>| block_on(open_source(source(&[("a.tfrecord.gz", bytes)])).into_future());
+    for cut in [20, whole.len() / 2, whole.len() - 1] {
+        assert_eq!(open(whole[..cut].to_vec()).unwrap_err().kind(), ErrorKind::Corrupt, "{cut}");
+    }
+    let error = open(gzip(&file(0..3)[..500])).unwrap_err().to_string();
+    assert!(error.contains("ends after") && error.contains("a.tfrecord.gz @"), "{error}");
+}
+
+#[test]
+fn pictures_and_labels_are_found_that_the_first_record_lacks() {
+    let bytes = |name: &str, values: &[&[u8]]| {
+        entry(name, 1, &values.iter().flat_map(|value| field(1, value)).collect::<Vec<u8>>())
+    };
+    let label = |n: u8| entry("label", 3, &field(1, &[n]));
+    let of = |entries: &[Vec<u8>]| record(&field(1, &entries.concat()));
+    let png: &[u8] = b"\x89PNG\r\n\x1a\n and more";
+    let without = of(&[bytes("photo", &[png]), bytes("text", &[b"BMW"])]);
+    let with = |n| of(&[bytes("photo", &[png]), bytes("text", &[b"BMW"]), label(n)]);
+    let names = |dataset: &dyn Dataset| -> Vec<(String, bool)> {
+        let fields = dataset.schema().fields.iter();
+        fields.map(|f| (f.name.clone(), matches!(f.kind, FieldKind::Image { .. }))).collect()
+    };
+    let want = [("photo".to_owned(), true), ("label".to_owned(), false), ("text".to_owned(), false)];
+    for files in [
+        vec![("a.tfrecord", [without.clone(), with(1), with(2)].concat())],
+        vec![("a.tfrecord", without.clone()), ("b.tfrecord", with(1)), ("c.tfrecord", with(2))],
+        #[cfg(feature = "packed")]
+        vec![("a.tfrecord", gzip(&without)), ("b.tfrecord", gzip(&[with(1), with(2)].concat()))],
+    ] {
+        let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
+        assert_eq!(names(&*dataset), want);
+        let error = read(&*dataset, 0).unwrap_err().to_string();
+        assert!(error.contains("is missing that other records have") && error.contains("feature label"), "{error}");
+        let sample = read(&*dataset, 2).unwrap();
+        assert!(matches!(&sample.values[..], [Value::Encoded(image), Value::Label(2), Value::Bytes(text)]
+            if image[..] == *png && text == "BMW"));
+    }
+    // Masks by their names; lists of pictures are no field.
+    let files = [(
+        "a.tfrecord",
+        of(&[bytes("image/encoded", &[png]), bytes("image/seg/encoded", &[png]), bytes("frames", &[png, png])]),
+    )];
+    let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
+    let fields: Vec<_> = dataset.schema().fields.iter().map(|f| (f.name.as_str(), f.mask)).collect();
+    assert_eq!(fields, [("image", false), ("image/seg/encoded", true)]);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_features_or_an_error(
+        raw in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..300, flip in any::<u8>(), end in 0usize..400,
+    ) {
+        let _ = parse_example(&raw);
+        let _ = parse_length(&raw);
+        let mut damaged = example(9);
+        let at = at.min(damaged.len() - 1);
+        damaged[at] ^= flip;
+        damaged.truncate(end);
+        if let Ok(features) = parse_example(&damaged) {
+            for (_, feature) in features {
+                if let Feature::Bytes(texts) = feature {
+                    prop_assert!(texts.iter().all(|text| text.start <= text.end && text.end <= damaged.len()));
+                }
+            }
+        }
+    }
+}
