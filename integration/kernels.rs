@@ -7,7 +7,7 @@ use infeed::{
     dataset::{ImageInfo, SampleRng},
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, RowSpec,
-        device::{DeviceItem, LaunchShape, PTX, fits, kernel_name, launch_shape},
+        device::{DeviceItem, LaunchShape, fits, kernel_name, launch_shape},
         picture::{PICTURE_PTX, RowKernels, picture_kernel, row_kernels},
     },
     transform::reference,

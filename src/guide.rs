@@ -41,10 +41,10 @@ macro_rules! pages {
 pages! {
     data, "data.md", "[`open`](crate::open), [`Open`](infeed_data::Open), [`Dataset`](crate::Dataset), [`Filter`](infeed_data::Filter), \
         [`Mixture`](infeed_data::sampler::Mixture), [`OnBadSample`](crate::OnBadSample).";
-    transforms, "transforms.md", "[`Transform`](crate::Transform), [`Op`](crate::transform::Op), [`PRESETS`](crate::transform::PRESETS), \
-        [`View`](crate::transform::View), [`LoaderBuilder::transform`](crate::LoaderBuilder::transform), [`mix`](crate::LoaderBuilder::mix), \
+    transforms, "transforms.md", "[`Transform`](crate::Transform), [`Op`](infeed_pixels::transform::Op), [`PRESETS`](infeed_pixels::transform::PRESETS), \
+        [`View`](infeed_pixels::transform::View), [`LoaderBuilder::transform`](crate::LoaderBuilder::transform), [`mix`](crate::LoaderBuilder::mix), \
         [`map`](crate::LoaderBuilder::map), [`map_batch`](crate::LoaderBuilder::map_batch).";
-    augmentations, "augmentations.md", "[`Transform`](crate::Transform), [`transform::augment`](crate::transform::augment).";
+    augmentations, "augmentations.md", "[`Transform`](crate::Transform), [`transform::augment`](infeed_pixels::transform::augment).";
     detection, "detection.md", "[`Open::annotations`](infeed_data::Open::annotations), [`Instances`](infeed_data::Instances), \
         [`BatchInstances`](crate::BatchInstances), [`BucketSampler`](infeed_data::sampler::BucketSampler).";
     volumes, "volumes.md", "[`Open::field`](infeed_data::Open::field), [`Open::channels`](infeed_data::Open::channels), \
@@ -66,8 +66,8 @@ pages! {
     configuration, "configuration.md", "[`LoaderConfig`](crate::LoaderConfig), [`LoaderBuilder::config`](crate::LoaderBuilder::config).";
     promises, "promises.md", "[`LoaderState`](crate::LoaderState), [`Batch::state`](crate::Batch::state), \
         [`Loader::resume_epochs`](crate::Loader::resume_epochs), [`Loader::resume_epoch`](crate::Loader::resume_epoch).";
-    extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](crate::codec::ImageCodec), \
-        [`Decoder`](crate::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
+    extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](infeed_pixels::codec::ImageCodec), \
+        [`Decoder`](infeed_pixels::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
     coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
     limits, "limits.md", "the features of the crate are on [its first page](crate).";
 }

@@ -175,7 +175,7 @@ pub mod internal {
     pub use crate::sys::nvtx;
     pub use crate::{
         engine::can_start_threads,
-        sys::{cuda, devices, kernels, nvjpeg},
+        sys::{cuda, devices, nvjpeg},
     };
     pub use infeed_core::{
         disk, machine, process,
@@ -184,6 +184,7 @@ pub mod internal {
         setting::{Front, SETTINGS, Setting, speak_as},
         types::printable,
     };
+    pub use infeed_pixels::kernels;
 }
 
 /// The README's code is compiled and run as a test.

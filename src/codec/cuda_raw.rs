@@ -23,17 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Drawing, Image, Reader, fits_mask, images, sized},
-};
-use crate::{
-    sys::{
-        cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-        kernels::{ChannelTable, Pixels, RowRoom, RowWork},
-    },
-    transform::{Lowered, RowMaker},
-};
+use crate::sys::cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -42,6 +32,14 @@ use infeed_core::{
     report::Stage,
     rows::Rows,
     types::Device,
+};
+use infeed_pixels::codec::{
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
+    reader::{Drawing, Image, Reader, fits_mask, images, sized},
+};
+use infeed_pixels::{
+    kernels::{ChannelTable, Pixels, RowRoom, RowWork},
+    transform::{Lowered, RowMaker},
 };
 
 /// Pages of a worker's upload: one is filled while two are on their way.
@@ -87,7 +85,7 @@ pub struct CudaRaw {
 
 impl CudaRaw {
     /// A decoder of `workers` threads for the GPU of `kernels`. `codecs` and `max_image_bytes` as for
-    /// [`Cpu`](super::Cpu); `row_bytes` is the length of the longest row.
+    /// [`Cpu`](infeed_pixels::codec::Cpu); `row_bytes` is the length of the longest row.
     #[must_use]
     pub fn new(
         workers: NonZeroUsize,
@@ -98,7 +96,8 @@ impl CudaRaw {
     ) -> Self {
         let device = Device::Cuda(kernels.context().index());
         let batch = NonZeroUsize::MIN.saturating_add(PAGES * JOBS - 1);
-        let class = Class { batch, ..Class::new("cpu", device, workers) };
+        let mut class = Class::new("cpu", device, workers);
+        class.batch = batch;
         // Some bytes beside a row, so that a page takes a row whatever else an upload writes there.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
@@ -235,7 +234,9 @@ impl Worker for RawWorker {
         let outcomes = items.iter().enumerate().map(&mut outcome).collect();
         let transform = start.elapsed().saturating_sub(decode);
         let images = self.reader.take_decoded();
-        self.staged.push(Finished { images, decode, transform, ..Finished::new(job, outcomes) });
+        let mut finished = Finished::new(job, outcomes);
+        (finished.images, finished.decode, finished.transform) = (images, decode, transform);
+        self.staged.push(finished);
         let items: usize = self.staged.iter().map(|finished| finished.job.items.len()).sum();
         if self.staged.len() >= JOBS || items >= ITEMS {
             self.launch();

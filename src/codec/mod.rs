@@ -16,103 +16,45 @@
 //! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageHeader::peak_bytes`] was
 //!    compared with `max_image_bytes`.
 
-mod contract;
-mod cpu;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_raw;
-mod decoder;
-mod decoder_contract;
-mod errors;
-mod image_codec;
-#[cfg(feature = "jxl")]
-mod jxl;
-mod reader;
-#[cfg(feature = "prepare")]
-mod renderer;
-mod several;
-
-#[cfg(feature = "bmp")]
-mod bmp;
-#[cfg(feature = "jpeg")]
-mod jpeg;
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 mod nvjpeg;
-#[cfg(feature = "png")]
-mod png;
-#[cfg(any(feature = "jxl", feature = "png", feature = "webp"))]
-mod still;
-#[cfg(feature = "tiff")]
-mod tiff;
-mod volume;
-#[cfg(feature = "webp")]
-mod webp;
-
-use std::sync::Arc;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::cuda_raw::CudaRaw;
-pub(crate) use self::decoder::KeepPixels;
-#[cfg(any(feature = "jpeg", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
-use self::errors::cause;
-use self::errors::{corrupt, unsupported};
-#[cfg(feature = "jpeg")]
-pub use self::jpeg::{DecodeIndex, LearnRoom};
 #[cfg(all(feature = "cuda", feature = "jpeg", target_os = "linux"))]
 pub use self::nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};
-#[cfg(feature = "prepare")]
-pub(crate) use self::renderer::Renderer;
-pub(crate) use self::several::Several;
-pub(crate) use self::volume::write_volume;
-pub use self::{
-    contract::codec_contract,
-    cpu::Cpu,
-    decoder::{Class, ClassSet, Decode, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
-    decoder_contract::decoder_contract,
-    image_codec::{ImageCodec, ImageHeader, PixelBuffer, Window},
-};
-
-pub use crate::{
-    sys::kernels::{Pixels, Plane, Planes, Resampler},
-    transform::{Decoded, Drawn, Lowered, RowMaker},
-};
+#[doc(inline)]
 pub use infeed_core::{
     random::{Draws, SampleRng},
     rows::Rows,
     types::ImageInfo,
 };
-
-/// The list of built-in codecs: a feature, and the type in the file of that name.
-macro_rules! codecs {
-    ($($feature:literal $module:ident $codec:ident)*) => {
-        $(#[cfg(feature = $feature)]
-        pub use self::$module::$codec;)*
-
-        /// The codecs that are built in, one for each feature that is on.
-        ///
-        /// ```
-        /// # #[cfg(feature = "png")] {
-        /// use infeed::codec::codecs;
-        ///
-        /// let head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
-        /// let codec = codecs().into_iter().find(|codec| codec.recognises(head)).expect("PNG is built in");
-        /// assert_eq!(codec.name(), "png");
-        /// # }
-        /// ```
-        #[must_use]
-        pub fn codecs() -> Vec<Arc<dyn ImageCodec>> {
-            vec![$(
-                #[cfg(feature = $feature)]
-                Arc::new($codec::default()),
-            )*]
-        }
-    };
-}
-
-codecs! {
-    "jpeg" jpeg Jpeg
-    "png" png Png
-    "webp" webp Webp
-    "bmp" bmp Bmp
-    "tiff" tiff Tiff
-    "jxl" jxl Jxl
-}
+#[cfg(feature = "bmp")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Bmp;
+#[cfg(feature = "jxl")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Jxl;
+#[cfg(feature = "png")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Png;
+#[cfg(feature = "tiff")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Tiff;
+#[cfg(feature = "webp")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Webp;
+#[cfg(feature = "jpeg")]
+#[doc(inline)]
+pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnRoom};
+#[doc(inline)]
+pub use infeed_pixels::{
+    codec::{
+        Class, ClassSet, Cpu, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Outcome, PixelBuffer,
+        Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
+    },
+    kernels::{Pixels, Plane, Planes, Resampler},
+    transform::{Decoded, Drawn, Lowered, RowMaker},
+};

@@ -19,10 +19,6 @@ use super::{
     stream::{Sealed, StreamShared},
     timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
-use crate::{
-    codec::{Item, Outcome},
-    transform::{LoweredInstances, Placer},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -33,6 +29,10 @@ use infeed_core::{
     rows::Rows,
 };
 use infeed_data::{Instances, Sample, Value};
+use infeed_pixels::{
+    codec::{Item, Outcome},
+    transform::{LoweredInstances, Placer},
+};
 
 /// A batch whose rows are being made.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::{
     buffers::Buffers,
     decode_thread::{DecodeThread, Serving},
 };
-use crate::codec::Worker;
 use infeed_core::error::Result;
+use infeed_pixels::codec::Worker;
 
 type Shared = Rc<RefCell<Vec<Hand>>>;
 

@@ -26,10 +26,6 @@ use super::{
     timeline::{CpuMeter, JobTimeline},
     write_fields::write_fields,
 };
-use crate::{
-    codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
-    transform::{Lowered, Placer},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -37,6 +33,10 @@ use infeed_core::{
     rows::Rows,
 };
 use infeed_data::{Dataset, ReadPlan, Sample};
+use infeed_pixels::{
+    codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
+    transform::{Lowered, Placer},
+};
 
 /// What the decode threads measure beside what they do.
 #[derive(Clone, Copy, Debug)]
@@ -206,7 +206,16 @@ impl DecodeThread {
             None => Wait::Block,
         };
         for finished in worker.poll(wait) {
-            let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else { continue };
+            let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else {
+                // Whose rows these are nobody knows: the batches in hand would wait for them for ever.
+                let (name, tag) = (self.decoder.name(), finished.job.tag);
+                let what = format!("decoder {name} gave back a job of the tag {tag}, which it does not have");
+                for work in in_work.drain(..) {
+                    let hint = "a worker gives each job back once, with the tag that it came with";
+                    work.ticket.redeem().0.fail(Error::new(ErrorKind::Internal, what.clone()).hint(hint));
+                }
+                continue;
+            };
             self.deliver(in_work.swap_remove(at), finished, cpu, placer);
         }
         true
@@ -233,7 +242,7 @@ impl DecodeThread {
         // From here on the batch fails if the rows do not come back.
         let ticket = Ticket::new(&assembly, first);
         if !samples.is_empty() {
-            let job = Job { tag, items: samples, rows };
+            let job = Job::new(tag, samples, rows);
             let placed = Duration::ZERO;
             return Some(Prepared { job, ticket, again, encoded, placed, cpu: before, queued, reading });
         }
@@ -289,14 +298,16 @@ impl DecodeThread {
             let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
             let device = stream.loader.device;
             let size = assembly.plan.size;
-            items.push(Item { device, size, keep, ..Item::new(record, rng, sample.map_err(named)) });
+            let mut item = Item::new(record, rng, sample.map_err(named));
+            (item.device, item.size, item.keep) = (device, size, keep);
+            items.push(item);
         }
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
         if read > 0 {
             stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
-        Some(Prepared { job: Job { tag, items, rows }, ticket, again, encoded, placed, cpu, queued, reading })
+        Some(Prepared { job: Job::new(tag, items, rows), ticket, again, encoded, placed, cpu, queued, reading })
     }
 
     /// Reads a record's own bytes, or has them already, or its sample; tells who wants its pixels. `None`: the stream is gone.
@@ -430,7 +441,7 @@ impl DecodeThread {
 
     fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter, placer: &mut Placer) {
         let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
-        let Finished { job, mut outcomes, images, decode, transform, device } = finished;
+        let Finished { job, mut outcomes, images, decode, transform, device, .. } = finished;
         let (assembly, first) = ticket.redeem();
         let Job { items, mut rows, .. } = job;
         let count = items.len();
@@ -501,6 +512,10 @@ impl DecodeThread {
                 // routed to does not matter here: that was a wish, this is who is left.
                 Outcome::Elsewhere(classes) => {
                     leaving.push((i, Next::Class(item, untried.and(classes).without(self.class))));
+                }
+                other => {
+                    let error = Error::new(ErrorKind::Internal, format!("an outcome that nobody knows: {other:?}"));
+                    failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record)));
                 }
             }
         }

@@ -33,7 +33,6 @@ use std::{
 use bytes::{Buf, BufMut, Bytes};
 
 use super::buffers::Buffers;
-use crate::codec::{ImageCodec, KeepPixels};
 use infeed_core::{
     error::{Error, Result, setting::DECODED_CACHE},
     fingerprint::{Fingerprint, Fingerprinter},
@@ -41,6 +40,7 @@ use infeed_core::{
     types::{DType, ImageInfo},
 };
 use infeed_data::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value};
+use infeed_pixels::codec::{ImageCodec, KeepPixels};
 use infeed_store::{BlobRead, Blobs, CacheSpec, Extent};
 
 /// What entries lie in, in the folder that was given. Another layout has another name.

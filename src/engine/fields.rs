@@ -2,17 +2,17 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    sys::kernels::RowSpec,
-    tensor::Tensor,
-    transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
-};
+use crate::tensor::Tensor;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     rows::{Pool, Rows},
     types::{DType, Layout},
 };
 use infeed_data::{Field, FieldKind, Schema};
+use infeed_pixels::{
+    kernels::RowSpec,
+    transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
+};
 
 /// One field of a batch: its shape and where its memory comes from.
 #[derive(Debug)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytemuck::NoUninit;
 
-use crate::{tensor::Tensor, transform::LoweredInstances};
+use crate::tensor::Tensor;
 use infeed_core::{error::Result, rows::Rows, types::DType};
 use infeed_data::{Instances, Mask, Rle};
+use infeed_pixels::transform::LoweredInstances;
 
 /// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
 /// where each row's begin. All tensors lie in host memory, also where images are on a GPU.
@@ -118,7 +119,7 @@ impl BatchInstances {
     }
 
     /// `[T, 4]` f32: pixels of the row, left, top, right, bottom, unless the transform has a
-    /// [`ConvertBoundingBoxFormat`](crate::transform::detection::ConvertBoundingBoxFormat).
+    /// [`ConvertBoundingBoxFormat`](infeed_pixels::transform::detection::ConvertBoundingBoxFormat).
     #[must_use]
     pub const fn boxes(&self) -> &Tensor {
         &self.boxes

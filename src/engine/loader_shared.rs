@@ -7,7 +7,6 @@ use super::{
     chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
     read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
 };
-use crate::transform::BatchSize;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -21,6 +20,7 @@ use infeed_data::{
     Dataset, ReadPlan,
     sampler::{LastBatch, Sampler, Shard, Steps},
 };
+use infeed_pixels::transform::BatchSize;
 use infeed_store::{Cache, Member, Reader, Verify};
 
 /// Everything a loader's streams share.

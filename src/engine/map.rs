@@ -14,7 +14,6 @@ use bytemuck::Pod;
 use bytes::Bytes;
 
 use super::fields::FieldRows;
-use crate::transform::RowView;
 use infeed_core::{
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
@@ -22,6 +21,7 @@ use infeed_core::{
     types::{DType, Element},
 };
 use infeed_data::{Instances, Mask, Sample, Value};
+use infeed_pixels::transform::RowView;
 
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
 type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;

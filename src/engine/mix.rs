@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::fields::{FieldRows, SoftLabels};
-use crate::{
-    sys::kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
-    transform::augment::{Mix, Mixing, PerMix},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
     rows::Rows,
+};
+use infeed_pixels::{
+    kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
+    transform::augment::{Mix, Mixing, PerMix},
 };
 
 /// Draws of batches share nothing with those of samples, whatever their places.
@@ -104,6 +104,10 @@ impl BatchMix {
                         parts[*a] = Part { other: *b, weights };
                         parts[*b] = Part { other: *a, weights };
                     }
+                }
+                other => {
+                    let what = format!("batches are not mixed per {other:?}");
+                    return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));
                 }
             }
         }

@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::codec::{Class, ClassSet};
+use infeed_pixels::codec::{Class, ClassSet};
 
 /// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
 pub(crate) const READY_BYTES: u64 = 32 << 20;
@@ -549,8 +549,9 @@ mod tests {
     }
 
     fn class(reads: bool, batch: usize) -> Class {
-        let batch = NonZeroUsize::new(batch).unwrap();
-        Class { reads, batch, ..Class::new("test", Device::Cpu, NonZeroUsize::MIN) }
+        let mut class = Class::new("test", Device::Cpu, NonZeroUsize::MIN);
+        (class.reads, class.batch) = (reads, NonZeroUsize::new(batch).unwrap());
+        class
     }
 
     /// Threads that read, and an engine that takes `batch` at a time on each of two devices.

@@ -6,13 +6,13 @@ use std::{
 };
 
 use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, timeline::FetchTimes};
-use crate::codec::{ClassSet, Item};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
     rows::Rows,
 };
 use infeed_data::Value;
+use infeed_pixels::codec::{ClassSet, Item};
 
 /// Some rows of one batch on their way to a worker.
 #[derive(Debug)]

@@ -16,10 +16,6 @@ use super::{
     stream::StreamShared,
     task::Task,
 };
-use crate::{
-    codec::{Class, Decoder},
-    transform::Lowered,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     numa::Near,
@@ -27,6 +23,10 @@ use infeed_core::{
     types::Device,
 };
 use infeed_data::Dataset;
+use infeed_pixels::{
+    codec::{Class, Decoder},
+    transform::Lowered,
+};
 
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
 pub(crate) struct Workers {
@@ -234,7 +234,11 @@ mod tests {
 
     #[test]
     fn names_of_threads_fit_and_tell_them_apart() {
-        let class = |name, device, reads| Class { reads, ..Class::new(name, device, std::num::NonZeroUsize::MIN) };
+        let class = |name, device, reads| {
+            let mut class = Class::new(name, device, std::num::NonZeroUsize::MIN);
+            class.reads = reads;
+            class
+        };
         let cases = [
             (class("cpu", Device::Cpu, true), 127, "infeed-cpu-127"),
             (class("cpu", Device::Cuda(3), true), 0, "infeed-cpu-0"),

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::fields::FieldRows;
-use crate::codec::write_volume;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -13,6 +12,7 @@ use infeed_core::{
     rows::Rows,
 };
 use infeed_data::{Instances, Sample, Value};
+use infeed_pixels::codec::write_volume;
 
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 pub(super) fn write_fields(

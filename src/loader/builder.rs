@@ -3,13 +3,7 @@
 use std::sync::Arc;
 
 use super::{LoaderConfig, OnBadSample};
-#[cfg(feature = "jpeg")]
-use crate::codec::{DecodeIndex, Jpeg};
-use crate::{
-    codec::{Decode, Decoder, ImageCodec, Split},
-    engine::{BatchMut, IoRuntime, Maps, SampleMut},
-    transform::{Transform, View, augment::Mix},
-};
+use crate::engine::{BatchMut, IoRuntime, Maps, SampleMut};
 use infeed_core::{
     error::Result,
     random::Draws,
@@ -18,6 +12,12 @@ use infeed_core::{
 use infeed_data::{
     Dataset,
     sampler::{LastBatch, Order, Sampler, Shard},
+};
+#[cfg(feature = "jpeg")]
+use infeed_pixels::codec::{DecodeIndex, Jpeg};
+use infeed_pixels::{
+    codec::{Decode, Decoder, ImageCodec, Split},
+    transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
 
@@ -129,7 +129,7 @@ impl LoaderBuilder {
     /// Draws of a view are those of its place in the list; the first one's are those of a transform alone, and views added
     /// at the end change nothing of the others. What is decoded is what all views together need, at the size that the one
     /// which needs most of it needs: so where a JPEG shrinks to less than half for one view alone, that one's pixels depend
-    /// on the others (no more than [`exact`](crate::codec::Jpeg::exact) says).
+    /// on the others (no more than [`exact`](infeed_pixels::codec::Jpeg::exact) says).
     ///
     /// Memory is that of all rows, and counted. Not for volumes.
     ///
@@ -466,12 +466,12 @@ impl LoaderBuilder {
     /// reads.
     ///
     /// Rows are made of whole pixels of 8 bits then, whether they were kept or not: those of JPEGs are bit for bit those of
-    /// [`Jpeg::exact`](crate::codec::Jpeg::exact), in all epochs and with any size.
+    /// [`Jpeg::exact`](infeed_pixels::codec::Jpeg::exact), in all epochs and with any size.
     ///
     /// `ram:SIZE` is memory of this process, beside [`memory_budget`](Self::memory_budget), of all its devices together; the
     /// ranks of a machine in processes of their own should share a folder. `DIR:SIZE` is a folder for all processes and runs
     /// of a machine, a fast disk or a RAM disk. Entries are known by name, range and version (ETag; of local files time and
-    /// length), by the schema, the codecs' [identity](crate::codec::ImageCodec::identity) and this crate's version; each is
+    /// length), by the schema, the codecs' [identity](infeed_pixels::codec::ImageCodec::identity) and this crate's version; each is
     /// verified when it is read, and a damaged one is removed and made anew. What the dataset knows beside its files, such as
     /// labels of a list, is not taken from there ([`Dataset::known`]); a dataset of your own that makes values of anything but
     /// a record's bytes has to know them. What others have put there stays: a folder that
@@ -522,7 +522,7 @@ impl LoaderBuilder {
     /// [`memory_budget`](Self::memory_budget). It is taken as files come: 700 bytes to 2 KB for a photograph of 500x375 pixels
     /// (by how its colour is stored); 300 KB for one of 12 megapixels that is shrunk to a quarter or less, while half of it is
     /// free. Where it does not hold all that there is to know, it knows less of each file (see
-    /// [decode index](crate::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
+    /// [decode index](infeed_pixels::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
     /// GB. 0 keeps nothing. Pixels do not depend on it.
     pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
         self.config.decode_index_bytes = Some(bytes);

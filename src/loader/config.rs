@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::memory::machine_bytes;
-use crate::{
+use infeed_core::types::{DType, Device, Layout};
+use infeed_data::sampler::{LastBatch, Order, Shard};
+use infeed_pixels::{
     codec::{Decode, Split},
     transform::{Transform, View, augment::Mix},
 };
-use infeed_core::types::{DType, Device, Layout};
-use infeed_data::sampler::{LastBatch, Order, Shard};
 use infeed_store::{CacheSpec, Verify};
 
 /// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that

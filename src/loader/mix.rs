@@ -1,10 +1,6 @@
 //! Whether and how batches of a dataset can be mixed.
 
-use crate::{
-    engine::{BatchMix, LoweredField, Maps},
-    sys::kernels::RowSpec,
-    transform::augment::Mix,
-};
+use crate::engine::{BatchMix, LoweredField, Maps};
 use infeed_core::{
     error::{
         Error, Result,
@@ -13,6 +9,7 @@ use infeed_core::{
     types::{DType, Device},
 };
 use infeed_data::{FieldKind, Schema};
+use infeed_pixels::{kernels::RowSpec, transform::augment::Mix};
 
 /// What is done to batches, and to which field.
 pub(super) struct Mixed {

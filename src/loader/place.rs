@@ -4,12 +4,10 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use super::LoaderConfig;
 use crate::{
-    codec::{Cpu, Decode, Decoder, ImageCodec, Several},
     engine::READY_BYTES,
     sys::{
         cuda::{self, Context, Kernels},
         devices::of_rank,
-        kernels::{Mixer, RowRoom},
     },
 };
 use infeed_core::{
@@ -20,6 +18,10 @@ use infeed_core::{
     },
     rows::Pool,
     types::Device,
+};
+use infeed_pixels::{
+    codec::{Cpu, Decode, Decoder, ImageCodec, Several},
+    kernels::{Mixer, RowRoom},
 };
 
 /// A device that was found to work. Clones are of the same.

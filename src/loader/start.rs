@@ -14,13 +14,9 @@ use super::{
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
     views,
 };
-use crate::{
-    codec::{ImageCodec, codecs as built_in_codecs},
-    engine::{
-        self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
-        Tuning, Workers,
-    },
-    transform::{Foreground, LoweredVolume, Transform},
+use crate::engine::{
+    self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
+    Tuning, Workers,
 };
 use infeed_core::{
     error::{
@@ -34,6 +30,10 @@ use infeed_core::{
     types::Device,
 };
 use infeed_data::{Dataset, FieldKind, Narrow, sampler::Shard};
+use infeed_pixels::{
+    codec::{ImageCodec, codecs as built_in_codecs},
+    transform::{Foreground, LoweredVolume, Transform},
+};
 use infeed_store::{Cache, Reader};
 
 impl Loader {

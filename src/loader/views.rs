@@ -5,13 +5,12 @@
 //! ```
 //!
 //! Views of an image hold the same bytes, so nothing is read or kept twice. Its decoding is shared by the decoder, which
-//! is told by [`Lowered::view`](crate::transform::Lowered::view) what belongs together.
+//! is told by [`Lowered::view`](infeed_pixels::transform::Lowered::view) what belongs together.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::transform::{Transform, View};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -21,6 +20,7 @@ use infeed_core::{
     random::SampleRng,
 };
 use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value};
+use infeed_pixels::transform::{Transform, View};
 
 /// What is done to each field of a dataset, of which an image may have several.
 #[derive(Debug)]

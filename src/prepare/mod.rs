@@ -47,10 +47,7 @@ use futures::{
 
 pub use self::options::{Size, Store};
 use self::pack::{Pack, Packing};
-use crate::{
-    codec,
-    loader::{Loader, LoaderBuilder, OnBadSample},
-};
+use crate::loader::{Loader, LoaderBuilder, OnBadSample};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     fingerprint::Fingerprint,
@@ -62,6 +59,7 @@ use infeed_data::{
     sampler::{LastBatch, Order, Shard},
     tar::{self, BLOCK, INDEX, Index},
 };
+use infeed_pixels::codec;
 use infeed_store::{Extent, Object, ObjectWriter, Source};
 
 /// Rows of a batch: few, since each may be large, and enough for all threads.

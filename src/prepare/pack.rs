@@ -6,10 +6,6 @@ use bytes::Bytes;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::options::{Size, Store};
-use crate::{
-    codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
-    transform::{Lowered, Transform},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -18,6 +14,10 @@ use infeed_core::{
     types::{DType, Device, ImageInfo, Layout},
 };
 use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar};
+use infeed_pixels::{
+    codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
+    transform::{Lowered, Transform},
+};
 
 /// The field that holds the pieces.
 pub(super) const FIELD: &str = "piece of tar";

@@ -2,7 +2,6 @@
 //!
 //! | file | promise |
 //! |---|---|
-//! | [`kernels`] | reads and writes stay inside the slices they are given, whatever the parameters |
 //! | [`cuda`] | never panics or aborts when there is no driver, GPU or library |
 //! | [`devices`] | never panics: what is missing is told in words |
 //! | `dlpack` | a managed tensor is given back exactly once; what it says of itself is checked before its memory is read |
@@ -15,7 +14,6 @@ pub mod cuda;
 pub mod devices;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
-pub mod kernels;
 #[cfg(all(any(feature = "cuda", feature = "nvtx"), target_os = "linux"))]
 mod library;
 pub mod nvjpeg;

@@ -24,20 +24,20 @@ use super::{
     route::kind,
 };
 use crate::{
-    codec::{
-        ClassSet, Finished, Job, Outcome, Wait, Worker,
-        cuda_raw::{NAP, NAPS, of_device, tables},
-    },
+    codec::cuda_raw::{NAP, NAPS, of_device, tables},
     sys::{
         cuda::{Kernels, Ticket},
-        kernels::{RowRoom, RowWork},
         nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
     },
-    transform::Lowered,
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
+};
+use infeed_pixels::{
+    codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
+    kernels::{RowRoom, RowWork},
+    transform::Lowered,
 };
 
 /// So many batches that fail one after another are no accident of their images.
@@ -255,8 +255,9 @@ impl HardwareWorker {
             let mut row = |(field, work): &(usize, RowWork)| self.engines.row(taken.image, work, &rows[*field], 0);
             let done = taken.rows.iter().try_for_each(&mut row);
             let outcome = done.map_or_else(|error| Outcome::Failed(of_device(error)), |()| Outcome::Done);
-            let finished = with_outcome(taken.job, &outcome);
-            jobs.push(Finished { decode: taken.decode + decode, ..finished });
+            let mut finished = with_outcome(taken.job, &outcome);
+            finished.decode = taken.decode + decode;
+            jobs.push(finished);
         }
         let launched = self.engines.launch();
         let transform = start.elapsed() / count.max(1);

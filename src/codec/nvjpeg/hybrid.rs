@@ -8,21 +8,21 @@ use super::{
     route::LARGE,
 };
 use crate::{
-    codec::{
-        ClassSet, Finished, Job, Outcome, Wait, Worker,
-        cuda_raw::{NAP, NAPS, of_device, tables},
-    },
+    codec::cuda_raw::{NAP, NAPS, of_device, tables},
     sys::{
         cuda::{Kernels, Ticket},
-        kernels::{RowRoom, RowWork},
         nvjpeg::{Failure, Hybrid, HybridSize},
     },
-    transform::Lowered,
 };
 use infeed_core::{
     error::{Error, Result},
     report::Stage,
     rows::Rows,
+};
+use infeed_pixels::{
+    codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
+    kernels::{RowRoom, RowWork},
+    transform::Lowered,
 };
 
 pub(super) fn open(
@@ -76,7 +76,8 @@ impl Worker for HybridWorker {
         };
         match started {
             Ok(ticket) => {
-                let finished = Finished { decode: start.elapsed(), ..with_outcome(job, &Outcome::Done) };
+                let mut finished = with_outcome(job, &Outcome::Done);
+                finished.decode = start.elapsed();
                 self.flights.push_back((ticket, finished));
             }
             Err(Failure::Images(error)) => {
@@ -111,8 +112,9 @@ impl HybridWorker {
             match self.decoder.is_done(*ticket) {
                 Ok(false) => return,
                 Ok(true) => {
-                    let Some((_, finished)) = self.flights.pop_front() else { return };
-                    self.finished.push(Finished { device: self.decoder.take_times(), ..finished });
+                    let Some((_, mut finished)) = self.flights.pop_front() else { return };
+                    finished.device = self.decoder.take_times();
+                    self.finished.push(finished);
                 }
                 Err(error) => return self.lose(error, None),
             }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::route::file_of;
-use crate::codec::{Finished, Job, Wait, Worker};
+use infeed_pixels::codec::{Finished, Job, Wait, Worker};
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 

@@ -17,13 +17,16 @@ use super::{
     route::{self, Routes},
 };
 use crate::{
-    codec::{Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    codec::CudaRaw,
     sys::nvjpeg::{BatchDecoder, HardwareSize},
-    transform::Lowered,
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::Device,
+};
+use infeed_pixels::{
+    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    transform::Lowered,
 };
 
 /// Why a transform's images stay with the CPU's class.
@@ -36,7 +39,7 @@ const NOT_FOR_IT: &str =
 /// engines; `nvjpeg-cores`, a thread that gives batches to the GPU's cores, if that was asked for; `nvjpeg-hybrid`, a
 /// thread for each stream. Classes that the GPU or the library lacks are left out. Only samples with one image, an encoded
 /// JPEG, in colour and without custom steps, leave the CPU threads, and only where the codec that recognises
-/// the file is [interchangeable](crate::codec::ImageCodec::is_interchangeable). Steps on pictures are done on the GPU, and
+/// the file is [interchangeable](infeed_pixels::codec::ImageCodec::is_interchangeable). Steps on pictures are done on the GPU, and
 /// several views are made of one decode.
 ///
 /// ```no_run
@@ -79,7 +82,9 @@ impl NvJpeg {
         let threads = classes.iter().map(|class| class.workers.get()).sum();
         let mut add = |name, workers, batch: usize| {
             let batch = NonZeroUsize::new(batch).unwrap_or(NonZeroUsize::MIN);
-            classes.push(Class { batch, reads: false, ..Class::new(name, device, workers) });
+            let mut class = Class::new(name, device, workers);
+            (class.batch, class.reads) = (batch, false);
+            classes.push(class);
             classes.len() - 1
         };
         // In hand: a batch that is filled, and two that are decoded.

@@ -8,17 +8,17 @@ use std::sync::{
 use infeed_jpeg::Header;
 
 use super::route::file_of;
-use crate::{
+use crate::{codec::cuda_raw::first_table, sys::nvjpeg::Coded};
+use infeed_core::{error::Result, random::SampleRng, report::Stage, types::ImageInfo};
+use infeed_pixels::{
     codec::{
         ClassSet, Finished, Job, Outcome,
-        cuda_raw::first_table,
         jpeg::JpegHeader,
         reader::{Drawing, images},
     },
-    sys::{kernels::RowWork, nvjpeg::Coded},
+    kernels::RowWork,
     transform::Lowered,
 };
-use infeed_core::{error::Result, random::SampleRng, report::Stage, types::ImageInfo};
 
 /// Takes a class out of the routes.
 #[derive(Clone, Debug)]

@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use infeed_jpeg::{Colour, Header};
 
-use crate::codec::{
+use infeed_core::random::mix;
+use infeed_data::{Sample, Value};
+use infeed_pixels::codec::{
     ClassSet, ImageCodec, ImageHeader, Item, Split,
     jpeg::JpegHeader,
     reader::{codec_of, header_by},
 };
-use infeed_core::random::mix;
-use infeed_data::{Sample, Value};
 
 /// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
 pub(super) const LARGE: u64 = 1_000_000;
@@ -140,8 +140,8 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::codec::{Jpeg, PixelBuffer};
     use infeed_core::{error::Result, random::SampleRng};
+    use infeed_pixels::codec::{Jpeg, PixelBuffer};
 
     const CPU: u32 = 1;
     const HARDWARE: u32 = 2;
@@ -254,7 +254,11 @@ mod tests {
         let small = Routes { max_image_bytes: 1000, ..routes(Split::Adaptive) };
         assert_eq!(route(&small, 1, &file), CPU, "too large for max_image_bytes");
         let image = || Value::Encoded(file.clone().into());
-        let of = |values: Vec<Value>| Item { sample: Ok(Sample { values: values.into() }), ..item(1, &file) };
+        let of = |values: Vec<Value>| {
+            let mut item = item(1, &file);
+            item.sample = Ok(Sample { values: values.into() });
+            item
+        };
         let mut two = of(vec![image(), image()]);
         assert_eq!(routes(Split::Adaptive).route(&mut two, ClassSet::ALL).0, CPU, "two images");
         assert!(two.header.is_none(), "of which image?");

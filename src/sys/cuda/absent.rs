@@ -3,7 +3,6 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use crate::sys::kernels::{self, Mixture, RowSpec};
 #[cfg(feature = "dlpack")]
 use infeed_core::handles::CudaStream;
 use infeed_core::{
@@ -12,6 +11,7 @@ use infeed_core::{
     gpu::Gpu,
     rows::Rows,
 };
+use infeed_pixels::kernels::{self, Mixture, RowSpec};
 
 /// Why a build without the probe finds nothing.
 pub(in crate::sys) const MISSING: &str = if cfg!(target_os = "linux") {

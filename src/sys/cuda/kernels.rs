@@ -8,14 +8,17 @@ use std::{
 
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
 
-use super::context::Context;
-use crate::sys::kernels::{
-    device,
-    picture::{self, RowKernels},
+use super::{
+    context::Context,
+    ptx::{PICTURE_PTX, RESAMPLE_PTX},
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
+};
+use infeed_pixels::kernels::{
+    device,
+    picture::{self, RowKernels},
 };
 
 /// infeed's kernels on one GPU, shared by all loaders of the process that use it.
@@ -80,7 +83,7 @@ impl Kernels {
     }
 
     fn compile(context: &Context) -> Result<Self> {
-        let module = Module::load(context, device::PTX)?;
+        let module = Module::load(context, RESAMPLE_PTX)?;
         let mut resample = Vec::new();
         for src in [DType::U8, DType::U16, DType::F32] {
             for dst in STORED {
@@ -110,7 +113,7 @@ impl Kernels {
 
 impl PictureKernels {
     fn load(context: &Context) -> Result<Self> {
-        let module = Module::load(context, picture::PICTURE_PTX)?;
+        let module = Module::load(context, PICTURE_PTX)?;
         let steps = [module.function(picture::picture_kernel(false))?, module.function(picture::picture_kernel(true))?];
         let mut rows = Vec::new();
         for dtype in STORED {

@@ -12,12 +12,12 @@ use super::{
     context::{DeviceMemory, Pinned, Priority, Stream},
     kernels::Kernels,
 };
-use crate::sys::kernels::{self, Mixture, RowSpec, picture::DeviceMixing};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     rows::Rows,
     types::{DType, Layout},
 };
+use infeed_pixels::kernels::{self, Mixture, RowSpec, picture::DeviceMixing};
 
 /// Threads of a block, and blocks at most: two rounds of eight on the 132 SMs of an H200.
 const THREADS: u32 = 256;

@@ -39,6 +39,8 @@ mod mixer;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod pinned;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod ptx;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod upload;
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -63,6 +65,8 @@ pub use kernels::Kernels;
 pub use measure::{Copies, Meter};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use mixer::Mixer;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use ptx::{PICTURE_PTX, RESAMPLE_PTX};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(super) use upload::DevicePixels;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -35,17 +35,17 @@ use super::{
     context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
     kernels::Kernels,
 };
-use crate::sys::kernels::{
-    ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
-    channel_source,
-    device::{self, DeviceItem, LaunchShape},
-    picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
     rows::{Rows, Writing},
     types::{DType, ImageInfo},
+};
+use infeed_pixels::kernels::{
+    ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
+    channel_source,
+    device::{self, DeviceItem, LaunchShape},
+    picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
 };
 
 /// The part of an image that is held: what a resample reads.

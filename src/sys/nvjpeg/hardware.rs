@@ -42,11 +42,8 @@ use super::{
     result::check,
     safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params, WHOLE},
 };
-use crate::sys::{
-    cuda::{
-        Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize, UploadStream,
-    },
-    kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
+use crate::sys::cuda::{
+    Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize, UploadStream,
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -54,6 +51,7 @@ use infeed_core::{
     rows::Rows,
     types::ImageInfo,
 };
+use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 
 /// One more than the flights that may be under way.
 const GENERATIONS: usize = 3;

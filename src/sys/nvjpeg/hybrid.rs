@@ -24,9 +24,8 @@ use super::{
         Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, WHOLE,
     },
 };
-use crate::sys::{
-    cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream},
-    kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem},
+use crate::sys::cuda::{
+    Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream,
 };
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -34,6 +33,7 @@ use infeed_core::{
     rows::Rows,
     types::ImageInfo,
 };
+use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 
 const PAGES: usize = 2;
 /// Device memory of a page in images: pixels, coefficients of twice their size, planes.

@@ -1,0 +1,62 @@
+//! Pixels of one image at a time, for a room above.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    ImageCodec, ImageHeader, corrupt,
+    reader::{Drawing, Reader, codec_of, header_of},
+};
+use crate::transform::{Lowered, RowMaker};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+};
+use infeed_data::Value;
+
+/// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
+#[derive(Debug)]
+pub struct Renderer {
+    reader: Reader,
+    maker: RowMaker,
+}
+
+impl Renderer {
+    #[doc(hidden)]
+    pub fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
+        Self { reader: Reader::new(codecs, max_image_bytes), maker: RowMaker::new() }
+    }
+
+    /// What is known of an image before it is decoded.
+    #[doc(hidden)]
+    pub fn header(&self, value: &Value) -> Result<ImageHeader> {
+        match value {
+            Value::Pixels { info, .. } => Ok((*info).into()),
+            Value::Encoded(file) if file.is_empty() => Err(corrupt("file is empty")),
+            Value::Encoded(file) => header_of(self.reader.codecs(), file),
+            _ => Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
+        }
+    }
+
+    /// Name of the codec that reads the file.
+    #[doc(hidden)]
+    pub fn kind(&self, file: &[u8]) -> Result<&'static str> {
+        codec_of(self.reader.codecs(), file).map(ImageCodec::name)
+    }
+
+    /// Decodes and resamples an image into `out`, one row of `lowered`. `header` is what was said of it.
+    #[doc(hidden)]
+    pub fn render(&mut self, value: &Value, header: &ImageHeader, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
+        // What is prepared is the same in every epoch.
+        let rng = SampleRng::new(0, 0, 0);
+        let view = [Some(lowered.clone())];
+        let (_, image, drawn) = self.reader.read(
+            value,
+            Some(header),
+            &view,
+            Drawing { rng, instances: None },
+            &mut Duration::default(),
+            true,
+        )?;
+        self.maker.run(lowered, &drawn[0], image.decoded(), out)
+    }
+}

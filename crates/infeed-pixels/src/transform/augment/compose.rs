@@ -1,0 +1,226 @@
+//! Steps made of steps.
+
+use serde::{Deserialize, Serialize};
+
+use super::step::{Augment, Moves, Picture, Place, half, probability};
+use crate::kernels::PixelOp;
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
+
+/// What lists within a list are made of: [`Op`](super::super::Op).
+pub(in crate::transform) trait Nested {
+    /// As in JSON.
+    fn name(&self) -> &str;
+    /// As a step that works on a picture.
+    fn augment(&self) -> Option<&dyn Augment>;
+}
+
+/// Those that stand in `name`, each with what it draws.
+fn inner<'a, S: Nested>(name: &str, ops: &'a [S]) -> Result<Vec<(&'a str, &'a dyn Augment)>> {
+    if ops.is_empty() {
+        return Err(Error::config(format!("{name} has no transforms")).hint("give it at least one"));
+    }
+    let step = |op: &'a S| match op.augment() {
+        Some(augment) => Ok((op.name(), augment)),
+        None => Err(Error::config(format!("{} stands in {name}", op.name())).hint(
+            "use steps that change pixels and keep the size, such as color_jitter; put others into the list itself",
+        )),
+    };
+    ops.iter().map(step).collect()
+}
+
+fn check_all<S: Nested>(name: &str, ops: &[S], at: &Place) -> Result<()> {
+    inner(name, ops)?.into_iter().try_for_each(|(inner, augment)| augment.check(&format!("{inner} in {name}"), at))
+}
+
+fn most<S: Nested>(ops: &[S]) -> Moves {
+    ops.iter().filter_map(S::augment).map(Augment::moves).max().unwrap_or(Moves::Never)
+}
+
+fn draw_one<S: Nested>(op: &S, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+    op.augment().map_or(Ok(()), |augment| augment.draw(draws, picture, out))
+}
+
+/// All of its steps, or none; torchvision's `RandomApply`. Draws: whether, then those of the steps.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomApply};
+///
+/// let jitter = Transform::new().color_jitter(0.4, 0.4, 0.2, 0.1).gaussian_blur(9);
+/// let sometimes = RandomApply { transforms: jitter.ops().to_vec(), p: 0.8 };
+/// let train = Transform::new().random_resized_crop(224).push(sometimes);
+/// assert_eq!(train, Transform::new().random_resized_crop(224).random_apply(&jitter, 0.8));
+/// let line = "random_resized_crop:224;random_apply:(color_jitter:0.4,0.4,0.2,0.1;gaussian_blur:9),0.8";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomApply<S> {
+    /// Steps that change pixels and keep the size.
+    pub transforms: Vec<S>,
+    /// Probability.
+    #[serde(default = "half")]
+    pub p: f32,
+}
+
+impl<S: Nested> Augment for RandomApply<S> {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        check_all(name, &self.transforms, at)?;
+        probability(name, self.p)
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        if draws.chance(self.p) {
+            self.transforms.iter().try_for_each(|op| draw_one(op, draws, picture, out))?;
+        }
+        Ok(())
+    }
+
+    fn moves(&self) -> Moves {
+        most(&self.transforms)
+    }
+}
+
+/// One of its steps; torchvision's `RandomChoice`. Draws: which, then those of the step.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomChoice};
+///
+/// // Solarized three times as often as blurred.
+/// let steps = Transform::new().random_solarize(0.5, 1.0).gaussian_blur(9);
+/// let choice = RandomChoice { transforms: steps.ops().to_vec(), p: Some(vec![3.0, 1.0]) };
+/// let train = Transform::new().random_resized_crop(224).push(choice);
+/// let line = "random_resized_crop:224;random_choice:(random_solarize:0.5,1;gaussian_blur:9),[3, 1]";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChoice<S> {
+    /// Steps that change pixels and keep the size.
+    pub transforms: Vec<S>,
+    /// A weight for each; else they are equal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<Vec<f64>>,
+}
+
+impl<S: Nested> Augment for RandomChoice<S> {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        check_all(name, &self.transforms, at)?;
+        let Some(p) = &self.p else { return Ok(()) };
+        let (n, steps) = (p.len(), self.transforms.len());
+        if n != steps {
+            return Err(
+                Error::config(format!("{name} has {n} weights for {steps} transforms")).hint("give one for each")
+            );
+        }
+        let sum: f64 = p.iter().sum();
+        if !(p.iter().all(|weight| *weight >= 0.0) && sum > 0.0 && sum.is_finite()) {
+            return Err(Error::config(format!("{name} has weights {p:?}"))
+                .hint("use numbers of 0 or more, at least one above 0"));
+        }
+        Ok(())
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        let n = match &self.p {
+            None => draws.below(self.transforms.len() as u64) as usize,
+            Some(p) => {
+                let at = draws.unit_f64() * p.iter().sum::<f64>();
+                let mut sum = 0.0;
+                let found = p.iter().position(|weight| {
+                    sum += weight;
+                    at < sum
+                });
+                // Rounding may leave nothing: then it is the last that can be.
+                found.or_else(|| p.iter().rposition(|weight| *weight > 0.0)).unwrap_or(0)
+            }
+        };
+        draw_one(&self.transforms[n], draws, picture, out)
+    }
+
+    fn moves(&self) -> Moves {
+        most(&self.transforms)
+    }
+}
+
+/// All of its steps, in a random order; torchvision's `RandomOrder`. Draws: the order, then those of the steps in it.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::RandomOrder};
+///
+/// let steps = Transform::new().random_posterize(4, 0.5).random_equalize(0.5);
+/// let shuffled = RandomOrder { transforms: steps.ops().to_vec() };
+/// let train = Transform::new().random_resized_crop(224).push(shuffled);
+/// let line = "random_resized_crop:224;random_order:(random_posterize:4;random_equalize)";
+/// assert_eq!(train, line.parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomOrder<S> {
+    /// Steps that change pixels and keep the size.
+    pub transforms: Vec<S>,
+}
+
+impl<S: Nested> Augment for RandomOrder<S> {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        check_all(name, &self.transforms, at)
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        let mut order: Vec<&S> = self.transforms.iter().collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, draws.below(last as u64 + 1) as usize);
+        }
+        order.into_iter().try_for_each(|op| draw_one(op, draws, picture, out))
+    }
+
+    fn moves(&self) -> Moves {
+        most(&self.transforms)
+    }
+}
+
+/// Gray, solarized or blurred, one of the three: DeiT III's `3-Augment` ([Touvron et al.
+/// 2022](https://arxiv.org/abs/2204.07118)), without its colour jitter, which is a step of its own.
+///
+/// Solarizes from 128 on; blurs by a deviation of 0.1 to 2 pixels in a kernel of 13. Draws: which, then the deviation.
+///
+/// ```
+/// use infeed::transform::{Transform, augment::ThreeAugment};
+///
+/// // DeiT III: 3-Augment, then its jitter.
+/// let deit = Transform::new().random_resized_crop(224).horizontal_flip(0.5).push(ThreeAugment {});
+/// let deit = deit.color_jitter(0.3, 0.3, 0.3, 0.0);
+/// assert_eq!(deit, "random_resized_crop:224;horizontal_flip;three_augment;color_jitter:0.3,0.3,0.3".parse()?);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThreeAugment {}
+
+/// Three deviations of the widest to both sides.
+const KERNEL: u32 = 13;
+
+impl Augment for ThreeAugment {
+    fn check(&self, name: &str, at: &Place) -> Result<()> {
+        super::step::colours(name, at)
+    }
+
+    fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()> {
+        out.push(match draws.below(3) {
+            0 => PixelOp::Grayscale,
+            1 => PixelOp::Solarize(0.5),
+            _ => {
+                let sigma = draws.between(0.1, 2.0) as f32;
+                // Mirrored edges are no longer than the picture.
+                let side = |side: u32| KERNEL.min(2 * side.saturating_sub(1) + 1);
+                PixelOp::Blur { kernel: [side(picture.height), side(picture.width)], sigma: [sigma; 2] }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! Augmentations that need a picture: what each may draw, as data, and the drawing.
+//!
+//! ```text
+//! RandAugment, ColorJitter, … ── draw(Draws, picture) ──▶ [PixelOp]  short list with all numbers ──▶ TileRunner
+//! ```
+//!
+//! Names, settings and meaning are torchvision's `transforms.v2` (timm's where they say so). All draws of a step come
+//! from its own [`Draws`](crate::transform::Draws), in the order that its docs name: nothing depends on what other steps drew. Thresholds and fill
+//! values are parts of white, 0 to 1, whatever the type of the pixels.
+//!
+//! [`Mix`] is for whole batches, and no step of a transform.
+
+mod blur;
+mod build;
+mod colour;
+mod compose;
+mod erasing;
+mod mix;
+mod policy;
+mod step;
+mod tables;
+mod timm;
+mod warp;
+
+pub use self::{
+    blur::{GaussianBlur, KernelSize},
+    colour::{
+        ColorJitter, Grayscale, RandomAdjustSharpness, RandomAutocontrast, RandomChannelPermutation, RandomEqualize,
+        RandomGrayscale, RandomInvert, RandomPhotometricDistort, RandomPosterize, RandomSolarize,
+    },
+    compose::{RandomApply, RandomChoice, RandomOrder, ThreeAugment},
+    erasing::{Erasing, Noise, RandomErasing},
+    mix::{Mix, PerMix},
+    policy::{AugMix, AutoAugment, Policy, RandAugment, TrivialAugmentWide},
+    step::{Spread, Value},
+    timm::TimmRandAugment,
+    warp::{RandomAffine, RandomPerspective, RandomRotation, Shear},
+};
+pub(super) use self::{
+    compose::Nested,
+    erasing::Erased,
+    step::{Augment, Moves, Picture, Place, check_fill, half, ordered, probability},
+};
+pub use mix::Mixing;

@@ -1,0 +1,230 @@
+//! Boxes and masks beside what torchvision makes of them; `integration/golden/detection.py`.
+
+use serde_json::Value;
+
+use super::{
+    RandomIouCrop, RandomShortestSize, RandomZoomOut, SanitizeBoundingBoxes, ScaleJitter,
+    boxes::Marked,
+    crop,
+    iou::{self, Box4},
+};
+use crate::{
+    kernels::{Map, PixelOp, Sampling},
+    transform::warp,
+};
+use infeed_core::{random::SampleRng, types::ImageInfo};
+use infeed_data::Instances;
+
+fn golden(part: &str) -> Vec<Value> {
+    let mut all: Value =
+        serde_json::from_str(include_str!("../../../../../integration/golden/detection.json")).unwrap();
+    let list: Vec<Value> = serde_json::from_value(all[part].take()).unwrap();
+    assert!(!list.is_empty());
+    list
+}
+
+fn f(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+fn whole<const N: usize>(value: &Value) -> [i64; N] {
+    std::array::from_fn(|i| value[i].as_i64().unwrap())
+}
+
+fn numbers<const N: usize>(value: &Value) -> [f64; N] {
+    std::array::from_fn(|i| f(&value[i]))
+}
+
+fn boxes(value: &Value) -> Vec<Box4> {
+    value.as_array().unwrap().iter().map(numbers).collect()
+}
+
+fn marked(case: &Value) -> Marked {
+    let boxes = boxes(&case["boxes"]);
+    Marked::of(boxes, whole(&case["size"]).map(|v| v as u32))
+}
+
+fn warped(marked: &mut Marked, map: Map, size: [i64; 2]) {
+    let op = PixelOp::Warp { map, sampling: Sampling::Nearest, fill: None };
+    marked.pixels(&[op], size.map(|v| v as u32));
+}
+
+#[test]
+fn boxes_move_as_torchvisions_do() {
+    for case in golden("boxes") {
+        let mut marked = marked(&case);
+        let size @ [height, width]: [i64; 2] = whole(&case["size"]);
+        let number = |name: &str| case[name].as_i64().unwrap();
+        let window = || ([number("top"), number("left")], [number("height"), number("width")]);
+        let center = || case["center"].as_array().map(|_| numbers::<2>(&case["center"]));
+        let corners = |name: &str| -> [[f64; 2]; 4] { std::array::from_fn(|i| numbers(&case[name][i])) };
+        let [h, w] = size.map(|v| v as u32);
+        match case["op"].as_str().unwrap() {
+            "crop" => marked.crop(window().0, window().1),
+            "resize" => marked.resize(size, whole(&case["out_size"])),
+            "resized_crop" => {
+                marked.crop(window().0, window().1);
+                marked.resize(window().1, whole(&case["out_size"]));
+            }
+            "horizontal_flip" => marked.mirror_across(width),
+            "vertical_flip" => marked.mirror_down(height),
+            "affine" => {
+                let (translate, shear) = (numbers(&case["translate"]), numbers(&case["shear"]));
+                let map = warp::affine(f(&case["angle"]), translate, f(&case["scale"]), shear, center(), h, w);
+                warped(&mut marked, map, size);
+            }
+            "rotate" => warped(&mut marked, warp::rotate(f(&case["angle"]), center(), h, w), size),
+            "perspective" => {
+                let map = warp::perspective(&corners("startpoints"), &corners("endpoints")).unwrap();
+                warped(&mut marked, map, size);
+            }
+            other => panic!("{other}"),
+        }
+        for (found, want) in marked.boxes.iter().zip(boxes(&case["out"])) {
+            let apart = found.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            // f32 of torchvision, whose matrices are rounded too.
+            assert!(apart <= 2e-4 * width.max(height) as f64 / 64.0, "{found:?} not {want:?}: {case}");
+        }
+    }
+}
+
+#[test]
+fn drawn_sizes_round_as_torchvisions_do() {
+    for case in golden("sizes") {
+        let [height, width]: [i64; 2] = whole(&case["size"]);
+        let out: [i64; 2] = whole(&case["out"]);
+        let found = if case["kind"] == "shortest" {
+            let max_size = case["max_size"].as_u64().map(|v| v as u32);
+            let step = RandomShortestSize::new(vec![case["min_size"].as_u64().unwrap() as u32], max_size);
+            step.size(height, width, &mut SampleRng::new(0, 0, 0).op(0))
+        } else {
+            // torchvision's target is width and height.
+            let [across, down]: [i64; 2] = whole(&case["target"]);
+            ScaleJitter::new(down as u32, across as u32).scaled(height, width, f(&case["scale"]))
+        };
+        // A side never vanishes, which torchvision can't resize to.
+        assert_eq!(found, out.map(|side| side.max(1)), "{case}");
+    }
+}
+
+#[test]
+fn canvases_are_torchvisions() {
+    for case in golden("zooms") {
+        let [height, width]: [i64; 2] = whole(&case["size"]);
+        let [left, top, right, bottom]: [i64; 4] = whole(&case["padding"]);
+        let part = |name: &str| f(&case[name]) as f32;
+        let found = crop::around(height, width, part("r"), [part("u"), part("v")]);
+        assert_eq!(found, [-top, -left, height + top + bottom, width + left + right], "{case}");
+    }
+}
+
+#[test]
+fn small_boxes_are_dropped_where_torchvision_drops_them() {
+    for case in golden("sanitize") {
+        let mut marked = marked(&case);
+        let [height, width] = marked.size.map(f64::from);
+        marked.sanitize(f(&case["min_size"]), f(&case["min_area"]));
+        for (i, keep) in case["keep"].as_array().unwrap().iter().enumerate() {
+            let [x1, y1, x2, y2] = marked.boxes[i];
+            // Ours are cut to the image when they are read, where torchvision has a step for it.
+            if x1 >= 0.0 && y1 >= 0.0 && x2 <= width && y2 <= height {
+                assert_eq!(marked.kept[i], keep.as_bool().unwrap(), "box {i} of {case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn crops_are_taken_where_torchvision_takes_them() {
+    let mut taken = 0;
+    for case in golden("iou_crops") {
+        let [height, width]: [i64; 2] = whole(&case["size"]);
+        let part = |name: &str| f(&case[name]) as f32;
+        let boxes = boxes(&case["boxes"]);
+        let step = RandomIouCrop::default();
+        let window = step
+            .size(height, width, [part("r_w"), part("r_h")])
+            .map(|size| iou::place(height, width, size, [part("u"), part("v")], &boxes));
+        let found = window.filter(|window| window.takes(&boxes, f(&case["min_jaccard"])));
+        assert_eq!(found.is_some(), case["accepted"].as_bool().unwrap(), "{case}");
+        let Some(window) = found else { continue };
+        taken += 1;
+        assert_eq!([window.left, window.top, window.width, window.height], whole(&case["crop"]), "{case}");
+        let within: Vec<bool> = serde_json::from_value(case["within"].clone()).unwrap();
+        assert_eq!(window.within, within, "{case}");
+    }
+    assert!(taken > 10);
+}
+
+#[test]
+fn drawn_crops_keep_what_they_promise() {
+    let step = RandomIouCrop::default();
+    let boxes = [[20.0, 30.0, 90.0, 80.0], [100.0, 10.0, 130.0, 40.0]];
+    let (mut whole, mut crops) = (0, 0);
+    for record in 0..2000 {
+        match step.draw(120, 160, &boxes, &mut SampleRng::new(1, 2, record).op(0)) {
+            None => whole += 1,
+            Some(window) => {
+                crops += 1;
+                assert!(window.within.iter().any(|within| *within));
+                assert!(window.left >= 0 && window.left + window.width <= 160 && window.width >= 48);
+                assert!(window.top >= 0 && window.top + window.height <= 120 && window.height >= 36);
+                let ratio = window.width as f64 / window.height as f64;
+                assert!((0.5..=2.0).contains(&ratio));
+            }
+        }
+    }
+    assert!(whole > 200 && crops > 1000, "{whole} {crops}");
+    // Without boxes, and where none can be found, the image stays.
+    assert_eq!(step.draw(120, 160, &[], &mut SampleRng::new(1, 2, 3).op(0)), None);
+    let never = RandomIouCrop { sampler_options: vec![0.99], trials: 3, ..RandomIouCrop::default() };
+    assert_eq!(never.draw(120, 160, &[[0.0, 0.0, 1.0, 1.0]], &mut SampleRng::new(1, 2, 3).op(0)), None);
+}
+
+#[test]
+fn zoomed_out_images_lie_within_their_canvas() {
+    let step = RandomZoomOut { p: 1.0, ..RandomZoomOut::default() };
+    let mut sides = Vec::new();
+    for record in 0..1000 {
+        let canvas = step.canvas(48, 64, &mut SampleRng::new(1, 2, record).op(0)).unwrap();
+        let [top, left, height, width] = canvas;
+        assert!(top <= 0 && left <= 0 && height + top >= 48 && width + left >= 64, "{canvas:?}");
+        sides.push(width as f64 / 64.0);
+    }
+    let mean = sides.iter().sum::<f64>() / 1000.0;
+    assert!((2.4..2.6).contains(&mean), "{mean}");
+}
+
+#[test]
+fn boxes_that_can_not_be_are_told_by_instance() {
+    let info = ImageInfo::interleaved_u8(50, 100, 3);
+    let of = |found: [f32; 4]| {
+        let mut instances = Instances::new([50, 100]);
+        instances.push([1.0, 1.0, 5.0, 5.0], 0);
+        instances.push(found, 0);
+        instances.ids = vec![70, 71];
+        instances
+    };
+    for bad in [[5.0, 1.0, 4.0, 9.0], [f32::NAN, 0.0, 1.0, 1.0], [0.0, 0.0, f32::INFINITY, 1.0]] {
+        for sanitizes in [true, false] {
+            let text = Marked::new(&of(bad), &info, sanitizes).unwrap_err().to_string();
+            assert!(text.contains("instance 71"), "{text}");
+        }
+    }
+    for nothing in [[100.0, 0.0, 120.0, 9.0], [3.0, 3.0, 3.0, 9.0], [-9.0, -9.0, 0.0, 0.0]] {
+        let text = Marked::new(&of(nothing), &info, false).unwrap_err().to_string();
+        assert!(text.contains("instance 71") && text.contains("sanitize_bounding_boxes"), "{text}");
+        let mut kept = Marked::new(&of(nothing), &info, true).unwrap();
+        let SanitizeBoundingBoxes { min_size, min_area } = SanitizeBoundingBoxes::default();
+        kept.sanitize(min_size, min_area);
+        assert_eq!(kept.kept, [true, false]);
+    }
+    let text = Marked::new(&of([0.0; 4]), &ImageInfo::interleaved_u8(100, 50, 3), true).unwrap_err().to_string();
+    assert!(text.contains("50x100 for one of 100x50"), "{text}");
+    let mut short = of([0.0, 0.0, 9.0, 9.0]);
+    short.labels.pop();
+    assert!(Marked::new(&short, &info, true).unwrap_err().to_string().contains("differ in length"));
+    // What reaches over the edge is cut.
+    let cut = Marked::new(&of([-3.0, 40.0, 10.0, 60.0]), &info, false).unwrap();
+    assert_eq!(cut.boxes[1], [0.0, 40.0, 10.0, 50.0]);
+}

@@ -1,0 +1,842 @@
+//! From a list of steps to one resample: what is fixed for a field, and what each sample draws.
+
+use std::sync::Arc;
+
+use super::{
+    augment::{Augment, Erasing, Moves, Place, RandomErasing, Value},
+    chain::Transform,
+    detection::{FixedSizeCrop, PadTo, PadToLargest, RandomZoomOut},
+    geometry,
+    op::{Op, RowView},
+};
+use crate::kernels::{ChannelTable, RowRoom, RowSpec};
+use infeed_core::{
+    error::{Error, Result, setting::FLOATS},
+    random::SampleRng,
+    report::Stage,
+    types::{DType, Layout},
+};
+use infeed_data::FieldKind;
+
+/// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
+const LONGEST: u32 = 32_768;
+
+/// Words of what is drawn for a picture, and descriptors: the longest lists, with two blurs of 23 and several warps, take a
+/// third of it.
+const WORDS: usize = 4 << 10;
+
+/// A transform that fits a field: fixed output shape, channel tables, and the recipe for each sample's draw.
+///
+/// Cheap to clone: clones share it.
+///
+/// ```
+/// use infeed::{DType, Layout, dataset::FieldKind, transform::{Transform, IMAGENET_MEAN, IMAGENET_STD}};
+///
+/// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
+/// let transform = Transform::new().random_resized_crop(224).normalize(IMAGENET_MEAN, IMAGENET_STD);
+/// let lowered = transform.lower(&images, DType::F32, Layout::Nchw)?;
+/// assert_eq!(lowered.row().len_bytes(), 3 * 224 * 224 * 4);
+///
+/// // What can't be is said by name, before any image is read.
+/// let error = Transform::new().resize_shorter(256).lower(&images, DType::U8, Layout::Nchw).unwrap_err();
+/// assert!(error.to_string().contains("no fixed size after resize_shorter"));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    pub(super) shared: Arc<Shared>,
+    pub(super) view: u32,
+    row: RowSpec,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) ops: Vec<Op>,
+    /// Whether rows are as large as the largest image of their batch.
+    pub(super) to_largest: Option<PadToLargest>,
+    /// For u8, u16 and f32 pixels.
+    tables: [ChannelTable; 3],
+    /// The first of the custom steps that run on the finished row; there are none from the end of the list on.
+    pub(super) on_row: usize,
+    /// What the dataset says of its pixels.
+    pub(super) declared: Option<DType>,
+    pub(super) mask: bool,
+    /// What happens between the image and the row, where that is more than one resample.
+    pub(super) tiles: Option<Tiles>,
+    /// Whether what is drawn for an image depends on its boxes.
+    pub(super) looks_at_boxes: bool,
+    /// Whether boxes of no size are dropped.
+    pub(super) sanitizes: bool,
+    /// The last step that makes new pixels.
+    pub(super) last_resize: Option<usize>,
+}
+
+/// A chain with steps that work on a picture, or write over the row.
+#[derive(Debug)]
+pub(super) struct Tiles {
+    /// Channels of the images' first tile.
+    pub(super) channels: u32,
+    /// The last step that moves or changes pixels of a picture: an erasing behind it is done on the row.
+    pub(super) last: Option<usize>,
+    /// From a tile of 0..1, whose image was u8, u16 or f32, to the row.
+    from_unit: [ChannelTable; 3],
+    /// Values of the largest tile; `None` when images decide.
+    largest: Option<u64>,
+    /// Plain factors, for each number of channels that tiles have: 1, 1/255, 1/65535, and 1 for tiles of 0..1.
+    factors: Vec<[ChannelTable; 4]>,
+}
+
+impl Tiles {
+    fn new(plan: &Plan<'_>, first: u32, last: Option<usize>, dtype: DType, mask: bool) -> Self {
+        let mut numbers = vec![first, plan.channels, 1, 3];
+        numbers.sort_unstable();
+        numbers.dedup();
+        // Labels are never scaled.
+        let factor = |by: f32| if mask { 1.0 } else { by };
+        let plain = |channels: u32, by: f32, white: f32| {
+            let all = |value: f32| vec![value; channels as usize];
+            let fill = (0..channels as usize).map(|c| if mask { 0.0 } else { white * plan.fill_of(c) });
+            ChannelTable { scale: all(factor(by)), bias: all(0.0), fill: fill.collect(), cutout: all(0.0) }
+        };
+        let kinds = [(1.0, 255.0), (1.0 / 255.0, 1.0), (1.0 / 65_535.0, 1.0), (1.0, 1.0)];
+        let factors = numbers.iter().map(|n| kinds.map(|(by, white)| plain(*n, by, white))).collect();
+        let from_unit = [255.0, 65_535.0, 1.0]
+            .map(|white| if mask { plain(plan.channels, 1.0, 0.0) } else { plan.table(1.0, white, dtype) });
+        Self { channels: first, last, from_unit, factors, largest: plan.largest }
+    }
+
+    /// To a tile of so many channels: the number among the factors of what brings values to those of the tile.
+    fn factor(&self, channels: u32, from: DType, unit: bool) -> Option<usize> {
+        let of = self.factors.iter().position(|tables| tables[0].scale.len() == channels as usize)?;
+        let kind = match from {
+            DType::U8 if unit => 1,
+            DType::U16 if unit => 2,
+            _ if unit => 3,
+            _ => 0,
+        };
+        Some(4 * of + kind)
+    }
+}
+
+/// The number of the table for images of this type.
+const fn number_of(image: DType) -> usize {
+    match image {
+        DType::U16 => 1,
+        DType::F32 => 2,
+        _ => 0,
+    }
+}
+
+impl Transform {
+    /// Fixes output shape, type and tables for images of `field`.
+    ///
+    /// Values of the row: 0..1 after `to_float`, normalised after `normalize`; else as the pixels had them (0..255,
+    /// 0..65535). Rows of `u8` hold 0..255 whatever the pixels' type.
+    ///
+    /// # Errors
+    /// `Config`, naming the step, when steps between two pictures can't be folded to one resample, have senseless settings,
+    /// leave the output size open, or do not fit the field's channels or `dtype`.
+    pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
+        let Images { channels, size, dtype: declared } = image_field(field)?;
+        if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
+            return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
+        }
+        let mut plan = Plan::new(channels, size);
+        let on_row = on_row(self.ops());
+        plan.last = (0..self.ops().len()).rev().find(|index| {
+            let op = &self.ops()[*index];
+            op.augment().is_some() || op.is_geometric() || (*index < on_row && matches!(op, Op::Custom(_)))
+        });
+        plan.on_row = on_row;
+        for (index, op) in self.ops().iter().enumerate() {
+            plan.index = index;
+            plan.add(op, dtype).map_err(|error| error.in_step(index))?;
+        }
+        let row = self.row(&plan, dtype, layout)?;
+        // The largest value of each source type, and of an image in 0..1.
+        let tables = [255.0, 65_535.0, 1.0].map(|white| plan.table(white, white, dtype));
+        let ops = self.ops().to_vec();
+        let tiles = (plan.first_tile.is_some() || plan.erases)
+            .then(|| Tiles::new(&plan, plan.first_tile.unwrap_or(plan.channels), plan.last, dtype, false));
+        let (looks_at_boxes, sanitizes) = looks(&ops);
+        let last_resize = ops.iter().rposition(Op::is_resize);
+        let shared = Shared {
+            ops,
+            to_largest: plan.to_largest.map(|(_, step)| step),
+            tables,
+            on_row,
+            declared,
+            mask: false,
+            tiles,
+            looks_at_boxes,
+            sanitizes,
+            last_resize,
+        };
+        Ok(Lowered { shared: Arc::new(shared), view: 0, row })
+    }
+
+    /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
+    /// the nearest pixel, unchanged. What lies outside is 0. Steps that work on values do nothing.
+    ///
+    /// Rows are `u8` where the masks are, or may be; `f32`, which holds every whole number up to 2^24, where they are
+    /// `u16` or `f32`.
+    ///
+    /// # Errors
+    /// As [`lower`](Self::lower), but for steps that work on values.
+    pub fn lower_mask(&self, field: &FieldKind, layout: Layout) -> Result<Lowered> {
+        let Images { channels, size, dtype: declared } = image_field(field)?;
+        let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
+        let mut plan = Plan::new(channels, size);
+        for (index, op) in self.ops().iter().enumerate() {
+            plan.index = index;
+            match (op.augment(), op) {
+                (Some(augment), _) => plan.follow(op.name(), augment),
+                // Its fill is for the channels of images, and was checked with them.
+                (None, Op::RandomZoomOut(step)) => plan.zoom_out(op.name(), step),
+                (None, _) if op.is_geometric() => plan.add(op, dtype),
+                // As with steps that change values alone.
+                (None, _) => {
+                    plan.boundary |= index < on_row(self.ops()) && matches!(op, Op::Custom(_));
+                    Ok(())
+                }
+            }
+            .map_err(|error| error.in_step(index))?;
+        }
+        let row = self.row(&plan, dtype, layout)?;
+        let all = |value: f32| vec![value; row.channels as usize];
+        let table = ChannelTable { scale: all(1.0), bias: all(0.0), fill: all(0.0), cutout: all(0.0) };
+        let (ops, tables) = (self.ops().to_vec(), [table.clone(), table.clone(), table]);
+        // Where nobody says, rows hold bytes: what does not fit them is refused by record.
+        let declared = declared.or(Some(DType::U8));
+        let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
+        let on_row = on_row(&ops);
+        let (looks_at_boxes, sanitizes) = looks(&ops);
+        let last_resize = ops.iter().rposition(Op::is_resize);
+        let shared = Shared {
+            ops,
+            to_largest: plan.to_largest.map(|(_, step)| step),
+            tables,
+            on_row,
+            declared,
+            mask: true,
+            tiles,
+            looks_at_boxes,
+            sanitizes,
+            last_resize,
+        };
+        Ok(Lowered { shared: Arc::new(shared), view: 0, row })
+    }
+
+    fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
+        self.check_settings()?;
+        let Some([height, width]) = plan.size else {
+            let last = self.ops().last().map_or("no step", Op::name);
+            return Err(Error::config(format!("the rows have no fixed size after {last}: images differ in size"))
+                .hint("add resize_exact, center_crop, random_crop, random_resized_crop or pad_to"));
+        };
+        if plan.channels == 0 || height == 0 || width == 0 {
+            return Err(Error::config("the images have no pixels").hint("look at the dataset's schema"));
+        }
+        Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
+    }
+}
+
+/// Whether steps look at boxes, and whether one drops them.
+fn looks(ops: &[Op]) -> (bool, bool) {
+    (ops.iter().any(Op::looks_at_boxes), ops.iter().any(|op| matches!(op, Op::SanitizeBoundingBoxes(_))))
+}
+
+/// Where the custom steps begin that no other step follows.
+fn on_row(ops: &[Op]) -> usize {
+    ops.iter().rposition(|op| !matches!(op, Op::Custom(_))).map_or(0, |last| last + 1)
+}
+
+/// What the dataset says of its images.
+struct Images {
+    channels: u32,
+    size: Option<(u32, u32)>,
+    dtype: Option<DType>,
+}
+
+fn image_field(field: &FieldKind) -> Result<Images> {
+    match *field {
+        FieldKind::Image { channels, size, dtype } => Ok(Images { channels: u32::from(channels), size, dtype }),
+        _ => Err(Error::config("a transform needs an image field").hint("name the field that holds the images")),
+    }
+}
+
+/// What is known after some of the steps, whatever the image.
+#[derive(Debug)]
+struct Plan<'a> {
+    channels: u32,
+    /// Height and width, once they are the same for all images.
+    size: Option<[u32; 2]>,
+    resized: Option<&'a str>,
+    /// The last crop that may add black, and whether it comes after the normalising.
+    padded: Option<(&'a str, bool)>,
+    /// Whether a crop adds black to every image.
+    pads: bool,
+    /// The step whose padding may be resized, and what it pads with.
+    canvas: Option<(&'a str, &'a Value)>,
+    /// Whether that may be seen in the picture.
+    on_canvas: bool,
+    /// Whether a crop looked at boxes.
+    looks_at_boxes: bool,
+    normalized: Option<(&'a [f32], &'a [f32])>,
+    to_float: bool,
+    /// Whether the cutout comes after the normalising.
+    cutout: Option<bool>,
+    /// Where the custom steps begin that run on the finished row.
+    on_row: usize,
+    /// Where in the list it is, and the last step that moves or changes pixels of a picture.
+    index: usize,
+    last: Option<usize>,
+    /// Channels of the first tile, once there is one.
+    first_tile: Option<u32>,
+    /// Values of the largest tile; `None` when images decide.
+    largest: Option<u64>,
+    /// Of a mask: whether a picture of the image lies behind the last step that moved.
+    boundary: bool,
+    /// Whether rectangles of the row are written over.
+    erases: bool,
+    /// The step that makes rows as large as the largest image of their batch.
+    to_largest: Option<(&'a str, PadToLargest)>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(channels: u32, size: Option<(u32, u32)>) -> Self {
+        let size = size.map(|(height, width)| [height, width]);
+        Self {
+            channels,
+            size,
+            resized: None,
+            padded: None,
+            pads: false,
+            canvas: None,
+            on_canvas: false,
+            looks_at_boxes: false,
+            normalized: None,
+            to_float: false,
+            cutout: None,
+            on_row: usize::MAX,
+            index: 0,
+            last: None,
+            first_tile: None,
+            largest: Some(0),
+            boundary: false,
+            erases: false,
+            to_largest: None,
+        }
+    }
+
+    /// A step that works on a picture: what comes before it is one resample, and what follows begins anew.
+    fn augment(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
+        if self.normalized.is_some() {
+            return Err(Error::config(format!("{name} comes after normalize"))
+                .hint(format!("put {name} before it: it is for colours, 0 to white")));
+        }
+        augment.check(name, &Place { channels: self.channels, size: self.size })?;
+        self.split();
+        Ok(())
+    }
+
+    /// The same for a mask, which only moves.
+    fn follow(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
+        match augment.moves() {
+            Moves::Alike => self.split(),
+            // The image has a picture here. A mask needs one only for a resize that does not fold.
+            Moves::Never => self.boundary = true,
+            Moves::Blended => {
+                let what = format!("{name} blends pictures that are moved differently: no mask can follow");
+                return Err(Error::config(what).hint(format!("leave {name} out where records have masks")));
+            }
+        }
+        Ok(())
+    }
+
+    fn split(&mut self) {
+        self.first_tile.get_or_insert(self.channels);
+        let values = self.size.map(|[height, width]| u64::from(height) * u64::from(width) * u64::from(self.channels));
+        self.largest = self.largest.zip(values).map(|(largest, values)| largest.max(values));
+        (self.resized, self.padded, self.pads, self.cutout, self.boundary) = (None, None, false, None, false);
+        self.on_canvas = false;
+    }
+
+    /// What stands outside of images, a part of white.
+    fn fill_of(&self, channel: usize) -> f32 {
+        self.canvas.map_or(0.0, |(_, fill)| fill.of(channel))
+    }
+
+    /// A canvas around the image, which later steps may resize.
+    fn zoom_out(&mut self, name: &'a str, step: &'a RandomZoomOut) -> Result<()> {
+        self.must_not_move_cutout(name)?;
+        let pads = self.padded.filter(|_| self.pads).map(|(other, _)| other);
+        if let Some(other) = self.canvas.map(|(other, _)| other).or(pads) {
+            return Err(Error::config(format!("{name} comes after {other}, which pads too"))
+                .hint("keep one of them: their padding may differ"));
+        }
+        if self.normalized.is_some() {
+            return Err(Error::config(format!("{name} comes after normalize"))
+                .hint(format!("put {name} before it: its fill is a part of white")));
+        }
+        // The picture between the canvas and a resize, whose margin depends on the image.
+        (self.first_tile, self.largest) = (self.first_tile.or(Some(self.channels)), None);
+        (self.canvas, self.on_canvas, self.size) = (Some((name, &step.fill)), true, None);
+        self.padded.get_or_insert((name, false));
+        Ok(())
+    }
+
+    fn erase(&mut self, name: &'a str, step: &'a RandomErasing, dtype: DType) -> Result<()> {
+        step.check(name, &Place { channels: self.channels, size: self.size })?;
+        let noise = matches!(step.value, Erasing::Noise(_));
+        if self.last.is_some_and(|last| self.index < last) {
+            if noise || self.normalized.is_some() || self.channels > 4 {
+                return Err(Error::config(format!("{name} comes before other steps that change or move pixels"))
+                    .hint(format!("put {name} behind them: only one of a constant before normalize may stand there")));
+            }
+            self.split();
+            return Ok(());
+        }
+        if noise && (dtype == DType::U8 || !(self.to_float || self.normalized.is_some())) {
+            return Err(Error::config(format!("{name} writes noise around 0, which pixels of 0 to 255 can't hold"))
+                .hint(format!("put to_float or normalize before {name}, or give it a constant value")));
+        }
+        self.erases = true;
+        Ok(())
+    }
+
+    fn add(&mut self, op: &'a Op, dtype: DType) -> Result<()> {
+        let name = op.name();
+        self.keeps_size(op)?;
+        match op {
+            Op::ResizeShorter { size, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
+                self.resize(name, [*size; 2])?;
+                self.size = self.size.map(|[height, width]| {
+                    let (h, w) = geometry::shorter(i64::from(height.max(1)), i64::from(width.max(1)), i64::from(*size));
+                    [h, w].map(|side| u32::try_from(side).unwrap_or(u32::MAX))
+                });
+            }
+            Op::ResizeExact { size, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
+                self.resize(name, *size)?;
+                self.size = Some(*size);
+            }
+            Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
+                for (what, (least, most)) in [("scale", scale), ("ratio", ratio)] {
+                    // Written so that NaN fails.
+                    if !(*least > 0.0 && least <= most && most.is_finite()) {
+                        return Err(Error::config(format!("{name} has {what} {least} to {most}"))
+                            .hint("use two numbers above 0, the smaller one first"));
+                    }
+                }
+                self.resize(name, *size)?;
+                self.size = Some(*size);
+            }
+            Op::CenterCrop { size } => self.crop(name, *size, None)?,
+            Op::RandomCrop { size, padding } => self.crop(name, *size, Some(*padding))?,
+            Op::RandomShortestSize(step) => {
+                step.check(name)?;
+                step.sides().try_for_each(|side| check_size(name, [side; 2]))?;
+                self.resize(name, [1; 2])?;
+                self.size = None;
+            }
+            Op::ScaleJitter(step) => {
+                step.check(name)?;
+                self.resize(name, step.target_size)?;
+                self.size = None;
+            }
+            Op::RandomZoomOut(step) => {
+                step.check(name, &Place { channels: self.channels, size: self.size })?;
+                self.zoom_out(name, step)?;
+            }
+            Op::RandomIouCrop(step) => {
+                step.check(name)?;
+                self.must_not_move_cutout(name)?;
+                (self.size, self.looks_at_boxes) = (None, true);
+            }
+            Op::FixedSizeCrop(FixedSizeCrop { size }) | Op::PadTo(PadTo { size }) => {
+                self.pads = true;
+                self.crop(name, *size, None)?;
+            }
+            Op::PadToLargest(step) => {
+                step.check(name)?;
+                if self.looks_at_boxes {
+                    return Err(Error::config(format!("{name} behind a crop that looks at boxes"))
+                        .hint("use pad_to: how large such a crop is, is not known before the record is read"));
+                }
+                self.pads = true;
+                self.crop(name, step.max_size, None)?;
+                self.to_largest = Some((name, *step));
+            }
+            Op::SanitizeBoundingBoxes(step) => step.check(name)?,
+            Op::ConvertBoundingBoxFormat(_) => {}
+            Op::HorizontalFlip { p } | Op::VerticalFlip { p } => {
+                if !(0.0..=1.0).contains(p) {
+                    return Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1"));
+                }
+            }
+            Op::Normalize { mean, std } => self.normalize(name, mean, std, dtype)?,
+            Op::ToFloat => {
+                Self::must_be_float(name, dtype)?;
+                self.to_float = true;
+            }
+            Op::GrayToRgb => match self.channels {
+                1 | 3 => self.channels = 3,
+                n => {
+                    let hint = "leave it out: it is for images of 1 channel";
+                    return Err(Error::config(format!("{name} on images of {n} channels")).hint(hint));
+                }
+            },
+            Op::Cutout { size } => {
+                check_size(name, [*size; 2])?;
+                if self.cutout.is_some() {
+                    return Err(Error::config(format!("{name} comes twice")).hint("use one, or a custom step"));
+                }
+                self.cutout = Some(self.normalized.is_some());
+            }
+            Op::Custom(_) if self.index < self.on_row => {
+                if self.normalized.is_some() {
+                    return Err(Error::config(format!("{name} comes between normalize and another step")).hint(
+                        format!("put {name} before normalize, where it sees a picture, or last, where it sees the row"),
+                    ));
+                }
+                self.split();
+            }
+            Op::Custom(_) => {}
+            Op::RandomErasing(step) => self.erase(name, step, dtype)?,
+            Op::Grayscale(step) => {
+                self.augment(name, step)?;
+                self.channels = self.channels.min(step.num_output_channels);
+            }
+            Op::FlipAxis { .. }
+            | Op::Rot90 { .. }
+            | Op::PadOrCrop { .. }
+            | Op::Patch { .. }
+            | Op::Window { .. }
+            | Op::Scale { .. }
+            | Op::Clamp { .. } => {
+                return Err(Error::config(format!("{name} is for volumes, not for images"))
+                    .hint("use the steps for images, such as random_crop and horizontal_flip"));
+            }
+            _ => match op.augment() {
+                Some(augment) => self.augment(name, augment)?,
+                None => {
+                    return Err(Error::new(
+                        infeed_core::error::ErrorKind::Internal,
+                        format!("{name} is no step of images"),
+                    ));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Rows that differ from batch to batch: what comes behind may not look at their size, or samples would depend on
+    /// their batch.
+    fn keeps_size(&self, op: &Op) -> Result<()> {
+        let Some((before, _)) = self.to_largest else { return Ok(()) };
+        let values = matches!(op, Op::Normalize { .. } | Op::ToFloat | Op::GrayToRgb | Op::Custom(_));
+        if values || (op.needs_instances() && !op.looks_at_boxes()) {
+            return Ok(());
+        }
+        let name = op.name();
+        Err(Error::config(format!("{name} comes after {before}")).hint(format!("put {name} before it")))
+    }
+
+    /// A step that makes new pixels: there can be one.
+    fn resize(&mut self, name: &'a str, size: [u32; 2]) -> Result<()> {
+        check_size(name, size)?;
+        let moved = self.resized.is_some() || self.padded.is_some() || self.looks_at_boxes;
+        if self.on_canvas || (self.boundary && moved) {
+            let canvas = self.canvas.filter(|_| self.on_canvas);
+            self.split();
+            // It is seen still.
+            self.on_canvas = canvas.is_some();
+            self.padded = canvas.map(|(name, _)| (name, false));
+        }
+        self.must_not_move_cutout(name)?;
+        if let Some(before) = self.resized {
+            let hint = format!("keep one of them: infeed resamples once, so {name} can't be folded");
+            return Err(Error::config(format!("{name} comes after {before}")).hint(hint));
+        }
+        if let Some((before, _)) = self.padded.filter(|_| self.pads) {
+            let hint = format!("put {name} first: resampled padding can't be folded");
+            return Err(Error::config(format!("{name} comes after {before} with padding")).hint(hint));
+        }
+        self.resized = Some(name);
+        Ok(())
+    }
+
+    fn crop(&mut self, name: &'a str, size: [u32; 2], padding: Option<u32>) -> Result<()> {
+        check_size(name, size)?;
+        self.must_not_move_cutout(name)?;
+        if let Some((canvas, _)) = self.canvas.filter(|(_, fill)| self.on_canvas && !fill.is_zero()) {
+            return Err(Error::config(format!("{name} may pad with black what {canvas} pads with another colour"))
+                .hint(format!("let {canvas} fill with 0, or resize to the size of rows instead of {name}")));
+        }
+        let after = self.normalized.is_some();
+        if let Some((before, _)) = self.padded.filter(|&(_, other)| other != after) {
+            let hint = "put normalize before or after both: their padding would differ";
+            return Err(Error::config(format!("{name} and {before} lie on both sides of normalize")).hint(hint));
+        }
+        if let (Some([height, width]), Some(padding)) = (self.size, padding) {
+            let have = [height, width].map(|side| u64::from(side) + 2 * u64::from(padding));
+            if have[0] < u64::from(size[0]) || have[1] < u64::from(size[1]) {
+                let [h, w] = size;
+                return Err(Error::config(format!(
+                    "{name} takes {h}x{w} out of {height}x{width} with padding {padding}"
+                ))
+                .hint("use a smaller size or more padding"));
+            }
+        }
+        self.pads |= padding.is_some_and(|p| p > 0);
+        self.padded = Some((name, after));
+        self.size = Some(size);
+        Ok(())
+    }
+
+    fn normalize(&mut self, name: &str, mean: &'a [f32], std: &'a [f32], dtype: DType) -> Result<()> {
+        Self::must_be_float(name, dtype)?;
+        if self.normalized.is_some() {
+            return Err(Error::config(format!("{name} comes twice")).hint("keep one of them"));
+        }
+        let fits = |n: usize| n == 1 || n == self.channels as usize;
+        if !fits(mean.len()) || mean.len() != std.len() {
+            let (m, s, c) = (mean.len(), std.len(), self.channels);
+            return Err(Error::config(format!("{name} has {m} means and {s} deviations for {c} channels"))
+                .hint("give one for each channel, or one for all"));
+        }
+        if !mean.iter().all(|m| m.is_finite()) || !std.iter().all(|s| s.is_finite() && *s > 0.0) {
+            return Err(Error::config(format!("{name} has mean {mean:?} and std {std:?}"))
+                .hint("use finite numbers, deviations above 0"));
+        }
+        self.normalized = Some((mean, std));
+        Ok(())
+    }
+
+    fn must_be_float(name: &str, dtype: DType) -> Result<()> {
+        if dtype == DType::U8 {
+            return Err(Error::config(format!("{name} gives fractions, which u8 rows can't hold"))
+                .hint(format!("leave {name} out, or use {FLOATS}")));
+        }
+        Ok(())
+    }
+
+    fn must_not_move_cutout(&self, name: &str) -> Result<()> {
+        if self.cutout.is_some() {
+            return Err(Error::config(format!("{name} comes after cutout")).hint(format!("put {name} before it")));
+        }
+        Ok(())
+    }
+
+    /// Tables for values whose largest is `white`, of an image whose largest was `of_image`.
+    fn table(&self, white: f64, of_image: f64, dtype: DType) -> ChannelTable {
+        let channels = self.channels as usize;
+        // One number stands for all channels.
+        let of = |values: &[f32], c: usize| f64::from(values[if values.len() == 1 { 0 } else { c }]);
+        let affine = |c: usize| match self.normalized {
+            Some((mean, std)) => (1.0 / (white * of(std, c)), -of(mean, c) / of(std, c)),
+            None if self.to_float => (1.0 / white, 0.0),
+            None if dtype == DType::U8 => (255.0 / white, 0.0),
+            None => (of_image / white, 0.0),
+        };
+        let (scale, bias): (Vec<f32>, Vec<f32>) =
+            // Adding 0 turns a bias of -0 into 0.
+            (0..channels).map(affine).map(|(scale, bias)| (scale as f32, bias as f32 + 0.0)).unzip();
+        // 0 before the normalising becomes the bias.
+        let black = |after: bool| if after { vec![0.0; channels] } else { bias.clone() };
+        let fill = match self.padded {
+            Some((_, true)) => black(true),
+            _ => (0..channels).map(|c| (self.fill_of(c) * white as f32).mul_add(scale[c], bias[c])).collect(),
+        };
+        let cutout = black(self.cutout.unwrap_or(false));
+        ChannelTable { scale, bias, fill, cutout }
+    }
+}
+
+fn check_size(name: &str, size: [u32; 2]) -> Result<()> {
+    let [height, width] = size;
+    if size.iter().any(|side| !(1..=LONGEST).contains(side)) {
+        return Err(Error::config(format!("{name} has size {height}x{width}")).hint(format!("use 1 to {LONGEST}")));
+    }
+    Ok(())
+}
+
+impl Lowered {
+    /// Shape and type of the finished row.
+    #[must_use]
+    pub fn row(&self) -> &RowSpec {
+        &self.row
+    }
+
+    /// The same for rows of this height and width, where those of each batch have their own
+    /// ([`Item::size`](crate::codec::Item::size)); else as it is.
+    #[must_use]
+    pub fn of_size(mut self, size: Option<[u32; 2]>) -> Self {
+        if let Some([height, width]) = size.filter(|_| self.shared.to_largest.is_some()) {
+            self.row = RowSpec { height, width, ..self.row };
+        }
+        self
+    }
+
+    /// Whether rows of each batch have a size of their own; [`row`](Self::row) is the largest then.
+    #[must_use]
+    pub fn sizes_differ(&self) -> bool {
+        self.shared.to_largest.is_some()
+    }
+
+    /// Scale, bias, fill for pixels of this type.
+    #[must_use]
+    pub fn table(&self, dtype: DType) -> &ChannelTable {
+        &self.shared.tables[number_of(dtype)]
+    }
+
+    /// From a picture of 0..1 to the row, for images of this type, where there are pictures.
+    pub(super) fn unit_table(&self, image: DType) -> Option<&ChannelTable> {
+        self.shared.tiles.as_ref().map(|tiles| &tiles.from_unit[number_of(image)])
+    }
+
+    /// All channel tables: of images to rows; where there are pictures, of those of 0..1 to rows, and of images to pictures.
+    #[doc(hidden)]
+    pub fn tables(&self) -> impl Iterator<Item = &ChannelTable> {
+        let tiles = self.shared.tiles.iter();
+        self.shared
+            .tables
+            .iter()
+            .chain(tiles.flat_map(|tiles| tiles.from_unit.iter().chain(tiles.factors.as_flattened())))
+    }
+
+    /// One of [`tables`](Self::tables).
+    pub(super) fn table_at(&self, number: usize) -> Option<&ChannelTable> {
+        // Without a walk over all: it is asked for each row.
+        let own = self.shared.tables.len();
+        let tiles = self.shared.tiles.as_ref();
+        match number.checked_sub(own) {
+            None => self.shared.tables.get(number),
+            Some(n) => {
+                let tiles = tiles?;
+                let units = tiles.from_unit.len();
+                if n < units { tiles.from_unit.get(n) } else { tiles.factors.as_flattened().get(n - units) }
+            }
+        }
+    }
+
+    /// Which of [`tables`](Self::tables) a resample takes: of an image of this type, or of a tile, to a tile or the row.
+    /// One that there is not, where tiles have channels that nobody knew of.
+    pub(super) fn table_of(&self, image: DType, tile: Option<DType>, spec: &RowSpec, last: bool) -> usize {
+        let own = self.shared.tables.len();
+        match (&self.shared.tiles, last) {
+            (Some(tiles), false) => {
+                let factor = tiles.factor(spec.channels, tile.unwrap_or(image), spec.dtype == DType::F32);
+                factor.map_or(usize::MAX, |factor| own + tiles.from_unit.len() + factor)
+            }
+            (Some(_), true) if tile == Some(DType::F32) => own + number_of(image),
+            _ => number_of(tile.unwrap_or(image)),
+        }
+    }
+
+    /// Whether nobody has said what the largest value of a pixel is, and the row depends on it: pixels of u8 and u16 have one
+    /// by their type, those of f32 are taken to end at 1.
+    #[doc(hidden)]
+    pub fn guesses_white(&self) -> bool {
+        let [of_u8, _, of_f32] = &self.shared.tables;
+        // Tiles of f32 are of 0 to 1, whatever becomes of them.
+        let scaled = of_u8.scale != of_f32.scale || self.shared.tiles.is_some();
+        self.shared.declared.is_none() && !self.shared.mask && scaled
+    }
+
+    /// Whether a decoder that sees nothing but files can't make the rows: there are custom steps, which run on the CPU;
+    /// draws that depend on boxes; or rows and pictures whose size depends on images.
+    #[must_use]
+    pub fn needs_cpu(&self) -> bool {
+        let open = self.shared.tiles.as_ref().is_some_and(|tiles| tiles.largest.is_none());
+        self.has_custom() || open || self.shared.looks_at_boxes || self.sizes_differ()
+    }
+
+    /// Whether there are custom steps, on pictures or on rows.
+    pub(super) fn has_custom(&self) -> bool {
+        !self.shared.mask && self.shared.ops.iter().any(|op| matches!(op, Op::Custom(_)))
+    }
+
+    /// What rows with steps on pictures take on a GPU, about as much as ever at a time; `None`: there are none, or not
+    /// there: how large pictures are depends on the image, or custom steps need the CPU.
+    ///
+    /// Of bytes, a picture takes itself, as much again for steps that can't be done in place, and four times as much for
+    /// a blur; of floats, or for AugMix, up to 12 times its values.
+    #[doc(hidden)]
+    pub fn device_room(&self) -> Option<RowRoom> {
+        let values = self.largest_tile().filter(|_| !self.has_custom())?;
+        let values = usize::try_from(values).ok()?;
+        let erases = self.shared.ops.iter().any(|op| matches!(op, Op::RandomErasing(_)));
+        let noise = if erases { self.row().len_bytes() / self.row().dtype.size() * size_of::<f32>() } else { 0 };
+        Some(RowRoom { scratch: values.saturating_mul(12).saturating_add(WORDS), page: noise + WORDS })
+    }
+
+    /// Values of the largest picture; `None`: images decide, or there is none.
+    pub(super) fn largest_tile(&self) -> Option<u64> {
+        self.shared.tiles.as_ref()?.largest
+    }
+
+    /// Channels of what is made of an image first.
+    #[must_use]
+    pub fn first_channels(&self) -> u32 {
+        self.shared.tiles.as_ref().map_or(self.row.channels, |tiles| tiles.channels)
+    }
+
+    /// Whether what is drawn for an image depends on its boxes: [`draw_with`](Self::draw_with) takes them.
+    #[must_use]
+    pub fn looks_at_boxes(&self) -> bool {
+        self.shared.looks_at_boxes
+    }
+
+    /// Whether custom steps run on the finished row.
+    pub(super) fn finishes(&self) -> bool {
+        !self.shared.mask && self.shared.on_row < self.shared.ops.len()
+    }
+
+    /// Host memory that a worker takes for steps on pictures, at most, where images take up to `max_image_bytes`: two tiles
+    /// and two more for steps that can't work in place, of f32 at the worst.
+    #[doc(hidden)]
+    pub fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
+        let Some(tiles) = &self.shared.tiles else { return 0 };
+        tiles.largest.map_or(max_image_bytes, |values| values * 4).saturating_mul(4)
+    }
+
+    /// The same for this view of the image, which draws for itself; the first is 0, and draws as if there were no others.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn of_view(mut self, view: u32) -> Self {
+        self.view = view;
+        self
+    }
+
+    /// Which view of its image it makes. Above 0, the image is that of the field before it, where that makes the view
+    /// before it: a decoder may decode it once for all of them.
+    #[must_use]
+    pub const fn view(&self) -> u32 {
+        self.view
+    }
+
+    /// Whether rows hold labels, which are not blended.
+    #[must_use]
+    pub fn is_mask(&self) -> bool {
+        self.shared.mask
+    }
+
+    /// Runs the custom steps on a finished row.
+    pub(super) fn finish(&self, row: &mut [u8], rng: SampleRng) -> Result<()> {
+        if !self.finishes() {
+            return Ok(());
+        }
+        (self.shared.on_row..self.shared.ops.len()).try_for_each(|index| self.custom(index, &self.row, row, rng))
+    }
+
+    /// Runs one custom step on the row, or on a picture before it.
+    pub(super) fn custom(&self, index: usize, spec: &RowSpec, values: &mut [u8], rng: SampleRng) -> Result<()> {
+        let Some(Op::Custom(custom)) = self.shared.ops.get(index) else { return Ok(()) };
+        let mut view = RowView::new(*spec, values);
+        custom.run(&mut view, rng.op(index as u32)).map_err(|error| error.at_stage(Stage::Transform))
+    }
+}

@@ -1,0 +1,226 @@
+//! From the instances of an image to those of its row.
+
+use super::{
+    chain::Transform,
+    detection::{ConvertBoundingBoxFormat, Marked, PadToLargest},
+    lower::Lowered,
+    make::{Decoded, RowMaker},
+    op::Op,
+};
+use crate::kernels::Pixels;
+use infeed_core::{
+    error::{Error, Result},
+    random::SampleRng,
+    types::{DType, ImageInfo, Layout},
+};
+use infeed_data::{FieldKind, Instances, Mask, Rle};
+
+/// A transform that fits a field of instances. Cheap to clone.
+///
+/// ```
+/// use infeed::{
+///     dataset::{FieldKind, Instances},
+///     transform::{Placer, SampleRng, Transform},
+/// };
+///
+/// let mut marked = Instances::new([40, 60]); // Height and width of the image.
+/// marked.push([10.0, 10.0, 20.0, 30.0], 3);
+/// let field = FieldKind::Instances { most: 1, masks: false };
+/// let lowered = Transform::new().horizontal_flip(1.0).resize_exact(80, 120).lower_instances(&field, None)?;
+/// assert_eq!((lowered.row(), lowered.has_masks()), ([80, 120], false));
+/// let placed = Placer::new().run(&lowered, &marked, SampleRng::new(42, 0, 7))?;
+/// assert_eq!((placed.boxes[0], placed.labels[0]), ([80.0, 20.0, 100.0, 60.0], 3));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LoweredInstances {
+    /// As it moves a mask.
+    lowered: Lowered,
+    format: ConvertBoundingBoxFormat,
+    masks: bool,
+}
+
+impl Transform {
+    /// Fits the transform to a field of instances, which move as the images of the same records do. `size`: height and
+    /// width of those, where all have the same.
+    ///
+    /// # Errors
+    /// As [`lower_mask`](Self::lower_mask).
+    pub fn lower_instances(&self, field: &FieldKind, size: Option<(u32, u32)>) -> Result<LoweredInstances> {
+        let FieldKind::Instances { masks, .. } = *field else {
+            return Err(Error::config("the field holds no instances").hint("name the field that holds the boxes"));
+        };
+        let kind = FieldKind::Image { channels: 1, size, dtype: Some(DType::U8) };
+        let lowered = self.lower_mask(&kind, Layout::Nchw)?;
+        let format = self.ops().iter().rev().find_map(|op| match op {
+            Op::ConvertBoundingBoxFormat(format) => Some(*format),
+            _ => None,
+        });
+        Ok(LoweredInstances { lowered, format: format.unwrap_or_default(), masks })
+    }
+}
+
+impl LoweredInstances {
+    /// Whether there are masks to be moved.
+    #[must_use]
+    pub const fn has_masks(&self) -> bool {
+        self.masks
+    }
+
+    /// The same for rows of this height and width, as [`Lowered::of_size`].
+    #[must_use]
+    pub fn of_size(mut self, size: Option<[u32; 2]>) -> Self {
+        self.lowered = self.lowered.of_size(size);
+        self
+    }
+
+    /// Height and width of rows.
+    #[must_use]
+    pub fn row(&self) -> [u32; 2] {
+        let row = self.lowered.row();
+        [row.height, row.width]
+    }
+
+    /// Host memory that moving masks takes, where images take up to `max_image_bytes`: eight outlines of the image and of
+    /// the row, and what the resample of one takes.
+    #[doc(hidden)]
+    pub fn scratch_bytes(&self, max_image_bytes: u64) -> u64 {
+        if !self.masks {
+            return 0;
+        }
+        // A byte a pixel, of images of three.
+        let picture = max_image_bytes / 3;
+        let row = self.lowered.row().len_bytes() as u64;
+        picture.saturating_add(row).saturating_add(self.lowered.tile_bytes(picture))
+    }
+
+    /// Bytes that `instances` of a record take at most in a batch, for a mask whose columns have two edges.
+    #[doc(hidden)]
+    pub fn most_bytes(&self, instances: usize) -> usize {
+        let mask = if self.masks { self.row()[1] as usize * 8 } else { 0 };
+        instances.saturating_mul(16 + 8 + 8 + 1 + mask)
+    }
+}
+
+/// How large the rows of a batch are, where they are as large as its largest image.
+///
+/// ```
+/// use infeed::transform::{SampleRng, Transform};
+///
+/// let transform = Transform::new().pad_to_largest(1024, 1024, 32);
+/// let size = transform.batch_size()?.expect("rows differ from batch to batch");
+/// let draws = |record| SampleRng::new(42, 0, record);
+/// assert_eq!(size.of([([480, 640], draws(0)), ([500, 333], draws(1))]), [512, 640]);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BatchSize {
+    lowered: Lowered,
+    step: PadToLargest,
+}
+
+impl BatchSize {
+    /// Height and width of the rows of a batch, of its images' heights and widths and their draws. An image that can't be
+    /// drawn counts for nothing: it is a bad sample.
+    #[must_use]
+    pub fn of(&self, images: impl IntoIterator<Item = ([u32; 2], SampleRng)>) -> [u32; 2] {
+        let drawn = |([height, width], rng): ([u32; 2], SampleRng)| {
+            let info = ImageInfo::interleaved_u8(height, width, 1);
+            let (_, marked) = self.lowered.draw_instances(&info, rng, &Instances::new([height, width])).ok()?;
+            Some(marked.size)
+        };
+        self.step.rows(images.into_iter().filter_map(drawn))
+    }
+}
+
+impl Transform {
+    /// How large the rows of each batch are, where they are as large as its largest image
+    /// ([`pad_to_largest`](Self::pad_to_largest)); `None`: always as large.
+    ///
+    /// # Errors
+    /// As [`lower_mask`](Self::lower_mask).
+    pub fn batch_size(&self) -> Result<Option<BatchSize>> {
+        let steps = self.ops().iter();
+        let step = steps.filter_map(|op| if let Op::PadToLargest(step) = op { Some(*step) } else { None }).next();
+        let kind = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) };
+        step.map(|step| Ok(BatchSize { lowered: self.lower_mask(&kind, Layout::Nchw)?, step })).transpose()
+    }
+}
+
+/// Moves instances as their images move. Keeps its memory from one to the next.
+///
+/// ```
+/// use infeed::{
+///     dataset::{FieldKind, Instances},
+///     transform::{Placer, SampleRng, Transform},
+/// };
+///
+/// let field = FieldKind::Instances { most: 2, masks: false };
+/// let lowered = Transform::new().center_crop(20).sanitize_bounding_boxes(1.0).lower_instances(&field, None)?;
+/// let mut placer = Placer::new(); // One for each thread, for all its images.
+/// let mut marked = Instances::new([40, 40]);
+/// marked.push([0.0, 0.0, 5.0, 5.0], 1);
+/// marked.push([5.0, 15.0, 25.0, 25.0], 2);
+/// let placed = placer.run(&lowered, &marked, SampleRng::new(42, 0, 7))?;
+/// assert_eq!((placed.labels, placed.boxes), (vec![2], vec![[0.0, 5.0, 15.0, 15.0]]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Placer {
+    maker: RowMaker,
+    picture: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl Placer {
+    /// Without memory yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What becomes of the instances of an image whose row is made with these draws: boxes in pixels of the row, as the
+    /// transform wants them written; outlines as runs of the row's pixels. `size` is that of the image within the row.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the instance, for boxes of another image's size, that are no numbers, whose right is left of
+    /// their left, or that have nothing of the image when no step drops such; and for outlines that are none.
+    pub fn run(&mut self, lowered: &LoweredInstances, instances: &Instances, rng: SampleRng) -> Result<Instances> {
+        let LoweredInstances { lowered, format, masks } = lowered;
+        let [height, width] = instances.size;
+        let info = ImageInfo::interleaved_u8(height, width, 1);
+        let (drawn, Marked { boxes, kept, size, .. }) = lowered.draw_instances(&info, rng, instances)?;
+        let kept: Vec<usize> = (0..boxes.len()).filter(|i| kept[*i]).collect();
+        let row = lowered.row();
+        let sides =
+            if format.normalized { [row.width, row.height, row.width, row.height].map(f64::from) } else { [1.0; 4] };
+        let written = |i: &usize| {
+            let values = format.format.of(boxes[*i]);
+            std::array::from_fn(|n| (values[n] / sides[n]) as f32)
+        };
+        let mut placed = Instances::new(size);
+        placed.boxes = kept.iter().map(written).collect();
+        placed.labels = kept.iter().map(|i| instances.labels[*i]).collect();
+        placed.ids = kept.iter().map(|i| instances.ids[*i]).collect();
+        placed.crowd = kept.iter().map(|i| instances.crowd[*i]).collect();
+        let Some(outlines) = instances.masks.as_ref().filter(|_| *masks) else { return Ok(placed) };
+        let mut moved: Vec<Mask> = Vec::with_capacity(kept.len());
+        // A resample of labels blends nothing, so each bit of a byte is a picture of its own.
+        for eight in kept.chunks(8) {
+            self.picture.clear();
+            self.picture.resize(height as usize * width as usize, 0);
+            for (bit, i) in (0..).zip(eight) {
+                let outline = outlines[*i]
+                    .rasterise(instances.size)
+                    .map_err(|error| error.at_object(format!("instance {}", instances.ids[*i])))?;
+                outline.set_bit(&mut self.picture, bit);
+            }
+            self.row.resize(row.len_bytes(), 0);
+            let pixels = Pixels { info, rows: 0..height, data: &self.picture };
+            self.maker.run(lowered, &drawn, Decoded::Pixels(&pixels), &mut self.row)?;
+            moved.extend(Rle::from_bits([row.height, row.width], &self.row, eight.len()).into_iter().map(Mask::Rle));
+        }
+        placed.masks = Some(moved);
+        Ok(placed)
+    }
+}
