@@ -5,10 +5,11 @@ use std::{ffi::CStr, process::Command};
 use infeed::{
     DType, Layout,
     dataset::{ImageInfo, SampleRng},
+    internal::cuda::{PICTURE_PTX, RESAMPLE_PTX},
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, RowSpec,
         device::{DeviceItem, LaunchShape, fits, kernel_name, launch_shape},
-        picture::{PICTURE_PTX, RowKernels, picture_kernel, row_kernels},
+        picture::{RowKernels, picture_kernel, row_kernels},
     },
     transform::reference,
 };
@@ -465,8 +466,8 @@ fn a_launch_covers_all_rows_within_the_limits_of_every_gpu() {
 /// The files, their PTX, and what it may hold.
 fn modules() -> [(&'static str, &'static [u8], &'static str); 2] {
     [
-        ("resample", include_bytes!("../src/sys/kernels/resample.cu"), PTX),
-        ("picture", include_bytes!("../src/sys/kernels/picture.cu"), PICTURE_PTX),
+        ("resample", include_bytes!("../crates/infeed-cuda/src/cuda/resample.cu"), RESAMPLE_PTX),
+        ("picture", include_bytes!("../crates/infeed-cuda/src/cuda/picture.cu"), PICTURE_PTX),
     ]
 }
 
@@ -485,7 +486,7 @@ fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
         }
     };
     for (from, to) in SOURCES.into_iter().flat_map(|from| STORED.map(|to| (from, to))) {
-        holds(PTX, kernel_name(from, to).unwrap(), &[8, 8, 4, 4, 4, 4, 4]);
+        holds(RESAMPLE_PTX, kernel_name(from, to).unwrap(), &[8, 8, 4, 4, 4, 4, 4]);
     }
     for float in [false, true] {
         holds(PICTURE_PTX, picture_kernel(float), &[8]);
@@ -496,7 +497,7 @@ fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
         holds(PICTURE_PTX, roll, &[8, 8, 4, 4, 4, 4, 4]);
         holds(PICTURE_PTX, swap, &[8, 8, 4, 4, 4, 4, 4]);
     }
-    assert_eq!(PTX.matches(".visible .entry ").count(), SOURCES.len() * STORED.len());
+    assert_eq!(RESAMPLE_PTX.matches(".visible .entry ").count(), SOURCES.len() * STORED.len());
     assert_eq!(PICTURE_PTX.matches(".visible .entry ").count(), 2 + 3 * STORED.len());
     for (from, to) in [(DType::I64, DType::F32), (DType::F16, DType::F32), (DType::U8, DType::U16)] {
         assert_eq!((kernel_name(from, to), row_kernels(DType::U16)), (None, None));

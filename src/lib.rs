@@ -113,6 +113,7 @@
 
 pub mod codec;
 pub mod dataset;
+pub mod device;
 mod engine;
 pub mod error;
 pub mod guide;
@@ -124,7 +125,6 @@ pub mod prepare;
 pub mod report;
 pub mod sampler;
 pub mod source;
-mod sys;
 pub mod tensor;
 pub mod transform;
 
@@ -146,36 +146,15 @@ pub use tensor::Tensor;
 #[doc(inline)]
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Transform};
 
-/// GPUs of this machine, and the handles by which trainers and tensors meet there.
-///
-/// [`devices`](device::devices) tells which GPUs there are, or why there are none. A [`CudaStream`](device::CudaStream) or
-/// [`CudaEvent`](device::CudaEvent) of the trainer's says who reads a tensor until when, see
-/// [`Tensor::device_ptr`]; with `dlpack` a tensor goes to another framework without a copy.
-pub mod device {
-    #[cfg(feature = "dlpack")]
-    pub use crate::sys::dlpack::{Dlpack, DlpackAbi};
-    pub use crate::{
-        sys::{
-            cuda::{CudaEvent, CudaStream, Gpu},
-            devices::{Devices, devices},
-            nvjpeg::NvJpegLibrary,
-        },
-        tensor::DevicePtr,
-    };
-    pub use infeed_core::types::Device;
-}
-
 /// Not for others: what this project's own command line, benchmarks and tests use. Anything here may change or go with
 /// any version.
 #[doc(hidden)]
 pub mod internal {
     #[cfg(feature = "dlpack")]
-    pub use crate::sys::dlpack;
-    #[cfg(all(feature = "nvtx", target_os = "linux"))]
-    pub use crate::sys::nvtx;
+    pub use crate::device::dlpack;
     pub use crate::{
+        device::{driver::look_in, gpu_of_rank},
         engine::can_start_threads,
-        sys::{cuda, devices, nvjpeg},
     };
     pub use infeed_core::{
         disk, machine, process,
@@ -184,6 +163,10 @@ pub mod internal {
         setting::{Front, SETTINGS, Setting, speak_as},
         types::printable,
     };
+    #[cfg(all(feature = "nvtx", target_os = "linux"))]
+    pub use infeed_cuda::nvtx;
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub use infeed_cuda::{cuda, nvjpeg};
     pub use infeed_pixels::kernels;
 }
 

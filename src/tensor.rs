@@ -4,9 +4,9 @@ use std::{fmt, marker::PhantomData};
 
 use bytemuck::NoUninit;
 
-use crate::sys::cuda::{CudaEvent, CudaStream};
 #[cfg(feature = "dlpack")]
-use crate::sys::dlpack::{Dlpack, DlpackAbi};
+use crate::device::dlpack::{Dlpack, DlpackAbi};
+use infeed_core::handles::{CudaEvent, CudaStream};
 use infeed_core::{
     error::Result,
     rows::{Frozen, Rows},

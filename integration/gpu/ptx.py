@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the kernels in src/sys/kernels to the PTX that is checked in.
+"""Compiles the kernels in crates/infeed-cuda/src/cuda to the PTX that is checked in.
 
     python3 integration/gpu/ptx.py [--nvrtc LIBNVRTC] [--out FOLDER]
 
@@ -18,7 +18,7 @@ import os
 import sys
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-KERNELS = os.path.join(ROOT, "src", "sys", "kernels")
+KERNELS = os.path.join(ROOT, "crates", "infeed-cuda", "src", "cuda")
 NAMES = ["resample", "picture"]
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++14", "--fmad=false"]
 # The version that NVRTC 12.0.140 writes into its output; others give other bytes.

@@ -19,8 +19,8 @@ use libloading::Library;
 
 /// What has to be compiled, at the places where the files look for each other.
 const SOURCES: [(&str, &str); 4] = [
-    ("src/sys/kernels/picture.cu", include_str!("../../src/sys/kernels/picture.cu")),
-    ("src/sys/kernels/resample.cu", include_str!("../../src/sys/kernels/resample.cu")),
+    ("crates/infeed-cuda/src/cuda/picture.cu", include_str!("../../crates/infeed-cuda/src/cuda/picture.cu")),
+    ("crates/infeed-cuda/src/cuda/resample.cu", include_str!("../../crates/infeed-cuda/src/cuda/resample.cu")),
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
     ("integration/support/mock/kernels.cpp", include_str!("mock/kernels.cpp")),
 ];

@@ -53,8 +53,8 @@ const SOURCES: [(&str, &str); 17] = [
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
     ("integration/support/mock/streams.cpp", include_str!("mock/streams.cpp")),
     ("integration/support/mock/world.h", include_str!("mock/world.h")),
-    ("src/sys/kernels/picture.cu", include_str!("../../src/sys/kernels/picture.cu")),
-    ("src/sys/kernels/resample.cu", include_str!("../../src/sys/kernels/resample.cu")),
+    ("crates/infeed-cuda/src/cuda/picture.cu", include_str!("../../crates/infeed-cuda/src/cuda/picture.cu")),
+    ("crates/infeed-cuda/src/cuda/resample.cu", include_str!("../../crates/infeed-cuda/src/cuda/resample.cu")),
 ];
 
 const DRIVER: &str = "libcuda.so.1";

@@ -156,11 +156,11 @@ pub(crate) fn launcher(py: Python<'_>) -> PyResult<(u32, u32, u32, u32)> {
 /// Where nvJPEG is looked for, beside the places that the system knows.
 #[pyfunction]
 pub(crate) fn look_for_nvjpeg(folders: Vec<PathBuf>) {
-    infeed::internal::nvjpeg::look_in(folders);
+    infeed::internal::look_in(folders);
 }
 
 /// Which GPU a rank of this machine takes where none is named. Asks the driver, which may take a second the first time.
 #[pyfunction]
 pub(crate) fn gpu_of_rank(py: Python<'_>, local_rank: u32) -> u32 {
-    py.detach(|| infeed::internal::devices::gpu_of_rank(local_rank))
+    py.detach(|| infeed::internal::gpu_of_rank(local_rank))
 }

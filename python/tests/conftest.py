@@ -107,7 +107,7 @@ def mock_gpu(tmp_path_factory: pytest.TempPathFactory) -> MockGpu:
     }
     # As `cargo test` has built it, if that was after the last change.
     target = Path(os.environ.get("CARGO_TARGET_DIR") or root / "target")
-    changed = max(path.stat().st_mtime for path in [*sources.iterdir(), *(root / "src/sys/kernels").glob("*.cu")])
+    changed = max(path.stat().st_mtime for path in [*sources.iterdir(), *(root / "crates/infeed-cuda/src/cuda").glob("*.cu")])
     built = [path.parent for path in target.glob("tmp/infeed-mock-*/libnvjpeg.so.13") if path.stat().st_mtime > changed]
     for library, files in made.items():
         if built:

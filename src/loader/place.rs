@@ -4,11 +4,8 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use super::LoaderConfig;
 use crate::{
+    device::{driver, of_rank},
     engine::READY_BYTES,
-    sys::{
-        cuda::{self, Context, Kernels},
-        devices::of_rank,
-    },
 };
 use infeed_core::{
     buffer::GpuBuffers,
@@ -20,6 +17,7 @@ use infeed_core::{
     types::Device,
 };
 use infeed_pixels::{
+    accelerator::{Accelerator, DecoderWanted, MakeDecoder},
     codec::{Cpu, Decode, Decoder, ImageCodec, Several},
     kernels::{Mixer, RowRoom},
 };
@@ -29,22 +27,15 @@ use infeed_pixels::{
 pub(super) enum Place {
     Host,
     /// Host memory whose rows are page-locked, for copies to this GPU.
-    Pinned(Context),
+    Pinned(Arc<dyn Accelerator>),
     /// For the built-in decoders.
-    Gpu(Arc<Kernels>),
+    Gpu(Arc<dyn Accelerator>),
     /// For a decoder of the user's.
-    Foreign(Context),
+    Foreign(Arc<dyn Accelerator>),
 }
-
-/// Makes a decoder for images of at most so many bytes, with so many threads that read.
-type Make = Box<dyn Fn(u64, NonZeroUsize) -> Arc<dyn Decoder>>;
 
 /// What a built-in decoder has to do on one device.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(all(feature = "cuda", feature = "jpeg", target_os = "linux")),
-    allow(dead_code, reason = "the CPU's decoder asks for less")
-)]
 pub(super) struct Workload {
     /// Decoding threads that read, at most.
     pub(super) most_threads: NonZeroUsize,
@@ -64,7 +55,7 @@ pub(super) struct Workload {
 /// each device.
 pub(super) enum Recipe {
     Given(Arc<dyn Decoder>),
-    Made(Vec<(Device, Make)>),
+    Made(Vec<(Device, MakeDecoder)>),
 }
 
 impl Place {
@@ -83,13 +74,13 @@ impl Place {
         if !config.pin_memory || self.is_device() {
             return Ok(self);
         }
-        let gpus = cuda::gpus().map_err(|why| {
+        let gpus = driver::gpus().map_err(|why| {
             Error::new(ErrorKind::Device, format!("pin_memory needs a GPU that copies from the memory: {why}"))
                 .hint("leave pin_memory out")
         })?;
-        let context = Context::open(of_rank(config.shard.local_rank(), gpus.len()))?;
-        context.check_marks().map_err(|error| error.at_object("pin_memory"))?;
-        Ok(Self::Pinned(context))
+        let gpu = driver::open(of_rank(config.shard.local_rank(), gpus.len()))?;
+        gpu.check_marks().map_err(|error| error.at_object("pin_memory"))?;
+        Ok(Self::Pinned(gpu))
     }
 
     /// These devices, in this order. One that is named twice is opened once.
@@ -120,12 +111,14 @@ impl Place {
     }
 
     fn gpu(index: u32) -> Result<Self> {
-        Ok(Self::Gpu(Kernels::load(&Context::open(index)?)?))
+        let gpu = driver::open(index)?;
+        gpu.load()?;
+        Ok(Self::Gpu(gpu))
     }
 
     fn best(config: &LoaderConfig) -> Result<Self> {
         let must = config.decode == Decode::Gpu;
-        let gpus = match cuda::gpus() {
+        let gpus = match driver::gpus() {
             Ok(gpus) => gpus.len(),
             Err(why) if must => {
                 let what = format!("{DECODE_GPU} needs a GPU: {why}");
@@ -159,15 +152,15 @@ impl Place {
         }
         match device {
             Device::Cpu => Ok(Self::Host),
-            Device::Cuda(index) => Context::open(index).map(Self::Foreign),
+            Device::Cuda(index) => driver::open(index).map(Self::Foreign),
         }
     }
 
-    pub(super) fn context(&self) -> Option<&Context> {
+    /// The GPU that batches are made on.
+    pub(super) fn gpu_of_batches(&self) -> Option<&Arc<dyn Accelerator>> {
         match self {
             Self::Host | Self::Pinned(_) => None,
-            Self::Gpu(kernels) => Some(kernels.context()),
-            Self::Foreign(context) => Some(context),
+            Self::Gpu(gpu) | Self::Foreign(gpu) => Some(gpu),
         }
     }
 
@@ -175,29 +168,22 @@ impl Place {
     pub(super) fn pool(&self, rows: usize, row_bytes: usize, most: usize) -> Result<Pool> {
         match self {
             Self::Host => Pool::new(rows, row_bytes, most),
-            Self::Pinned(context) => Pool::pinned(context, rows, row_bytes, most),
-            Self::Gpu(kernels) => Pool::on_device(kernels.context(), rows, row_bytes, most),
-            Self::Foreign(context) => Pool::on_device(context, rows, row_bytes, most),
+            Self::Pinned(gpu) => Pool::pinned(gpu, rows, row_bytes, most),
+            Self::Gpu(gpu) | Self::Foreign(gpu) => Pool::on_device(gpu, rows, row_bytes, most),
         }
     }
 
     /// What mixes the rows of batches here, where that is no work of the CPU.
     pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<dyn Mixer>>> {
-        let kernels = match self {
-            Self::Host | Self::Pinned(_) => return Ok(None),
-            Self::Gpu(kernels) => Arc::clone(kernels),
-            Self::Foreign(context) => Kernels::load(context)?,
-        };
-        let mixer = cuda::Mixer::new(&kernels, batch_size)?;
-        Ok(Some(mixer))
+        self.gpu_of_batches().map(|gpu| gpu.mixer(batch_size)).transpose()
     }
 
     pub(super) fn is_device(&self) -> bool {
-        self.context().is_some()
+        self.gpu_of_batches().is_some()
     }
 
     pub(super) fn device(&self) -> Device {
-        self.context().map_or(Device::Cpu, |context| Device::Cuda(context.index()))
+        self.gpu_of_batches().map_or(Device::Cpu, |gpu| Device::Cuda(gpu.index()))
     }
 
     /// How to make the built-in decoder here.
@@ -206,9 +192,25 @@ impl Place {
         config: &LoaderConfig,
         codecs: Arc<[Arc<dyn ImageCodec>]>,
         workload: &Workload,
-    ) -> Result<(Device, Make)> {
-        let make: Make = match self {
-            Self::Gpu(kernels) => gpu_decoder(config, kernels, codecs, workload)?,
+    ) -> Result<(Device, MakeDecoder)> {
+        let make: MakeDecoder = match self {
+            Self::Gpu(gpu) => {
+                let &Workload { most_threads, row_bytes, steps, has_files, device_batch, devices } = workload;
+                gpu.decoder(&DecoderWanted {
+                    codecs,
+                    decode: config.decode,
+                    has_files,
+                    most_threads,
+                    row_bytes,
+                    steps,
+                    device_batch,
+                    devices,
+                    streams: config.streams,
+                    device_budget: config.device_budget,
+                    split: config.split,
+                    cut: config.decode_cut,
+                })?
+            }
             Self::Host | Self::Pinned(_) => {
                 let of_pixels = config.decoded_cache.is_some();
                 Box::new(move |most, threads| {
@@ -241,80 +243,6 @@ pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) 
         }
         _ => Ok(()),
     }
-}
-
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-#[cfg_attr(not(feature = "jpeg"), allow(unused_variables, reason = "the settings are nvJPEG's"))]
-fn gpu_decoder(
-    config: &LoaderConfig,
-    kernels: &Arc<Kernels>,
-    codecs: Arc<[Arc<dyn ImageCodec>]>,
-    workload: &Workload,
-) -> Result<Make> {
-    if workload.has_files && config.decode == Decode::Gpu {
-        check_codec(&codecs)?;
-    }
-    let kernels = Arc::clone(kernels);
-    let &Workload { most_threads, row_bytes, steps, .. } = workload;
-    let raw = {
-        let kernels = Arc::clone(&kernels);
-        move |most, threads| {
-            crate::codec::CudaRaw::new(threads, codecs.iter().cloned(), most, &kernels, row_bytes).with_steps(steps)
-        }
-    };
-    #[cfg(feature = "jpeg")]
-    if workload.has_files && config.decode != Decode::Cpu {
-        use crate::codec::{NvJpeg, NvJpegOptions, NvJpegPlan};
-        // The batches and the other threads come first; nvJPEG makes do with what is left.
-        let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
-        // For steps on pictures, of the engines' thread and of up to four streams as well.
-        let others = 1 + config.streams.unwrap_or(4) as u64;
-        let steps = raw(0, most_threads).steps_bytes().saturating_mul(others);
-        let taken = workload.device_batch.saturating_mul(4).saturating_add(threads).saturating_add(steps);
-        let rest = |budget: u64| budget.saturating_sub(taken);
-        let most = match config.device_budget {
-            Some(budget) => rest(budget),
-            None => rest(kernels.context().memory()?.0 / 2),
-        };
-        let options = NvJpegOptions::default().with_split(config.split).with_device_bytes(most);
-        let mut options = options.with_cut(config.decode_cut);
-        // Its threads decode on the CPU, too: of several devices each has its part of what one would have.
-        let several = (workload.devices > 1).then(|| (most_threads.get() / (4 * workload.devices)).clamp(1, 4));
-        options.streams = config.streams.or(several);
-        let plan = match config.decode {
-            Decode::Gpu => NvJpegPlan::require(kernels.context(), options)?,
-            _ => NvJpegPlan::find(kernels.context(), options),
-        };
-        return Ok(Box::new(move |most, threads| Arc::new(NvJpeg::new(raw(most, threads), plan.clone()))));
-    }
-    Ok(Box::new(move |most, threads| Arc::new(raw(most, threads))))
-}
-
-/// Refuses a codec that keeps JPEGs to itself where a GPU is to decode them, and a build that does not know them.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-fn check_codec(codecs: &[Arc<dyn ImageCodec>]) -> Result<()> {
-    if cfg!(not(feature = "jpeg")) {
-        let what = format!("{DECODE_GPU} decodes JPEGs, and this build has no feature `jpeg`");
-        return Err(Error::config(what).hint(format!("build with it, or leave {DECODE} on auto")));
-    }
-    let taking = codecs.iter().find(|codec| codec.recognises(&[0xff, 0xd8, 0xff, 0xe0]));
-    match taking.filter(|codec| !codec.is_interchangeable()) {
-        Some(codec) => {
-            let what = format!("the codec `{}` decodes JPEGs on the CPU alone, and {DECODE_GPU} is set", codec.name());
-            Err(Error::config(what).hint(format!("leave the codec or its settings out, or leave {DECODE} on auto")))
-        }
-        None => Ok(()),
-    }
-}
-
-#[cfg(not(all(feature = "cuda", target_os = "linux")))]
-fn gpu_decoder(
-    _config: &LoaderConfig,
-    kernels: &Arc<Kernels>,
-    _codecs: Arc<[Arc<dyn ImageCodec>]>,
-    _workload: &Workload,
-) -> Result<Make> {
-    Err(Error::new(ErrorKind::Internal, format!("{kernels:?} in a build that knows no GPU")))
 }
 
 impl Recipe {

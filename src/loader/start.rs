@@ -187,11 +187,11 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let own = if machine::is_bound() { cores } else { machine::share(cores, processes) };
     let threads = checked.threads(own, recipe.has_engines());
     let device_facts = |(place, batch): &(&Place, BatchBytes)| -> Option<Result<DeviceFacts>> {
-        let context = place.context()?;
+        let gpu = place.gpu_of_batches()?;
         // Threads that the run may add take memory there, too.
         let decoding = recipe.device_bytes(place.device(), most_threads);
-        let facts = |free| DeviceFacts { index: context.index(), free, batch: batch.on_device, decoding };
-        Some(context.memory().map(|(free, _)| facts(free)))
+        let facts = |free| DeviceFacts { index: gpu.index(), free, batch: batch.on_device, decoding };
+        Some(gpu.memory().map(|(free, _)| facts(free)))
     };
     let facts = Facts {
         records: dataset.len(),
@@ -235,7 +235,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
     let programs: Arc<[_]> = fields.all.iter().map(|field| field.lowered.image.clone()).collect();
     let growth = (&more, resolved.thread_bytes);
-    let near = if config.numa { Near::find(&lanes, crate::sys::cuda::gpus) } else { Near::default() };
+    let near = if config.numa { Near::find(&lanes, crate::device::driver::gpus) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
     let calls = dataset.concurrent_reads();
     let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some()), Ok)?;

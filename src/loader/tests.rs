@@ -159,7 +159,7 @@ fn processes_of_a_machine_begin_with_their_share_of_its_cores() {
 
 #[test]
 fn without_a_gpu_page_locked_memory_is_an_error_that_says_so() {
-    if !crate::sys::devices::devices().gpus.is_empty() {
+    if !crate::device::devices().gpus.is_empty() {
         return;
     }
     let one = builder("resident").pin_memory(true).build_blocking();

@@ -1,7 +1,7 @@
 //! What rows ask of memory that the driver of a GPU gave. Its owner implements it; a call is made for a batch or a part of
 //! one, never for a sample's pixels.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::handles::{CudaEvent, CudaStream};
 use crate::error::Result;
@@ -25,6 +25,20 @@ pub trait GpuBuffers: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`device_buffer`](Self::device_buffer).
     fn pinned_buffer(&self, len: usize) -> Result<Box<dyn PinnedBuffer>>;
+}
+
+impl<T: GpuBuffers + ?Sized> GpuBuffers for Arc<T> {
+    fn check_marks(&self) -> Result<()> {
+        (**self).check_marks()
+    }
+
+    fn device_buffer(&self, len: usize) -> Result<Box<dyn DeviceBuffer>> {
+        (**self).device_buffer(len)
+    }
+
+    fn pinned_buffer(&self, len: usize) -> Result<Box<dyn PinnedBuffer>> {
+        (**self).pinned_buffer(len)
+    }
 }
 
 /// Memory that may still be read, after its last owner is gone, by work that nobody here sees.

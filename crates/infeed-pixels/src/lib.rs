@@ -3,6 +3,7 @@
 //! ```text
 //! transform   steps, drawn for a sample ─ lowered ─▶ parameters of kernels
 //! codec       an image file ─▶ pixels or planes, as much as the crop needs ─▶ rows, by workers that the engine drives
+//! accelerator what a loader asks of a GPU, for whoever drives one
 //! kernels     resample, steps on pictures, mixing of batches: the same bits at each SIMD level, and on a GPU
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! parameters.
 #![deny(unsafe_code)]
 
+pub mod accelerator;
 pub mod codec;
 pub mod kernels;
 pub mod transform;

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "../../../src/sys/kernels/resample.cu"
+#include "../../../crates/infeed-cuda/src/cuda/resample.cu"
 
-#include "../../../src/sys/kernels/picture.cu"
+#include "../../../crates/infeed-cuda/src/cuda/picture.cu"
 
 namespace {
 

@@ -1,0 +1,530 @@
+//! One GPU, ready for work, and what lives on it: streams, events, memory.
+//!
+//! Handles are owned and destroyed once. Every call binds the context for its own time and puts back what was bound
+//! before: a tensor may be dropped on any thread, in the middle of somebody else's CUDA work.
+//!
+//! **Graphs**: while a trainer captures one in the default mode, CUDA refuses what may wait or allocate on *every* thread of
+//! the process, and a call that is refused spoils the capture (pytorch/pytorch#104487, #148594). None of ours has anything
+//! to do with what is captured, so while the context is bound the thread is in the mode that allows them; a thread of
+//! ours stays in it.
+
+use std::{
+    cell::Cell,
+    ffi::{c_int, c_uint, c_void},
+    fmt, ptr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice_attribute, CUdeviceptr, CUevent, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED, CUstreamCaptureStatus,
+    CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as NOT_CAPTURING,
+};
+
+use super::{
+    block::DeviceBlock,
+    driver::{Driver, driver, probe},
+    exit,
+    pinned::PinnedBlock,
+};
+use infeed_core::{
+    buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
+    },
+};
+
+/// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
+///
+/// It is retained once for each GPU and kept until the process ends, as frameworks do: releasing the last handle would
+/// tear the context down, which takes long, on whichever thread dropped the last tensor.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    driver: &'static Driver,
+    raw: CUcontext,
+    index: u32,
+    /// Whether memory can be freed in a stream's order, which never blocks.
+    ordered_free: bool,
+    /// Least and greatest priority of streams.
+    priorities: (c_int, c_int),
+}
+
+// SAFETY: a context handle may be used by any thread; the driver locks for itself.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// How streams compete with each other and with the trainer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// As a trainer's own streams.
+    Usual,
+    /// Before them: short work that others wait for.
+    High,
+}
+
+impl Context {
+    /// The context of `cuda:index`. The first call for a GPU may take a second.
+    ///
+    /// # Errors
+    /// `Device`: no driver, no such GPU, or one that can't be used; the message says which.
+    pub fn open(index: u32) -> Result<Self> {
+        static OPEN: Mutex<Vec<Context>> = Mutex::new(Vec::new());
+        let refused = |why: String| {
+            let hint = "look at nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
+            Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"))
+                .hint(format!("{hint}, or use {DEVICE_CPU}"))
+        };
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = open.iter().find(|context| context.index() == index) {
+            return Ok(context.clone());
+        }
+        let gpus = probe().map_err(refused)?;
+        if index as usize >= gpus.len() {
+            let what = format!("no cuda:{index}: this machine has {}", count(gpus.len()));
+            return Err(Error::new(ErrorKind::Device, what).hint("`infeed inspect --devices` lists them"));
+        }
+        let driver = driver().map_err(refused)?;
+        let device = driver.device(index).map_err(refused)?;
+        let mut raw: CUcontext = ptr::null_mut();
+        // SAFETY: `raw` outlives the call; the device is one that the driver gave.
+        let code = unsafe { (driver.calls.cuDevicePrimaryCtxRetain)(&raw mut raw, device) };
+        driver.check("cuDevicePrimaryCtxRetain", code).map_err(|e| e.at_object(format!("cuda:{index}")))?;
+        let pools = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+        let ordered_free = driver.attribute(device, pools).is_ok_and(|yes| yes != 0);
+        let inner = Inner { driver, raw, index, ordered_free, priorities: (0, 0) };
+        let priorities = inner.priorities()?;
+        let context = Self { inner: Arc::new(Inner { priorities, ..inner }) };
+        if open.is_empty() {
+            exit::register();
+        }
+        open.push(context.clone());
+        Ok(context)
+    }
+
+    /// The number in `cuda:0`.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.inner.index
+    }
+
+    /// Bytes of device memory: free, and in all.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        let _bound = self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both outlive the call.
+        let code = unsafe { (self.driver().calls.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
+        self.check("cuMemGetInfo", code)?;
+        Ok((free as u64, total as u64))
+    }
+
+    pub(crate) fn driver(&self) -> &'static Driver {
+        self.inner.driver
+    }
+
+    /// Whether what `stream` is given is captured for a graph instead of done.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this context.
+    pub(crate) unsafe fn is_capturing(&self, stream: CUstream) -> Result<bool> {
+        let _bound = self.bind()?;
+        let mut status: CUstreamCaptureStatus = NOT_CAPTURING;
+        // SAFETY: the number outlives the call; the caller vouches for the stream.
+        let code = unsafe { (self.driver().calls.cuStreamIsCapturing)(stream, &raw mut status) };
+        self.check("cuStreamIsCapturing", code)?;
+        Ok(status != NOT_CAPTURING)
+    }
+
+    pub(crate) fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
+        self.inner.check(call, code)
+    }
+
+    /// Whether memory can be freed in a stream's order, which never blocks.
+    pub(crate) fn ordered_free(&self) -> bool {
+        self.inner.ordered_free
+    }
+
+    /// Makes this the current context of the thread until the guard is dropped.
+    pub(crate) fn bind(&self) -> Result<Bound> {
+        self.inner.bind()
+    }
+}
+
+impl GpuBuffers for Context {
+    fn check_marks(&self) -> Result<()> {
+        match self.driver().calls.cuCtxRecordEvent {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
+                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
+        }
+    }
+
+    fn device_buffer(&self, len: usize) -> Result<Box<dyn DeviceBuffer>> {
+        Ok(Box::new(DeviceBlock::new(self, len)?))
+    }
+
+    fn pinned_buffer(&self, len: usize) -> Result<Box<dyn PinnedBuffer>> {
+        Ok(Box::new(PinnedBlock::new(self, len)?))
+    }
+}
+
+impl Inner {
+    /// An error names the GPU: a process may work with several.
+    fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
+        self.driver.check(call, code).map_err(|error| error.at_object(format!("cuda:{}", self.index)))
+    }
+
+    fn bind(&self) -> Result<Bound> {
+        let inside = exit::enter()?;
+        let mut before: CUcontext = ptr::null_mut();
+        // SAFETY: `before` outlives the call.
+        let code = unsafe { (self.driver.calls.cuCtxGetCurrent)(&raw mut before) };
+        self.check("cuCtxGetCurrent", code)?;
+        let mode = relax(self.driver)?;
+        let changed = before != self.raw;
+        if changed {
+            // SAFETY: the context is retained until the process ends.
+            let code = unsafe { (self.driver.calls.cuCtxSetCurrent)(self.raw) };
+            self.check("cuCtxSetCurrent", code)?;
+        }
+        Ok(Bound { driver: self.driver, before: changed.then_some(before), mode, _inside: inside })
+    }
+
+    fn priorities(&self) -> Result<(c_int, c_int)> {
+        let _bound = self.bind()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both outlive the call.
+        let code = unsafe { (self.driver.calls.cuCtxGetStreamPriorityRange)(&raw mut least, &raw mut greatest) };
+        self.check("cuCtxGetStreamPriorityRange", code)?;
+        Ok((least, greatest))
+    }
+}
+
+fn count(gpus: usize) -> String {
+    if gpus == 1 { "1 GPU".into() } else { format!("{gpus} GPUs") }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context(cuda:{})", self.inner.index)
+    }
+}
+
+thread_local! {
+    /// This thread is ours, and never in the way of a capture.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts the thread in the mode that captures of others do not touch. Gives the mode that it was in; `None` for a thread of
+/// ours, which stays so.
+fn relax(driver: &Driver) -> Result<Option<CUstreamCaptureMode>> {
+    if OURS.get() {
+        return Ok(None);
+    }
+    let mut mode = RELAXED;
+    // SAFETY: a known mode, which the call replaces by another.
+    let code = unsafe { (driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+    driver.check("cuThreadExchangeStreamCaptureMode", code)?;
+    Ok(Some(mode))
+}
+
+/// The context is current on this thread; dropping puts the one before back.
+pub(crate) struct Bound {
+    driver: &'static Driver,
+    before: Option<CUcontext>,
+    mode: Option<CUstreamCaptureMode>,
+    _inside: exit::Inside,
+}
+
+impl Bound {
+    /// Leaves the context current on this thread, and the thread out of the way of captures. For threads of ours: binding
+    /// for each call costs five more.
+    pub(crate) fn keep(mut self) {
+        (self.before, self.mode) = (None, None);
+        OURS.set(true);
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.mode {
+            // SAFETY: the mode that the call before gave.
+            let _ = unsafe { (self.driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        }
+        if let Some(before) = self.before {
+            // SAFETY: it was current on this thread, or null, which unbinds.
+            let _ = unsafe { (self.driver.calls.cuCtxSetCurrent)(before) };
+        }
+    }
+}
+
+/// A queue of work that does not wait for the default stream.
+pub(crate) struct Stream {
+    context: Context,
+    raw: CUstream,
+}
+
+// SAFETY: stream handles may be used by any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the driver orders concurrent calls.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(crate) fn new(context: &Context, priority: Priority) -> Result<Self> {
+        const NON_BLOCKING: c_uint = 1;
+        let _bound = context.bind()?;
+        let (least, greatest) = context.inner.priorities;
+        let priority = if priority == Priority::High { greatest } else { least };
+        let mut raw: CUstream = ptr::null_mut();
+        // SAFETY: `raw` outlives the call.
+        let code = unsafe { (context.driver().calls.cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, priority) };
+        context.check("cuStreamCreateWithPriority", code)?;
+        Ok(Self { context: context.clone(), raw })
+    }
+
+    pub(crate) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// Waits on the host until all work is done.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the stream lives.
+        let code = unsafe { (self.context.driver().calls.cuStreamSynchronize)(self.raw) };
+        self.context.check("cuStreamSynchronize", code)
+    }
+
+    /// Later work of this stream waits for the event as recorded last.
+    ///
+    /// # Safety
+    /// `event` is a live event of this context.
+    pub(crate) unsafe fn wait_raw(&self, event: CUevent) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the stream lives; the caller vouches for the event.
+        let code = unsafe { (self.context.driver().calls.cuStreamWaitEvent)(self.raw, event, 0) };
+        self.context.check("cuStreamWaitEvent", code)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else { return };
+        // SAFETY: created in `new`, destroyed once. Work in it still runs.
+        let _ = unsafe { (self.context.driver().calls.cuStreamDestroy_v2)(self.raw) };
+    }
+}
+
+/// A mark in a stream.
+pub(crate) struct Event {
+    context: Context,
+    raw: CUevent,
+}
+
+// SAFETY: event handles may be used by any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Waiting for it sleeps instead of spinning: decode threads share the cores with the trainer.
+    const BLOCKING_SYNC: c_uint = 1;
+    const DISABLE_TIMING: c_uint = 2;
+
+    pub(crate) fn new(context: &Context) -> Result<Self> {
+        Self::with(context, Self::BLOCKING_SYNC | Self::DISABLE_TIMING)
+    }
+
+    /// One that can be asked for times.
+    pub(crate) fn timed(context: &Context) -> Result<Self> {
+        Self::with(context, Self::BLOCKING_SYNC)
+    }
+
+    fn with(context: &Context, flags: c_uint) -> Result<Self> {
+        let _bound = context.bind()?;
+        let mut raw: CUevent = ptr::null_mut();
+        // SAFETY: `raw` outlives the call.
+        let code = unsafe { (context.driver().calls.cuEventCreate)(&raw mut raw, flags) };
+        context.check("cuEventCreate", code)?;
+        Ok(Self { context: context.clone(), raw })
+    }
+
+    pub(crate) fn raw(&self) -> CUevent {
+        self.raw
+    }
+
+    pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a live stream of the same context.
+        unsafe { self.record_raw(stream.raw) }
+    }
+
+    /// Marks what was given to `stream` until now.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this context.
+    pub(crate) unsafe fn record_raw(&self, stream: CUstream) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the event lives; the caller vouches for the stream.
+        let code = unsafe { (self.context.driver().calls.cuEventRecord)(self.raw, stream) };
+        self.context.check("cuEventRecord", code)
+    }
+
+    /// Marks what was given to any stream of the GPU until now; not while one of them is captured for a graph, which would
+    /// spoil the capture.
+    ///
+    /// # Errors
+    /// `Device` as [`Context::check_marks`], for a capture, and when the GPU failed.
+    pub(crate) fn record_all(&self) -> Result<()> {
+        self.context.check_marks()?;
+        let Some(record) = self.context.driver().calls.cuCtxRecordEvent else { return Ok(()) };
+        let _bound = self.context.bind()?;
+        // SAFETY: the context is retained until the process ends; the event lives, and is one of it.
+        let code = unsafe { record(self.context.inner.raw, self.raw) };
+        self.context.check("cuCtxRecordEvent", code)
+    }
+
+    /// Later work of `stream` waits for what this marks.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this context.
+    pub(crate) unsafe fn hold_raw(&self, stream: CUstream) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the event lives; the caller vouches for the stream.
+        let code = unsafe { (self.context.driver().calls.cuStreamWaitEvent)(stream, self.raw, 0) };
+        self.context.check("cuStreamWaitEvent", code)
+    }
+
+    /// Whether what it marks is done.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        const NOT_READY: c_uint = cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY as c_uint;
+        let _bound = self.context.bind()?;
+        // SAFETY: the event lives.
+        match unsafe { (self.context.driver().calls.cuEventQuery)(self.raw) } {
+            NOT_READY => Ok(false),
+            code => self.context.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Waits on the host until what it marks is done.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _bound = self.context.bind()?;
+        // SAFETY: the event lives.
+        let code = unsafe { (self.context.driver().calls.cuEventSynchronize)(self.raw) };
+        self.context.check("cuEventSynchronize", code)
+    }
+
+    /// Time on the GPU from this event to `end`, both done and made by [`timed`](Self::timed).
+    pub(crate) fn until(&self, end: &Self) -> Result<Duration> {
+        let _bound = self.context.bind()?;
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both events live; the number outlives the call.
+        let code =
+            unsafe { (self.context.driver().calls.cuEventElapsedTime)(&raw mut milliseconds, self.raw, end.raw) };
+        self.context.check("cuEventElapsedTime", code)?;
+        Ok(Duration::try_from_secs_f32(milliseconds / 1e3).unwrap_or_default())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else { return };
+        // SAFETY: created in `with`, destroyed once.
+        let _ = unsafe { (self.context.driver().calls.cuEventDestroy_v2)(self.raw) };
+    }
+}
+
+/// Device memory of a worker: taken at its start, freed on its thread. Freeing waits for the GPU.
+pub(crate) struct DeviceMemory {
+    context: Context,
+    address: CUdeviceptr,
+}
+
+impl DeviceMemory {
+    /// Aligned to 256 bytes at least. Not cleared.
+    pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
+        let _bound = context.bind()?;
+        let mut address = 0;
+        // SAFETY: `address` outlives the call. CUDA refuses a length of 0.
+        let code = unsafe { (context.driver().calls.cuMemAlloc_v2)(&raw mut address, len.max(1)) };
+        context.check("cuMemAlloc", code)?;
+        Ok(Self { context: context.clone(), address })
+    }
+
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else { return };
+        // SAFETY: allocated in `new`, freed once; the call waits for work that uses it.
+        let _ = unsafe { (self.context.driver().calls.cuMemFree_v2)(self.address) };
+    }
+}
+
+/// Page-locked host memory, which the GPU copies from while the host goes on. Zeroed when new.
+pub(crate) struct Pinned {
+    context: Context,
+    start: ptr::NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain bytes with one owner.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
+        // Not write-combined: nvJPEG reads headers from it.
+        const PORTABLE: c_uint = 1;
+        let _bound = context.bind()?;
+        let mut start: *mut c_void = ptr::null_mut();
+        // SAFETY: `start` outlives the call.
+        let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
+        context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
+            ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
+                // The driver locks pages for itself: the limit of locked memory (ulimit -l) does not count.
+                format!("lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"),
+            ),
+            _ => e,
+        })?;
+        let start = ptr::NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| Error::new(ErrorKind::Device, "cuMemHostAlloc gave no memory"))?;
+        // SAFETY: `len` bytes from `start` were allocated above.
+        unsafe { start.write_bytes(0, len) };
+        Ok(Self { context: context.clone(), start, len })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// The bytes, to write.
+    ///
+    /// # Safety
+    /// The host has seen the end of every copy that reads or writes them, and none is started while they are borrowed.
+    pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `len` initialised bytes, borrowed for as long as `self` is; no copy is under way, as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else { return };
+        // SAFETY: allocated in `new`, freed once.
+        let _ = unsafe { (self.context.driver().calls.cuMemFreeHost)(self.start.as_ptr().cast()) };
+    }
+}

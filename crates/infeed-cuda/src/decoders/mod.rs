@@ -1,0 +1,8 @@
+//! Decoders whose rows lie on a GPU.
+#![forbid(unsafe_code)]
+
+mod cuda_raw;
+mod nvjpeg;
+
+pub use cuda_raw::CudaRaw;
+pub use nvjpeg::{NvJpeg, NvJpegOptions, NvJpegPlan};

@@ -1,0 +1,312 @@
+//! Single images: what the engines do not take.
+//!
+//! ```text
+//! file ─ parse ─ host phase (Huffman) ─▶ pinned buffer ─ transfer ─▶ device buffer ─ device phase ─▶ arena ─ resample ─▶ row
+//!                 on this thread: the cost                └──────────────── on the upload's stream ────────────────┘
+//! ```
+//!
+//! Two pages take turns: while the GPU works on one, this thread decodes into the other. Each has buffers of its own, in
+//! device memory too: nvJPEG may let one grow, which frees it, while the stream still works on the image before. Only the
+//! window that the crop reads is decoded, as far as nvJPEG can leave out the rest.
+
+use std::{ops::Range, rc::Rc, sync::Arc};
+
+use nvjpeg_sys::{
+    cudaStream_t, nvjpegBackend_t_NVJPEG_BACKEND_DEFAULT as DEFAULT,
+    nvjpegBackend_t_NVJPEG_BACKEND_GPU_HYBRID as GPU_HYBRID, nvjpegBackend_t_NVJPEG_BACKEND_HYBRID as HYBRID,
+    nvjpegImage_t,
+};
+
+use super::{
+    ffi::library,
+    result::check,
+    safe::{
+        Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, WHOLE,
+    },
+};
+use crate::cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::DeviceTimes,
+    rows::Rows,
+    types::ImageInfo,
+};
+use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
+
+const PAGES: usize = 2;
+/// Device memory of a page in images: pixels, coefficients of twice their size, planes.
+const IMAGES: usize = 4;
+/// One image to a launch.
+const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES, scratch_bytes: 0 };
+/// Windows begin and end at multiples of this: whole blocks in every usual subsampling.
+const BLOCK: u32 = 16;
+/// Pixels beside the window that interpolated chroma may take a part of.
+const MARGIN: u32 = 2;
+
+/// Whether nvJPEG works on this GPU.
+///
+/// # Errors
+/// `Device`, with the reason why not.
+pub fn usable(context: &Context) -> Result<()> {
+    library(context).map(drop)
+}
+
+/// How large the images of a [`Hybrid`] may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HybridSize {
+    /// Bytes of the pixels of a whole image.
+    pub image_bytes: usize,
+    /// Bytes of a file.
+    pub file_bytes: usize,
+}
+
+impl HybridSize {
+    /// Host bytes of a [`Hybrid`]: for each page a file, its copy in nvJPEG, and 16-bit coefficients of all pixels, of
+    /// which ink has four where the pixels have three values.
+    #[must_use]
+    pub const fn host_bytes(&self) -> u64 {
+        let file = self.file_bytes.saturating_mul(2);
+        let coefficients = self.image_bytes.saturating_mul(8) / PIXEL;
+        file.saturating_add(coefficients).saturating_add(UPLOAD.page_bytes).saturating_mul(PAGES) as u64
+    }
+
+    /// Device bytes of a [`Hybrid`]: for each page an image's pixels, its coefficients and its planes.
+    #[must_use]
+    pub const fn device_bytes(&self) -> u64 {
+        self.image_bytes.saturating_mul(PAGES * IMAGES).saturating_add(PAGES * UPLOAD.page_bytes) as u64
+    }
+
+    /// The largest whose device bytes are at most `bytes`, but no more than `self`; for images of `least` bytes at least.
+    #[must_use]
+    pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
+        let image = bytes.saturating_sub((PAGES * UPLOAD.page_bytes) as u64) / (PAGES * IMAGES) as u64;
+        let image = usize::try_from(image).unwrap_or(usize::MAX).min(self.image_bytes);
+        (image >= least).then_some(Self { image_bytes: image, ..self })
+    }
+}
+
+/// nvJPEG's decoder for single images, for one thread.
+pub struct Hybrid {
+    // Destroyed in this order, after the stream was waited for.
+    pages: [Page; PAGES],
+    params: Params,
+    /// Huffman on the CPU; Huffman on the GPU, which pays for large sequential images. Made when first needed.
+    decoders: [Option<Decoder>; 2],
+    handle: Rc<Handle>,
+    upload: UploadStream,
+    size: HybridSize,
+    current: usize,
+}
+
+struct Page {
+    /// One for each decoder, made when first needed: it takes a good part of a second.
+    states: [Option<DecodeState>; 2],
+    pinned: PinnedBuffer,
+    device: DeviceBuffer,
+    stream: JpegStream,
+    arena: DeviceMemory,
+    /// The bitstream: nvJPEG reads it until the launch is done.
+    file: Vec<u8>,
+    used_by: Option<Ticket>,
+}
+
+impl Hybrid {
+    /// Makes what images of up to this size need.
+    ///
+    /// # Errors
+    /// `Device` and `OutOfMemory` as CUDA and nvJPEG say.
+    pub fn open(kernels: &Arc<Kernels>, size: HybridSize, steps: RowRoom, tables: &[&ChannelTable]) -> Result<Self> {
+        let context = kernels.context();
+        let handle = Handle::new(context, DEFAULT)?.map_err(|why| Error::new(ErrorKind::Device, why))?;
+        let upload = UploadStream::new(kernels, UPLOAD.with_steps(steps), Priority::High, tables)?;
+        let page = || {
+            Ok(Page {
+                states: [None, None],
+                pinned: PinnedBuffer::new(&handle)?,
+                device: DeviceBuffer::new(&handle)?,
+                stream: JpegStream::new(&handle)?,
+                arena: DeviceMemory::new(context, size.image_bytes)?,
+                file: Vec::new(),
+                used_by: None,
+            })
+        };
+        let pages = [page()?, page()?];
+        let mut params = Params::new(&handle)?;
+        params.allow_ink()?;
+        Ok(Self { pages, params, decoders: [None, None], handle, upload, size, current: 0 })
+    }
+
+    /// Decodes the part of an image that `rows` read, of which there is one at least, and makes row `at` of each of them.
+    /// `on_gpu`: the Huffman decoding too, where nvJPEG can do that. Waits on the host for the launch before the last one.
+    ///
+    /// # Errors
+    /// Nothing of the image is under way then.
+    ///
+    /// # Panics
+    /// When `at` is out of range.
+    pub fn decode(
+        &mut self,
+        image: &Coded<'_>,
+        on_gpu: bool,
+        rows: &[(&RowWork, &Rows)],
+        at: usize,
+    ) -> Result<Ticket, Failure> {
+        let page = &mut self.pages[self.current];
+        if let Some(ticket) = page.used_by.take() {
+            self.upload.wait(ticket).map_err(Failure::Lost)?;
+        }
+        let reads = rows.iter().map(|(work, _)| work.reads()).reduce(|[a, b], [c, d]| [hull(&a, &c), hull(&b, &d)]);
+        let started = self.start(image, on_gpu, reads.unwrap_or_default()).and_then(|pixels| {
+            rows.iter().try_for_each(|(work, out)| self.upload.row_of_device(&pixels, work, out, at))?;
+            self.upload.launch()
+        });
+        match started {
+            Ok(ticket) => {
+                self.pages[self.current].used_by = Some(ticket);
+                self.current = (self.current + 1) % PAGES;
+                Ok(ticket)
+            }
+            Err(error) => Err(Failure::after(error, &mut self.upload)),
+        }
+    }
+
+    fn start(&mut self, image: &Coded<'_>, on_gpu: bool, [rows, cols]: [Range<u32>; 2]) -> Result<DevicePixels> {
+        let Coded { file, height, width, .. } = *image;
+        // Also bounds what the host phase keeps, which does not depend on the window.
+        let whole = (u64::from(height) * u64::from(width)).saturating_mul(PIXEL as u64);
+        if whole > self.size.image_bytes as u64 || file.len() > self.size.file_bytes {
+            let what = format!("a JPEG of {width}x{height} pixels and {} bytes is too large for nvJPEG", file.len());
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let (rows, cols) = (blocks(rows, height), blocks(cols, width));
+        let held = Held { info: ImageInfo::interleaved_u8(height, width, PIXEL as u8), rows, cols };
+        if held.rows.is_empty() || held.cols.is_empty() {
+            return Err(Error::new(ErrorKind::Internal, format!("no window in an image of {width}x{height} pixels")));
+        }
+
+        let _bound = self.handle.context().bind()?;
+        let page = &mut self.pages[self.current];
+        page.file.clear();
+        page.file.extend_from_slice(file);
+        // SAFETY: the page's copy is written again only when the launch is done.
+        unsafe { page.stream.parse(&page.file, height, width) }?;
+        let all = (held.rows.len(), held.cols.len()) == (height as usize, width as usize);
+        let [x, y, w, h] = [held.cols.start, held.rows.start, held.cols.len() as u32, held.rows.len() as u32];
+        self.params.set_roi(if all { WHOLE } else { [x, y, w, h].map(|n| n as i32) })?;
+
+        let mut which = usize::from(on_gpu);
+        if !self.supports(which)? {
+            which = 1 - which;
+            if which == 1 || !self.supports(which)? {
+                return Err(Error::new(ErrorKind::Unsupported, "nvJPEG does not decode this kind of JPEG"));
+            }
+        }
+        self.run(which, held)
+    }
+
+    fn supports(&mut self, which: usize) -> Result<bool> {
+        let decoder = match &mut self.decoders[which] {
+            Some(decoder) => decoder,
+            none => none.insert(Decoder::new(&self.handle, [HYBRID, GPU_HYBRID][which])?),
+        };
+        decoder.supports(&self.pages[self.current].stream, &self.params)
+    }
+
+    /// The three phases. The context is current.
+    fn run(&mut self, which: usize, held: Held) -> Result<DevicePixels> {
+        let Some(decoder) = &self.decoders[which] else {
+            return Err(Error::new(ErrorKind::Internal, "no decoder was made"));
+        };
+        let page = &mut self.pages[self.current];
+        let state = match &mut page.states[which] {
+            Some(state) => state,
+            none => none.insert(DecodeState::decoupled(decoder)?),
+        };
+        let pitch = u32::try_from(held.cols.len() * PIXEL)
+            .map_err(|_| Error::new(ErrorKind::Unsupported, format!("lines of {} pixels", held.cols.len())))?;
+        let pixels = DevicePixels { address: page.arena.address(), pitch, held };
+        let mut to = nvjpegImage_t::new();
+        to.channel[0] = pixels.address as *mut u8;
+        to.pitch[0] = pixels.pitch as usize;
+
+        let (calls, handle, decoder, state) = (self.handle.calls(), self.handle.raw(), decoder.raw(), state.raw());
+        let (jpeg, stream): (_, cudaStream_t) = (page.stream.raw(), self.upload.stream().raw().cast());
+        // SAFETY: state and buffer live. The page's last launch is done, so no transfer reads the buffer.
+        let status = unsafe { (calls.nvjpegStateAttachPinnedBuffer)(state, page.pinned.raw()) };
+        check("nvjpegStateAttachPinnedBuffer", status)?;
+        // SAFETY: all live; the bytes of the parsed file are the page's.
+        let status = unsafe { (calls.nvjpegDecodeJpegHost)(handle, decoder, state, self.params.raw(), jpeg) };
+        check("nvjpegDecodeJpegHost", status)?;
+        // SAFETY: state and buffer live. The page's last launch is done, so nothing uses the buffer.
+        let status = unsafe { (calls.nvjpegStateAttachDeviceBuffer)(state, page.device.raw()) };
+        check("nvjpegStateAttachDeviceBuffer", status)?;
+        self.upload.mark_decode(false)?;
+        // SAFETY: all live; the page stays as it is until the launch is done.
+        let status = unsafe { (calls.nvjpegDecodeJpegTransferToDevice)(handle, decoder, state, jpeg, stream) };
+        check("nvjpegDecodeJpegTransferToDevice", status)?;
+        // SAFETY: all live. `start` saw that the whole image fits the arena, so its window does, and the arena's last
+        // launch is done.
+        let status = unsafe { (calls.nvjpegDecodeJpegDevice)(handle, decoder, state, &raw mut to, stream) };
+        check("nvjpegDecodeJpegDevice", status)?;
+        self.upload.mark_decode(true)?;
+        Ok(pixels)
+    }
+
+    /// Whether a launch is done. Its rows are written then.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
+        self.upload.is_done(ticket)
+    }
+
+    /// Waits for a launch.
+    ///
+    /// # Errors
+    /// `Device` when the GPU failed.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
+        self.upload.wait(ticket)
+    }
+
+    /// Time on the GPU of launches that were found done since the last call.
+    pub fn take_times(&mut self) -> DeviceTimes {
+        self.upload.take_times()
+    }
+}
+
+/// The window with what its edges depend on, in whole blocks of an image that has `len` pixels in this direction.
+fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
+fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
+    let start = window.start.saturating_sub(MARGIN) / BLOCK * BLOCK;
+    let end = window.end.saturating_add(MARGIN).div_ceil(BLOCK).saturating_mul(BLOCK);
+    start.min(len)..end.min(len)
+}
+
+impl Drop for Hybrid {
+    fn drop(&mut self) {
+        // Nothing goes under running work. When the wait fails the GPU is lost, and nothing runs.
+        let _ = self.upload.stream().sync();
+    }
+}
+
+impl std::fmt::Debug for Hybrid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hybrid({:?} on {:?})", self.size, self.handle.context())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_to_whole_blocks_within_the_image() {
+        assert_eq!(blocks(18..30, 100), 16..32);
+        assert_eq!(blocks(17..31, 100), 0..48);
+        assert_eq!(blocks(0..1, 5), 0..5);
+        assert_eq!(blocks(90..100, 100), 80..100);
+    }
+}

@@ -1,0 +1,54 @@
+//! From encoded bytes to finished rows.
+//!
+//! ```text
+//! engine queue ─ Job (some rows of one batch) ─▶ Worker::submit … Worker::poll ─▶ Finished (rows + one outcome each)
+//!                                                  │ CPU: ImageCodec (JPEG, PNG, …) → pixels or planes → resample into the row
+//!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
+//! ```
+//!
+//! Several devices in one process: a decoder for each, put together by `several`.
+//!
+//! What a newcomer would get wrong:
+//!
+//! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
+//! 2. A codec decodes what the transform will read, not the whole image: rows at least ([`ImageCodec::decode`]), or a
+//!    window with its columns, at a size, as planes of brightness and colour ([`ImageCodec::window`]).
+//! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageHeader::peak_bytes`] was
+//!    compared with `max_image_bytes`.
+
+#[doc(inline)]
+pub use infeed_core::{
+    random::{Draws, SampleRng},
+    rows::Rows,
+    types::ImageInfo,
+};
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[doc(inline)]
+pub use infeed_cuda::decoders::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan};
+#[cfg(feature = "bmp")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Bmp;
+#[cfg(feature = "jxl")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Jxl;
+#[cfg(feature = "png")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Png;
+#[cfg(feature = "tiff")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Tiff;
+#[cfg(feature = "webp")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Webp;
+#[cfg(feature = "jpeg")]
+#[doc(inline)]
+pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnRoom};
+#[doc(inline)]
+pub use infeed_pixels::{
+    codec::{
+        Class, ClassSet, Cpu, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Outcome, PixelBuffer,
+        Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
+    },
+    kernels::{Pixels, Plane, Planes, Resampler},
+    transform::{Decoded, Drawn, Lowered, RowMaker},
+};
