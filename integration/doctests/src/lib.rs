@@ -1,0 +1,7 @@
+//! Examples in the docs of the internal crates, run as users write them: with `infeed`, which re-exports what they show.
+//!
+//! Those crates can't run them themselves: for them to name `infeed` it would have to be a dependency of theirs, and each of
+//! their tests would wait for the whole library. `build.rs` takes the docs out of their sources: a module for each file, in
+//! which line N is line N of the file.
+
+include!(concat!(env!("OUT_DIR"), "/files.rs"));
