@@ -43,6 +43,8 @@ pub use infeed_pixels::codec::Webp;
 #[cfg(feature = "jpeg")]
 #[doc(inline)]
 pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnRoom};
+#[doc(no_inline)]
+pub use infeed_pixels::transform::{Decoded, Drawn, Lowered, RowMaker};
 #[doc(inline)]
 pub use infeed_pixels::{
     codec::{
@@ -50,5 +52,4 @@ pub use infeed_pixels::{
         Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
     },
     kernels::{Pixels, Plane, Planes, Resampler},
-    transform::{Decoded, Drawn, Lowered, RowMaker},
 };

@@ -3,15 +3,15 @@
 use std::{fmt, marker::PhantomData};
 
 use bytemuck::NoUninit;
-
-#[cfg(feature = "dlpack")]
-use crate::device::dlpack::{Dlpack, DlpackAbi};
 use infeed_core::handles::{CudaEvent, CudaStream};
 use infeed_core::{
     error::Result,
     rows::{Frozen, Rows},
     types::{DType, Device},
 };
+
+#[cfg(feature = "dlpack")]
+use crate::device::dlpack::{Dlpack, DlpackAbi};
 
 pub use infeed_core::types::Element;
 

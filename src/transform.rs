@@ -30,10 +30,12 @@
 //! - Draws are keyed by the step's index in the list: the same for any number of workers and on any device. Adding a
 //!   step at the end leaves the draws of the others as they were. Policies draw within the key of their own step.
 
+#[doc(no_inline)]
+pub use infeed_core::types::Element;
 #[doc(inline)]
 pub use infeed_core::{
     random::{Draws, SampleRng},
-    types::{Element, ImageInfo},
+    types::ImageInfo,
 };
 #[doc(inline)]
 pub use infeed_pixels::transform::{

@@ -34,6 +34,6 @@ pub use infeed_science::Dicom;
 #[cfg(feature = "volumes")]
 #[doc(inline)]
 pub use infeed_science::{Volumes, fuzz};
-#[doc(inline)]
+#[doc(no_inline)]
 pub use infeed_store::{Extent, Source};
 pub use open::{open, open_source};

@@ -12,7 +12,7 @@ static HERE: Opener =
     Opener { formats: FORMATS, wait: |opening| IoRuntime::with_threads(NonZeroUsize::MIN)?.wait_for(opening)? };
 
 /// Opens the dataset at `url`: a path, `file://`, `memory://`, `s3://` and others (see [`Source::parse`]), or
-/// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`]).
+/// `synthetic://?count=1000&height=32&width=32&classes=10` (see [`SyntheticDataset`](super::SyntheticDataset)).
 ///
 /// The format is recognised by the names of the objects:
 ///

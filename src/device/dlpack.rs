@@ -16,15 +16,14 @@ use dlpark::{
     ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned},
     metadata::Dynamic,
 };
-
 use infeed_core::handles::CudaStream;
-
-use super::driver;
 use infeed_core::rows::{ALIGN, Frozen};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, Device},
 };
+
+use super::driver;
 
 /// Which of the two structs of DLPack.
 ///

@@ -5,20 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::{Span, span::Id};
-
-use super::{
-    batch::Batch,
-    fields::FieldRows,
-    loader_shared::{BadRows, LoaderShared},
-    map::{BatchMut, SampleMut},
-    mix::{BatchMix, Unmixed, rng_of_batch},
-    plan::BatchPlan,
-    riding::{Ridden, Riding},
-    stream::{Sealed, StreamShared},
-    timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -32,6 +18,20 @@ use infeed_data::{Instances, Sample, Value};
 use infeed_pixels::{
     codec::{Item, Outcome},
     transform::{LoweredInstances, Placer},
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::{Span, span::Id};
+
+use super::{
+    batch::Batch,
+    fields::FieldRows,
+    loader_shared::{BadRows, LoaderShared},
+    map::{BatchMut, SampleMut},
+    mix::{BatchMix, Unmixed, rng_of_batch},
+    plan::BatchPlan,
+    riding::{Ridden, Riding},
+    stream::{Sealed, StreamShared},
+    timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
 
 /// A batch whose rows are being made.

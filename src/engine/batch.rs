@@ -3,11 +3,11 @@
 use std::ops::Index;
 
 use bytes::Bytes;
+use infeed_core::report::BadSample;
+use infeed_data::sampler::LoaderState;
 
 use super::instances::BatchInstances;
 use crate::tensor::Tensor;
-use infeed_core::report::BadSample;
-use infeed_data::sampler::LoaderState;
 
 /// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
 ///

@@ -3,6 +3,11 @@
 use std::{future::Future, iter, pin::pin, sync::atomic::Ordering, time::Instant};
 
 use futures::future::select;
+use infeed_core::{
+    error::{ErrorKind, Result},
+    report::Stage,
+    rows::Pool,
+};
 use tokio::{sync::OwnedSemaphorePermit, task};
 
 use super::{
@@ -10,11 +15,6 @@ use super::{
     plan::BatchPlan,
     run_ahead,
     stream::StreamShared,
-};
-use infeed_core::{
-    error::{ErrorKind, Result},
-    report::Stage,
-    rows::Pool,
 };
 
 /// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.

@@ -5,14 +5,14 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
+use infeed_core::error::Result;
+use infeed_pixels::codec::Worker;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     buffers::Buffers,
     decode_thread::{DecodeThread, Serving},
 };
-use infeed_core::error::Result;
-use infeed_pixels::codec::Worker;
 
 type Shared = Rc<RefCell<Vec<Hand>>>;
 

@@ -9,12 +9,6 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task,
-};
-
-use super::{gate::answered, stream::StreamShared};
 use infeed_core::{
     error::{self, Error},
     random::SampleRng,
@@ -22,6 +16,12 @@ use infeed_core::{
 };
 use infeed_data::Dataset;
 use infeed_store::{Cache, Doubted, Extent, Flight, Keep, Looked, Member, NextUse, Reader, Use, Verify, Writer};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task,
+};
+
+use super::{gate::answered, stream::StreamShared};
 
 /// Bytes of one extent.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
-use super::fields::FieldRows;
 use infeed_data::{Dataset, Field, FieldKind};
+
+use super::fields::FieldRows;
 
 /// Encoded bytes that one decode thread holds, unless a single record is larger.
 pub(crate) const READ_BYTES: u64 = 4 << 20;

@@ -16,6 +16,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::FutureExt;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::{Sent, Stage},
+};
 use tokio::{sync::OwnedSemaphorePermit, task};
 
 use super::{
@@ -24,10 +28,6 @@ use super::{
     permits::units,
     stream::StreamShared,
     timeline::{FetchTimes, LastRead},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::{Sent, Stage},
 };
 
 /// What a call brought.

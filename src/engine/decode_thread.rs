@@ -7,6 +7,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+    report::Stage,
+    rows::Rows,
+};
+use infeed_data::{Dataset, ReadPlan, Sample};
+use infeed_pixels::{
+    codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
+    transform::{Lowered, Placer},
+};
 use smallvec::SmallVec;
 use tracing::Span;
 
@@ -25,17 +36,6 @@ use super::{
     task::{ReadTimes, Task, Ticket, largest},
     timeline::{CpuMeter, JobTimeline},
     write_fields::write_fields,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::SampleRng,
-    report::Stage,
-    rows::Rows,
-};
-use infeed_data::{Dataset, ReadPlan, Sample};
-use infeed_pixels::{
-    codec::{ClassSet, Decoder, Finished, Item, Job, KeepPixels, Outcome, Wait, Worker},
-    transform::{Lowered, Placer},
 };
 
 /// What the decode threads measure beside what they do.

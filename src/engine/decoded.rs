@@ -31,8 +31,6 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes};
-
-use super::buffers::Buffers;
 use infeed_core::{
     error::{Error, Result, setting::DECODED_CACHE},
     fingerprint::{Fingerprint, Fingerprinter},
@@ -42,6 +40,8 @@ use infeed_core::{
 use infeed_data::{Dataset, FieldKind, ReadPlan, Sample, Schema, SharedRead, Value};
 use infeed_pixels::codec::{ImageCodec, KeepPixels};
 use infeed_store::{BlobRead, Blobs, CacheSpec, Extent};
+
+use super::buffers::Buffers;
 
 /// What entries lie in, in the folder that was given. Another layout has another name.
 const FOLDER: &str = "infeed-decoded-v1";

@@ -13,6 +13,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
+use infeed_core::{error::Result, report::Stage, rows::Rows};
+use infeed_data::ReadPlan;
+use infeed_store::{Extent, Keep, Merged, Reader, Verify, Writer, merge};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::{JoinSet, coop::unconstrained},
@@ -33,9 +36,6 @@ use super::{
     timeline::{FetchTimes, LastRead},
     workers::Workers,
 };
-use infeed_core::{error::Result, report::Stage, rows::Rows};
-use infeed_data::ReadPlan;
-use infeed_store::{Extent, Keep, Merged, Reader, Verify, Writer, merge};
 
 /// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
 /// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::tensor::Tensor;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     rows::{Pool, Rows},
@@ -13,6 +12,8 @@ use infeed_pixels::{
     kernels::RowSpec,
     transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
 };
+
+use crate::tensor::Tensor;
 
 /// One field of a batch: its shape and where its memory comes from.
 #[derive(Debug)]

@@ -8,11 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::Notify;
-use tracing::Instrument;
-
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Extent, Reader};
+use tokio::sync::Notify;
+use tracing::Instrument;
 
 /// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
 /// [`close`](Gate::close) returned, no read begins; one in progress may end.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytemuck::NoUninit;
-
-use crate::tensor::Tensor;
 use infeed_core::{error::Result, rows::Rows, types::DType};
 use infeed_data::{Instances, Mask, Rle};
 use infeed_pixels::transform::LoweredInstances;
+
+use crate::tensor::Tensor;
 
 /// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
 /// where each row's begin. All tensors lie in host memory, also where images are on a GPU.

@@ -10,13 +10,12 @@ use std::{
     time::Duration,
 };
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
     task::AbortHandle,
 };
-
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///

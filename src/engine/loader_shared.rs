@@ -3,10 +3,6 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use super::{
-    chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
-    read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -22,6 +18,11 @@ use infeed_data::{
 };
 use infeed_pixels::transform::BatchSize;
 use infeed_store::{Cache, Member, Reader, Verify};
+
+use super::{
+    chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
+    read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
+};
 
 /// Everything a loader's streams share.
 #[derive(Debug)]

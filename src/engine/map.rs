@@ -12,8 +12,6 @@ use std::{
 
 use bytemuck::Pod;
 use bytes::Bytes;
-
-use super::fields::FieldRows;
 use infeed_core::{
     error::{Error, ErrorKind, Result, panic_words},
     random::Draws,
@@ -22,6 +20,8 @@ use infeed_core::{
 };
 use infeed_data::{Instances, Mask, Sample, Value};
 use infeed_pixels::transform::RowView;
+
+use super::fields::FieldRows;
 
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
 type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::fields::{FieldRows, SoftLabels};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
@@ -12,6 +11,8 @@ use infeed_pixels::{
     kernels::{Level, Mixer, Mixture, RowSpec, mix_rolled, mix_swapped},
     transform::augment::{Mix, Mixing, PerMix},
 };
+
+use super::fields::{FieldRows, SoftLabels};
 
 /// Draws of batches share nothing with those of samples, whatever their places.
 const BATCHES: u64 = 0x6261_7463_6865_7321;

@@ -2,11 +2,11 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
+use infeed_core::random::SampleRng;
+use infeed_data::sampler::{LoaderState, Sampler};
 use tracing::Span;
 
 use super::{loader_shared::LoaderShared, run_ahead::Begun, timeline::Waits};
-use infeed_core::random::SampleRng;
-use infeed_data::sampler::{LoaderState, Sampler};
 
 /// Which record comes when, and the state that says so.
 #[derive(Clone, Debug)]

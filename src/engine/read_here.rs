@@ -3,6 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+    report::Stage,
+};
+use infeed_data::{Dataset, ReadPlan};
+use infeed_store::InlineRead;
 use smallvec::SmallVec;
 
 use super::{
@@ -12,13 +19,6 @@ use super::{
     loader_shared::Limits,
     stream::StreamShared,
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::SampleRng,
-    report::Stage,
-};
-use infeed_data::{Dataset, ReadPlan};
-use infeed_store::InlineRead;
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
 pub(super) fn read_own(

@@ -7,11 +7,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-
-use super::{gate::answered, shared_parts::Need, stream::StreamShared};
 use infeed_core::{error::Result, report::Stage};
 use infeed_data::{Dataset, ReadPlan, SharedRead};
 use infeed_store::Extent;
+
+use super::{gate::answered, shared_parts::Need, stream::StreamShared};
 
 /// The shared parts of a record's plan. `None`: the stream is gone.
 pub(super) fn read_parts(

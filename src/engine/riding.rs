@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-
-use super::{fields::FieldRows, instances::BatchInstances};
 use infeed_core::error::Result;
 use infeed_data::{Instances, Sample, Value};
+
+use super::{fields::FieldRows, instances::BatchInstances};
 
 /// What one sample brings beside its rows.
 #[derive(Debug, Default)]

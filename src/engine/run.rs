@@ -11,6 +11,12 @@ use std::{
     time::Instant,
 };
 
+use infeed_core::{
+    error::{Error, ErrorKind},
+    report::{CacheRecorder, DecodedBy, Recorder, RequestRecorder, Stage},
+};
+use infeed_data::Dataset;
+use infeed_store::Reader;
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     task::AbortHandle,
@@ -27,12 +33,6 @@ use super::{
     tune,
     workers::Workers,
 };
-use infeed_core::{
-    error::{Error, ErrorKind},
-    report::{CacheRecorder, DecodedBy, Recorder, RequestRecorder, Stage},
-};
-use infeed_data::Dataset;
-use infeed_store::Reader;
 
 /// How full the queues of a stream are.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,6 @@ use std::{
 };
 
 use bytes::Bytes;
-
 use infeed_core::error::Result;
 
 /// A part that a record needs.

@@ -9,6 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use infeed_core::{
+    error::{Error, Result},
+    report::{
+        CacheRecorder, CacheReport, DecodedBy, Recorder, RequestRecorder, RequestReport, StageReport, TuneLog,
+        TuneReport,
+    },
+};
+use infeed_data::sampler::Sampler;
+use infeed_store::Reader;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 
@@ -21,15 +30,6 @@ use super::{
     timeline::Timeline,
     tune::{Asking, Turn},
 };
-use infeed_core::{
-    error::{Error, Result},
-    report::{
-        CacheRecorder, CacheReport, DecodedBy, Recorder, RequestRecorder, RequestReport, StageReport, TuneLog,
-        TuneReport,
-    },
-};
-use infeed_data::sampler::Sampler;
-use infeed_store::Reader;
 
 /// What the tasks and jobs of a stream share.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, timeline::FetchTimes};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -13,6 +12,8 @@ use infeed_core::{
 };
 use infeed_data::Value;
 use infeed_pixels::codec::{ClassSet, Item};
+
+use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, timeline::FetchTimes};
 
 /// Some rows of one batch on their way to a worker.
 #[derive(Debug)]

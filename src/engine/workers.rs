@@ -6,16 +6,6 @@ use std::{
     thread,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::{
-    chunk::ChunkSize,
-    decode_thread::{DecodeThread, Meters},
-    permits::units,
-    queue::{Queue, Worked},
-    stream::StreamShared,
-    task::Task,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     numa::Near,
@@ -26,6 +16,16 @@ use infeed_data::Dataset;
 use infeed_pixels::{
     codec::{Class, Decoder},
     transform::Lowered,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    chunk::ChunkSize,
+    decode_thread::{DecodeThread, Meters},
+    permits::units,
+    queue::{Queue, Worked},
+    stream::StreamShared,
+    task::Task,
 };
 
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.

@@ -3,8 +3,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-
-use super::fields::FieldRows;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -13,6 +11,8 @@ use infeed_core::{
 };
 use infeed_data::{Instances, Sample, Value};
 use infeed_pixels::codec::write_volume;
+
+use super::fields::FieldRows;
 
 /// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
 pub(super) fn write_fields(

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::{LoaderConfig, OnBadSample};
-use crate::engine::{BatchMut, IoRuntime, Maps, SampleMut};
 use infeed_core::{
     error::Result,
     random::Draws,
@@ -13,13 +11,16 @@ use infeed_data::{
     Dataset,
     sampler::{LastBatch, Order, Sampler, Shard},
 };
-#[cfg(feature = "jpeg")]
-use infeed_pixels::codec::{DecodeIndex, Jpeg};
 use infeed_pixels::{
     codec::{Decode, Decoder, ImageCodec, Split},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
+
+use super::{LoaderConfig, OnBadSample};
+use crate::engine::{BatchMut, IoRuntime, Maps, SampleMut};
+#[cfg(feature = "jpeg")]
+use infeed_pixels::codec::{DecodeIndex, Jpeg};
 
 /// Settings of a [`Loader`](super::Loader); made by [`Loader::builder`](super::Loader::builder), ended by [`build`](Self::build).
 ///

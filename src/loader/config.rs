@@ -1,8 +1,5 @@
 //! Settings of a loader as plain data.
 
-use serde::{Deserialize, Serialize};
-
-use super::memory::machine_bytes;
 use infeed_core::types::{DType, Device, Layout};
 use infeed_data::sampler::{LastBatch, Order, Shard};
 use infeed_pixels::{
@@ -10,6 +7,9 @@ use infeed_pixels::{
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
+use serde::{Deserialize, Serialize};
+
+use super::memory::machine_bytes;
 
 /// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that
 /// [can't be read](crate::Error::is_unreadable) (it is gone, access to it is refused, the disk fails at its bytes).

@@ -1,7 +1,5 @@
 //! The fields of a dataset as a loader makes them: the transform fitted to each, and the memory of their rows.
 
-use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
-use crate::engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels};
 use infeed_core::{
     error::{
         Error, Result,
@@ -14,6 +12,9 @@ use infeed_pixels::{
     kernels::RowRoom,
     transform::{BatchSize, Lowered, Transform},
 };
+
+use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
+use crate::engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels};
 
 /// A field of the schema, and how its rows are made.
 pub(super) struct Field {

@@ -6,6 +6,12 @@ use std::{
     sync::Arc,
 };
 
+use infeed_core::error::{Error, ErrorKind, Result, setting::SEED};
+use infeed_data::{
+    Dataset,
+    sampler::{LoaderState, Order, Sampler},
+};
+
 use super::{
     BatchStream, LoaderConfig, OnBadSample,
     order::{order_of_sampler, ordering},
@@ -13,11 +19,6 @@ use super::{
     stream::BadLimits,
 };
 use crate::engine::{LoaderShared, RecordOrder, Run, Workers};
-use infeed_core::error::{Error, ErrorKind, Result, setting::SEED};
-use infeed_data::{
-    Dataset,
-    sampler::{LoaderState, Order, Sampler},
-};
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///

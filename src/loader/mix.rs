@@ -1,6 +1,5 @@
 //! Whether and how batches of a dataset can be mixed.
 
-use crate::engine::{BatchMix, LoweredField, Maps};
 use infeed_core::{
     error::{
         Error, Result,
@@ -10,6 +9,8 @@ use infeed_core::{
 };
 use infeed_data::{FieldKind, Schema};
 use infeed_pixels::{kernels::RowSpec, transform::augment::Mix};
+
+use crate::engine::{BatchMix, LoweredField, Maps};
 
 /// What is done to batches, and to which field.
 pub(super) struct Mixed {

@@ -5,8 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::engine::{Facts, Levels, Watch};
 use infeed_core::report::{BadSample, Clock, FirstBatchPart, Gauge, Lateness, QueueReport, Report, Stage, WaitCounts};
+
+use crate::engine::{Facts, Levels, Watch};
 
 /// Bad samples kept with their messages; the rest is only counted.
 pub(super) const BAD_SAMPLES_KEPT: usize = 1000;

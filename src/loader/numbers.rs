@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-
-use crate::Result;
 use infeed_core::{error::Error, fingerprint::Fingerprint, random::SampleRng, types::DType};
 use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value};
 use infeed_store::{Extent, Source};
+
+use crate::Result;
 
 /// Bytes of a record.
 pub(super) const LEN: usize = 64;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::engine::RecordOrder;
 use infeed_core::error::{Error, Result};
 use infeed_data::{
     Dataset,
     sampler::{Identity, LoaderState, Order, Sampler},
 };
+
+use crate::engine::RecordOrder;
 
 /// The order as `dataset` makes it whole: of a mixture, how many records its parts have.
 pub(super) fn for_dataset(order: Order, dataset: &dyn Dataset) -> Result<Order> {

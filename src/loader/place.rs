@@ -2,11 +2,6 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use super::LoaderConfig;
-use crate::{
-    device::{driver, of_rank},
-    engine::READY_BYTES,
-};
 use infeed_core::{
     buffer::GpuBuffers,
     error::{
@@ -20,6 +15,12 @@ use infeed_pixels::{
     accelerator::{Accelerator, DecoderWanted, MakeDecoder},
     codec::{Cpu, Decode, Decoder, ImageCodec, Several},
     kernels::{Mixer, RowRoom},
+};
+
+use super::LoaderConfig;
+use crate::{
+    device::{driver, of_rank},
+    engine::READY_BYTES,
 };
 
 /// A device that was found to work. Clones are of the same.

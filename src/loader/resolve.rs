@@ -12,11 +12,6 @@
 
 use std::{fmt, num::NonZeroUsize};
 
-use super::{
-    LoaderConfig, OnBadSample,
-    memory::{self, Needs, Shares},
-};
-use crate::engine::{self, BadRows, Limits, Range, Scope};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -32,6 +27,12 @@ use infeed_data::{
     sampler::{Batches, Sampler, Steps},
 };
 use infeed_store::Verify;
+
+use super::{
+    LoaderConfig, OnBadSample,
+    memory::{self, Needs, Shares},
+};
+use crate::engine::{self, BadRows, Limits, Range, Scope};
 
 /// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a progressive JPEG of 7680x4320 pixels whose
 /// colour is not subsampled: 95 MiB of pixels, 190 of coefficients, and the file.

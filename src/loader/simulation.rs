@@ -27,6 +27,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
+use infeed_core::{random::mix, types::Device};
+use infeed_data::sampler::{LastBatch, LoaderState, Shard};
+use infeed_store::{Refusal, Source};
 use object_store::{
     CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, path::Path,
@@ -41,9 +44,6 @@ use crate::{
     Batch, ErrorKind, Result,
     engine::{Hands, IoRuntime},
 };
-use infeed_core::{random::mix, types::Device};
-use infeed_data::sampler::{LastBatch, LoaderState, Shard};
-use infeed_store::{Refusal, Source};
 
 const STEPS: u64 = 2_000_000;
 /// How long the store may give nothing.

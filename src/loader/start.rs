@@ -3,21 +3,6 @@
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
-use tokio::sync::Semaphore;
-
-use super::{
-    Loader, LoaderBuilder, LoaderConfig,
-    fields::Fields,
-    memory, mix,
-    order::{for_dataset, order_of_sampler, ordering},
-    place::{self, Place, Recipe, Workload},
-    resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
-    views,
-};
-use crate::engine::{
-    self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
-    Tuning, Workers,
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -35,6 +20,21 @@ use infeed_pixels::{
     transform::{Foreground, LoweredVolume, Transform},
 };
 use infeed_store::{Cache, Reader};
+use tokio::sync::Semaphore;
+
+use super::{
+    Loader, LoaderBuilder, LoaderConfig,
+    fields::Fields,
+    memory, mix,
+    order::{for_dataset, order_of_sampler, ordering},
+    place::{self, Place, Recipe, Workload},
+    resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
+    views,
+};
+use crate::engine::{
+    self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
+    Tuning, Workers,
+};
 
 impl Loader {
     /// Starts a loader of `dataset`. See [`LoaderBuilder`] for the settings and their defaults.

@@ -11,14 +11,14 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
-use tracing::Span;
-
-use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
-use crate::engine::{Batch, Run, Timeline};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::MAX_UNREADABLE},
     report::{BadSample, FirstBatchPart, Report},
 };
+use tracing::Span;
+
+use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
+use crate::engine::{Batch, Run, Timeline};
 
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
 ///

@@ -12,13 +12,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::FutureExt;
-use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
-
-use super::{
-    Loader, LoaderBuilder, LoaderConfig,
-    numbers::{Numbers, content, name},
-};
-use crate::Result;
 use infeed_core::{
     error::ErrorKind,
     fingerprint::Fingerprint,
@@ -32,6 +25,13 @@ use infeed_data::{
     sampler::{LastBatch, Shard},
 };
 use infeed_store::Source;
+use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+
+use super::{
+    Loader, LoaderBuilder, LoaderConfig,
+    numbers::{Numbers, content, name},
+};
+use crate::Result;
 
 /// A test that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,6 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
-
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use infeed_core::report::Report;
+
 use super::families::Sheet;
 use crate::loader::Monitor;
-use infeed_core::report::Report;
 
 /// Figures of some loaders, and of the process they run in. Cloning gives another handle.
 ///

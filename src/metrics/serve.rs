@@ -23,11 +23,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use infeed_core::error::{Error, ErrorKind, Result};
 use tokio::net::TcpStream;
 
 use super::registry::Metrics;
 use crate::engine::IoRuntime;
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// How long a request may be in coming. Scrapes take milliseconds; whoever is slower holds a place that others want.
 const ASKING: Duration = Duration::from_secs(5);

@@ -44,10 +44,6 @@ use futures::{
     future::{Either, select},
     stream,
 };
-
-pub use self::options::{Size, Store};
-use self::pack::{Pack, Packing};
-use crate::loader::{Loader, LoaderBuilder, OnBadSample};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     fingerprint::Fingerprint,
@@ -61,6 +57,10 @@ use infeed_data::{
 };
 use infeed_pixels::codec;
 use infeed_store::{Extent, Object, ObjectWriter, Source};
+
+pub use self::options::{Size, Store};
+use self::pack::{Pack, Packing};
+use crate::loader::{Loader, LoaderBuilder, OnBadSample};
 
 /// Rows of a batch: few, since each may be large, and enough for all threads.
 const BATCH: usize = 32;

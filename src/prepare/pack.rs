@@ -3,9 +3,6 @@
 use std::{borrow::Cow, collections::HashMap, num::NonZeroUsize, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-
-use super::options::{Size, Store};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -18,6 +15,9 @@ use infeed_pixels::{
     codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
     transform::{Lowered, Transform},
 };
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::options::{Size, Store};
 
 /// The field that holds the pieces.
 pub(super) const FIELD: &str = "piece of tar";

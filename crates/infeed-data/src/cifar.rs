@@ -11,6 +11,14 @@ use futures::{
     FutureExt,
     future::{BoxFuture, try_join_all},
 };
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    types::{DType, ImageInfo},
+};
+use infeed_store::{Object, Source};
 use smallvec::smallvec;
 
 use super::{
@@ -21,14 +29,6 @@ use super::{
     schema::{Field, FieldKind, Schema},
     table::{ShardTable, Stored},
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
-    report::Stage,
-    types::{DType, ImageInfo},
-};
-use infeed_store::{Object, Source};
 
 const IMAGE: ImageInfo = ImageInfo { height: 32, width: 32, channels: 3, dtype: DType::U8, planar: true };
 const PIXELS: usize = 3 * 32 * 32;

@@ -3,17 +3,17 @@
 use std::{fmt::Write, num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+};
 
 use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value, read_renamed},
     schema::{FieldKind, Schema},
     table::Starts,
     volume::Narrow,
-};
-use infeed_core::{
-    error::{Error, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
 };
 
 /// The records of all `datasets`, one after another.

@@ -6,16 +6,16 @@ use std::{
 };
 
 use bytes::Bytes;
-
-use super::{
-    record::{Dataset, ReadPlan, Sample, Value},
-    schema::{Field, FieldKind},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
 };
 use infeed_store::Extent;
+
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::{Field, FieldKind},
+};
 
 /// Records that are looked at, besides the first and the last.
 const SAMPLED: u64 = 32;

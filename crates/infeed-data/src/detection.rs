@@ -3,6 +3,11 @@
 use std::{mem::size_of_val, sync::Arc};
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+};
 
 use super::{
     files::Files,
@@ -10,11 +15,6 @@ use super::{
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
     sizes::Sizes,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
 };
 
 /// Each file is a record; so is an entry of every list.

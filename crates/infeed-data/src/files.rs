@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::names::is_image;
 use infeed_store::{Extent, Object, Source};
+
+use super::names::is_image;
 
 /// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
 #[derive(Debug)]

@@ -9,6 +9,10 @@
 
 use std::{borrow::Cow, collections::HashSet, fmt, str::FromStr, sync::Arc};
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +21,6 @@ use super::{
     record::{Dataset, Sample, Value},
     schema::{FieldKind, Schema},
     subset::subset,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::DType,
 };
 
 /// What a record must be like, in a line: a field, what is asked of it, and a value.

@@ -3,8 +3,6 @@
 use std::{fmt::Debug, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
-
-use super::record::Dataset;
 use infeed_core::error::{
     Error, Result,
     setting::{
@@ -12,6 +10,8 @@ use infeed_core::error::{
     },
 };
 use infeed_store::{Object, Source};
+
+use super::record::Dataset;
 
 /// A way to lay out records in objects.
 ///

@@ -5,30 +5,30 @@ use std::{
     sync::Arc,
 };
 
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::Source;
 use serde_json::Value as Json;
 
 use super::names::{SPLITS, is_image};
-use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
-use infeed_store::Source;
 
 const FILE: [&str; 9] = ["file", "filename", "file_name", "image", "image_id", "image_name", "path", "name", "id"];
 /// What columns of labels are called.
-pub const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
+pub(crate) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
 
 /// Files and their labels as they were written.
 #[derive(Debug, PartialEq)]
-pub struct Table(Vec<(String, String)>);
+pub(crate) struct Table(Vec<(String, String)>);
 
 /// Files and their class indices.
 #[derive(Debug)]
-pub struct Labels {
+pub(crate) struct Labels {
     of: HashMap<String, i64>,
     #[doc(hidden)]
     pub classes: Option<Arc<[String]>>,
 }
 
 /// Indices of class names; an error when two classes share a name.
-pub fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
+pub(crate) fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
     let index: HashMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
     if index.len() < classes.len() {
         let twice = classes.iter().enumerate().find(|(i, name)| index[name.as_str()] != *i as i64);
@@ -39,7 +39,7 @@ pub fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
 }
 
 /// Reads a label file; its name tells which kind it is.
-pub fn parse(name: &str, bytes: &[u8]) -> Result<Table> {
+pub(crate) fn parse(name: &str, bytes: &[u8]) -> Result<Table> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match name.rsplit('.').next().map(str::to_ascii_lowercase).as_deref() {
         Some("json") => parse_json(bytes),
@@ -49,7 +49,7 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Table> {
 }
 
 /// Two columns of a table with commas, tabs or semicolons between them; quoted as CSV is.
-pub fn parse_csv(bytes: &[u8]) -> Result<Table> {
+pub(crate) fn parse_csv(bytes: &[u8]) -> Result<Table> {
     let first = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
     let delimiter = [b',', b'\t', b';'].into_iter().find(|d| first.contains(d)).unwrap_or(b',');
     let mut reader = csv::ReaderBuilder::new()
@@ -102,7 +102,7 @@ fn header(row: &csv::StringRecord) -> Result<Option<(usize, usize)>> {
 }
 
 /// `{"a.jpg": 3}`, `[{"file": "a.jpg", "label": 3}]` or `[["a.jpg", 3]]`.
-pub fn parse_json(bytes: &[u8]) -> Result<Table> {
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<Table> {
     let json =
         serde_json::from_slice(bytes).map_err(|e| Error::corrupt("the label file is not JSON").with_source(e))?;
     let text = |value: &Json| match value {
@@ -133,14 +133,12 @@ pub fn parse_json(bytes: &[u8]) -> Result<Table> {
 }
 
 impl Table {
-    #[doc(hidden)]
-    pub fn new(rows: impl Iterator<Item = (String, String)>) -> Self {
+    pub(crate) fn new(rows: impl Iterator<Item = (String, String)>) -> Self {
         Self(rows.collect())
     }
 
     /// Turns labels into indices: of `given`, else as they are if all are integers, else of the sorted names.
-    #[doc(hidden)]
-    pub fn resolve(self, given: Option<Arc<[String]>>) -> Result<Labels> {
+    pub(crate) fn resolve(self, given: Option<Arc<[String]>>) -> Result<Labels> {
         if let Some((file, _)) = self.0.iter().find(|(_, label)| label.is_empty()) {
             return Err(
                 Error::corrupt(format!("the label of `{file}` is empty")).hint("fill it in, or leave the file out")
@@ -207,8 +205,7 @@ fn integral(text: &str) -> Option<i64> {
 
 impl Labels {
     /// A label for each name; names without one are an error.
-    #[doc(hidden)]
-    pub fn labels_of<'a>(&self, names: impl ExactSizeIterator<Item = &'a str>) -> Result<Vec<i64>> {
+    pub(crate) fn labels_of<'a>(&self, names: impl ExactSizeIterator<Item = &'a str>) -> Result<Vec<i64>> {
         let count = names.len();
         let mut labels = Vec::with_capacity(count);
         let (mut missing, mut first) = (0usize, "");
@@ -239,7 +236,7 @@ impl Labels {
 
 /// Labels from the first folder of each name, and the class names; neither for a flat folder.
 #[expect(clippy::type_complexity, reason = "both or neither")]
-pub fn classes_of(
+pub(crate) fn classes_of(
     names: &[&str],
     source: &Source,
     given: Option<Arc<[String]>>,

@@ -37,8 +37,7 @@ pub mod arrays;
 pub mod channels;
 mod cifar;
 mod coco;
-#[doc(hidden)]
-pub mod concat;
+mod concat;
 mod contract;
 mod detection;
 #[doc(hidden)]
@@ -49,8 +48,7 @@ mod folder;
 pub mod format;
 #[doc(hidden)]
 pub mod instances;
-#[doc(hidden)]
-pub mod labels;
+mod labels;
 mod look;
 #[doc(hidden)]
 pub mod marked;
@@ -93,6 +91,8 @@ pub mod volume;
 
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
+#[doc(hidden)]
+pub use concat::difference;
 pub use contract::dataset_contract;
 pub use filter::{Filter, filter, filter_with};
 pub use format::{Format, OpenOption, OpenOptions};

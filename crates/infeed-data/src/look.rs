@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use infeed_core::{
+    error::{Error, Result},
+    random::SampleRng,
+};
 
 use super::{
     record::{Dataset, ReadPlan, Sample, Value},
     schema::FieldKind,
-};
-use infeed_core::{
-    error::{Error, Result},
-    random::SampleRng,
 };
 
 /// Records whose reads are under way together: enough to hide a store's answers, few enough to hold.

@@ -5,13 +5,14 @@ use std::{
     mem::{size_of, size_of_val},
 };
 
-use super::{
-    instances::Instances,
-    mask::{Mask, Rle},
-};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprinter,
+};
+
+use super::{
+    instances::Instances,
+    mask::{Mask, Rle},
 };
 
 /// One box of one image, on its way into [`Marked`].

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use bytemuck::NoUninit;
 use bytes::Bytes;
-
-use super::{
-    instances::Instances,
-    record::{Dataset, ReadPlan, Sample, Value, index},
-    schema::{Field, FieldKind, Schema},
-};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::{Fingerprint, Fingerprinter},
     random::SampleRng,
     types::{DType, ImageInfo},
+};
+
+use super::{
+    instances::Instances,
+    record::{Dataset, ReadPlan, Sample, Value, index},
+    schema::{Field, FieldKind, Schema},
 };
 
 /// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither here nor per record.

@@ -1,12 +1,12 @@
 //! Netpbm's binary images, as WebDataset writes arrays (`.ppm`, `.pgm`, `.pbm`): pixels behind three numbers.
 
 use bytes::Bytes;
-
-use super::record::Value;
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     types::{DType, ImageInfo},
 };
+
+use super::record::Value;
 
 /// Whether a file begins like one of these.
 pub(crate) fn begins(file: &[u8]) -> bool {

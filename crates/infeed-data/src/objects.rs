@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, path::Path};
 
 use bytes::Bytes;
-
-use super::names;
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     report::Stage,
 };
 use infeed_store::{Object, SharedList, Source};
+
+use super::names;
 
 /// Everything below `source` in the order of names, or the one object that it names.
 pub async fn list(

@@ -9,6 +9,12 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+    types::similar::nearest,
+};
+use infeed_store::{Object, SharedList, Source};
 
 use super::{
     concat::concat,
@@ -20,12 +26,6 @@ use super::{
     record::Dataset,
     synthetic::SyntheticDataset,
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::Stage,
-    types::similar::nearest,
-};
-use infeed_store::{Object, SharedList, Source};
 
 /// What a build gives to an opening.
 #[doc(hidden)]
@@ -37,7 +37,7 @@ pub struct Opener {
     pub wait: fn(BoxFuture<'static, Result<Arc<dyn Dataset>>>) -> Result<Arc<dyn Dataset>>,
 }
 
-/// A dataset about to be opened; `.await` opens it. See [`open`].
+/// A dataset about to be opened; `.await` opens it. See `open`.
 #[derive(Clone, Debug)]
 #[must_use = "a dataset is opened by awaiting this"]
 pub struct Open {
@@ -239,7 +239,7 @@ impl Open {
         self
     }
 
-    /// Tries a format of your own before those of [`formats`].
+    /// Tries a format of your own before those of `formats`.
     pub fn add_format(mut self, format: impl Format) -> Self {
         self.extra.push(Arc::new(format));
         self

@@ -1,10 +1,10 @@
 //! A record for tests, read as a loader reads it.
 
 use futures::executor::block_on;
-
-use super::{Dataset, Sample};
 use infeed_core::error::Result;
 use infeed_core::random::SampleRng;
+
+use super::{Dataset, Sample};
 
 #[doc(hidden)]
 pub fn read(dataset: &dyn Dataset, record: u64) -> Result<Sample> {

@@ -3,13 +3,6 @@
 use std::{fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
-
-use super::{
-    instances::Instances,
-    schema::Schema,
-    volume::{Narrow, Volume},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -17,6 +10,13 @@ use infeed_core::{
     types::ImageInfo,
 };
 use infeed_store::Extent;
+use smallvec::SmallVec;
+
+use super::{
+    instances::Instances,
+    schema::Schema,
+    volume::{Narrow, Volume},
+};
 
 /// Records that can be read in any order.
 ///

@@ -3,16 +3,16 @@
 use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+    random::{SampleRng, mix},
+};
 
 use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value, no_such_record, read_renamed},
     schema::Schema,
     volume::Narrow,
-};
-use infeed_core::{
-    error::{Error, Result},
-    fingerprint::Fingerprint,
-    random::{SampleRng, mix},
 };
 
 /// Records of a dataset, in an order: a range, or a list (which may name one twice).

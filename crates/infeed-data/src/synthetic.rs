@@ -1,17 +1,17 @@
 //! Pixels made up from nothing.
 
 use bytes::Bytes;
-use smallvec::smallvec;
-
-use super::{
-    record::{Dataset, ReadPlan, Sample, Value, no_such_record},
-    schema::{Field, FieldKind, Schema},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::{SampleRng, mix},
     types::{DType, ImageInfo},
+};
+use smallvec::smallvec;
+
+use super::{
+    record::{Dataset, ReadPlan, Sample, Value, no_such_record},
+    schema::{Field, FieldKind, Schema},
 };
 
 /// Each record's pixels start this many places at most behind the tile's beginning, so this many pictures differ.

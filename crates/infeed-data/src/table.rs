@@ -9,12 +9,13 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::record::no_such_record;
 use infeed_core::{
     error::Result,
     fingerprint::{Fingerprint, Fingerprinter},
 };
 use infeed_store::{Extent, Object, Source};
+
+use super::record::no_such_record;
 
 /// Where each of several things begins whose records follow one another.
 #[derive(Clone, Debug)]

@@ -3,9 +3,8 @@
 use std::{fmt::Debug, ops::Range};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
-
 use infeed_core::{error::Result, random::SampleRng, types::DType};
+use smallvec::SmallVec;
 
 /// A volume, or a box of one, of one or several channels.
 ///

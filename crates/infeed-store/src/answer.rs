@@ -21,9 +21,8 @@ use std::{
     pin::pin,
 };
 
-use object_store::Error as StoreError;
-
 use infeed_core::error::Error;
+use object_store::Error as StoreError;
 
 tokio::task_local! {
     static SLOT: Slot;

@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, TryStreamExt, stream};
+use infeed_core::error::Result;
 
 use super::{Object, Source, connect::Remote, errors::store_error, listing};
-use infeed_core::error::Result;
 
 /// Places compared, a page each: about as many requests as one can wait for at once.
 const LOOKS: usize = 16;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
+use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
 use md5::Md5;
 use object_store::{GetOptions, GetRange, GetResult};
 use sha1::{Digest, Sha1};
@@ -15,7 +16,6 @@ use super::{
     told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
-use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
 
 /// Bytes hashed before others get the thread: 5 µs of a CRC.
 const AT_ONCE: usize = 256 << 10;

@@ -3,13 +3,13 @@
 use std::{error::Error as _, io, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use object_store::{ObjectMeta, path::Error as PathError};
-
-use super::answer::{Answer, Phase, our_error};
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, WORKERS},
 };
+use object_store::{ObjectMeta, path::Error as PathError};
+
+use super::answer::{Answer, Phase, our_error};
 
 pub(super) const CHANGED: &str = "it changed since it was listed: open the dataset again";
 

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use object_store::{ObjectStore, path::Path};
-
-use super::{Connection, Manifest, Requests, connect, verify::Trust};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     report::Stage,
 };
+use object_store::{ObjectStore, path::Path};
+
+use super::{Connection, Manifest, Requests, connect, verify::Trust};
 
 /// Rides out what stores usually do: a restart, a new leader, a moment without network. A trainer would rather know after that.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

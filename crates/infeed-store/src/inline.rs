@@ -9,6 +9,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, executor::block_on, stream::BoxStream};
+use infeed_core::error::Result;
 use object_store::GetResultPayload;
 
 use super::{
@@ -16,7 +17,6 @@ use super::{
     errors::{check_range, grown, make_room, open_error, read_error, short_answer, shrunk, store_error, too_large},
     handle::is_plain,
 };
-use infeed_core::error::Result;
 
 impl Extent {
     /// Starts reading the bytes on this thread; see [`Source::open_inline`].

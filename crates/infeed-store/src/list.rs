@@ -6,6 +6,7 @@ use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
+use infeed_core::error::{Error, Result};
 use object_store::ObjectStoreExt;
 
 #[cfg(feature = "s3")]
@@ -18,7 +19,6 @@ use super::{
     unrepeated::Keys,
     walk::{self, Walk, is_hidden},
 };
-use infeed_core::error::{Error, Result};
 
 /// With fewer files of a folder, listing them takes less than a second however slowly calls are answered.
 const WORTH: usize = if cfg!(test) { 200 } else { 20_000 };

@@ -10,11 +10,12 @@
 //!   etag: 0 none | 1 and 16 bytes of "32 hex digits" in quotes | 2, varint length, text
 //! ```
 
+use infeed_core::fingerprint::Fingerprint;
+
 use super::{
     Object,
     manifest::{Rest, body, number, seal, text, unsealed},
 };
-use infeed_core::fingerprint::Fingerprint;
 
 const MAGIC: &[u8] = b"infeed manifest 2\n";
 

@@ -23,10 +23,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use infeed_core::fingerprint::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::connect::Vars;
-use infeed_core::fingerprint::Fingerprint;
 
 /// The file that keeps something about a place.
 #[derive(Clone, Debug)]

@@ -7,16 +7,16 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::in_rust},
+    report::Stage,
+};
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 
 use super::{
     Requests, Source, connect,
     errors::{io_kind, not_unicode, store_error},
     handle::{Inner, PATIENCE, tidy},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::in_rust},
-    report::Stage,
 };
 
 const KNOWN: &str = "use a path, file://, memory://, s3://, hf://datasets/OWNER/NAME or https:// (gs:// and az:// with their \

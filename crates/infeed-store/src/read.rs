@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use infeed_core::error::Result;
 use object_store::{GetOptions, GetRange, GetResult};
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     answer::with_answer,
     errors::{check_range, check_size, short_answer, store_error},
 };
-use infeed_core::error::Result;
 
 impl Source {
     /// Reads some bytes of an object.

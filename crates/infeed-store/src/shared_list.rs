@@ -21,14 +21,14 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStoreExt;
-
-use super::{Object, Source, answer::with_answer, errors::store_error, listing};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     fingerprint::Fingerprint,
     report::Stage,
 };
+use object_store::ObjectStoreExt;
+
+use super::{Object, Source, answer::with_answer, errors::store_error, listing};
 
 /// Objects that the first rank asks for, and that each of the others does: of a thousand ranks, thousands.
 const ASKED: [usize; 2] = [16, 2];

@@ -2,10 +2,10 @@ use std::{collections::BTreeMap, fs, io::Write, sync::Arc};
 
 use bytes::BytesMut;
 use futures::{TryStreamExt, executor::block_on};
+use infeed_core::error::{ErrorKind, Result};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::*;
-use infeed_core::error::{ErrorKind, Result};
 
 fn listed(source: &Source) -> Result<BTreeMap<String, u64>> {
     block_on(source.list().map_ok(|o| (o.name, o.size)).try_collect())

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use infeed_core::error::Result;
 use object_store::GetResult;
 
 use super::{
     Extent,
     verify::{Trust, Verify},
 };
-use infeed_core::error::Result;
 
 pub(super) type Told = ();
 

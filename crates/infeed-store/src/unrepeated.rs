@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use xxhash_rust::xxh3::xxh3_128;
-
 use infeed_core::error::{Error, ErrorKind, Result};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Keys that a listing gave. Holds 16 bytes for each, 36 where they do not come in the order of their bytes.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures::future::try_join;
+use infeed_core::error::{ErrorKind, Result};
 use object_store::{GetOptions, GetResult};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     errors::store_error,
     extent, requests,
 };
-use infeed_core::error::{ErrorKind, Result};
 
 /// Reads of an object that comes in several requests, before its damage is an error: as many as of one that comes in one.
 const ATTEMPTS: u32 = 4;

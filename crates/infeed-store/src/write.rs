@@ -10,16 +10,16 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
 use object_store::{MultipartUpload, ObjectStoreExt};
 
 use super::{
     Object, Source,
     answer::with_answer,
     errors::{io_kind, store_error},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::Stage,
 };
 
 /// Parts of an upload: stores take 10,000 of them at most, so a shard may have 160 GB.

@@ -5,13 +5,14 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    super::{stream::StreamShared, workers::Workers},
-    control::{Look, Sums},
-};
 use infeed_core::{
     report::{TuneDecision, Tuned},
     threads,
+};
+
+use super::{
+    super::{stream::StreamShared, workers::Workers},
+    control::{Look, Sums},
 };
 
 /// Adjusts what is on `auto` while a stream runs.

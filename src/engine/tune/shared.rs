@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
+use infeed_core::report::{TuneDecision, TuneLog, TuneReport, TunedSetting};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     super::permits::units,
     control::{Look, Range, Scope, Tuner},
 };
-use infeed_core::report::{TuneDecision, TuneLog, TuneReport, TunedSetting};
 
 /// Between two looks: often enough to bound a window to half a second, seldom enough to cost nothing.
 const TICK: Duration = Duration::from_millis(100);

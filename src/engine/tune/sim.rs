@@ -3,8 +3,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::control::{Look, Scope, Sums, Tuner};
 use infeed_core::report::{TuneDecision, Tuned};
+
+use super::control::{Look, Scope, Sums, Tuner};
 
 /// What the jobs of a pipeline take. In seconds.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use infeed_core::report::{TuneReason, Tuned};
 use proptest::prelude::*;
 
 use super::{
     control::{Look, Range, Scope, Sums, Tuner},
     sim::{Cost, PIPE, Pipe, Sim, Went, fixed, noise, tuned},
 };
-use infeed_core::report::{TuneReason, Tuned};
 
 fn scope(cores: usize) -> Scope {
     Scope {

@@ -23,13 +23,13 @@ use std::{
 };
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-
-use super::context::{Context, Event, Priority, Stream};
 use infeed_core::{
     buffer::{DeviceBuffer, ReadBehind},
     error::{Error, ErrorKind, Result},
     handles::{CudaEvent, CudaStream},
 };
+
+use super::context::{Context, Event, Priority, Stream};
 
 /// One allocation of device memory. Starts out with no work on it.
 pub(crate) struct DeviceBlock {

@@ -21,19 +21,19 @@ use cudarc::driver::sys::{
     CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED, CUstreamCaptureStatus,
     CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as NOT_CAPTURING,
 };
-
-use super::{
-    block::DeviceBlock,
-    driver::{Driver, driver, probe},
-    exit,
-    pinned::PinnedBlock,
-};
 use infeed_core::{
     buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
     error::{
         Error, ErrorKind, Result,
         setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
     },
+};
+
+use super::{
+    block::DeviceBlock,
+    driver::{Driver, driver, probe},
+    exit,
+    pinned::PinnedBlock,
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.

@@ -13,14 +13,14 @@ use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUjit_option, CUmodule,
     CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
-use libloading::Library;
-
-use crate::library::load;
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{BATCH_SIZE, DEVICE_BUDGET, PREFETCH},
 };
 use infeed_core::gpu::Gpu;
+use libloading::Library;
+
+use crate::library::load;
 
 macro_rules! calls {
     ($($name:ident($($argument:ty),*);)*) => {

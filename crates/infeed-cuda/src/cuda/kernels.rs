@@ -7,11 +7,6 @@ use std::{
 };
 
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
-
-use super::{
-    context::Context,
-    ptx::{PICTURE_PTX, RESAMPLE_PTX},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
@@ -19,6 +14,11 @@ use infeed_core::{
 use infeed_pixels::kernels::{
     device,
     picture::{self, RowKernels},
+};
+
+use super::{
+    context::Context,
+    ptx::{PICTURE_PTX, RESAMPLE_PTX},
 };
 
 /// infeed's kernels on one GPU, shared by all loaders of the process that use it.

@@ -4,9 +4,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_core::handles::CudaStream;
+
+use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
 
 /// Copies on a stream of its own, timed on the GPU. Holds two stretches of device memory of the same length.
 ///

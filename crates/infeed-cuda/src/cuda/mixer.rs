@@ -7,17 +7,17 @@ use std::{
 };
 
 use cudarc::driver::sys::CUfunction;
-
-use super::{
-    context::{DeviceMemory, Pinned, Priority, Stream},
-    kernels::Kernels,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     rows::Rows,
     types::{DType, Layout},
 };
 use infeed_pixels::kernels::{self, Mixture, RowSpec, picture::DeviceMixing};
+
+use super::{
+    context::{DeviceMemory, Pinned, Priority, Stream},
+    kernels::Kernels,
+};
 
 /// Threads of a block, and blocks at most: two rounds of eight on the 132 SMs of an H200.
 const THREADS: u32 = 256;

@@ -14,11 +14,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::context::{Context, Event, Pinned};
 use infeed_core::{
     buffer::{PinnedBuffer, ReadBehind},
     error::{Error, ErrorKind, Result},
 };
+
+use super::context::{Context, Event, Pinned};
 
 /// One page-locked allocation that is written on the host. Always initialised, zeroed when new.
 pub(crate) struct PinnedBlock {

@@ -30,11 +30,6 @@ use std::{
 };
 
 use cudarc::driver::sys::{CUdeviceptr, CUfunction};
-
-use super::{
-    context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
-    kernels::Kernels,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::DeviceTimes,
@@ -46,6 +41,11 @@ use infeed_pixels::kernels::{
     channel_source,
     device::{self, DeviceItem, LaunchShape},
     picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
+};
+
+use super::{
+    context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
+    kernels::Kernels,
 };
 
 /// The part of an image that is held: what a resample reads.

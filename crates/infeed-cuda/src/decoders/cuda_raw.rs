@@ -23,7 +23,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -41,6 +40,8 @@ use infeed_pixels::{
     kernels::{ChannelTable, Pixels, RowRoom, RowWork},
     transform::{Lowered, RowMaker},
 };
+
+use crate::cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
 
 /// Pages of a worker's upload: one is filled while two are on their way.
 const PAGES: usize = 3;

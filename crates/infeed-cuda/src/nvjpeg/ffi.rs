@@ -6,6 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use infeed_core::error::{Error, ErrorKind, Result, setting::Front};
 use libloading::Library as Shared;
 use nvjpeg_sys::{
     cudaStream_t, libraryPropertyType, libraryPropertyType_t_MAJOR_VERSION as MAJOR,
@@ -21,7 +22,6 @@ use crate::{
     cuda::{Context, before_exit},
     library::load,
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::Front};
 
 type GetProperty = unsafe extern "C" fn(what: libraryPropertyType, value: *mut c_int) -> nvjpegStatus_t;
 

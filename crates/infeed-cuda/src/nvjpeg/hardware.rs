@@ -32,6 +32,13 @@ use std::{
 };
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::DeviceTimes,
+    rows::Rows,
+    types::ImageInfo,
+};
+use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 use nvjpeg_sys::{
     cudaStream_t, nvjpegBackend_t, nvjpegBackend_t_NVJPEG_BACKEND_GPU_HYBRID as GPU_HYBRID,
     nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE, nvjpegChromaSubsampling_t_NVJPEG_CSS_444 as CSS_444,
@@ -45,13 +52,6 @@ use super::{
 use crate::cuda::{
     Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize, UploadStream,
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::DeviceTimes,
-    rows::Rows,
-    types::ImageInfo,
-};
-use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 
 /// One more than the flights that may be under way.
 const GENERATIONS: usize = 3;

@@ -11,6 +11,13 @@
 
 use std::{ops::Range, rc::Rc, sync::Arc};
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::DeviceTimes,
+    rows::Rows,
+    types::ImageInfo,
+};
+use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 use nvjpeg_sys::{
     cudaStream_t, nvjpegBackend_t_NVJPEG_BACKEND_DEFAULT as DEFAULT,
     nvjpegBackend_t_NVJPEG_BACKEND_GPU_HYBRID as GPU_HYBRID, nvjpegBackend_t_NVJPEG_BACKEND_HYBRID as HYBRID,
@@ -25,13 +32,6 @@ use super::{
     },
 };
 use crate::cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::DeviceTimes,
-    rows::Rows,
-    types::ImageInfo,
-};
-use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
 
 const PAGES: usize = 2;
 /// Device memory of a page in images: pixels, coefficients of twice their size, planes.

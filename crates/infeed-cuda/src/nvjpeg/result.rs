@@ -1,5 +1,6 @@
 //! What nvJPEG answers, in words.
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use nvjpeg_sys::{
     nvjpegStatus_t, nvjpegStatus_t_NVJPEG_STATUS_ALLOCATOR_FAILURE as ALLOCATOR_FAILURE,
     nvjpegStatus_t_NVJPEG_STATUS_ARCH_MISMATCH as ARCH_MISMATCH, nvjpegStatus_t_NVJPEG_STATUS_BAD_JPEG as BAD_JPEG,
@@ -11,8 +12,6 @@ use nvjpeg_sys::{
     nvjpegStatus_t_NVJPEG_STATUS_JPEG_NOT_SUPPORTED as JPEG_NOT_SUPPORTED,
     nvjpegStatus_t_NVJPEG_STATUS_NOT_INITIALIZED as NOT_INITIALIZED, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
-
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// The GPU has no engine for this.
 pub(super) const NO_ENGINE: nvjpegStatus_t = ARCH_MISMATCH;

@@ -2,6 +2,7 @@
 
 use std::{ffi::c_int, ptr, rc::Rc};
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use nvjpeg_sys::{
     nvjpegBackend_t, nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE, nvjpegBufferDevice_t, nvjpegBufferPinned_t,
     nvjpegDecodeParams_t, nvjpegExifOrientation_NVJPEG_ORIENTATION_NORMAL as UPRIGHT, nvjpegHandle_t,
@@ -14,7 +15,6 @@ use super::{
     result::{NO_ENGINE, check, words},
 };
 use crate::cuda::{Context, UploadStream};
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// What all pixels are decoded to: red, green and blue beside each other, gray repeated.
 pub(super) const FORMAT: nvjpegOutputFormat_t = RGBI;

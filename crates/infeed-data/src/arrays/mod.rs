@@ -16,6 +16,13 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+};
+use infeed_store::{Object, Source};
 use smallvec::smallvec;
 
 use self::header::Array;
@@ -30,13 +37,6 @@ use crate::{
 };
 pub use header::npy_header;
 pub use header::numpy_type;
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
-    report::Stage,
-};
-use infeed_store::{Object, Source};
 pub use read::{npy_at, npy_of};
 
 /// See the head of this file.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-
-use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
-use crate::packed::{Packing, inflate, no_memory, read_head, supported};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
 use infeed_store::{Object, Source};
+
+use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
+use crate::packed::{Packing, inflate, no_memory, read_head, supported};
 
 /// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
 const HEAD: u64 = 4 << 10;

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, fmt, marker::PhantomData};
 
+use infeed_core::error::{Error, Result};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -12,7 +13,6 @@ use super::{
     segmentation::{Segmentation, Shape},
 };
 use crate::marked::{Outline, Outlines};
-use infeed_core::error::{Error, Result};
 
 /// All that is read of the file.
 #[derive(Debug)]

@@ -5,12 +5,13 @@
 //! | COCO | `annotations/instances_SPLIT.json` | `SPLIT/…`, `images/SPLIT/…` |
 //! | Roboflow | `SPLIT/_annotations.coco.json`, or without a folder | beside it |
 
-use crate::names::{base, parent};
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{ANNOTATIONS, SPLIT},
 };
 use infeed_store::{Object, Source};
+
+use crate::names::{base, parent};
 
 /// Roboflow's name of the file.
 const BESIDE: &str = "_annotations.coco.json";

@@ -15,6 +15,8 @@ mod tests;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
+use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
+use infeed_store::{Object, Source};
 
 use self::{
     layout::{choose, place_of, root_of, roots_of_named},
@@ -28,8 +30,6 @@ use super::{
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
-use infeed_store::{Object, Source};
 
 /// Images and COCO's JSON of instances.
 #[derive(Clone, Copy, Debug)]

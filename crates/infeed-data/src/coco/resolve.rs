@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use infeed_core::error::{Error, Result, setting::MASKS};
+
 use super::{
     json::{Category, Image, Json},
     segmentation::NO_OUTLINE,
@@ -13,7 +15,6 @@ use crate::{
     labels::index_of,
     marked::{Marked, Thing, corners},
 };
-use infeed_core::error::{Error, Result, setting::MASKS};
 
 /// Images in the order of the bytes of their names, and all that is marked in them.
 #[derive(Debug)]

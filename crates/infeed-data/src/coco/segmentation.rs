@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use infeed_core::error::Result;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
@@ -12,7 +13,6 @@ use crate::{
     marked::{Outline, Outlines},
     mask::Rle,
 };
-use infeed_core::error::Result;
 
 /// What is wrong with an annotation of a box alone.
 pub(super) const NO_OUTLINE: &str = "it has no outline";

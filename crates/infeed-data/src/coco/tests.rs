@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
 use futures::executor::block_on;
+use infeed_core::error::{ErrorKind, Result};
+use infeed_store::Source;
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use serde_json::{Value as Json, json};
 
@@ -8,8 +10,6 @@ use crate::{
     Dataset, Field, Instances, Mask, Open, OpenOption, Rle, Value, concat, dataset_contract, open_source,
     read_one::read, subset,
 };
-use infeed_core::error::{ErrorKind, Result};
-use infeed_store::Source;
 
 /// Files that hold their own names, and one JSON.
 fn holding(files: &[&str], name: &str, json: &Json) -> Source {

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::CHANNELS},
+    types::{DType, ImageInfo},
+};
+
 use crate::{
     files::Files,
     names::is_tiff,
     schema::{Field, FieldKind},
     tiff::parse_tiff,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::CHANNELS},
-    types::{DType, ImageInfo},
 };
 
 /// Files of a record, where there are several.

@@ -7,16 +7,16 @@
 use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::LABELS},
+    types::DType,
+};
 use serde_json::Value as Json;
 
 use super::super::{
     labels::{LABEL, Table},
     record::Value,
     schema::{Field, FieldKind},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::LABELS},
-    types::DType,
 };
 
 /// Names of the file, in the order in which they are looked for.

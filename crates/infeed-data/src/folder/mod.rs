@@ -7,6 +7,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
+    random::SampleRng,
+};
+use infeed_store::{Object, Source};
 use smallvec::smallvec;
 
 use self::{
@@ -24,12 +30,6 @@ use super::{
     schema::{Field, Schema},
     sizes::Sizes,
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-    random::SampleRng,
-};
-use infeed_store::{Object, Source};
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.
 #[derive(Clone, Copy, Debug)]

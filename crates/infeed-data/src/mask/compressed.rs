@@ -6,8 +6,9 @@
 //!                   └─ another follows
 //! ```
 
-use super::rle::Rle;
 use infeed_core::error::{Error, Result};
+
+use super::rle::Rle;
 
 /// So many characters hold the difference of any two counts: 33 bits with its sign.
 const LONGEST: u32 = 7;

@@ -1,7 +1,8 @@
 //! What a dataset says of a thing's outline.
 
-use super::{polygons::fill, rle::Rle};
 use infeed_core::error::{Error, Result};
+
+use super::{polygons::fill, rle::Rle};
 
 /// The outline of a thing, in an image whose size is known.
 #[derive(Clone, Debug, PartialEq)]

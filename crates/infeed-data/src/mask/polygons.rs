@@ -13,8 +13,9 @@
 //!
 //! Others train on masks made so, and COCO's evaluation compares with them: every rounding below is part of that.
 
-use super::rle::{Changes, Rle};
 use infeed_core::error::{Error, Result};
+
+use super::rle::{Changes, Rle};
 
 /// Beyond it no corner is believed: no image is so large, and fifths of it are exact in all that follows.
 const FARTHEST: f64 = 1e6;

@@ -2,8 +2,9 @@
 
 use std::io::Read;
 
-use super::packing::Packing;
 use infeed_core::error::{Error, ErrorKind, Result};
+
+use super::packing::Packing;
 
 /// A hash; none is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::io::Read;
 
+use infeed_core::error::{Error, Result};
+
 use super::{
     packing::{Packing, no_memory},
     zstd::Zstd,
 };
-use infeed_core::error::{Error, Result};
 
 /// How much is set aside for each byte of the input at most: deflate's limit. What packs closer grows as it comes.
 const MOST_RATIO: usize = 1032;

@@ -2,8 +2,9 @@
 
 use std::fmt::Debug;
 
-use super::batches::Batches;
 use infeed_core::fingerprint::Fingerprint;
+
+use super::batches::Batches;
 
 /// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
 ///

@@ -8,13 +8,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use super::{
-    base::Sampler,
-    permutation::{Permutation, Purpose, key},
-};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
+};
+
+use super::{
+    base::Sampler,
+    permutation::{Permutation, Purpose, key},
 };
 
 /// Shuffles records so that `run` after one another are of one bucket: batches of images that have about one shape,

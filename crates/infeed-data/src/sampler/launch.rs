@@ -21,13 +21,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
-
-use super::shard::Shard;
 use infeed_core::error::{
     Error, Result,
     setting::{Front, RANK, WORLD_SIZE},
 };
+use serde::{Deserialize, Serialize};
+
+use super::shard::Shard;
 
 /// Names the folder in which SageMaker puts everything, `/opt/ml` when nobody sets it.
 pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";

@@ -3,11 +3,12 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{base::Sampler, batches::Batches};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
 };
+
+use super::{base::Sampler, batches::Batches};
 
 /// The records of an epoch as a list: any of them, any number of times, in any order. What torch's samplers and batch
 /// samplers give.

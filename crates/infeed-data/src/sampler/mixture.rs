@@ -14,15 +14,15 @@
 
 use std::{fmt, str::FromStr};
 
+use infeed_core::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     base::Sampler,
     permutation::{Permutation, Purpose, key},
-};
-use infeed_core::{
-    error::{Error, Result},
-    fingerprint::Fingerprint,
 };
 
 /// How much of an epoch one part of a [`Mixture`] is. The words are those of

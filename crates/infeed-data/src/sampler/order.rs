@@ -13,6 +13,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use infeed_core::{
+    error::{Error, Result},
+    fingerprint::Fingerprint,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -20,10 +24,6 @@ use super::{
     mixture::{Mixture, MixtureSampler},
     permutation::{Permutation, Purpose, key},
     repeated::{self, Repeated},
-};
-use infeed_core::{
-    error::{Error, Result},
-    fingerprint::Fingerprint,
 };
 
 /// Records in a group of a dataset that names no groups of its own. 256 photographs of 100 KB are 26 MB, 256 CIFAR

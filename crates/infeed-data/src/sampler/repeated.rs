@@ -7,13 +7,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use super::{
-    base::Sampler,
-    permutation::{Permutation, Purpose, key},
-};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
+};
+
+use super::{
+    base::Sampler,
+    permutation::{Permutation, Purpose, key},
 };
 
 /// See [`Order::Repeated`](super::Order::Repeated).

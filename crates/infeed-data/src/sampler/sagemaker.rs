@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use super::{
     launch::{self, BASE, Hosts, json},
     shard::Shard,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A SageMaker training job, seen from one of its containers.
 ///

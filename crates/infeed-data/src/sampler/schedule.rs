@@ -14,10 +14,10 @@
 
 use std::{fmt, num::NonZeroUsize, ops::Range, str::FromStr};
 
+use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
-use infeed_core::error::{Error, Result};
 
 /// What becomes of the records that do not fill a batch on every rank.
 ///

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use infeed_core::error::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 /// This process among all processes of a job. The default is rank 0 of 1: a job of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,13 +3,13 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-use super::base::Sampler;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
 };
+use serde::{Deserialize, Serialize};
+
+use super::base::Sampler;
 
 /// What to resume: the place in the order, and the identity of what it is a place in.
 ///

@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::{
-    base::Sampler,
-    permutation::{Purpose, key},
-};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
+};
+
+use super::{
+    base::Sampler,
+    permutation::{Purpose, key},
 };
 
 /// Draws each position's record by weight, independently, with replacement.

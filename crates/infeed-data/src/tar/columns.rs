@@ -2,6 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    types::DType,
+};
+use infeed_store::{Object, Source};
+
 use super::{header::BLOCK, shard::Shard};
 use crate::arrays;
 use crate::{
@@ -9,11 +15,6 @@ use crate::{
     names::{self, looks_like_mask},
     schema::{Field, FieldKind},
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
-    types::DType,
-};
-use infeed_store::{Object, Source};
 
 /// What the members with some extension are.
 #[derive(Clone, Debug, PartialEq)]

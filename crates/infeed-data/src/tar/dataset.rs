@@ -3,6 +3,17 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    types::{DType, ImageInfo},
+};
+use infeed_store::{Object, Source};
 use smallvec::SmallVec;
 
 use super::{
@@ -20,17 +31,6 @@ use crate::{
     sizes::Sizes,
     table::{ShardTable, Stored},
 };
-use infeed_core::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP},
-    },
-    fingerprint::Fingerprint,
-    random::SampleRng,
-    report::Stage,
-    types::{DType, ImageInfo},
-};
-use infeed_store::{Object, Source};
 
 /// Members of a record that lie nearer than this are read in one go.
 const NEAR: u64 = 64 << 10;

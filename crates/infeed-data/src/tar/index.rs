@@ -18,11 +18,12 @@
 //! `shards.infeed` tells all shards of a folder, `NAME.infeed` beside `NAME.tar` one. A shard of another size, or with
 //! another ETag, is not the one that was told: it is indexed again.
 
+use infeed_store::{Object, Rest, body, number, seal, text, unsealed};
+
 use super::{
     header::{BLOCK, padded},
     shard::{Member, Shard},
 };
-use infeed_store::{Object, Rest, body, number, seal, text, unsealed};
 
 /// The index of a folder.
 pub const INDEX: &str = "shards.infeed";

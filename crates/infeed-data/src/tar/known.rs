@@ -6,6 +6,8 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
+use infeed_store::{Manifest, Object, Source};
 
 use super::{
     index::{self, INDEX, Index},
@@ -16,8 +18,6 @@ use crate::{
     format::OpenOptions,
     names::{base, parent},
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
-use infeed_store::{Manifest, Object, Source};
 
 /// Shards of a remote store that are indexed at a time.
 const AT_A_TIME: usize = 16;

@@ -23,6 +23,8 @@ mod walk;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 pub use self::header::{BLOCK, header, padded};
 use self::{dataset::TarDataset, known::Known};
@@ -36,8 +38,6 @@ use super::{
     objects::nothing_to_read,
     record::Dataset,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Object, Source};
 
 const COMPRESSED: [&str; 8] = [".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"];
 

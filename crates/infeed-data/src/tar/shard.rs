@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::header::{BLOCK, split_name};
 use infeed_core::error::{Error, Result};
 use infeed_store::Object;
+
+use super::header::{BLOCK, split_name};
 
 /// One file of a sample: 16 bytes, as there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

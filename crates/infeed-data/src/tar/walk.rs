@@ -6,16 +6,16 @@ use std::{
 };
 
 use bytes::Bytes;
-
-use super::{
-    header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
-    shard::Shard,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
 use infeed_store::{Object, Source};
+
+use super::{
+    header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
+    shard::Shard,
+};
 
 /// The least that is asked of a remote store at a time: a few headers of small members.
 const WINDOW: u64 = 256 << 10;

@@ -10,14 +10,14 @@ mod stack;
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
-pub use self::samples::{Colours, Stored};
-use self::samples::{Said, corrupt, palette, unsupported};
 use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };
+use smallvec::SmallVec;
+
+pub use self::samples::{Colours, Stored};
+use self::samples::{Said, corrupt, palette, unsupported};
 
 /// A TIFF's image: one page, or one page for each channel.
 #[derive(Clone, Debug)]

@@ -3,8 +3,9 @@
 //! TIFF itself has no word for it. Three writers say it in the description: Bio-Formats and its kin in XML (OME-TIFF),
 //! ImageJ in lines of `key=value`, Python's tifffile in JSON. Where nobody says anything pages are channels.
 
-use super::samples::unsupported;
 use infeed_core::error::{Error, Result};
+
+use super::samples::unsupported;
 
 /// What is known of a file's pages without their description.
 pub(super) struct Pages {

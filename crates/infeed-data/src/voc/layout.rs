@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{ends_with, is_image};
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Object, Source};
+
+use crate::names::{ends_with, is_image};
 
 /// An image and its XML, by their places among the objects.
 pub(super) type Pair = (usize, usize);

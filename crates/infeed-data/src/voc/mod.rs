@@ -11,6 +11,8 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
 
 use self::xml::Xml;
 use super::{
@@ -22,8 +24,6 @@ use super::{
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Object, Source};
 
 /// Small reads: enough to hide a store's latency.
 const XMLS_AT_A_TIME: usize = 64;

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use futures::executor::block_on;
+use infeed_core::error::{ErrorKind, Result};
+use infeed_store::Source;
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 use crate::{Dataset, Instances, Open, Value, dataset_contract, open_source, read_one::read};
-use infeed_core::error::{ErrorKind, Result};
-use infeed_store::Source;
 
 fn holding(files: &[(&str, String)]) -> Source {
     let store = InMemory::new();

@@ -1,8 +1,7 @@
 //! One XML of Pascal VOC: the size of the image, and the objects in it.
 
-use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
-
 use infeed_core::error::{Error, Result};
+use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
 /// What one file says.
 #[derive(Debug, Default, PartialEq)]

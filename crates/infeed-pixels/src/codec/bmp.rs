@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
-use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, unsupported};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
+
+use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, unsupported};
 
 /// BMP: 1 to 32 bits, palettes, run lengths, bit fields; RGB, and RGBA where a mask of the file names an alpha.
 ///

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use infeed_core::{error::Result, random::SampleRng, types::ImageInfo};
+
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::kernels::{Plane, Planes};
-use infeed_core::{error::Result, random::SampleRng, types::ImageInfo};
 
 /// Larger claims of damaged headers are not followed: the loader refuses them by `max_image_bytes`.
 const MOST_BYTES: u64 = 64 << 20;

@@ -7,11 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Drawing, Reader, fits_mask, images, sized},
-};
-use crate::transform::{Lowered, RowMaker};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -19,6 +14,12 @@ use infeed_core::{
     types::Device,
 };
 use infeed_data::Value;
+
+use super::{
+    Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
+    reader::{Drawing, Reader, fits_mask, images, sized},
+};
+use crate::transform::{Lowered, RowMaker};
 
 /// Decodes and resamples on CPU threads. One class, `cpu`.
 ///

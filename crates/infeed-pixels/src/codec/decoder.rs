@@ -2,8 +2,6 @@
 
 use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
-use super::ImageHeader;
-use crate::transform::Lowered;
 use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
@@ -12,6 +10,9 @@ use infeed_core::{
     types::Device,
 };
 use infeed_data::Sample;
+
+use super::ImageHeader;
+use crate::transform::Lowered;
 
 /// How decoders of different kinds share the images that several of them can decode.
 ///

@@ -8,9 +8,6 @@ use std::{
 };
 
 use bytes::Bytes;
-
-use super::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
-use crate::transform::{Lowered, Transform};
 use infeed_core::{
     error::{Error, ErrorKind},
     random::SampleRng,
@@ -18,6 +15,9 @@ use infeed_core::{
     types::{DType, Device, Layout},
 };
 use infeed_data::{FieldKind, Sample, Schema, Value};
+
+use super::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
+use crate::transform::{Lowered, Transform};
 
 /// A worker that gives nothing back for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

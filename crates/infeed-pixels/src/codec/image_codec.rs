@@ -7,9 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use smallvec::SmallVec;
-
-use crate::kernels::{Plane, Planes, ResampleParams, RowSpec};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -17,6 +14,9 @@ use infeed_core::{
     },
     types::ImageInfo,
 };
+use smallvec::SmallVec;
+
+use crate::kernels::{Plane, Planes, ResampleParams, RowSpec};
 
 /// Turns one kind of image file into pixels on the CPU. One file in this folder each; add your own with
 /// `LoaderBuilder::codec`, and let [`codec_contract`](super::codec_contract) check it.

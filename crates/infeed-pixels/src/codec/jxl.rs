@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::{DType, ImageInfo},
+};
 use jxl::{
     api::{
         Endianness, Event, ExtraChannel, JxlBitDepth, JxlColorType, JxlDataFormat, JxlDecoder, JxlDecoderOptions,
@@ -11,10 +15,6 @@ use jxl::{
 };
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::{DType, ImageInfo},
-};
 
 /// JPEG XL: lossy, lossless, and JPEGs within; gray or RGB, alpha, up to 16 bits; the first picture of an animation. More
 /// than eight bits give `u16` pixels. Orientation is applied, as the format wants it.

@@ -5,13 +5,13 @@ use std::{
     ops::Range,
 };
 
-use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
-
-use super::{ImageCodec, ImageHeader, PixelBuffer, still};
 use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };
+use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
+
+use super::{ImageCodec, ImageHeader, PixelBuffer, still};
 
 /// PNG: gray, palette, RGB, alpha, 1 to 16 bits, interlaced. Sixteen bits give `u16` pixels.
 ///

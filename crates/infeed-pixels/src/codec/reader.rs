@@ -15,12 +15,6 @@ use std::{
 };
 
 use bytes::Bytes;
-
-use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
-use crate::{
-    kernels::{Pixels, Planes},
-    transform::{Decoded, Drawn, Lowered},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result, panic_words,
@@ -30,6 +24,12 @@ use infeed_core::{
     types::{DType, ImageInfo},
 };
 use infeed_data::{Instances, Sample, Value};
+
+use super::{ImageCodec, ImageHeader, PixelBuffer, Window, corrupt, unsupported};
+use crate::{
+    kernels::{Pixels, Planes},
+    transform::{Decoded, Drawn, Lowered},
+};
 
 /// A mask has the size of the images before it: else the same draws would fall on other places.
 pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {

@@ -2,16 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    ImageCodec, ImageHeader, corrupt,
-    reader::{Drawing, Reader, codec_of, header_of},
-};
-use crate::transform::{Lowered, RowMaker};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
 };
 use infeed_data::Value;
+
+use super::{
+    ImageCodec, ImageHeader, corrupt,
+    reader::{Drawing, Reader, codec_of, header_of},
+};
+use crate::transform::{Lowered, RowMaker};
 
 /// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
 #[derive(Debug)]

@@ -12,12 +12,13 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use super::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
-use crate::transform::Lowered;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::Device,
 };
+
+use super::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
+use crate::transform::Lowered;
 
 /// Parts, one for each device, as one decoder. Each has one class that reads.
 #[derive(Debug)]

@@ -2,11 +2,12 @@
 
 use std::error::Error as StdError;
 
-use super::{ImageHeader, PixelBuffer, cause, corrupt};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     types::ImageInfo,
 };
+
+use super::{ImageHeader, PixelBuffer, cause, corrupt};
 
 /// An image has pixels.
 pub(super) fn checked(info: ImageInfo) -> Result<ImageInfo> {

@@ -7,15 +7,15 @@
 use std::{io::Read, ops::Range};
 
 use half::f16;
-
-#[cfg(not(feature = "jpeg"))]
-use super::unsupported;
-use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
 use infeed_data::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff};
+
+#[cfg(not(feature = "jpeg"))]
+use super::unsupported;
+use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 
 /// TIFF and BigTIFF: 1 to 255 channels; interleaved, planar or one page for each channel; strips and tiles; plain, LZW,
 /// Deflate, PackBits, Zstandard, JPEG (with the feature `jpeg`); predictors; both byte orders.

@@ -1,14 +1,15 @@
 //! A volume into its row: on the host, by the thread that read it. Batches on a GPU get a copy, as arrays do.
 
-use crate::{
-    kernels::{self, Level},
-    transform::{Foreground, LoweredVolume},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
 };
 use infeed_data::Volume;
+
+use crate::{
+    kernels::{self, Level},
+    transform::{Foreground, LoweredVolume},
+};
 
 /// Makes the row of one field of a sample.
 ///

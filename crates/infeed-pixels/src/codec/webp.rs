@@ -6,12 +6,12 @@ use std::{
 };
 
 use image_webp::{DecodingError, WebPDecoder};
-
-use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
 use infeed_core::{
     error::{Error, Result},
     types::{DType, ImageInfo},
 };
+
+use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
 
 /// WebP: lossy, lossless, alpha; the first picture of an animation.
 ///

@@ -4,11 +4,11 @@
 use std::fmt::Debug;
 
 use bytemuck::Pod;
+use infeed_core::types::DType;
 
 #[cfg(target_arch = "x86_64")]
 use super::level::Instructions;
 use super::level::{Level, at_each_level};
-use infeed_core::types::DType;
 
 /// A type of source pixel.
 pub(super) trait Load {

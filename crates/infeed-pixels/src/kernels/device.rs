@@ -16,11 +16,12 @@
 
 use std::{ffi::CStr, mem::offset_of};
 
+use infeed_core::types::{DType, Layout};
+
 use super::{
     convert::is_loaded,
     params::{Axis, ResampleParams, RowSpec},
 };
-use infeed_core::types::{DType, Layout};
 
 /// One row to make; the kernel's `Item`.
 #[repr(C)]

@@ -11,6 +11,11 @@
 use std::fmt;
 
 use bytemuck::Pod;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    rows::Rows,
+    types::{DType, Layout},
+};
 
 #[cfg(target_arch = "x86_64")]
 use super::level::Instructions;
@@ -19,11 +24,6 @@ use super::{
     convert::{Bf16, F16, F32, Store},
     level::at_each_level,
     params::RowSpec,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    rows::Rows,
-    types::{DType, Layout},
 };
 
 /// Bytes of a strip: what is in hand at a time, two rows of it, lies in the second or third cache. A row of 224×224×3 f32 is

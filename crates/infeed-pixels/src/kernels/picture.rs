@@ -12,8 +12,9 @@
 
 use std::ffi::CStr;
 
-use super::mix::Mixture;
 use infeed_core::types::DType;
+
+use super::mix::Mixture;
 
 /// Threads of a picture's block.
 pub const PICTURE_THREADS: u32 = 512;

@@ -13,6 +13,11 @@
 
 use std::ops::Range;
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::{ImageInfo, Layout},
+};
+
 use super::{
     convert::{F32, Store, U8, is_stored, with_store},
     lanes::{self, lanes_of},
@@ -21,10 +26,6 @@ use super::{
     resample::{PlaneScratch, Resampler},
     row::{check_row, cut_out, fill_row},
     target::{Target, goes_past},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::{ImageInfo, Layout},
 };
 
 /// Where the values of one component lie, and which of them are held.

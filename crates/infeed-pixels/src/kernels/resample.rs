@@ -1,5 +1,10 @@
 //! From pixels to one row of a batch.
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::{DType, Layout},
+};
+
 use super::{
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
@@ -11,10 +16,6 @@ use super::{
     stretch::{ROWS, SPARE, Stretch},
     taps::Taps,
     target::{Target, goes_past},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::{DType, Layout},
 };
 
 /// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.

@@ -1,12 +1,13 @@
 //! What every way to a row shares: its checks, the values outside the image, and the cutout.
 
-use super::{
-    convert::{Store, is_stored, with_store},
-    params::{ChannelTable, ResampleParams, RowSpec},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::Layout,
+};
+
+use super::{
+    convert::{Store, is_stored, with_store},
+    params::{ChannelTable, ResampleParams, RowSpec},
 };
 
 /// Writes the fill value to some columns of a stored row.

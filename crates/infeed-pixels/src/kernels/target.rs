@@ -1,5 +1,7 @@
 //! Where finished lines of a row go: to their places, or past the caches.
 
+use infeed_core::types::Layout;
+
 use super::{
     convert::Store,
     level::Level,
@@ -8,7 +10,6 @@ use super::{
     stream::{PAST_CACHES, Planes},
 };
 use crate::kernels::ChannelTable;
-use infeed_core::types::Layout;
 
 /// A row that is being made from its first line to its last.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]

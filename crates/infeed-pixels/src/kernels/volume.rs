@@ -8,17 +8,17 @@
 //! The meaning is `transform::reference::volume`. Each voxel that is needed is read once, each output written once.
 
 use bytemuck::Pod;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
+use infeed_data::Voxels;
 
 use super::{
     convert::{Bf16, F16, F32, Load, Store, U8, U16},
     level::{Level, at_each_level},
     stream::{PAST_CACHES, Stream, fetch},
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::DType,
-};
-use infeed_data::Voxels;
 
 /// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
 ///

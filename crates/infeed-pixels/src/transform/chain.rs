@@ -2,15 +2,15 @@
 
 use std::{fmt, sync::Arc};
 
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     interpolation::{Interpolation, Interpolations},
     op::{self, Axis, Op, RowView},
-};
-use infeed_core::{
-    error::{Error, Result},
-    random::Draws,
 };
 
 /// A list of steps from a decoded image to a row of the batch.

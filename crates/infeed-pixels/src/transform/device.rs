@@ -1,12 +1,13 @@
 //! The same row, as work for a GPU.
 
+use infeed_core::{error::Result, types::DType};
+
 use super::{
     draw::Drawn,
     lower::Lowered,
     pass::{Pass, filling},
 };
 use crate::kernels::{Program, RowFill, RowPass, RowWork};
-use infeed_core::{error::Result, types::DType};
 
 impl Lowered {
     /// Writes to `work` how a GPU makes the row of an image of this type; `base`: the number of this transform's first

@@ -1,5 +1,13 @@
 //! From what was lowered to what one sample does: draws, rounding of sizes, bounds.
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::SampleRng,
+    report::Stage,
+    types::{DType, ImageInfo, Layout},
+};
+use infeed_data::Instances;
+
 use super::{
     augment::{Erased, Moves, Picture},
     detection::Marked,
@@ -8,13 +16,6 @@ use super::{
     op::Op,
 };
 use crate::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::SampleRng,
-    report::Stage,
-    types::{DType, ImageInfo, Layout},
-};
-use infeed_data::Instances;
 
 /// What one sample does in one epoch, with all numbers: known before its image is decoded.
 ///

@@ -1,7 +1,8 @@
 //! Sizes and offsets: how each step rounds, and how windows follow one another. Rounding is torchvision's.
 
-use crate::kernels::Axis;
 use infeed_core::random::Draws;
+
+use crate::kernels::Axis;
 
 /// One axis of the image as seen after some steps, in coordinates before any flip.
 #[derive(Clone, Copy, Debug)]

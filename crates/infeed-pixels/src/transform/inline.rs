@@ -2,6 +2,13 @@
 
 use std::{fmt::Write, str::FromStr};
 
+use infeed_core::{
+    error::{
+        Error, Result,
+        setting::{Front, TRANSFORM},
+    },
+    types::similar::nearest,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -9,13 +16,6 @@ use super::{
     op::Op,
     presets::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, PRESETS},
     view::VIEW_PRESETS,
-};
-use infeed_core::{
-    error::{
-        Error, Result,
-        setting::{Front, TRANSFORM},
-    },
-    types::similar::nearest,
 };
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.

@@ -1,12 +1,12 @@
 //! Which filter a resample takes, in the words of torchvision and timm.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::kernels::Filter;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::kernels::Filter;
 
 /// How a step that resizes makes a pixel out of others. Masks take the nearest pixel whatever it says.
 ///

@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+use infeed_core::{
+    error::{Error, Result, setting::FLOATS},
+    random::SampleRng,
+    report::Stage,
+    types::{DType, Layout},
+};
+use infeed_data::FieldKind;
+
 use super::{
     augment::{Augment, Erasing, Moves, Place, RandomErasing, Value},
     chain::Transform,
@@ -10,13 +18,6 @@ use super::{
     op::{Op, RowView},
 };
 use crate::kernels::{ChannelTable, RowRoom, RowSpec};
-use infeed_core::{
-    error::{Error, Result, setting::FLOATS},
-    random::SampleRng,
-    report::Stage,
-    types::{DType, Layout},
-};
-use infeed_data::FieldKind;
 
 /// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
 const LONGEST: u32 = 32_768;

@@ -1,15 +1,16 @@
 //! From a decoded image to a finished row, on the thread that owns the memory.
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::{DType, ImageInfo},
+};
+
 use super::{
     draw::Drawn,
     lower::Lowered,
     pass::{Filling, Pass, filling},
 };
 use crate::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_rect};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::{DType, ImageInfo},
-};
 
 /// A decoded image, or the part of it that is needed.
 ///

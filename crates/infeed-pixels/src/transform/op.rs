@@ -4,6 +4,11 @@ use std::{fmt, sync::Arc};
 
 use bytemuck::Pod;
 use half::{bf16, f16};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::Draws,
+    types::{DType, Element, Layout},
+};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
@@ -12,11 +17,6 @@ use super::{
     interpolation::{self, Interpolations},
 };
 use crate::kernels::RowSpec;
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::Draws,
-    types::{DType, Element, Layout},
-};
 
 /// Part of the area that a `RandomResizedCrop` takes unless told.
 pub(super) const SCALE: (f64, f64) = (0.08, 1.0);

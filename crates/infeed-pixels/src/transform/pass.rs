@@ -1,12 +1,13 @@
 //! What a row is made by, one thing after another, with the channel tables of each: the same for a CPU and a GPU.
 
+use infeed_core::{random::SampleRng, types::DType};
+
 use super::{
     augment::{Erased, Noise},
     draw::{Drawn, Step},
     lower::Lowered,
 };
 use crate::kernels::{ChannelTable, PixelOp, ResampleParams, RowSpec};
-use infeed_core::{random::SampleRng, types::DType};
 
 /// One thing.
 #[derive(Clone, Copy, Debug)]

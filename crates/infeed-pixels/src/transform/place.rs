@@ -1,5 +1,12 @@
 //! From the instances of an image to those of its row.
 
+use infeed_core::{
+    error::{Error, Result},
+    random::SampleRng,
+    types::{DType, ImageInfo, Layout},
+};
+use infeed_data::{FieldKind, Instances, Mask, Rle};
+
 use super::{
     chain::Transform,
     detection::{ConvertBoundingBoxFormat, Marked, PadToLargest},
@@ -8,12 +15,6 @@ use super::{
     op::Op,
 };
 use crate::kernels::Pixels;
-use infeed_core::{
-    error::{Error, Result},
-    random::SampleRng,
-    types::{DType, ImageInfo, Layout},
-};
-use infeed_data::{FieldKind, Instances, Mask, Rle};
 
 /// A transform that fits a field of instances. Cheap to clone.
 ///

@@ -1,5 +1,7 @@
 //! Transforms with a name.
 
+use infeed_core::error::{Error, Result};
+
 use super::{
     augment::{Erasing, GaussianBlur, Noise, RandomErasing, TimmRandAugment, TrivialAugmentWide, Value},
     chain::Transform,
@@ -7,7 +9,6 @@ use super::{
     op::{self, Op},
 };
 use crate::kernels::Sampling;
-use infeed_core::error::{Error, Result};
 
 /// Mean of ImageNet's pixels in 0..1, as torchvision's models expect.
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];

@@ -39,13 +39,13 @@
 //!    colours are cut as in 3.
 
 use half::{bf16, f16};
-
-use crate::kernels::{
-    Axis, ChannelTable, Filter, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, channel_source,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, Layout},
+};
+
+use crate::kernels::{
+    Axis, ChannelTable, Filter, Intensity, Pixels, Plane, Planes, ResampleParams, RowSpec, VolumeAxis, channel_source,
 };
 
 /// Makes the row that `params` describes.

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
+use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::chain::Transform;
-use infeed_core::error::{Error, Result};
 
 /// The most views of an image: a number mistyped is named, not allocated.
 const MOST: usize = 1000;

@@ -3,11 +3,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{
-    chain::Transform,
-    op::{Axis, Op},
-};
-use crate::kernels::{Intensity, VolumeAxis};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::SampleRng,
@@ -15,6 +10,12 @@ use infeed_core::{
     types::DType,
 };
 use infeed_data::FieldKind;
+
+use super::{
+    chain::Transform,
+    op::{Axis, Op},
+};
+use crate::kernels::{Intensity, VolumeAxis};
 
 /// Longest side of a row, as for images.
 const LONGEST: u32 = 32_768;

@@ -1,10 +1,11 @@
 //! An array and where its chunks lie.
 
-use super::filters::Filter;
 use infeed_core::{
     error::{Error, Result, setting::COLUMNS},
     types::DType,
 };
+
+use super::filters::Filter;
 
 /// An array and its chunks.
 #[derive(Clone, Debug)]

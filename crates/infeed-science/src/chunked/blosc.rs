@@ -2,12 +2,13 @@
 //!
 //! <https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>
 
+use infeed_core::error::{Error, Result};
+use infeed_data::packed::{self, Packing, no_memory};
+
 use super::{
     errors::{damaged, unsupported},
     steps::{lz4, unshuffle, zeros},
 };
-use infeed_core::error::{Error, Result};
-use infeed_data::packed::{self, Packing, no_memory};
 
 /// Bytes of the header.
 const HEAD: usize = 16;

@@ -1,8 +1,9 @@
 //! From chunks to rows: contiguous runs are copied at once.
 
-use super::array::ChunkedArray;
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::packed::no_memory;
+
+use super::array::ChunkedArray;
 
 /// `len` bytes of the fill value, or of nothing yet.
 pub(super) fn filled(fill: &[u8], len: usize) -> Result<Vec<u8>> {

@@ -3,11 +3,6 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-
-use super::{
-    array::{ChunkedArray, Place},
-    copy::filled,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     fingerprint::Fingerprint,
@@ -20,6 +15,11 @@ use infeed_data::{
     schema::{Field, FieldKind, Schema},
 };
 use infeed_store::{Extent, Object, Source};
+
+use super::{
+    array::{ChunkedArray, Place},
+    copy::filled,
+};
 
 /// Chunks without filters up to so many bytes are read whole, once for all their rows: many small reads of a store cost more
 /// than one of this length.

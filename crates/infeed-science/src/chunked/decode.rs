@@ -1,14 +1,14 @@
 //! From a chunk as it is stored to its numbers.
 
 use bytes::Bytes;
+use infeed_core::error::Result;
+use infeed_data::packed::no_memory;
 
 use super::{
     array::{ChunkedArray, Place},
     errors::damaged,
     filters::Filter,
 };
-use infeed_core::error::Result;
-use infeed_data::packed::no_memory;
 
 impl ChunkedArray {
     /// Whether a chunk is stored as its numbers are, in C order: rows of it can be read by range.

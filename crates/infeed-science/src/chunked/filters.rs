@@ -1,6 +1,8 @@
 //! What was done to a chunk before it was stored, undone.
 
 use bytes::Bytes;
+use infeed_core::error::Result;
+use infeed_data::packed::{self, Packing};
 
 use super::{
     blosc,
@@ -8,8 +10,6 @@ use super::{
     of_hdf5,
     steps::{lz4, unshuffle, zeros},
 };
-use infeed_core::error::Result;
-use infeed_data::packed::{self, Packing};
 
 /// One step of the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What only HDF5 does to chunks, undone.
 
-use super::{errors::damaged, steps::lz4};
 use infeed_core::error::Result;
 use infeed_data::packed::no_memory;
+
+use super::{errors::damaged, steps::lz4};
 
 /// Room for `length` bytes, if the input gives so many, at most `ratio` for each of its own.
 fn room(what: &str, bytes: &[u8], length: usize, ratio: usize) -> Result<Vec<u8>> {

@@ -1,8 +1,9 @@
 //! What several filters have in common.
 
-use super::errors::damaged;
 use infeed_core::error::Result;
 use infeed_data::packed::no_memory;
+
+use super::errors::damaged;
 
 /// As many zeros, all of which will be written over: no more than there are bytes of input for.
 pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {

@@ -1,5 +1,7 @@
 //! Where the chunks of a dataset lie, by each of the ways to find them.
 
+use infeed_core::error::Result;
+
 use super::{
     cursor::Cursor,
     damaged,
@@ -8,7 +10,6 @@ use super::{
     messages::{Index, Space},
     tree, unsupported,
 };
-use infeed_core::error::Result;
 
 /// A chunk that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

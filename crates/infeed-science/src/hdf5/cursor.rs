@@ -1,7 +1,8 @@
 //! Numbers out of metadata, never beyond their end.
 
-use super::damaged;
 use infeed_core::error::{Error, Result};
+
+use super::damaged;
 
 /// Takes what it reads off the front.
 #[derive(Clone, Copy, Debug)]

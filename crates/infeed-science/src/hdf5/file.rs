@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
-
-use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
 use infeed_core::error::Result;
 use infeed_store::{Object, Source};
+
+use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
 
 const PAGE: u64 = 4 << 10;
 /// What is read at once where one thing is asked for: what belongs to it lies behind it more often than not.

@@ -1,5 +1,7 @@
 //! The objects that a group links to.
 
+use infeed_core::error::Result;
+
 use super::{
     cursor::Cursor,
     damaged,
@@ -8,7 +10,6 @@ use super::{
     heap::{self, Fractal},
     tree, unsupported,
 };
-use infeed_core::error::Result;
 
 /// Objects of a file. More are records as datasets of their own, which this reader is not for.
 pub(super) const MOST_OBJECTS: usize = 16 << 10;

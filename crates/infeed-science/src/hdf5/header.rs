@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
+use infeed_core::error::Result;
 
 use super::{
     cursor::Cursor,
@@ -10,7 +11,6 @@ use super::{
     file::{File, SUM},
     unsupported,
 };
-use infeed_core::error::Result;
 
 pub(super) mod kind {
     pub(crate) const SPACE: u16 = 0x01;

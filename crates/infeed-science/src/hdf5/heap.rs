@@ -1,9 +1,9 @@
 //! Heaps of two kinds: of names, and of the links of large groups.
 
 use bytes::Bytes;
+use infeed_core::error::Result;
 
 use super::{cursor::Cursor, damaged, file::File, tree::bytes_for, unsupported};
-use infeed_core::error::Result;
 
 /// The texts of a local heap.
 pub(super) async fn local(file: &mut File<'_>, at: u64) -> Result<Bytes> {

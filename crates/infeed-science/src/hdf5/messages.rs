@@ -1,7 +1,8 @@
 //! What the messages of a dataset say: type, shape, where its numbers lie, what was done to them.
 
-use super::{cursor::Cursor, header::Message, unsupported};
 use infeed_core::{error::Result, types::DType};
+
+use super::{cursor::Cursor, header::Message, unsupported};
 
 /// What the library allows.
 const MOST_AXES: usize = 32;

@@ -29,6 +29,19 @@ mod walk;
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    report::Stage,
+};
+use infeed_data::{
+    concat, difference,
+    format::{Format, OpenOption, OpenOptions},
+    names::{ends_with, of_split},
+    objects::nothing_to_read,
+    packed::Packing,
+    record::Dataset,
+};
+use infeed_store::{Object, Source};
 
 use self::{
     chunks::Chunk,
@@ -37,19 +50,6 @@ use self::{
     walk::{Found, Stored},
 };
 use super::chunked::{ChunkedArray, ChunkedDataset, Filter, Place, damaged, unsupported};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
-    report::Stage,
-};
-use infeed_data::{
-    concat::{concat, difference},
-    format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split},
-    objects::nothing_to_read,
-    packed::Packing,
-    record::Dataset,
-};
-use infeed_store::{Object, Source};
 
 /// Files whose metadata are read at a time.
 const AT_A_TIME: usize = 16;

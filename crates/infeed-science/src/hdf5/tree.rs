@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use infeed_core::error::Result;
 
 use super::{
     cursor::Cursor,
@@ -10,7 +11,6 @@ use super::{
     file::{File, SUM},
     unsupported,
 };
-use infeed_core::error::Result;
 
 /// The deepest tree. With two ways from each node it would have more leaves than any file.
 const DEEPEST: usize = 32;

@@ -2,6 +2,11 @@
 
 use std::collections::HashSet;
 
+use infeed_core::{
+    error::{Error, Result},
+    types::DType,
+};
+
 use super::{
     chunks::{self, Chunk, Grid},
     damaged,
@@ -9,10 +14,6 @@ use super::{
     group,
     header::{Header, kind},
     messages::{self, Layout, Space, Step},
-};
-use infeed_core::{
-    error::{Error, Result},
-    types::DType,
 };
 
 /// Groups within groups.

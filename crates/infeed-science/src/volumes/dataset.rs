@@ -3,12 +3,6 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
-
-use super::{
-    Stack, decode,
-    header::{VolumeHeader, cover},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -21,6 +15,12 @@ use infeed_data::{
     volume::{Narrow, Volume, VolumeChannel},
 };
 use infeed_store::Extent;
+use smallvec::SmallVec;
+
+use super::{
+    Stack, decode,
+    header::{VolumeHeader, cover},
+};
 
 /// One volume file whose header was read, or the files of a volume's slices.
 #[derive(Debug)]

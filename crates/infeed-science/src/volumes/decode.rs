@@ -4,12 +4,12 @@ use std::io::{BufRead, Read};
 
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
-
-use super::header::{Coding, DataFiles, VolumeHeader};
 use infeed_core::{
     error::{Error, Result, setting::SKIP},
     types::DType,
 };
+
+use super::header::{Coding, DataFiles, VolumeHeader};
 
 /// The voxels of a volume, `header.len_bytes()` bytes, out of its data files. Raw voxels of the machine's own order are
 /// a slice; nothing else is set aside before it was found to be there.

@@ -3,14 +3,6 @@
 use std::{collections::BTreeMap, io::Read, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use smallvec::SmallVec;
-
-use super::{
-    dataset::{FieldOf, File, Patients, VolumesDataset},
-    header::{Coding, DataFiles},
-    names::{self, FieldFiles},
-    nifti, nrrd,
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
@@ -24,6 +16,14 @@ use infeed_data::{
     schema::{Field, FieldKind, Schema},
 };
 use infeed_store::{Extent, Object, Source};
+use smallvec::SmallVec;
+
+use super::{
+    dataset::{FieldOf, File, Patients, VolumesDataset},
+    header::{Coding, DataFiles},
+    names::{self, FieldFiles},
+    nifti, nrrd,
+};
 
 /// Small reads: enough to hide a store's latency.
 pub(super) const HEADERS_AT_A_TIME: usize = 64;

@@ -26,18 +26,18 @@ mod nrrd;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-
-#[cfg(feature = "dicom")]
-use self::dicom::Stack;
-use self::load::load;
-#[cfg(not(feature = "dicom"))]
-use self::no_dicom::Stack;
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
 use infeed_store::{Object, Source};
+
+#[cfg(feature = "dicom")]
+use self::dicom::Stack;
+use self::load::load;
+#[cfg(not(feature = "dicom"))]
+use self::no_dicom::Stack;
 
 /// The parsers of this format, for fuzzing.
 pub mod fuzz {

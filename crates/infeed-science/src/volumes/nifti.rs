@@ -1,11 +1,12 @@
 //! NIfTI headers, versions 1 and 2, in one file (`.nii`, `.nii.gz`). Read here rather than by the `nifti` crate, which
 //! wants whole files in `ndarray`s; a patch needs ranges.
 
-use super::header::{Coding, DataFiles, VolumeHeader};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+
+use super::header::{Coding, DataFiles, VolumeHeader};
 
 /// Bytes of the longer header.
 pub(super) const LEN: usize = 540;

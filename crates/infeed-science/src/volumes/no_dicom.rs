@@ -3,10 +3,10 @@
 use std::{convert::Infallible, ops::Range};
 
 use bytes::Bytes;
-
-use super::header::VolumeHeader;
 use infeed_core::error::Result;
 use infeed_store::Extent;
+
+use super::header::VolumeHeader;
 
 /// None.
 #[derive(Debug)]

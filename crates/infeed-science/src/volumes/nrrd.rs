@@ -5,11 +5,12 @@
 //! channels; with two or three, one that is said to be none, such as colours. With fewer than three in space, depth, then
 //! height, are 1.
 
-use super::header::{Coding, DataFiles, VolumeHeader};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+
+use super::header::{Coding, DataFiles, VolumeHeader};
 
 /// Headers are a few hundred bytes; key/value pairs of scanners may be long.
 pub(super) const LONGEST: u64 = 1 << 20;

@@ -1,4 +1,7 @@
 use futures::{FutureExt, executor::block_on};
+use infeed_core::{error::Result, random::SampleRng, types::DType};
+use infeed_data::{FieldKind, Narrow, concat, dataset_contract, subset};
+use infeed_store::Source;
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
 use std::{ops::Range, sync::Arc};
@@ -8,9 +11,6 @@ use super::{
     nifti, nrrd,
 };
 use crate::open_source;
-use infeed_core::{error::Result, random::SampleRng, types::DType};
-use infeed_data::{FieldKind, Narrow, concat, dataset_contract, subset};
-use infeed_store::Source;
 
 pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());

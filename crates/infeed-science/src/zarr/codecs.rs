@@ -1,11 +1,11 @@
 //! What metadata say was done to chunks.
 
+use infeed_core::error::Result;
+use infeed_data::packed::Packing;
 use serde_json::Value;
 
 use super::{numbers::numbers, shard::Sharding};
 use crate::chunked::{Filter, damaged, unsupported};
-use infeed_core::error::Result;
-use infeed_data::packed::Packing;
 
 /// What is done to a chunk to read it.
 #[derive(Debug)]

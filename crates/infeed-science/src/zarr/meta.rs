@@ -2,6 +2,11 @@
 //!
 //! <https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html>, <https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html>
 
+use infeed_core::{
+    error::{Result, setting::COLUMNS},
+    types::DType,
+};
+use infeed_data::arrays::numpy_type;
 use serde_json::Value;
 
 use super::{
@@ -12,11 +17,6 @@ use super::{
     value::{fill, named_type},
 };
 use crate::chunked::{Filter, damaged, unsupported};
-use infeed_core::{
-    error::{Result, setting::COLUMNS},
-    types::DType,
-};
-use infeed_data::arrays::numpy_type;
 
 /// More axes than numpy allows.
 const MOST_AXES: usize = 64;

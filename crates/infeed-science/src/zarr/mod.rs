@@ -21,9 +21,6 @@ mod value;
 use std::{collections::HashSet, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-
-use self::{keys::Keys, meta::Meta, shard::Grids};
-use super::chunked::{ChunkedArray, ChunkedDataset, Place, damaged, unsupported};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
@@ -35,6 +32,9 @@ use infeed_data::{
     record::Dataset,
 };
 use infeed_store::{Object, Source};
+
+use self::{keys::Keys, meta::Meta, shard::Grids};
+use super::chunked::{ChunkedArray, ChunkedDataset, Place, damaged, unsupported};
 
 /// Metadata and indexes of shards that are read at a time.
 const AT_A_TIME: usize = 16;

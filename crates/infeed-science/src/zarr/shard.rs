@@ -2,12 +2,12 @@
 //!
 //! <https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html>
 
+use infeed_core::error::Result;
+use infeed_store::{Object, Source};
 use serde_json::Value;
 
 use super::numbers::numbers;
 use crate::chunked::{Place, damaged, grid, unsupported};
-use infeed_core::error::Result;
-use infeed_store::{Object, Source};
 
 /// How the shards of an array are laid out.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! Types by their names, and fill values.
 
 use half::{bf16, f16};
-use serde_json::Value;
-
 use infeed_core::types::DType;
+use serde_json::Value;
 
 /// The type of version 3.
 pub(super) fn named_type(text: &str) -> Option<DType> {

@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::BytesMut;
+use infeed_core::error::Result;
 
 use super::{
     disk::{Disk, Lost},
     key::{FOOTER, Key},
 };
-use infeed_core::error::Result;
 
 /// What became of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

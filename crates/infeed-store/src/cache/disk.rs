@@ -26,11 +26,11 @@ use std::{
 };
 
 use bytes::BytesMut;
+use infeed_core::error::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::key::{FOOTER, Key};
 use crate::errors::make_room;
-use infeed_core::error::{Error, Result};
 
 const MARK: u64 = u64::from_le_bytes(*b"infeed-1");
 

@@ -10,6 +10,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use infeed_core::{
+    error::{Error, Result},
+    report::{CacheRecorder, CacheReport},
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit, futures::OwnedNotified};
 
 use super::{
@@ -20,10 +24,6 @@ use super::{
     ranks::{Member, Ranks},
 };
 use crate::Extent;
-use infeed_core::{
-    error::{Error, Result},
-    report::{CacheRecorder, CacheReport},
-};
 
 /// A read that is worth keeping.
 #[derive(Clone, Copy, Debug)]

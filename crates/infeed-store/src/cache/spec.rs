@@ -2,9 +2,8 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 use infeed_core::error::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 /// Where objects of remote stores are kept near, and how much of them.
 ///

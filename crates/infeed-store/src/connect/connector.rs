@@ -8,6 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{
     ClientOptions,
     client::{
@@ -23,7 +24,6 @@ use crate::{
     told::Told,
     unrepeated,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Letters of a message that are told.
 const MESSAGE: usize = 300;

@@ -8,6 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{
     BackoffConfig, ClientOptions, CredentialProvider, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential, AwsCredentialProvider},
@@ -15,7 +16,6 @@ use object_store::{
 
 use super::{Connector, Vars, explain::Cause, profile::Profile};
 use crate::answer::{Answer, Remedy, with_answer};
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// Where credentials come from.
 pub(super) struct Found {

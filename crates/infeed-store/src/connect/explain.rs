@@ -2,12 +2,13 @@
 
 use std::{error::Error as StdError, fmt, io};
 
+use infeed_core::error::{Error, ErrorKind};
+
 use super::Connection;
 use crate::{
     answer::{Answer, Phase, Refusal, Remedy},
     errors::files_ran_out,
 };
-use infeed_core::error::{Error, ErrorKind};
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
 use super::{Connector, Vars, lacks};
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A store and the prefix in it; with them, what the store is called among those whose requests are limited.
 pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(Arc<dyn ObjectStore>, Path, String)> {

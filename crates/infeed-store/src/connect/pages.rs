@@ -9,10 +9,10 @@
 //! lists in the order of bytes (SeaweedFS sorts `a-b/` after `a/`, S3 before).
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use infeed_core::error::{Error, ErrorKind};
 use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
 
 use crate::unrepeated::Pages as Seen;
-use infeed_core::error::{Error, ErrorKind};
 
 /// Folders listed at a time, and so pages that are held.
 const WIDTH: usize = 16;

@@ -8,8 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Vars;
 use infeed_core::error::{Error, ErrorKind, Result};
+
+use super::Vars;
 
 pub(super) type Section = BTreeMap<String, String>;
 

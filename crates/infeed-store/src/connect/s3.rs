@@ -11,6 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::jitter,
+    report::Stage,
+};
 use object_store::{
     BackoffConfig, ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RetryConfig,
@@ -29,11 +34,6 @@ use super::{
     profile::Profile,
 };
 use crate::answer::{Answer, Phase, Remedy, our_error, with_answer};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::jitter,
-    report::Stage,
-};
 
 /// Credentials and region, in all.
 const CREDENTIALS: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures::{FutureExt, TryStreamExt};
+use infeed_core::error::{ErrorKind, Result};
 use object_store::{
     ObjectStore, ObjectStoreExt,
     client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 
 use super::{connector, credentials, explain, profile, profile::Profile, *};
 use crate::{Refusal, Source, answer::Answer};
-use infeed_core::error::{ErrorKind, Result};
 
 const FILE: &str = "\
 # keys of the lab

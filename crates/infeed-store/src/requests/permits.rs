@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use infeed_core::{process, random::jitter};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     limit::{self, Limit, Measured, spare},
     trouble::{News, Trouble},
 };
-use infeed_core::{process, random::jitter};
 
 /// The requests of this process to one store: endpoint and bucket.
 #[derive(Debug)]

@@ -14,6 +14,14 @@ use futures::{
     FutureExt, StreamExt,
     future::{BoxFuture, FusedFuture, try_join_all},
 };
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{IO_CONCURRENCY, PATIENCE},
+    },
+    random::jitter,
+    report::{Reading, Sent},
+};
 use object_store::{GetOptions, GetRange, GetResult, path::Path};
 
 use super::{
@@ -28,14 +36,6 @@ use crate::{
     check::told,
     errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
     extent,
-};
-use infeed_core::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{IO_CONCURRENCY, PATIENCE},
-    },
-    random::jitter,
-    report::{Reading, Sent},
 };
 
 /// Requests one after another for the same bytes, where the object itself seems to be what fails.

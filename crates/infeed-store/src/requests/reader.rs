@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use infeed_core::report::RequestRecorder;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     permits::Turn,
 };
 use crate::Verify;
-use infeed_core::report::RequestRecorder;
 
 /// How a stream reads: a ceiling of its own, and who writes down what its requests did.
 #[derive(Clone, Debug)]

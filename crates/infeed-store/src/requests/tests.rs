@@ -7,12 +7,12 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
+use infeed_core::random::{jitter, mix};
 
 use super::{
     limit::{self, Measured, spare},
     permits::{Requests, Turn},
 };
-use infeed_core::random::{jitter, mix};
 
 fn paused<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

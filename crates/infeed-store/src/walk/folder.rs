@@ -6,13 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    Source,
-    errors::{io_kind, not_unicode},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
+};
+
+use crate::{
+    Source,
+    errors::{io_kind, not_unicode},
 };
 
 /// Whether a part of a name is left out of listings: those that begin with a dot. Not the two by which Zarr arrays of version 2

@@ -13,9 +13,10 @@
 
 use std::collections::HashMap;
 
+use infeed_core::fingerprint::Fingerprint;
+
 use super::{found::Found, stamp::Stamp};
 use crate::manifest::{Rest, body, number, seal, text, unsealed};
-use infeed_core::fingerprint::Fingerprint;
 
 const MAGIC: &[u8] = b"infeed folder 1\n";
 

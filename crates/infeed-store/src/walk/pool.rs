@@ -10,6 +10,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result, panic_words},
+    report::Stage,
+};
 use tokio::sync::mpsc;
 
 use super::{
@@ -21,10 +25,6 @@ use super::{
     stamp::{Believed, Stamp},
 };
 use crate::{Object, Source};
-use infeed_core::{
-    error::{Error, ErrorKind, Result, panic_words},
-    report::Stage,
-};
 
 /// Entries looked up by a thread at a time: of a warm disk, 70 µs; and a folder of a thousand keeps sixteen threads busy.
 const BATCH: usize = 64;

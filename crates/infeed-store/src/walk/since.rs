@@ -6,6 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use infeed_core::error::Result;
+
 use super::{
     kept::{Listed, decode, encode},
     objects::objects,
@@ -13,7 +15,6 @@ use super::{
     stamp::Believed,
 };
 use crate::{Object, Source, manifest::Manifest};
-use infeed_core::error::Result;
 
 /// All files below a folder, in the order of names: a call for each folder that `manifest` knows and that is as it was. What
 /// had to be listed is kept there then, if there are `worth` files.

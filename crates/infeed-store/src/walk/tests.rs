@@ -6,6 +6,7 @@ use std::{
 };
 
 use futures::{TryStreamExt, executor::block_on};
+use infeed_core::error::{ErrorKind, Result};
 use proptest::prelude::*;
 
 use super::{
@@ -13,7 +14,6 @@ use super::{
     pool::{Pool, all},
 };
 use crate::{Object, Source};
-use infeed_core::error::{ErrorKind, Result};
 
 fn open(dir: &Path) -> Source {
     Source::parse(dir.to_str().unwrap()).unwrap()

@@ -3,13 +3,12 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use bytes::Bytes;
-use serde::Deserialize;
-
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
 use infeed_data::record::Value;
+use serde::Deserialize;
 
 /// `index.json`, as far as it counts here.
 #[derive(Debug, Deserialize)]

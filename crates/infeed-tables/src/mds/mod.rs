@@ -31,11 +31,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-
-use self::{
-    layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_pil, parse_sample},
-    shard::{Finder, Shard, Within},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -55,6 +50,11 @@ use infeed_data::{
     table::ShardTable,
 };
 use infeed_store::{Object, Source};
+
+use self::{
+    layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_pil, parse_sample},
+    shard::{Finder, Shard, Within},
+};
 
 const INDEX: &str = "index.json";
 /// Shards whose offsets are read at a time.

@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-
-use super::layout::{File, Listed, bad, parse_offsets};
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::{
     packed::{Digest, Packing, read_head, supported, unpack},
     table::Stored,
 };
 use infeed_store::{Object, Source};
+
+use super::layout::{File, Listed, bad, parse_offsets};
 
 /// What is read first of a compressed shard: enough for the offsets of most.
 const HEAD: u64 = 256 << 10;

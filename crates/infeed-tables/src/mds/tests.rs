@@ -1,11 +1,11 @@
 use crate::open_source;
 use futures::executor::block_on;
+use infeed_core::types::DType;
+use infeed_data::{Open, dataset_contract, packed::Digest, read_one::read};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use proptest::prelude::*;
 
 use super::{layout::parse_offsets, *};
-use infeed_core::types::DType;
-use infeed_data::{Open, dataset_contract, packed::Digest, read_one::read};
 
 /// Image, label, text, two floats and a pickle, as MDSWriter lays them out: columns in the order of their names.
 const COLUMNS: [(&str, &str, Option<u32>); 5] = [

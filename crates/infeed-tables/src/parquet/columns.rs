@@ -2,6 +2,13 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    types::DType,
+};
+use infeed_data::{format::OpenOptions, sniff};
+use infeed_store::{Object, Source};
+
 use super::{
     chunk::Physical,
     decode,
@@ -9,12 +16,6 @@ use super::{
     thrift,
     wire::damaged,
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
-    types::DType,
-};
-use infeed_data::{format::OpenOptions, sniff};
-use infeed_store::{Object, Source};
 
 /// The longest first page that is looked into for what a column holds.
 const PROBE: u64 = 256 << 20;

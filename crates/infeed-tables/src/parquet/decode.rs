@@ -17,6 +17,8 @@
 
 use std::ops::Range;
 
+use infeed_core::error::{Error, ErrorKind, Result};
+
 use super::{
     chunk::{Chunk, Physical},
     encodings::{Hybrid, PLAIN, PLAIN_DICTIONARY, Values, name_of, place, plain_bytes, whole},
@@ -24,7 +26,6 @@ use super::{
     unpack::{Codec, MOST_RATIO, no_memory, unpack},
     wire::{RLE, damaged},
 };
-use infeed_core::error::{Error, ErrorKind, Result};
 
 /// A row of bytes without a value.
 const NULL: u64 = u64::MAX;

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use infeed_core::error::{Error, ErrorKind, Result, setting::COLUMNS};
+
 use super::{
     chunk::Physical,
     wire::{RLE, damaged, unzigzag, varint},
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::COLUMNS};
 
 /// Encodings by their numbers in the format.
 pub(super) const PLAIN: u32 = 0;

@@ -5,6 +5,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::{Object, Source};
+
 use ::parquet::{
     basic::{Compression, ConvertedType, Encoding, LogicalType, Type},
     file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader},
@@ -17,8 +20,6 @@ use super::{
     unpack::Codec,
     wire::damaged,
 };
-use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Object, Source};
 
 const MAGIC: &[u8] = b"PAR1";
 /// What is read of a file's end at first.

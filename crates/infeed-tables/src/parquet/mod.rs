@@ -28,13 +28,6 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-
-use self::{
-    chunk::{Chunk, Physical},
-    columns::{Chosen, Column, Kind},
-    footer::Footer,
-    wire::damaged,
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -54,6 +47,13 @@ use infeed_data::{
     table::{ShardTable, Stored},
 };
 use infeed_store::{Object, Source};
+
+use self::{
+    chunk::{Chunk, Physical},
+    columns::{Chosen, Column, Kind},
+    footer::Footer,
+    wire::damaged,
+};
 
 /// Footers that are read at a time.
 const AT_A_TIME: usize = 16;

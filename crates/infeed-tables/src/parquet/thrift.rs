@@ -1,7 +1,8 @@
 //! As much of Thrift's compact protocol as page headers and the shape of a schema take.
 
-use super::wire::{RLE, damaged, unzigzag, varint};
 use infeed_core::error::{Error, Result};
+
+use super::wire::{RLE, damaged, unzigzag, varint};
 
 /// Structs within structs.
 const DEEPEST: u8 = 16;

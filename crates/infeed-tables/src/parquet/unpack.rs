@@ -2,9 +2,10 @@
 
 use std::io::Read;
 
-use super::wire::damaged;
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::packed::Zstd;
+
+use super::wire::damaged;
 
 /// How much pages are unpacked at most: gzip's limit.
 pub(super) const MOST_RATIO: usize = 1032;

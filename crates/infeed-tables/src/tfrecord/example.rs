@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::framing::cut;
 use infeed_core::error::Result;
+
+use super::framing::cut;
 
 /// What a feature holds.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 use bytes::Bytes;
-
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     report::Stage,

@@ -24,11 +24,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-
-use self::{
-    example::{Feature, parse_example},
-    framing::{Within, content_of, cut, index},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -51,6 +46,11 @@ use infeed_data::{
     table::{ShardTable, Stored},
 };
 use infeed_store::{Extent, Object, Source};
+
+use self::{
+    example::{Feature, parse_example},
+    framing::{Within, content_of, cut, index},
+};
 
 /// Files of a remote store that are indexed at a time.
 const AT_A_TIME: usize = 8;

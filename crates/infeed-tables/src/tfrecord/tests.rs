@@ -1,5 +1,6 @@
 use crate::open_source;
 use futures::executor::block_on;
+use infeed_data::{dataset_contract, read_one::read};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use proptest::prelude::*;
 
@@ -9,7 +10,6 @@ use super::{
     framing::{masked_crc, parse_length},
     *,
 };
-use infeed_data::{dataset_contract, read_one::read};
 
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];

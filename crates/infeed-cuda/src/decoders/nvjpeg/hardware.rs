@@ -18,6 +18,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
+use infeed_pixels::{
+    codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
+    kernels::{RowRoom, RowWork},
+    transform::Lowered,
+};
+
 use super::{
     order::{Order, Retire, Target, with_outcome},
     plan::FLIGHTS,
@@ -27,15 +37,6 @@ use crate::{
     cuda::{Kernels, Ticket},
     decoders::cuda_raw::{NAP, NAPS, of_device, tables},
     nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    report::Stage,
-};
-use infeed_pixels::{
-    codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
-    kernels::{RowRoom, RowWork},
-    transform::Lowered,
 };
 
 /// So many batches that fail one after another are no accident of their images.

@@ -2,16 +2,6 @@
 
 use std::{collections::VecDeque, sync::Arc, thread, time::Instant};
 
-use super::{
-    order::{Target, with_outcome},
-    plan::HYBRID_JOBS,
-    route::LARGE,
-};
-use crate::{
-    cuda::{Kernels, Ticket},
-    decoders::cuda_raw::{NAP, NAPS, of_device, tables},
-    nvjpeg::{Failure, Hybrid, HybridSize},
-};
 use infeed_core::{
     error::{Error, Result},
     report::Stage,
@@ -21,6 +11,17 @@ use infeed_pixels::{
     codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
     kernels::{RowRoom, RowWork},
     transform::Lowered,
+};
+
+use super::{
+    order::{Target, with_outcome},
+    plan::HYBRID_JOBS,
+    route::LARGE,
+};
+use crate::{
+    cuda::{Kernels, Ticket},
+    decoders::cuda_raw::{NAP, NAPS, of_device, tables},
+    nvjpeg::{Failure, Hybrid, HybridSize},
 };
 
 pub(super) fn open(

@@ -5,8 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::route::file_of;
 use infeed_pixels::codec::{Finished, Job, Wait, Worker};
+
+use super::route::file_of;
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 

@@ -8,6 +8,15 @@ use std::{
     },
 };
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::Device,
+};
+use infeed_pixels::{
+    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    transform::Lowered,
+};
+
 use super::{
     hardware::{self, Duty},
     hybrid,
@@ -19,14 +28,6 @@ use super::{
 use crate::{
     decoders::CudaRaw,
     nvjpeg::{BatchDecoder, HardwareSize},
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::Device,
-};
-use infeed_pixels::{
-    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
-    transform::Lowered,
 };
 
 /// Why a transform's images stay with the CPU's class.

@@ -5,11 +5,8 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use infeed_jpeg::Header;
-
-use super::route::file_of;
-use crate::{decoders::cuda_raw::first_table, nvjpeg::Coded};
 use infeed_core::{error::Result, random::SampleRng, report::Stage, types::ImageInfo};
+use infeed_jpeg::Header;
 use infeed_pixels::{
     codec::{
         ClassSet, Finished, Job, Outcome,
@@ -19,6 +16,9 @@ use infeed_pixels::{
     kernels::RowWork,
     transform::Lowered,
 };
+
+use super::route::file_of;
+use crate::{decoders::cuda_raw::first_table, nvjpeg::Coded};
 
 /// Takes a class out of the routes.
 #[derive(Clone, Debug)]

@@ -2,15 +2,16 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use crate::{
-    cuda::{Context, gpus},
-    nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
-};
 use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
 };
 use infeed_pixels::codec::Split;
+
+use crate::{
+    cuda::{Context, gpus},
+    nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
+};
 
 /// Images in a batch of the engines, about: enough to keep every core of the engines busy while the next batch is set up.
 const BATCH: usize = 32;

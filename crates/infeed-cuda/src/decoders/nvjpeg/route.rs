@@ -14,10 +14,9 @@
 
 use std::sync::Arc;
 
-use infeed_jpeg::{Colour, Header};
-
 use infeed_core::random::mix;
 use infeed_data::{Sample, Value};
+use infeed_jpeg::{Colour, Header};
 use infeed_pixels::codec::{
     ClassSet, ImageCodec, ImageHeader, Item, Split,
     jpeg::JpegHeader,

@@ -2,11 +2,11 @@
 
 use std::{io, path::Path};
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_jpeg::{Decoder, Index, Scratch};
+use infeed_store::io_kind;
 
 use super::words::in_our_words;
-use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::io_kind;
 
 /// What earlier epochs learned of JPEG files, so that later ones begin to decode where a crop begins.
 ///

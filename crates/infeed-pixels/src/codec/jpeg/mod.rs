@@ -11,16 +11,16 @@ mod words;
 
 use std::ops::Range;
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::ImageInfo,
+};
 use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 
 pub use self::index::{DecodeIndex, LearnRoom};
 use self::words::in_our_words;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::kernels::{Level, Plane};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::ImageInfo,
-};
 
 /// JPEG: sequential and progressive; Huffman coding, 8 bits; gray, YCbCr, RGB, CMYK and YCCK.
 ///

@@ -1,7 +1,8 @@
 //! What the decoder's errors say, in our words.
 
-use super::super::{cause, corrupt, unsupported};
 use infeed_core::error::{Error, ErrorKind};
+
+use super::super::{cause, corrupt, unsupported};
 
 /// The decoder's error as ours: the same words, and what to do about it.
 pub(super) fn in_our_words(error: infeed_jpeg::Error) -> Error {

@@ -1,6 +1,5 @@
 //! A picture between two resamples.
 
-use crate::kernels::params::RowSpec;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -8,6 +7,8 @@ use infeed_core::{
     },
     types::{DType, Layout},
 };
+
+use crate::kernels::params::RowSpec;
 
 /// In units of a tile's memory.
 const HALF_PAGE: usize = 2048 / size_of::<u64>();

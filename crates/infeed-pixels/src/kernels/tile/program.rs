@@ -11,12 +11,13 @@
 //! account of it. Its meaning is [`TileRunner`](super::TileRunner)'s: numbers that the CPU works out once for a picture
 //! are worked out here, by the same functions.
 
-use super::{colour, filter, pixel_op::PixelOp, values, warp};
-use crate::kernels::params::RowSpec;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
+
+use super::{colour, filter, pixel_op::PixelOp, values, warp};
+use crate::kernels::params::RowSpec;
 
 /// Numbers of picture.cu.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,7 @@
 //! Does steps one after another.
 
+use infeed_core::error::Result;
+
 use super::{
     colour, filter, mix,
     picture::{Sides, Tile},
@@ -7,7 +9,6 @@ use super::{
     spread, values, warp,
 };
 use crate::kernels::level::Level;
-use infeed_core::error::Result;
 
 /// Runs steps on tiles, on the thread that owns it. Keeps its scratch memory from picture to picture.
 #[derive(Debug)]

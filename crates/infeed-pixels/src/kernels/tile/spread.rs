@@ -1,13 +1,14 @@
 //! Ops that look at all values of a plane first: `autocontrast` at the ends of their range, `equalize` at how many there
 //! are of each.
 
+use infeed_core::error::Result;
+
 use super::{
     colour::look_up,
     picture::{Sides, Tile},
     values::{clamp, truncate},
 };
 use crate::kernels::level::{Level, at_each_level};
-use infeed_core::error::Result;
 
 at_each_level! {
     fn range_of_bytes[](values: &[u8], range: &mut [u8; 2]) = range_of_bytes_loop;

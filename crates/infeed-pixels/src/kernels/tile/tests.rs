@@ -1,12 +1,12 @@
 //! torchvision's results at every level, equal bits of the levels, and what lies at the edges.
 
+use infeed_core::error::ErrorKind;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{Map, PixelOp, Sampling, Tile, TileRunner, picture::Sides};
 use crate::kernels::level::Level;
-use infeed_core::error::ErrorKind;
 
 const LEVELS: [Level; 3] = [Level::Best, Level::Avx2, Level::Portable];
 

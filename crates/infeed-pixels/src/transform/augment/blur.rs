@@ -1,14 +1,14 @@
 //! Blur by a Gaussian kernel.
 
-use serde::{Deserialize, Serialize};
-
-use super::step::{Augment, Picture, Place, ordered, probability};
-use crate::kernels::PixelOp;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::Draws,
     report::Stage,
 };
+use serde::{Deserialize, Serialize};
+
+use super::step::{Augment, Picture, Place, ordered, probability};
+use crate::kernels::PixelOp;
 
 /// Height and width of a kernel: one number, or two.
 ///

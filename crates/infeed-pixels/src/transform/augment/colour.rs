@@ -1,13 +1,13 @@
 //! Steps that change values and move nothing.
 
-use serde::{Deserialize, Serialize};
-
-use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
-use crate::kernels::PixelOp;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
+use crate::kernels::PixelOp;
 
 /// Brightness, contrast, saturation and hue, in a random order; torchvision's `ColorJitter`.
 ///

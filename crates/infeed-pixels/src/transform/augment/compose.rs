@@ -1,13 +1,13 @@
 //! Steps made of steps.
 
-use serde::{Deserialize, Serialize};
-
-use super::step::{Augment, Moves, Picture, Place, half, probability};
-use crate::kernels::PixelOp;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use super::step::{Augment, Moves, Picture, Place, half, probability};
+use crate::kernels::PixelOp;
 
 /// What lists within a list are made of: [`Op`](super::super::Op).
 pub(in crate::transform) trait Nested {

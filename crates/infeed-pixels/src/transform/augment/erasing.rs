@@ -1,12 +1,12 @@
 //! Rectangles that are written over.
 
-use serde::{Deserialize, Serialize};
-
-use super::step::{Picture, Place, Value, half, ordered, probability};
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use super::step::{Picture, Place, Value, half, ordered, probability};
 
 /// What a rectangle is filled with.
 ///

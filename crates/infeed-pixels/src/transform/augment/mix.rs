@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
-use crate::kernels::Mixture;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::kernels::Mixture;
 
 /// MixUp ([Zhang et al. 2017](https://arxiv.org/abs/1710.09412)), CutMix ([Yun et al.
 /// 2019](https://arxiv.org/abs/1905.04899)) and label smoothing of whole batches, for
@@ -103,6 +103,7 @@ pub enum PerMix {
 }
 
 /// What was drawn for a batch or a pair.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mixing {
     /// Values of both.

@@ -1,5 +1,9 @@
 //! Policies: which steps, and how far, by chance.
 
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -7,10 +11,6 @@ use super::{
     tables::{self, Chosen, How, Kind, Space},
 };
 use crate::kernels::{PixelOp, Sampling};
-use infeed_core::{
-    error::{Error, Result},
-    random::Draws,
-};
 
 /// Draws a sign where the step has one, and adds the step.
 fn signed(kind: Kind, magnitude: Option<f32>, draws: &mut Draws, picture: &Picture, how: &How) -> Option<PixelOp> {

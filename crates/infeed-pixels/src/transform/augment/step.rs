@@ -1,12 +1,12 @@
 //! What all augmentations share: what they are told, and checks of their settings.
 
-use serde::{Deserialize, Serialize};
-
-use crate::kernels::PixelOp;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::kernels::PixelOp;
 
 /// What is known of pictures at a step when the chain is built.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,15 @@
 //! timm's RandAugment, which differs from the paper's and torchvision's.
 
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
 use serde::{Deserialize, Serialize};
 
 use super::step::{Augment, Moves, Picture, Place, Value, check_fill, colours, filled, half, probability};
 use crate::{
     kernels::{PixelOp, Sampling},
     transform::warp,
-};
-use infeed_core::{
-    error::{Error, Result},
-    random::Draws,
 };
 
 /// timm's `rand-m9-mstd0.5-inc1` and its like (timm 1.0): fifteen steps, among them an inversion and `SolarizeAdd` and

@@ -1,5 +1,9 @@
 //! Steps that move pixels by one matrix.
 
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
 use serde::{Deserialize, Serialize};
 
 use super::step::{
@@ -8,10 +12,6 @@ use super::step::{
 use crate::{
     kernels::{PixelOp, Sampling},
     transform::warp,
-};
-use infeed_core::{
-    error::{Error, Result},
-    random::Draws,
 };
 
 #[expect(clippy::unnecessary_wraps, reason = "a default of a field that may be none")]

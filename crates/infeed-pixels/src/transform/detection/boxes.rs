@@ -1,13 +1,14 @@
 //! The boxes of a sample on their way through the list.
 
-use super::iou::{Box4, Window};
-use crate::kernels::{Map, PixelOp};
 use infeed_core::{
     error::{Error, Result, setting::SKIP},
     report::Stage,
     types::ImageInfo,
 };
 use infeed_data::Instances;
+
+use super::iou::{Box4, Window};
+use crate::kernels::{Map, PixelOp};
 
 /// Boxes within a picture. Each method does what the step of that kind does to the picture, and cuts boxes to it as
 /// torchvision does.

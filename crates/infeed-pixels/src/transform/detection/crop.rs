@@ -1,12 +1,12 @@
 //! Frames that are larger than the image, or cut to a size.
 
-use serde::{Deserialize, Serialize};
-
-use crate::transform::augment::{Place, Value, check_fill, half, ordered, probability};
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::transform::augment::{Place, Value, check_fill, half, ordered, probability};
 
 /// Puts the image somewhere on a larger canvas; torchvision's `RandomZoomOut`.
 ///

@@ -1,12 +1,12 @@
 //! The crop of SSD, which looks at the boxes.
 
-use serde::{Deserialize, Serialize};
-
-use crate::transform::augment::ordered;
 use infeed_core::{
     error::{Error, Result},
     random::Draws,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::transform::augment::ordered;
 
 /// Left, top, right, bottom.
 pub(in crate::transform) type Box4 = [f64; 4];

@@ -1,14 +1,14 @@
 //! Resizes to sizes that are drawn, with the image's own proportion.
 
+use infeed_core::{
+    error::{Error, Result},
+    random::Draws,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::transform::{
     augment::ordered,
     interpolation::{self, Interpolations},
-};
-use infeed_core::{
-    error::{Error, Result},
-    random::Draws,
 };
 
 /// Brings the shorter side to one of several lengths; torchvision's `RandomShortestSize`. Draws: which one.

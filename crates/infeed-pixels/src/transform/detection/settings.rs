@@ -1,9 +1,9 @@
 //! What becomes of boxes, but for being moved.
 
+use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::iou::Box4;
-use infeed_core::error::{Error, Result};
 
 /// What the four numbers of a box are.
 ///

@@ -1,5 +1,7 @@
 //! Boxes and masks beside what torchvision makes of them; `integration/golden/detection.py`.
 
+use infeed_core::{random::SampleRng, types::ImageInfo};
+use infeed_data::Instances;
 use serde_json::Value;
 
 use super::{
@@ -12,8 +14,6 @@ use crate::{
     kernels::{Map, PixelOp, Sampling},
     transform::warp,
 };
-use infeed_core::{random::SampleRng, types::ImageInfo};
-use infeed_data::Instances;
 
 fn golden(part: &str) -> Vec<Value> {
     let mut all: Value =

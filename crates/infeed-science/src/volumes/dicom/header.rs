@@ -2,13 +2,14 @@
 
 use std::{io::Read, ops::Range};
 
-use super::{
-    element::{Element, Elements, Form, Stop, Tag, bad, name},
-    syntax::{Pixels, syntax},
-};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
+};
+
+use super::{
+    element::{Element, Elements, Form, Stop, Tag, bad, name},
+    syntax::{Pixels, syntax},
 };
 
 /// Which bits of a value are the pixel's.

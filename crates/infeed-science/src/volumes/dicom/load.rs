@@ -3,16 +3,6 @@
 use std::collections::BTreeMap;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-
-use super::{
-    header::{self, Found, Header},
-    series::{Member, volume},
-};
-use crate::volumes::{
-    dataset::{File, VolumesDataset},
-    load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
-    names::{FieldFiles, Pattern},
-};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -26,6 +16,16 @@ use infeed_data::{
     objects::nothing_to_read,
 };
 use infeed_store::{Extent, Object, Source};
+
+use super::{
+    header::{self, Found, Header},
+    series::{Member, volume},
+};
+use crate::volumes::{
+    dataset::{File, VolumesDataset},
+    load::{HEADERS_AT_A_TIME, Together, choose_fields, choose_files, samples},
+    names::{FieldFiles, Pattern},
+};
 
 const ENDINGS: [&str; 2] = [".dcm", ".dicom"];
 

@@ -29,14 +29,14 @@ mod syntax;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-
-pub(super) use self::stack::Stack;
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     record::Dataset,
 };
 use infeed_store::{Object, Source};
+
+pub(super) use self::stack::Stack;
 
 /// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for `open`).
 ///

@@ -3,13 +3,13 @@
 use std::{io::Read, ops::Range};
 
 use bytes::Bytes;
+use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
 
 use super::{
     header::{Bits, Header},
     lossless,
     syntax::Pixels,
 };
-use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
 
 /// How the pixels of one file are written, and where in what is read of it.
 #[derive(Clone, Debug, PartialEq)]

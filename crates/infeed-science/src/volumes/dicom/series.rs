@@ -1,5 +1,11 @@
 //! The files of a series, put into the order of their places.
 
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
+use infeed_store::Extent;
+
 use super::{
     header::{Header, Said},
     pixels::Layout,
@@ -10,11 +16,6 @@ use crate::volumes::{
     dataset::File,
     header::{Coding, DataFiles, VolumeHeader},
 };
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    types::DType,
-};
-use infeed_store::Extent;
 
 /// One file of a series.
 #[derive(Clone, Debug)]

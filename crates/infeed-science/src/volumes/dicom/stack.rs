@@ -3,17 +3,17 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use infeed_core::{
+    error::{Error, Result},
+    types::DType,
+};
+use infeed_store::Extent;
 
 use super::{
     pixels::{Layout, Opened},
     syntax::Pixels,
 };
 use crate::volumes::header::{VolumeHeader, cover};
-use infeed_core::{
-    error::{Error, Result},
-    types::DType,
-};
-use infeed_store::Extent;
 
 /// One slice of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! Transfer syntaxes: how a file's elements and pixels are written.
 
-use super::element::Form;
 use infeed_core::error::{Error, ErrorKind, Result};
+
+use super::element::Form;
 
 /// How the pixels of a file are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 use std::{io::Read, ops::Range, sync::Arc};
 
 use futures::executor::block_on;
+use infeed_core::{error::Result, random::SampleRng, types::DType};
+use infeed_data::{Dataset, Narrow, Open, Value, Volume, dataset_contract};
 
 use crate::open_source;
 use crate::volumes::tests::{Middle, store};
-use infeed_core::{error::Result, random::SampleRng, types::DType};
-use infeed_data::{Dataset, Narrow, Open, Value, Volume, dataset_contract};
 
 /// Files of pydicom, and what it and SimpleITK make of them: `integration/golden/dicom.py`.
 const GOLDEN: &str = include_str!("../../../../../integration/golden/dicom.json");

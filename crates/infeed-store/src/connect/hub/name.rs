@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use object_store::path::Path;
-
 use infeed_core::error::{Error, Result};
+use object_store::path::Path;
 
 const FORM: &str = "write hf://datasets/OWNER/NAME, with @REVISION and /PATH behind it if need be";
 

@@ -1,9 +1,9 @@
 //! What the hub's refusals mean, and what to do about them.
 
+use infeed_core::error::{Error, ErrorKind};
 use reqwest::header::HeaderMap;
 
 use super::{name::Repo, token::Token};
-use infeed_core::error::{Error, ErrorKind};
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

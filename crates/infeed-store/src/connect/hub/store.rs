@@ -14,6 +14,11 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    random::jitter,
+    report::Stage,
+};
 use object_store::{
     ClientOptions, CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
@@ -38,11 +43,6 @@ use crate::{
     answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
     told::{Sum, Told},
     unrepeated::Pages,
-};
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    random::jitter,
-    report::Stage,
 };
 
 /// As for buckets, in `s3.rs`.

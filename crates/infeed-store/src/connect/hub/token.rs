@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use reqwest::header::HeaderValue;
 use url::{Host, Url};
 
 use super::super::Vars;
-use infeed_core::error::{Error, ErrorKind, Result};
 
 const HUB: &str = "https://huggingface.co";
 

@@ -1,9 +1,8 @@
 //! Pages of a listing.
 
+use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{ObjectMeta, path::Path};
 use serde::Deserialize;
-
-use infeed_core::error::{Error, ErrorKind, Result};
 
 #[derive(Deserialize)]
 struct Entry {
