@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = {"infeed": "src", "infeed_jpeg": "jpeg/src"}
+# What users see: the pages of the internal crates are among those of `infeed`, which re-exports them.
+CRATES = ("infeed", "infeed_jpeg")
 PAGES = ("struct.", "enum.", "trait.", "fn.", "macro.", "type.", "union.", "derive.", "attr.")
 EXAMPLE = 'class="rust rust-example-rendered"'
 
@@ -26,10 +27,14 @@ def build():
     return folder / "doc"
 
 
-def source(crate, page):
+def source(page):
     """Where the item of a page stands: file and line."""
-    found = re.search(rf'class="src[^"]*" href="[./]*/src/{crate}/([^"]+)\.html#(\d+)', page)
-    return (f"{CRATES[crate]}/{found[1]}", int(found[2])) if found else ("elsewhere", 0)
+    found = re.search(r'class="src[^"]*" href="[./]*/src/(infeed\w*)/([^"]+)\.html#(\d+)', page)
+    if not found:
+        return "elsewhere", 0
+    crate = found[1].replace("_", "-")
+    folder = {"infeed": "src", "infeed-jpeg": "jpeg/src"}.get(crate, f"crates/{crate}/src")
+    return f"{folder}/{found[2]}", int(found[3])
 
 
 def main():
@@ -43,7 +48,7 @@ def main():
                 continue
             pages += 1
             if EXAMPLE not in text:
-                without.append((*source(crate, text), path.relative_to(docs)))
+                without.append((*source(text), path.relative_to(docs)))
     for file, line, page in sorted(without):
         print(f"{file}:{line}: {page} has no example")
     print(f"{pages - len(without)} of {pages} pages have an example")

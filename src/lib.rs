@@ -101,12 +101,26 @@
 //!
 //! # Features
 //!
-//! `default = ["bmp", "cuda", "dlpack", "http", "jpeg", "packed", "png", "s3", "tiff", "voc", "volumes", "webp"]`; who wants
-//! less takes `default-features = false` and picks. `volumes` reads NRRD and NIfTI, `packed` what is compressed as a whole (shards of
-//! MDS, files of TFRecord, `.npz`), `http` reads `https://` and `hf://`, `cuda` looks for a GPU at run time and needs nothing at build
-//! time. Beyond them, `gcs` and `azure` read Google's and Microsoft's buckets, `prepare` writes shards, `parquet` reads Parquet,
-//! `zarr` Zarr, `hdf5` HDF5, `dicom` DICOM, `jxl` JPEG XL; `prometheus` and `otel` tell others where the time goes, `nvtx`
-//! NVIDIA's profilers. The command line is a package of its own, `infeed-cli`.
+//! `default = ["http", "jpeg", "png", "s3"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
+//! build time.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `jpeg`, `png`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files |
+//! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
+//! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
+//! | `voc` | the XMLs of Pascal VOC |
+//! | `volumes`, `dicom`, `hdf5`, `zarr` | NRRD and NIfTI; DICOM; HDF5; Zarr |
+//! | `cuda` | GPUs of NVIDIA on Linux, loaded at run time: no toolkit is needed. Without it batches stay in host memory |
+//! | `dlpack` | tensors handed to other frameworks, and taken from them, without a copy |
+//! | `prepare` | shards made ahead of time |
+//! | `prometheus`, `otel`, `nvtx` | figures for Prometheus and OpenTelemetry, ranges for NVIDIA's profilers |
+//! | `cloud` | all of `s3`, `http`, `gcs`, `azure` |
+//! | `tables` | all of `shards`, `parquet`, `packed` |
+//! | `science` | all of `volumes`, `dicom`, `hdf5`, `zarr`, `tiff` |
+//! | `full` | everything |
+//!
+//! The command line is a package of its own, `infeed-cli`; it and the Python package choose for themselves.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

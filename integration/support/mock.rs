@@ -257,7 +257,7 @@ fn build(compiler: &str) -> PathBuf {
     }
     link(work.path());
     fs::remove_dir_all(work.path().join("integration")).expect("our own folder");
-    fs::remove_dir_all(work.path().join("src")).expect("our own folder");
+    fs::remove_dir_all(work.path().join("crates")).expect("our own folder");
     move_to(work, &done);
     done
 }

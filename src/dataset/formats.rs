@@ -33,7 +33,7 @@ formats! {
     // Behind volumes, so that the feature changes nothing else: slices lie beside what was made of them.
     #[cfg(feature = "dicom")]
     infeed_science::Dicom,
-    #[cfg(feature = "tables")]
+    #[cfg(feature = "shards")]
     infeed_tables::Mds,
     // Folders of images too, and something beside them.
     Coco,
@@ -42,7 +42,7 @@ formats! {
     Folder,
     Arrays,
     Tar,
-    #[cfg(feature = "tables")]
+    #[cfg(feature = "shards")]
     infeed_tables::TfRecord,
     // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
     #[cfg(feature = "parquet")]

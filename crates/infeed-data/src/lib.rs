@@ -30,6 +30,7 @@
 //! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
 //! ([`Mixture`](crate::sampler::Mixture)). Records are chosen when a dataset is opened ([`Filter`]), and numbered anew.
 #![forbid(unsafe_code)]
+#![allow(clippy::len_without_is_empty, reason = "items are public for other crates of ours, which ask for no more")]
 
 #[doc(hidden)]
 pub mod arrays;
@@ -106,9 +107,9 @@ pub use instances::Instances;
 pub use look::labels;
 pub use mask::{Mask, Rle};
 pub use memory::{MemoryBuilder, MemoryDataset};
-#[doc(hidden)]
-pub use open::Opener;
 pub use open::{Open, open_together};
+#[doc(hidden)]
+pub use open::{Opener, Opening};
 pub use pattern::names_many;
 pub use record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value};
 pub use schema::{Field, FieldKind, Schema};

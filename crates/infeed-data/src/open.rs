@@ -27,6 +27,10 @@ use super::{
     synthetic::SyntheticDataset,
 };
 
+/// An opening under way.
+#[doc(hidden)]
+pub type Opening = BoxFuture<'static, Result<Arc<dyn Dataset>>>;
+
 /// What a build gives to an opening.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,7 @@ pub struct Opener {
     /// The formats that it reads, in the order in which they are tried.
     pub formats: &'static [&'static dyn Format],
     /// Waits for an opening where nobody awaits it, on threads that it may use.
-    pub wait: fn(BoxFuture<'static, Result<Arc<dyn Dataset>>>) -> Result<Arc<dyn Dataset>>,
+    pub wait: fn(Opening) -> Result<Arc<dyn Dataset>>,
 }
 
 /// A dataset about to be opened; `.await` opens it. See `open`.
@@ -102,7 +106,7 @@ impl Open {
     }
 
     /// Takes what is marked in the images from COCO's JSON (`instances_train2017.json`): an object of the dataset, else a
-    /// path or url. The images are the files of the dataset, a record is one that the JSON lists; see [`open()`].
+    /// path or url. The images are the files of the dataset, a record is one that the JSON lists; see `open()`.
     ///
     /// ```
     /// # async fn coco() -> infeed::Result<()> {
@@ -365,7 +369,7 @@ async fn open_objects(
             let recognised = candidates().filter(takes).find(|f| f.recognises(&objects));
             // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
             recognised
-                .or_else(|| candidates().filter(takes).last())
+                .or_else(|| candidates().rev().find(takes))
                 .ok_or_else(|| nothing_to_read(source, &objects, "images with annotations"))?
         }
         None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {

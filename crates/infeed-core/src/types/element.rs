@@ -3,7 +3,7 @@
 use bytemuck::AnyBitPattern;
 use half::{bf16, f16};
 
-use super::DType;
+use super::dtype::DType;
 
 /// A Rust type that a tensor can be read as. There is one for each [`DType`]; others can't be added.
 ///

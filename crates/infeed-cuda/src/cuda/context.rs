@@ -22,7 +22,7 @@ use cudarc::driver::sys::{
     CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as NOT_CAPTURING,
 };
 use infeed_core::{
-    buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},
+    buffer::GpuBuffers,
     error::{
         Error, ErrorKind, Result,
         setting::{DEVICE_CPU, MEMORY_BUDGET, PREFETCH, WORKERS},
@@ -30,10 +30,8 @@ use infeed_core::{
 };
 
 use super::{
-    block::DeviceBlock,
     driver::{Driver, driver, probe},
     exit,
-    pinned::PinnedBlock,
 };
 
 /// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
@@ -156,24 +154,6 @@ impl Context {
     /// Makes this the current context of the thread until the guard is dropped.
     pub(crate) fn bind(&self) -> Result<Bound> {
         self.inner.bind()
-    }
-}
-
-impl GpuBuffers for Context {
-    fn check_marks(&self) -> Result<()> {
-        match self.driver().calls.cuCtxRecordEvent {
-            Some(_) => Ok(()),
-            None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
-                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
-        }
-    }
-
-    fn device_buffer(&self, len: usize) -> Result<Box<dyn DeviceBuffer>> {
-        Ok(Box::new(DeviceBlock::new(self, len)?))
-    }
-
-    fn pinned_buffer(&self, len: usize) -> Result<Box<dyn PinnedBuffer>> {
-        Ok(Box::new(PinnedBlock::new(self, len)?))
     }
 }
 

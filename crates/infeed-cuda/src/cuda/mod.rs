@@ -5,6 +5,7 @@
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
 //! exit.rs     no call when the process ends
 //! block.rs    the memory of a batch, and who still reads it
+//! buffers.rs  both, as rows ask for them
 //! pinned.rs   the same in page-locked host memory
 //! kernels.rs  infeed's kernels, loaded on a GPU
 //! upload.rs   UploadStream: what one thread gives to a GPU: pixels up, resample, rows out
@@ -20,6 +21,7 @@
 //! 3. A `Drop` may run on the trainer's thread. What would wait there is a mistake, see `block`.
 
 mod block;
+mod buffers;
 mod context;
 mod driver;
 mod exit;
