@@ -1,5 +1,5 @@
 //! DICOM through a loader: the same volumes from a disk and from a bucket, whole and in patches, with any workers, resumed.
-//! What the voxels have to be, `src/dataset/volumes/dicom/tests.rs` compares with pydicom.
+//! What the voxels have to be, `crates/infeed-science/src/volumes/dicom/tests.rs` compares with pydicom.
 
 use std::{fs, sync::Arc};
 

@@ -479,7 +479,7 @@ async fn an_endpoint_that_never_answered_is_given_up_sooner_than_one_that_did() 
     assert!((10..=20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
 }
 
-/// How long an outage may last is told on a virtual clock, in `src/source/connect`.
+/// How long an outage may last is told on a virtual clock, in `crates/infeed-store/src/connect`.
 #[tokio::test]
 async fn an_outage_is_ridden_out_from_the_first_request_to_the_last() {
     let busy = Fault::Status { status: 500, code: "InternalError", retry_after: None };

@@ -1,4 +1,4 @@
-"""Writes policies.json: the magnitudes and pairs of torchvision's policies, for `src/transform/augment/tables.rs`.
+"""Writes policies.json: the magnitudes and pairs of torchvision's policies, for `crates/infeed-pixels/src/transform/augment/tables.rs`.
 
     python policies.py [policies.json]        # needs torch and torchvision; versions are written into the file
 """

@@ -27,6 +27,8 @@ fn main() {
         });
         // Models are not among their neighbours.
         let body = body.replace("pub(super)", "pub(crate)");
+        // What these crates have of it stands in `main.rs`.
+        let body = body.replace("infeed_core::", "crate::").replace("infeed_pixels::", "crate::").replace("infeed_store::", "crate::source::");
         assert!(!body.contains("\nuse std::") && !body.contains("\nuse tokio::"), "an import of {name}.rs is left");
         fs::write(Path::new(&out).join(format!("{name}.rs")), body).expect("a file of ours");
     }

@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// `cargo test --release --lib a_million -- --ignored --nocapture`
+    /// `cargo test --release -p infeed-store --all-features a_million -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
     fn a_million_objects() {

@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// `INFEED_TREE=DIR cargo test --release -p infeed --lib what_a_kept_listing -- --ignored --nocapture`
+    /// `INFEED_TREE=DIR cargo test --release -p infeed-store what_a_kept_listing -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
     fn what_a_kept_listing_saves() {
