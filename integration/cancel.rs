@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use infeed::{
-    DType, Dataset, Result,
+    DType, Dataset, ErrorKind, Result,
     dataset::{Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, SharedBytes, SharedRead, Value},
     source::{Extent, Source},
 };
@@ -157,14 +157,20 @@ fn an_ended_stream_stays_ended() {
 struct Sharing {
     source: Source,
     schema: Schema,
+    /// What a plan says that a part has.
+    promised: u64,
 }
 
 impl Sharing {
     fn dataset(parts: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
+        Self::promising(parts, LEN as u64)
+    }
+
+    fn promising(parts: u64, promised: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
         let tracker = Tracker::holding((0..parts).map(|part| (name(part), content(part))));
         let bytes = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
         let schema = Schema::new(vec![Field::new("bytes", bytes)]);
-        (Arc::new(Self { source: tracker.source(), schema }), tracker)
+        (Arc::new(Self { source: tracker.source(), schema, promised }), tracker)
     }
 }
 
@@ -181,7 +187,7 @@ impl Dataset for Sharing {
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
         let part = record / 10;
         let mut plan = ReadPlan::default();
-        plan.shared.push(SharedRead::new(part, [Extent::whole(&self.source, name(part), LEN as u64)], LEN as u64));
+        plan.shared.push(SharedRead::new(part, [Extent::whole(&self.source, name(part), LEN as u64)], self.promised));
         Ok(plan)
     }
     fn parse(&self, _record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
@@ -205,6 +211,16 @@ impl Dataset for Sharing {
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of("sharing").finish()
     }
+}
+
+#[test]
+fn a_part_of_more_bytes_than_were_promised_is_an_error_and_not_cut() {
+    let (dataset, _tracker) = Sharing::promising(10, LEN as u64 - 1);
+    let mut batches = builder(dataset).batch_size(10).build_blocking().unwrap().epoch(0).blocking();
+    let error = batches.next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+    let says = format!("the format sharing made {LEN} bytes of a shared part that has {} by its plan", LEN - 1);
+    assert!(error.to_string().contains(&says), "{error}");
 }
 
 /// One thread reads a part of a store that does not answer, others wait for that part, or for memory of another: no

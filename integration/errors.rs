@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use infeed::{
-    Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample,
+    Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Result,
+    codec::{Class, Decoder, Finished, Job, Lowered, Wait, Worker},
     dataset::{Dataset, Fingerprint},
     sampler::{Sampler, Shard},
 };
@@ -403,4 +404,47 @@ fn a_panicking_sampler_is_an_error_and_no_early_end() {
         let error = last.as_ref().unwrap_err();
         assert!(error.to_string().contains("planning a batch or putting it together panicked"), "{error}");
     }
+}
+
+/// Does what it shall, and calls its jobs otherwise when it gives them back.
+#[derive(Debug)]
+struct Mislabelling(Obedient);
+
+impl Decoder for Mislabelling {
+    fn name(&self) -> &'static str {
+        "mislabelling"
+    }
+    fn classes(&self) -> &[Class] {
+        self.0.classes()
+    }
+    fn scratch_bytes(&self, class: usize) -> u64 {
+        self.0.scratch_bytes(class)
+    }
+    fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
+        Ok(Box::new(Relabel(self.0.worker(class, n, programs)?)))
+    }
+}
+
+struct Relabel(Box<dyn Worker>);
+
+impl Worker for Relabel {
+    fn submit(&mut self, job: Job) {
+        self.0.submit(job);
+    }
+    fn poll(&mut self, wait: Wait) -> Vec<Finished> {
+        let mut finished = self.0.poll(wait);
+        finished.iter_mut().for_each(|finished| finished.job.tag = !finished.job.tag);
+        finished
+    }
+}
+
+#[test]
+fn a_decoder_that_gives_back_another_job_ends_the_stream() {
+    let decoder = Mislabelling(Obedient::new(|_, _| Told::Done));
+    let builder = builder(Records::resident(50)).batch_size(10).decoder(Arc::new(decoder));
+    let mut batches = builder.build_blocking().unwrap().epoch(0).blocking();
+    let error = batches.next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+    assert!(error.to_string().contains("decoder mislabelling gave back a job of the tag"), "{error}");
+    assert!(batches.next().is_none());
 }

@@ -160,6 +160,9 @@ pub use tensor::Tensor;
 #[doc(inline)]
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Transform};
 
+/// The crates whose types stand in signatures here, in the versions that fit: take them from here, or ask Cargo for the same.
+pub use {bytes, futures, half, object_store};
+
 /// Not for others: what this project's own command line, benchmarks and tests use. Anything here may change or go with
 /// any version.
 #[doc(hidden)]

@@ -37,10 +37,12 @@ pub use infeed_core::{
     random::{Draws, SampleRng},
     types::ImageInfo,
 };
+#[doc(hidden)]
+pub use infeed_pixels::transform::reference;
 #[doc(inline)]
 pub use infeed_pixels::transform::{
     Axis, BatchSize, CIFAR10_MEAN, CIFAR10_STD, ChannelTable, Custom, Decoded, Drawn, Filter, Foreground,
     IMAGENET_MEAN, IMAGENET_STD, Intensity, Interpolation, Interpolations, Lowered, LoweredInstances, LoweredVolume,
     Map, Op, PRESETS, PixelOp, Pixels, Placer, Plane, Planes, ResampleParams, RowMaker, RowSpec, RowView, Sampling,
-    Transform, VIEW_PRESETS, View, VolumeAxis, Voxels, augment, detection, reference,
+    Transform, VIEW_PRESETS, View, VolumeAxis, Voxels, augment, detection,
 };

@@ -33,7 +33,10 @@ pub use infeed_data::{
 pub use infeed_science::Dicom;
 #[cfg(feature = "volumes")]
 #[doc(inline)]
-pub use infeed_science::{Volumes, fuzz};
+pub use infeed_science::Volumes;
+#[cfg(feature = "volumes")]
+#[doc(hidden)]
+pub use infeed_science::fuzz;
 #[doc(no_inline)]
 pub use infeed_store::{Extent, Source};
 pub use open::{open, open_source};

@@ -59,6 +59,12 @@ impl Batch {
         Some(self.fields.swap_remove(at).1)
     }
 
+    /// All tensors with their names, in the schema's order, to own them.
+    #[must_use]
+    pub fn into_fields(self) -> Vec<(String, Tensor)> {
+        self.fields
+    }
+
     /// The values of a field of bytes ([`FieldKind::Bytes`](infeed_data::FieldKind::Bytes): text, JSON, keys), one for
     /// each row; empty in rows of zeros (`OnBadSample::SkipPadded`).
     #[must_use]

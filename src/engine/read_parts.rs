@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use infeed_core::{error::Result, report::Stage};
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    report::Stage,
+};
 use infeed_data::{Dataset, ReadPlan, SharedRead};
 use infeed_store::Extent;
 
@@ -50,12 +53,22 @@ pub(super) fn read_parts(
         let read = Instant::now();
         let len = encoded.iter().map(|bytes| bytes.len() as u64).sum();
         stream.recorder.busy(Stage::Fetch, read - began, 1, len);
-        let data =
-            dataset.decode_shared(part.key, &encoded).map(|data| data.slice(..data.len().min(part.bytes as usize)));
+        let data = dataset.decode_shared(part.key, &encoded).and_then(|data| as_promised(dataset, part, data));
         stream.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
         Some(data)
     };
     stream.loader.shared_parts.take(&needs, || stream.gate.is_closed(), make)
+}
+
+/// Memory was set aside for what a plan says of a part: more than that is nobody's.
+fn as_promised(dataset: &dyn Dataset, part: &SharedRead, data: Bytes) -> Result<Bytes> {
+    if data.len() as u64 <= part.bytes {
+        return Ok(data);
+    }
+    let (format, made, said) = (dataset.format(), data.len(), part.bytes);
+    let what =
+        format!("a dataset of the format {format} made {made} bytes of a shared part that has {said} by its plan");
+    Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Decode).hint("`SharedRead::bytes` is the most of a part"))
 }
 
 /// Not into the thread's own buffers: what was read may be kept.

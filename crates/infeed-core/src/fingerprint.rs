@@ -24,6 +24,7 @@ pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
     /// Starts a fingerprint of the thing named `what`.
+    #[inline]
     pub fn of(what: &str) -> Fingerprinter {
         Fingerprinter(Box::default()).text(what)
     }
@@ -47,12 +48,14 @@ pub struct Fingerprinter(Box<Xxh3>);
 
 impl Fingerprinter {
     /// Adds a number.
+    #[inline]
     pub fn number(mut self, value: u64) -> Self {
         self.0.update(&value.to_le_bytes());
         self
     }
 
     /// Adds a text, with its length before it.
+    #[inline]
     pub fn text(mut self, value: &str) -> Self {
         self.0.update(&(value.len() as u64).to_le_bytes());
         self.0.update(value.as_bytes());
@@ -60,6 +63,7 @@ impl Fingerprinter {
     }
 
     /// Adds bytes, with their length before them.
+    #[inline]
     pub fn bytes(mut self, value: &[u8]) -> Self {
         self.0.update(&(value.len() as u64).to_le_bytes());
         self.0.update(value);
@@ -67,6 +71,7 @@ impl Fingerprinter {
     }
 
     /// Adds another fingerprint.
+    #[inline]
     pub fn part(mut self, value: Fingerprint) -> Self {
         self.0.update(&value.0.to_le_bytes());
         self
@@ -74,6 +79,7 @@ impl Fingerprinter {
 
     /// The identity of all parts so far.
     #[must_use]
+    #[inline]
     pub fn finish(&self) -> Fingerprint {
         Fingerprint(self.0.digest128())
     }

@@ -126,6 +126,7 @@ impl Draws {
 
     /// Normally distributed, mean 0 and deviation 1 ([Box and Muller 1958](https://doi.org/10.1214/aoms/1177706645)): two
     /// draws.
+    #[inline]
     pub fn normal(&mut self) -> f64 {
         // Above 0, so that the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.unit_f64()).ln()).sqrt();
@@ -134,6 +135,7 @@ impl Draws {
 
     /// Two of them in f32, from one draw: 24 bits each decide radius and angle.
     #[doc(hidden)]
+    #[inline]
     pub fn normal_pair(&mut self) -> [f32; 2] {
         const PART: f32 = 1.0 / (1u64 << 24) as f32;
         let bits = self.bits();
@@ -162,6 +164,7 @@ impl Draws {
     }
 
     /// Beta distributed, both parameters above 0.
+    #[inline]
     pub fn beta(&mut self, a: f64, b: f64) -> f64 {
         let (x, y) = (self.gamma(a), self.gamma(b));
         // Both may be too small for a number, where the parameters are tiny: then it is one end or the other.
@@ -170,6 +173,7 @@ impl Draws {
 }
 
 /// 0 to 1, another for each process and `n`: many who wait must not come back together.
+#[inline]
 pub fn jitter(n: u64) -> f64 {
     // Simulations repeat themselves.
     let process = if cfg!(test) { 0 } else { std::process::id() };

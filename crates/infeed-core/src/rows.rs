@@ -293,6 +293,7 @@ impl Pool {
     ///
     /// # Errors
     /// `Config` when no buffer can be as long as that.
+    #[inline]
     pub fn new(rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
         Self::with(Place::Host, rows, row_bytes, most)
     }
@@ -302,6 +303,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`new`](Self::new); `Device` for a driver that can't tell when copies are done.
+    #[inline]
     pub fn pinned(
         gpu: &(impl GpuBuffers + Clone + 'static),
         rows: usize,
@@ -316,6 +318,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`new`](Self::new).
+    #[inline]
     pub fn on_device(
         gpu: &(impl GpuBuffers + Clone + 'static),
         rows: usize,
@@ -332,6 +335,7 @@ impl Pool {
     }
 
     /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
+    #[inline]
     pub fn set_most(&self, most: usize) {
         self.shared.most.store(most, Ordering::Relaxed);
         let surplus = self.surplus(&mut self.lock(), usize::MAX);
@@ -374,12 +378,14 @@ impl Pool {
 
     /// Bytes of one buffer.
     #[must_use]
+    #[inline]
     pub fn len_bytes(&self) -> usize {
         self.shared.len
     }
 
     /// Bytes now kept idle.
     #[must_use]
+    #[inline]
     pub fn idle_bytes(&self) -> usize {
         let state = self.lock();
         (state.idle.len() + state.still_read) * self.shared.len
@@ -387,6 +393,7 @@ impl Pool {
 
     /// Rows that were taken and are not back, whether they were touched or not.
     #[must_use]
+    #[inline]
     pub fn lent(&self) -> usize {
         self.lock().lent
     }
@@ -395,6 +402,7 @@ impl Pool {
     ///
     /// # Errors
     /// `OutOfMemory` when there is no more; those that were allocated stay.
+    #[inline]
     pub fn fill(&self, buffers: usize) -> Result<()> {
         loop {
             if self.lock().buffers() >= buffers {
@@ -477,6 +485,7 @@ impl Pool {
     /// # Panics
     /// When `rows * row_bytes` is not the pool's buffer length, or the pool is on a GPU or page-locked.
     #[must_use]
+    #[inline]
     pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
         assert!(matches!(self.shared.place, Place::Host), "a pool for a GPU may have to wait");
         let taken = self.try_take(rows, row_bytes);
@@ -508,6 +517,7 @@ impl Pool {
     }
 
     /// Ends when a buffer comes back after this call, or a GPU has read one that had.
+    #[inline]
     pub fn returned(&self) -> impl Future<Output = ()> + Send + use<'_> {
         // It hears from now on, polled or not.
         self.shared.returned.notified()
@@ -516,6 +526,7 @@ impl Pool {
     /// One of the buffers that came back and that a GPU still reads, for somebody to wait for. The one that came back
     /// first; none twice.
     #[must_use]
+    #[inline]
     pub fn still_read(&self) -> Option<StillRead> {
         let mut state = self.lock();
         let first = state.idle.iter().position(|memory| !memory.is_free())?;
@@ -526,6 +537,7 @@ impl Pool {
 
     /// Whether a buffer lies here, free or not.
     #[must_use]
+    #[inline]
     pub fn has_idle(&self) -> bool {
         !self.lock().idle.is_empty()
     }
@@ -541,6 +553,7 @@ pub struct StillRead {
 
 impl StillRead {
     /// Waits, with this thread asleep, until the GPU has read the buffer, and gives it back to the pool.
+    #[inline]
     pub fn wait(self) {
         self.memory.iter().for_each(Memory::wait_until_free);
     }
@@ -588,6 +601,7 @@ impl Writing {
 
     /// Whether it is the buffer of these rows that is written.
     #[must_use]
+    #[inline]
     pub fn is_of(&self, rows: &Rows) -> bool {
         Arc::ptr_eq(&self.home, &rows.home)
     }
@@ -680,6 +694,7 @@ impl Rows {
     ///
     /// # Errors
     /// `Config` when no buffer can be as long as that, `OutOfMemory` when there is no memory for it.
+    #[inline]
     pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Self> {
         let memory = Memory::new(&Place::Host, bytes_of(rows, row_bytes)?)?;
         Ok(Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes })
@@ -687,6 +702,7 @@ impl Rows {
 
     /// Where the rows lie.
     #[must_use]
+    #[inline]
     pub fn device(&self) -> Device {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
@@ -695,6 +711,7 @@ impl Rows {
     /// the host has seen its end.
     #[doc(hidden)]
     #[must_use]
+    #[inline]
     pub fn on_device(&self, row: usize) -> Option<u64> {
         let block = self.home.device()?;
         assert!(row < self.rows, "row {row} of {}", self.rows);
@@ -706,6 +723,7 @@ impl Rows {
     /// Says that a GPU writes rows of this buffer, until it is dropped.
     #[doc(hidden)]
     #[must_use]
+    #[inline]
     pub fn writing(&self) -> Writing {
         Writing::new(&self.home)
     }
@@ -715,6 +733,7 @@ impl Rows {
     /// # Errors
     /// `Internal`, which says so.
     #[doc(hidden)]
+    #[inline]
     pub fn idle(&self) -> Result<()> {
         if self.home.is_written() {
             let what = "rows are used while a GPU still writes them";
@@ -725,12 +744,14 @@ impl Rows {
 
     /// Number of rows.
     #[must_use]
+    #[inline]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
     /// Bytes of one row.
     #[must_use]
+    #[inline]
     pub const fn row_bytes(&self) -> usize {
         self.row_bytes
     }
@@ -740,6 +761,7 @@ impl Rows {
     /// # Panics
     /// When there are fewer.
     #[must_use]
+    #[inline]
     pub fn split_to(&mut self, count: usize) -> Self {
         assert!(count <= self.rows, "{count} of {} rows", self.rows);
         let front = Self { home: Arc::clone(&self.home), offset: self.offset, rows: count, row_bytes: self.row_bytes };
@@ -752,6 +774,7 @@ impl Rows {
     ///
     /// # Errors
     /// `(self, next)`, unchanged, when `next` does not start where `self` ends.
+    #[inline]
     pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
         let touches = self.offset + self.rows * self.row_bytes == next.offset;
         if Arc::ptr_eq(&self.home, &next.home) && touches && self.row_bytes == next.row_bytes {
@@ -763,6 +786,7 @@ impl Rows {
 
     /// Bytes of all rows together.
     #[must_use]
+    #[inline]
     pub const fn len_bytes(&self) -> usize {
         self.rows * self.row_bytes
     }
@@ -772,6 +796,7 @@ impl Rows {
     ///
     /// # Errors
     /// `OutOfMemory` when the system has no more; all rows of the buffer get the same answer.
+    #[inline]
     pub fn claim(&self) -> Result<()> {
         self.home.claim().map(drop)
     }
@@ -782,6 +807,7 @@ impl Rows {
     /// When the rows lie on a GPU, as do the calls below that give bytes; when there is no memory for them, which
     /// [`claim`](Self::claim) tells before.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside the block by construction (`split_to` and `join` keep offset + rows * row_bytes within it).
         let start = unsafe { self.home.start().add(self.offset) };
@@ -794,6 +820,7 @@ impl Rows {
     /// # Panics
     /// When the rows lie on a GPU.
     #[must_use]
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: inside the block, as in `bytes`.
         let start = unsafe { self.home.start().add(self.offset) };
@@ -806,6 +833,7 @@ impl Rows {
     /// # Panics
     /// When `row` is out of range, or the rows lie on a GPU.
     #[must_use]
+    #[inline]
     pub fn row_mut(&mut self, row: usize) -> &mut [u8] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let bytes = self.row_bytes;
@@ -819,6 +847,7 @@ impl Rows {
     ///
     /// # Panics
     /// When one is out of range.
+    #[inline]
     pub fn copy_row(&mut self, from: usize, to: usize) -> Result<()> {
         self.idle()?;
         assert!(from < self.rows && to < self.rows, "rows {from} and {to} of {}", self.rows);
@@ -838,6 +867,7 @@ impl Rows {
     ///
     /// # Panics
     /// When `from` is out of range.
+    #[inline]
     pub fn clear_from(&mut self, from: usize) -> Result<()> {
         self.idle()?;
         assert!(from <= self.rows, "row {from} of {}", self.rows);
@@ -856,6 +886,7 @@ impl Rows {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub fn upload(&mut self, rows: &Self) -> Result<()> {
         self.idle()?;
         assert_eq!(self.len_bytes(), rows.len_bytes(), "as many rows of the same length");
@@ -871,6 +902,7 @@ impl Rows {
     /// # Panics
     /// When a launch writes rows of this buffer whose end was not waited for.
     #[must_use]
+    #[inline]
     pub fn freeze(self) -> Frozen {
         assert!(!self.home.is_written(), "rows are handed on while a GPU still writes them");
         if let Some(Ok(Memory::Pinned(block))) = self.home.memory.get() {
@@ -908,6 +940,7 @@ impl Frozen {
 
     /// Memory of a GPU that another library lends, as a driver of ours holds it.
     #[must_use]
+    #[inline]
     pub fn lent(memory: Box<dyn DeviceBuffer>) -> Self {
         let len = memory.len();
         Self { home: Arc::new(Home::of(Memory::Device(memory))), offset: 0, len }
@@ -916,6 +949,7 @@ impl Frozen {
     /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before or the memory is another library's.
     /// `None` on a GPU.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> Option<&[u8]> {
         if self.home.device().is_some() {
             return None;
@@ -930,6 +964,7 @@ impl Frozen {
     ///
     /// # Errors
     /// Itself, unchanged.
+    #[inline]
     pub fn into_rows(mut self) -> std::result::Result<Rows, Self> {
         let ours = Arc::get_mut(&mut self.home).is_some_and(|home| home.is_host());
         if !ours {
@@ -941,24 +976,28 @@ impl Frozen {
 
     /// Number of bytes.
     #[must_use]
+    #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Where the bytes lie.
     #[must_use]
+    #[inline]
     pub fn device(&self) -> Device {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
     /// Address of the first byte on a GPU for work on `stream`: the memory is reused only behind that work.
     #[must_use]
+    #[inline]
     pub fn address_for(&self, stream: CudaStream) -> Option<u64> {
         let block = self.home.device()?;
         block.read_by(stream);
@@ -969,6 +1008,7 @@ impl Frozen {
     ///
     /// # Errors
     /// `Device` when the event is refused.
+    #[inline]
     pub fn release_after(&self, event: CudaEvent) -> Result<()> {
         self.home.device().map_or(Ok(()), |block| block.release_after(event))
     }
@@ -980,6 +1020,7 @@ impl Frozen {
     ///
     /// # Panics
     /// When `out` has another length.
+    #[inline]
     pub fn download(&self, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), self.len, "as many bytes");
         match (self.home.device(), self.bytes()) {
@@ -995,6 +1036,7 @@ impl Frozen {
     /// # Panics
     /// When there are fewer.
     #[must_use]
+    #[inline]
     pub fn prefix(&self, len: usize) -> Self {
         assert!(len <= self.len);
         Self { len, ..self.clone() }

@@ -68,6 +68,7 @@ impl DType {
 
     /// Bytes of one element.
     #[must_use]
+    #[inline]
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -80,6 +81,7 @@ impl DType {
     /// Bytes of the values of an array of this shape; `None` when some of its axes, empty ones left out, have more than
     /// `isize::MAX` together: no memory holds that, and no product of its axes is a number to count on.
     #[must_use]
+    #[inline]
     pub fn len_bytes(self, shape: &[usize]) -> Option<usize> {
         let bytes = shape.iter().try_fold(self.size(), |bytes, axis| bytes.checked_mul((*axis).max(1)))?;
         let len = if shape.contains(&0) { 0 } else { bytes };
@@ -89,6 +91,7 @@ impl DType {
     /// The smallest type of labels in a row that holds every value of this integer type (`u64`: up to 2^63); `None` for
     /// fractions and for `bool`.
     #[must_use]
+    #[inline]
     pub const fn whole(self) -> Option<Self> {
         match self {
             Self::U8 => Some(Self::U8),

@@ -132,12 +132,14 @@ pub struct ImageInfo {
 impl ImageInfo {
     /// Interleaved 8-bit pixels.
     #[must_use]
+    #[inline]
     pub const fn interleaved_u8(height: u32, width: u32, channels: u8) -> Self {
         Self { height, width, channels, dtype: DType::U8, planar: false }
     }
 
     /// Bytes of all pixels. Does not overflow: at most 2^32 * 2^32 * 2^8 * 2^3 is cut at `u64::MAX`.
     #[must_use]
+    #[inline]
     pub const fn len_bytes(&self) -> u64 {
         (self.height as u64 * self.width as u64).saturating_mul(self.channels as u64 * self.dtype.size() as u64)
     }
