@@ -2,6 +2,7 @@
 //!
 //! A library only so that it is compiled beside the last of `infeed` itself, which a program would wait for; its one function
 //! is the program.
+#![forbid(unsafe_code)]
 
 mod alone;
 mod args;

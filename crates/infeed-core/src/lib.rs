@@ -11,7 +11,7 @@
 //!
 //! **Boundary**: no I/O but what the system says of itself, no task, no thread, no driver of a GPU.
 //!
-//! `unsafe` stands in `rows`, for memory that several threads write at once, and in `process`, `threads` and `disk`, for calls
+//! `unsafe` stands in `rows`, for memory that several threads write at once, and in `threads` and `disk`, for calls
 //! of the system. What each promises to safe callers:
 //!
 //! | file | promise |
@@ -22,19 +22,25 @@
 //! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
 //! | [`machine`], [`numa`], [`process`] | read what the system says; what it does not say is `None`, or changes nothing |
 //! | [`threads`] | changes how and where the calling thread is scheduled, or tells its processor time; a refusal is no error |
+#![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "what is implemented is a promise, see there")]
 pub mod buffer;
+#[allow(unsafe_code, reason = "calls of the system")]
 pub mod disk;
 pub mod error;
 pub mod fingerprint;
 pub mod gpu;
+#[allow(unsafe_code, reason = "names whose makers vouch for them")]
 pub mod handles;
 pub mod machine;
 pub mod numa;
 pub mod process;
 pub mod random;
 pub mod report;
+#[allow(unsafe_code, reason = "memory that several threads write at once")]
 pub mod rows;
 pub mod setting;
+#[allow(unsafe_code, reason = "calls of the system")]
 pub mod threads;
 pub mod types;

@@ -3,5 +3,6 @@
 //! Those crates can't run them themselves: for them to name `infeed` it would have to be a dependency of theirs, and each of
 //! their tests would wait for the whole library. `build.rs` takes the docs out of their sources: a module for each file, in
 //! which line N is line N of the file.
+#![forbid(unsafe_code)]
 
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
