@@ -101,7 +101,7 @@
 //!
 //! # Features
 //!
-//! `default = ["http", "jpeg", "png", "s3"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
+//! `default = ["http", "jpeg", "png", "s3", "voc"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
 //! build time.
 //!
 //! | feature | brings |
@@ -109,7 +109,7 @@
 //! | `jpeg`, `png`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
 //! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
-//! | `voc` | the XMLs of Pascal VOC |
+//! | `voc` | the XMLs of Pascal VOC; without it its folders are taken for classes of images |
 //! | `volumes`, `dicom`, `hdf5`, `zarr` | NRRD and NIfTI; DICOM; HDF5; Zarr |
 //! | `cuda` | GPUs of NVIDIA on Linux, loaded at run time: no toolkit is needed. Without it batches stay in host memory |
 //! | `dlpack` | tensors handed to other frameworks, and taken from them, without a copy |

@@ -1,4 +1,4 @@
-"""Writes pixel_ops.json: what torchvision makes of small computed pictures, for the steps on a tile (`sys::kernels::tile`).
+"""Writes pixel_ops.json: what torchvision makes of small computed pictures, for the steps on a tile (`kernels::tile` of `infeed-pixels`).
 
 Meaning: torchvision.transforms.v2.functional on contiguous [C, H, W] tensors on the CPU, uint8 and float32 of 0..1. Nothing is random:
 the same versions on the same kind of CPU write the same bytes.

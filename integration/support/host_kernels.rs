@@ -90,7 +90,7 @@ impl HostKernels {
     /// Makes the rows of all items, to the end; gives the driver's status.
     ///
     /// # Safety
-    /// Items hold addresses of readable pixels and writable rows, as the head of `sys::kernels::device` says.
+    /// Items hold addresses of readable pixels and writable rows, as the head of `kernels::device` says.
     pub(crate) unsafe fn launch(
         &self,
         name: &CStr,

@@ -32,7 +32,6 @@ pub struct Near {
 
 impl Near {
     /// For loaders of these devices, by what the system says of this machine and this thread, and `look` of its GPUs.
-    #[doc(hidden)]
     pub fn find(devices: &[Device], look: impl FnOnce() -> Result<Vec<Gpu>, String>) -> Self {
         // Without one of theirs, GPUs are not even looked for: that wakes them up.
         if devices.iter().all(|device| *device == Device::Cpu) {
@@ -74,14 +73,12 @@ impl Near {
     }
 
     /// Processors for the threads of a GPU that do not read.
-    #[doc(hidden)]
     pub fn engine(&self, device: Device) -> Option<&Processors> {
         self.gpus.iter().find(|(index, _)| device == Device::Cuda(*index)).map(|(_, near)| near)
     }
 
     /// Processors for thread `n` of those that read: as many stay near as there are processors, the others may run
     /// anywhere, lest the rest of the machine stand idle. Threads with low numbers work when not all do.
-    #[doc(hidden)]
     pub fn reader(&self, n: usize) -> Option<&Processors> {
         self.readers.as_ref().filter(|near| n < near.len())
     }

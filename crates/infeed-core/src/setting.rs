@@ -36,7 +36,6 @@ impl Front {
     const ALL: [Self; 3] = [Self::Library, Self::Command, Self::Python];
 
     /// That of this process.
-    #[doc(hidden)]
     pub fn here() -> Self {
         // Nothing else is read because of it.
         Self::ALL.get(usize::from(FRONT.load(Ordering::Relaxed))).copied().unwrap_or_default()
@@ -71,19 +70,16 @@ impl Setting {
     }
 
     /// Its name alone, without a value.
-    #[doc(hidden)]
     pub fn word(&self) -> &'static str {
         bare(self.name(Front::here()))
     }
 
     /// It, set to a text.
-    #[doc(hidden)]
     pub fn to(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("{value:?}"))
     }
 
     /// It, set to a list of one text.
-    #[doc(hidden)]
     pub fn to_list_of(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("[{value:?}]"))
     }
@@ -99,7 +95,6 @@ impl Setting {
     }
 
     /// What follows another advice where the setting exists, and nothing where it does not: `, or set split("train")`.
-    #[doc(hidden)]
     pub fn or_set(&self, value: &str) -> String {
         match self.name(Front::here()) {
             "" => String::new(),

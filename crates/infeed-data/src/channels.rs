@@ -16,8 +16,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Reads `{name}_{channel}.tif`, or `{name}_{channel:dapi,gfp,rfp}.tif` with the channels in their order.
-    #[doc(hidden)]
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |what: &str| {
             Err(Error::config(format!("the pattern of channels {text:?} {what}")).hint(
                 "write one {name} and one {channel}, such as {name}_{channel}.tif or {name}/{channel:dapi,gfp}.tif",
@@ -99,17 +98,13 @@ impl Pattern {
 #[derive(Debug)]
 pub struct Groups {
     /// Of each record, relative to the dataset.
-    #[doc(hidden)]
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Files of a record.
-    #[doc(hidden)]
-    pub per: usize,
+    pub(crate) per: usize,
     /// Channels of its image, the first of them.
-    #[doc(hidden)]
-    pub channels: usize,
+    pub(crate) channels: usize,
     /// `per` indices of files for each record.
-    #[doc(hidden)]
-    pub order: Vec<u32>,
+    pub(crate) order: Vec<u32>,
 }
 
 impl Groups {

@@ -9,14 +9,11 @@ use super::names::is_image;
 /// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
 #[derive(Debug)]
 pub struct Files {
-    #[doc(hidden)]
-    pub source: Source,
-    #[doc(hidden)]
-    pub text: String,
+    pub(crate) source: Source,
+    pub(crate) text: String,
     /// Where each name ends in `text`.
     ends: Vec<u64>,
-    #[doc(hidden)]
-    pub sizes: Vec<u64>,
+    pub(crate) sizes: Vec<u64>,
     tags: Tags,
 }
 
@@ -67,15 +64,13 @@ impl Tags {
 
 impl Files {
     /// `objects` are sorted.
-    #[doc(hidden)]
-    pub fn of_images(source: Source, objects: &[Object]) -> Self {
+    pub(crate) fn of_images(source: Source, objects: &[Object]) -> Self {
         let images: Vec<&Object> = objects.iter().filter(|o| is_image(&o.name)).collect();
         Self::of(source, &images)
     }
 
     /// These, in this order.
-    #[doc(hidden)]
-    pub fn of(source: Source, objects: &[&Object]) -> Self {
+    pub(crate) fn of(source: Source, objects: &[&Object]) -> Self {
         let tags = Tags::new(objects.iter().map(|o| o.etag.as_deref()));
         let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new(), tags };
         for object in objects {
@@ -86,45 +81,38 @@ impl Files {
         files
     }
 
-    #[doc(hidden)]
-    pub fn tighten(&mut self) {
+    pub(crate) fn tighten(&mut self) {
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.sizes.shrink_to_fit();
     }
 
-    #[doc(hidden)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sizes.len()
     }
 
     /// `i` is below `len`.
-    #[doc(hidden)]
-    pub fn name(&self, i: usize) -> &str {
+    pub(crate) fn name(&self, i: usize) -> &str {
         let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start as usize..self.ends[i] as usize]
     }
 
-    #[doc(hidden)]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         (0..self.len()).map(|i| self.name(i))
     }
 
     /// A read of all of the file `i`, in the version that was listed.
-    #[doc(hidden)]
-    pub fn extent(&self, i: usize) -> Extent {
+    pub(crate) fn extent(&self, i: usize) -> Extent {
         Extent::whole(&self.source, self.name(i), self.sizes[i]).with_etag(self.tags.get(i))
     }
 
     /// The file `i` as messages call it.
-    #[doc(hidden)]
-    pub fn display(&self, i: usize) -> String {
+    pub(crate) fn display(&self, i: usize) -> String {
         self.source.display_name(self.name(i))
     }
 
     /// What they take in memory.
-    #[doc(hidden)]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.text.len() + self.len() * 16 + self.tags.bytes()
     }
 }

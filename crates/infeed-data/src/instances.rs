@@ -60,8 +60,7 @@ impl Instances {
     }
 
     /// Bytes that the lists take.
-    #[doc(hidden)]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let corners = |mask: &Mask| match mask {
             Mask::Polygons(polygons) => polygons.iter().map(|polygon| polygon.len() * 16).sum(),
             Mask::Rle(rle) => rle.counts().len() * 4,

@@ -23,8 +23,7 @@ pub(crate) struct Table(Vec<(String, String)>);
 #[derive(Debug)]
 pub(crate) struct Labels {
     of: HashMap<String, i64>,
-    #[doc(hidden)]
-    pub classes: Option<Arc<[String]>>,
+    pub(crate) classes: Option<Arc<[String]>>,
 }
 
 /// Indices of class names; an error when two classes share a name.

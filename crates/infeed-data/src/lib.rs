@@ -15,16 +15,16 @@
 //!   no file and no store are read by [`Dataset::read`], which may block.
 //! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
 //!
-//! To add a format: a file with a [`Format`] and a [`Dataset`], its word in `formats.rs`, and a test that calls
-//! [`dataset_contract`]. Outside this crate, [`Open::add_format`] takes it. A format says itself which options it takes
-//! ([`Format::options`]); the others are refused before it is asked.
+//! To add a format: a file with a [`Format`] and a [`Dataset`], its word in `src/dataset/formats.rs` of `infeed`,
+//! and a test that calls [`dataset_contract`]. Outside these crates, [`Open::add_format`] takes it. A format says itself
+//! which options it takes ([`Format::options`]); the others are refused before it is asked.
 //!
-//! Imports run one way, from what a record is to all formats:
+//! Imports run one way, from what a record is to its formats; what opens a dataset is told which there are ([`Opener`]):
 //!
 //! ```text
-//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc … ◀─ formats ◀─ open
-//!                                        ▲
-//!                                        └─ subset concat, look ◀─ filter ◀─ open
+//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc …
+//!                                        ▲                  ▲
+//!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
 //! ```
 //!
 //! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
@@ -125,20 +125,21 @@ pub use voc::Voc;
 #[doc(hidden)]
 pub use {arrays::Arrays, coco::Coco, folder::Folder, tar::Tar};
 
-/// The formats of this crate, in the order in which they are tried. Those of others stand among them: see `formats` of `infeed`.
-pub const FORMATS: &[&dyn Format] = &[
-    &Cifar::Ten,
-    &Cifar::Hundred,
-    &Coco,
-    #[cfg(feature = "voc")]
-    &Voc,
-    &Folder,
-    &Arrays,
-    &Tar,
-];
-
+/// What tests here open datasets with. All formats in their order are `src/dataset/formats.rs` of `infeed`.
 #[cfg(test)]
-static HERE: Opener = Opener { formats: FORMATS, wait: |opening| futures::executor::block_on(opening) };
+static HERE: Opener = Opener {
+    formats: &[
+        &Cifar::Ten,
+        &Cifar::Hundred,
+        &Coco,
+        #[cfg(feature = "voc")]
+        &Voc,
+        &Folder,
+        &Arrays,
+        &Tar,
+    ],
+    wait: |opening| futures::executor::block_on(opening),
+};
 
 #[cfg(test)]
 fn open_source(source: Source) -> Open {

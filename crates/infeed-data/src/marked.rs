@@ -19,19 +19,13 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub struct Thing {
     /// The image, by its place in the dataset.
-    #[doc(hidden)]
-    pub record: usize,
+    pub(crate) record: usize,
     /// Left, top, right, bottom.
-    #[doc(hidden)]
-    pub corners: [f32; 4],
-    #[doc(hidden)]
-    pub label: u32,
-    #[doc(hidden)]
-    pub id: i64,
-    #[doc(hidden)]
-    pub crowd: bool,
-    #[doc(hidden)]
-    pub outline: Outline,
+    pub(crate) corners: [f32; 4],
+    pub(crate) label: u32,
+    pub(crate) id: i64,
+    pub(crate) crowd: bool,
+    pub(crate) outline: Outline,
 }
 
 /// Where an outline lies in [`Outlines`].
@@ -58,8 +52,7 @@ pub struct Outlines {
 
 impl Outlines {
     /// Adds polygons: `ends` says where each ends in `numbers`, x and y in turn.
-    #[doc(hidden)]
-    pub fn polygons(&mut self, numbers: &[f64], ends: &[usize]) -> Outline {
+    pub(crate) fn polygons(&mut self, numbers: &[f64], ends: &[usize]) -> Outline {
         let (first, before) = (self.ends.len(), self.numbers.len());
         self.numbers.extend_from_slice(numbers);
         self.ends.extend(ends.iter().map(|end| before + end));
@@ -67,16 +60,14 @@ impl Outlines {
     }
 
     /// Adds runs.
-    #[doc(hidden)]
-    pub fn runs(&mut self, rle: &Rle) -> Outline {
+    pub(crate) fn runs(&mut self, rle: &Rle) -> Outline {
         let first = self.runs.len();
         self.runs.extend_from_slice(rle.counts());
         Outline::Runs(first, self.runs.len())
     }
 
     /// Whether nothing was added.
-    #[doc(hidden)]
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.ends.is_empty() && self.runs.is_empty()
     }
 
@@ -118,8 +109,12 @@ pub struct Marked {
 impl Marked {
     /// Things of `records` images, those of each in the order in which they come here. Images that are in `bad` give
     /// this error.
-    #[doc(hidden)]
-    pub fn of(records: usize, mut things: Vec<Thing>, outlines: Option<Outlines>, bad: HashMap<usize, String>) -> Self {
+    pub(crate) fn of(
+        records: usize,
+        mut things: Vec<Thing>,
+        outlines: Option<Outlines>,
+        bad: HashMap<usize, String>,
+    ) -> Self {
         // Stable: in an image the order stays.
         things.sort_by_key(|thing| thing.record);
         let starts = (0..=records).map(|record| things.partition_point(|thing| thing.record < record)).collect();
@@ -141,19 +136,16 @@ impl Marked {
     }
 
     /// The most in one image.
-    #[doc(hidden)]
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.starts.windows(2).map(|of| of[1] - of[0]).max().unwrap_or(0)
     }
 
-    #[doc(hidden)]
-    pub const fn has_masks(&self) -> bool {
+    pub(crate) const fn has_masks(&self) -> bool {
         self.outlines.is_some()
     }
 
     /// What is marked in the image `record`, one of the dataset's, of this height and width.
-    #[doc(hidden)]
-    pub fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
+    pub(crate) fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
         if let Some(wrong) = self.bad.get(&record) {
             return Err(Error::corrupt(wrong.clone()).hint("correct it, or leave it out of the annotations"));
         }
@@ -171,8 +163,7 @@ impl Marked {
     }
 
     /// Adds what is marked where, without outlines: masks or not, the records are the same.
-    #[doc(hidden)]
-    pub fn print(&self, mut print: Fingerprinter) -> Fingerprinter {
+    pub(crate) fn print(&self, mut print: Fingerprinter) -> Fingerprinter {
         for start in &self.starts {
             print = print.number(*start as u64);
         }
@@ -186,8 +177,7 @@ impl Marked {
     }
 
     /// What it takes in memory.
-    #[doc(hidden)]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let outlines = self.outlines.as_ref().map_or(0, |(all, places)| all.bytes() + size_of_val(&**places));
         let bad = self.bad.values().map(|wrong| wrong.len() + size_of::<(usize, String)>()).sum::<usize>();
         size_of_val(&*self.starts)

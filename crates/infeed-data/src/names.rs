@@ -27,13 +27,11 @@ pub fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
-#[doc(hidden)]
-pub fn is_image(name: &str) -> bool {
+pub(crate) fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| ends_with(name, extension))
 }
 
-#[doc(hidden)]
-pub fn is_tiff(name: &str) -> bool {
+pub(crate) fn is_tiff(name: &str) -> bool {
     [".tif", ".tiff"].iter().any(|extension| ends_with(name, extension))
 }
 

@@ -28,11 +28,9 @@ use super::{
 };
 
 /// An opening under way.
-#[doc(hidden)]
 pub type Opening = BoxFuture<'static, Result<Arc<dyn Dataset>>>;
 
 /// What a build gives to an opening.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Opener {
     /// The formats that it reads, in the order in which they are tried.
@@ -517,6 +515,12 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
         (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
         (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
         (&[".h5", ".hdf5"], "HDF5 files", "build with the feature `hdf5`, or save the arrays as .npy or .npz"),
+        (
+            &[".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.snappy", ".tfrecord", ".tfrec", ".tfrecord.gz"],
+            "shards of MDS or TFRecord",
+            "build with the feature `shards`",
+        ),
+        (&[".nrrd", ".nhdr", ".nii", ".nii.gz"], "volumes", "build with the feature `volumes`"),
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
         (&[".beton"], "files of FFCV", "open the images that they were written from"),
@@ -539,5 +543,28 @@ impl IntoFuture for Open {
 
     fn into_future(self) -> Self::IntoFuture {
         self.run().map(|opened| opened.map_err(|e| e.at_stage(Stage::Open))).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_does_not_read_is_called_by_its_feature() {
+        for (name, feature) in [
+            ("index.json", None),
+            ("train/shard.00000.mds.zstd", Some("`shards`")),
+            ("a.tfrecord", Some("`shards`")),
+            ("patient/ct.nii.gz", Some("`volumes`")),
+            ("a.h5", Some("`hdf5`")),
+        ] {
+            let found = foreign(&[Object::new(name, 1)]);
+            assert_eq!(
+                found.and_then(|(_, hint)| feature.map(|feature| hint.contains(feature))),
+                feature.map(|_| true),
+                "{name}"
+            );
+        }
     }
 }

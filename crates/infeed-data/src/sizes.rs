@@ -8,7 +8,6 @@ pub struct Sizes {
     #[doc(hidden)]
     pub largest: u64,
     /// Without outliers.
-    #[doc(hidden)]
     pub usual: u64,
 }
 
@@ -19,7 +18,6 @@ const FAR_LOG2: usize = 6;
 
 impl Sizes {
     /// One pass, no list: a count and the largest for each power of two.
-    #[doc(hidden)]
     pub fn of(sizes: impl IntoIterator<Item = u64>) -> Self {
         let (mut counts, mut most) = ([0u64; 65], [0u64; 65]);
         for size in sizes {

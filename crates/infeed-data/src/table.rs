@@ -26,8 +26,7 @@ pub struct Starts {
 
 impl Starts {
     /// `None` for more records than can be counted.
-    #[doc(hidden)]
-    pub fn of(counts: impl Iterator<Item = u64>) -> Option<Self> {
+    pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Option<Self> {
         let mut len = 0u64;
         let mut starts = Vec::with_capacity(counts.size_hint().0);
         for count in counts {
@@ -38,19 +37,16 @@ impl Starts {
     }
 
     /// Records of all.
-    #[doc(hidden)]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
     /// The first record of the one at `at`, which is below their number.
-    #[doc(hidden)]
-    pub fn start_of(&self, at: usize) -> u64 {
+    pub(crate) fn start_of(&self, at: usize) -> u64 {
         self.starts[at]
     }
 
     /// The one that holds `record`, and which of its own records that is.
-    #[doc(hidden)]
     pub fn find(&self, record: u64) -> Result<(usize, u64)> {
         if record >= self.len {
             return Err(no_such_record(record, self.len));
@@ -64,31 +60,24 @@ impl Starts {
 /// One shard.
 pub struct Stored<T> {
     /// Relative to the source.
-    #[doc(hidden)]
     pub name: Arc<str>,
     /// Bytes of the whole object.
-    #[doc(hidden)]
     pub size: u64,
-    #[doc(hidden)]
-    pub etag: Option<Arc<str>>,
+    pub(crate) etag: Option<Arc<str>>,
     /// Which of the dataset's records it holds.
-    #[doc(hidden)]
     pub records: Range<u64>,
     /// What its format knows of it.
-    #[doc(hidden)]
     pub of: T,
 }
 
 impl<T> Stored<T> {
     /// A shard of so many records.
-    #[doc(hidden)]
     pub fn new(object: &Object, count: u64, of: T) -> Self {
         let etag = object.etag.as_deref().map(Into::into);
         Self { name: object.name.as_str().into(), size: object.size, etag, records: 0..count, of }
     }
 
     /// Its records.
-    #[doc(hidden)]
     pub const fn count(&self) -> u64 {
         self.records.end - self.records.start
     }
@@ -110,7 +99,6 @@ pub struct ShardTable<T> {
 
 impl<T> ShardTable<T> {
     /// Numbers the records of `shards` from 0 on.
-    #[doc(hidden)]
     pub fn new(source: &Source, shards: impl IntoIterator<Item = Stored<T>>) -> Self {
         let mut shards: Vec<Stored<T>> = shards.into_iter().collect();
         let starts = Starts::of(shards.iter().map(Stored::count)).expect("records that were found have bytes");
@@ -121,7 +109,6 @@ impl<T> ShardTable<T> {
     }
 
     /// Records of all shards.
-    #[doc(hidden)]
     pub const fn len(&self) -> u64 {
         self.starts.len()
     }
@@ -132,7 +119,6 @@ impl<T> ShardTable<T> {
     }
 
     /// The shard that holds `record`, and which of its own that is.
-    #[doc(hidden)]
     pub fn find(&self, record: u64) -> Result<(&Stored<T>, usize)> {
         let (_, shard) = self.find_at(record)?;
         // What a shard knows of its records is in memory: their number fits.
@@ -140,27 +126,23 @@ impl<T> ShardTable<T> {
     }
 
     /// The shard that holds `record`, with its place among the shards.
-    #[doc(hidden)]
     pub fn find_at(&self, record: u64) -> Result<(usize, &Stored<T>)> {
         let (at, _) = self.starts.find(record)?;
         Ok((at, &self.shards[at]))
     }
 
     /// A read of some bytes of a shard, in the version that was listed.
-    #[doc(hidden)]
     pub fn extent(&self, shard: &Stored<T>, range: Range<u64>) -> Extent {
         let whole = Extent::whole(&self.source, Arc::clone(&shard.name), shard.size);
         whole.with_etag(shard.etag.clone()).with_range(range)
     }
 
     /// The shard as messages call it.
-    #[doc(hidden)]
     pub fn name_of(&self, shard: &Stored<T>) -> String {
         self.source.display_name(&shard.name)
     }
 
     /// The shard of a record as messages call it; `format` for records that are not there.
-    #[doc(hidden)]
     pub fn object(&self, record: u64, format: &str) -> String {
         self.find(record).map_or_else(|_| format.to_owned(), |(shard, _)| self.name_of(shard))
     }
@@ -171,13 +153,11 @@ impl<T> ShardTable<T> {
     }
 
     /// A shard is a group.
-    #[doc(hidden)]
     pub fn groups(&self) -> Arc<[u64]> {
         Arc::clone(&self.starts.starts)
     }
 
     /// Begins the dataset's identity: how many shards there are, and `each` of them in turn.
-    #[doc(hidden)]
     pub fn print(&self, format: &str, each: impl FnMut(Fingerprinter, &Stored<T>) -> Fingerprinter) -> Fingerprinter {
         self.shards.iter().fold(Fingerprint::of(format).number(self.shards.len() as u64), each)
     }

@@ -94,7 +94,6 @@ pub struct Merged {
     #[doc(hidden)]
     pub extent: Extent,
     /// Which extents, and where their bytes lie in the read.
-    #[doc(hidden)]
     pub parts: Vec<(usize, Range<usize>)>,
 }
 

@@ -170,8 +170,7 @@ impl Source {
 
     /// The same place, whose requests count together with those of every other source of this process with the same
     /// `store` (endpoint and bucket).
-    #[doc(hidden)]
-    pub fn sharing_requests(mut self, store: &str) -> Self {
+    pub(crate) fn sharing_requests(mut self, store: &str) -> Self {
         let inner = Arc::make_mut(&mut self.0);
         (inner.requests, inner.store_name) = (Requests::shared(store), store.into());
         inner.trust = Trust::shared(store);

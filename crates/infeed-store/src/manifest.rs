@@ -63,7 +63,6 @@ impl Manifest {
     }
 
     /// What it tells; `None` when there is none, or a wrong one. `parse` says what is wrong in words for a warning.
-    #[doc(hidden)]
     pub fn load<T>(&self, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
         let wrong = match fs::read(&self.file) {
             Ok(bytes) => match parse(&bytes) {
@@ -78,8 +77,7 @@ impl Manifest {
     }
 
     /// Removes one that was found wrong, and says so.
-    #[doc(hidden)]
-    pub fn forget(&self, wrong: &str) {
+    pub(crate) fn forget(&self, wrong: &str) {
         let file = self.file.display();
         tracing::warn!(%file, "what was kept is not used and made anew: {wrong}");
         if let Err(error) = fs::remove_file(&self.file)
@@ -90,7 +88,6 @@ impl Manifest {
     }
 
     /// Keeps these bytes in place of those before, or says why they cannot be kept.
-    #[doc(hidden)]
     pub fn store(&self, bytes: &[u8]) {
         if let Err(error) = self.write(bytes) {
             let file = self.file.display();
@@ -212,7 +209,6 @@ impl<'a> Rest<'a> {
     }
 
     /// A count of things that take `least` bytes each.
-    #[doc(hidden)]
     pub fn count(&mut self, least: usize) -> Option<usize> {
         let count = usize::try_from(self.number()?).ok()?;
         (count <= self.0.len() / least).then_some(count)

@@ -42,10 +42,8 @@ const TOLD: Duration = Duration::from_secs(30);
 #[derive(Clone, PartialEq)]
 pub struct SharedList {
     /// Path or url of the file.
-    #[doc(hidden)]
     pub file: String,
     /// Whether this process makes it when it is not there.
-    #[doc(hidden)]
     pub makes: bool,
 }
 
@@ -57,7 +55,6 @@ impl fmt::Debug for SharedList {
 
 impl SharedList {
     /// All objects of `source`, in the order of names, the same in every process.
-    #[doc(hidden)]
     pub async fn objects(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
         let at = |error: Error| error.at_stage(Stage::Open);
         if source.only().is_some() {

@@ -143,7 +143,6 @@ impl Writer {
     }
 
     /// Uploads what is on its way, for as long as this is polled; ends with an error only.
-    #[doc(hidden)]
     pub async fn advance(&mut self) -> Error {
         if let Body::Parts { in_flight, .. } = &mut self.body {
             while let Some(part) = arrived(in_flight).await {
@@ -185,7 +184,6 @@ impl Writer {
     }
 
     /// Makes the object visible.
-    #[doc(hidden)]
     pub async fn finish(mut self) -> Result<Object> {
         if matches!(self.body, Body::File { .. } | Body::Parts { upload: Some(_), .. }) && !self.buffer.is_empty() {
             self.flush().await?;

@@ -118,7 +118,6 @@ impl CacheRecorder {
     }
 
     /// The counts so far; what the cache holds is for the cache to add.
-    #[doc(hidden)]
     pub fn report(&self, used: u64, size: u64) -> CacheReport {
         let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, undecodable, not_kept } = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

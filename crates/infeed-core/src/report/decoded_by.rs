@@ -11,13 +11,11 @@ pub struct DecodedBy(Box<[(&'static str, AtomicU64)]>);
 
 impl DecodedBy {
     /// For classes of these names, in their order.
-    #[doc(hidden)]
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self(names.into_iter().map(|name| (name, AtomicU64::new(0))).collect())
     }
 
     /// Asked once a job, so threads of one class seldom meet here.
-    #[doc(hidden)]
     pub fn add(&self, class: usize, samples: u64) {
         if let Some((_, count)) = self.0.get(class) {
             count.fetch_add(samples, Ordering::Relaxed);
@@ -25,7 +23,6 @@ impl DecodedBy {
     }
 
     /// So far. Classes of one name, such as those of several GPUs, are one.
-    #[doc(hidden)]
     pub fn report(&self) -> BTreeMap<&'static str, u64> {
         let mut report = BTreeMap::new();
         for (name, count) in &self.0 {

@@ -257,7 +257,6 @@ impl Lateness {
     }
 
     /// By cause, the longest wait first.
-    #[doc(hidden)]
     pub fn causes(&self) -> Vec<CauseReport> {
         let mut causes = self.causes.clone();
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.wait));

@@ -32,7 +32,6 @@ impl Default for Recorder {
 
 impl Recorder {
     /// One that keeps nothing.
-    #[doc(hidden)]
     #[inline]
     pub const fn off() -> Self {
         Self(None)
@@ -46,14 +45,12 @@ impl Recorder {
     }
 
     /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
-    #[doc(hidden)]
     #[inline]
     pub fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
         self.worked(stage, time, Duration::ZERO, items, bytes);
     }
 
     /// As [`busy`](Self::busy), with the processor time that the thread used meanwhile.
-    #[doc(hidden)]
     #[inline]
     pub fn worked(&self, stage: Stage, time: Duration, cpu: Duration, items: u64, bytes: u64) {
         if let Some(mut totals) = self.totals(stage) {
@@ -65,7 +62,6 @@ impl Recorder {
     }
 
     /// `stage` had nothing to do for `time`.
-    #[doc(hidden)]
     #[inline]
     pub fn starved(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
@@ -74,7 +70,6 @@ impl Recorder {
     }
 
     /// `stage` had no room to go on for `time`.
-    #[doc(hidden)]
     #[inline]
     pub fn blocked(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
@@ -83,7 +78,6 @@ impl Recorder {
     }
 
     /// The GPU worked for these times.
-    #[doc(hidden)]
     #[inline]
     pub fn device(&self, times: DeviceTimes) {
         if times == DeviceTimes::ZERO {
@@ -98,7 +92,6 @@ impl Recorder {
     }
 
     /// The totals so far.
-    #[doc(hidden)]
     #[must_use]
     pub fn stages(&self) -> Vec<StageReport> {
         let report = |stage| {

@@ -254,7 +254,6 @@ impl RequestRecorder {
     }
 
     /// A request goes out at `now`; unless the guard is told how it ended, it was dropped.
-    #[doc(hidden)]
     pub fn sent(&self, why: Sent, limit: usize, now: Instant) -> SentRequest<'_> {
         let mut totals = self.totals();
         totals.in_flight += 1;
@@ -269,13 +268,11 @@ impl RequestRecorder {
     }
 
     /// A second copy was the first to answer.
-    #[doc(hidden)]
     pub fn hedge_won(&self) {
         self.totals().report.hedges_won += 1;
     }
 
     /// A read of a batch waits for its first request from `now` on, until the guard is dropped.
-    #[doc(hidden)]
     pub fn reading(&self, batch: u64, object: String, range: Range<u64>, now: Instant) -> Reading<'_> {
         let mut totals = self.totals();
         totals.reads += 1;
@@ -285,7 +282,6 @@ impl RequestRecorder {
     }
 
     /// The oldest read of the first batch that still waits for one, if it has waited longer than `limit`.
-    #[doc(hidden)]
     pub fn late(&self, now: Instant, limit: Duration) -> Option<SlowRequest> {
         let totals = self.totals();
         let (&(batch, _), _) = totals.waiting.first_key_value()?;
@@ -295,7 +291,6 @@ impl RequestRecorder {
     }
 
     /// The figures so far.
-    #[doc(hidden)]
     pub fn report(&self, now: Instant) -> RequestReport {
         let totals = self.totals();
         let mut report = totals.report.clone();
@@ -359,7 +354,6 @@ pub struct Reading<'a> {
 
 impl Reading<'_> {
     /// The next request, after one that failed.
-    #[doc(hidden)]
     pub fn attempt(&self, attempt: u32) {
         if let Some(read) = self.recorder.totals().waiting.get_mut(&self.key) {
             read.attempt = attempt;
@@ -367,7 +361,6 @@ impl Reading<'_> {
     }
 
     /// It has ended, one way or another.
-    #[doc(hidden)]
     pub fn done(mut self, now: Instant) {
         self.at = Some(now);
     }

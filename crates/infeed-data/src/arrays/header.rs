@@ -10,19 +10,14 @@ use infeed_core::{
 /// An array in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    #[doc(hidden)]
-    pub dtype: DType,
-    #[doc(hidden)]
-    pub shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
     /// Where its numbers lie; as many bytes as type and shape say.
-    #[doc(hidden)]
-    pub data: Range<u64>,
+    pub(crate) data: Range<u64>,
     /// Whether they have to be turned round for this machine.
-    #[doc(hidden)]
-    pub swapped: bool,
+    pub(crate) swapped: bool,
     /// Whether the first axis is the fastest, as in Fortran; never with one axis.
-    #[doc(hidden)]
-    pub fortran: bool,
+    pub(crate) fortran: bool,
 }
 
 fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -214,22 +209,16 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
 /// One file in a zip file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    #[doc(hidden)]
-    pub name: String,
+    pub(crate) name: String,
     /// Of its local header.
-    #[doc(hidden)]
-    pub at: u64,
-    #[doc(hidden)]
-    pub size: u64,
+    pub(crate) at: u64,
+    pub(crate) size: u64,
     /// Bytes as they lie in the zip file.
-    #[doc(hidden)]
-    pub stored: u64,
+    pub(crate) stored: u64,
     /// Of the file.
-    #[doc(hidden)]
-    pub crc: u32,
+    pub(crate) crc: u32,
     /// How they are packed: 0 not at all, 8 deflated.
-    #[doc(hidden)]
-    pub method: u16,
+    pub(crate) method: u16,
 }
 
 fn le(bytes: &[u8], at: usize, len: usize) -> Option<u64> {

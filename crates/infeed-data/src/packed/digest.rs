@@ -21,7 +21,6 @@ pub enum Digest {
 
 impl Digest {
     /// `None` for what is not computed here.
-    #[doc(hidden)]
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "md5" => Self::Md5,
@@ -39,7 +38,6 @@ impl Digest {
     }
 
     /// In lower-case hexadecimal digits, as `hexdigest` gives them.
-    #[doc(hidden)]
     pub fn hex(self, bytes: &[u8]) -> String {
         fn digits(bytes: impl AsRef<[u8]>) -> String {
             bytes.as_ref().iter().fold(String::new(), |mut text, byte| {

@@ -11,12 +11,10 @@ use super::packing::Packing;
 pub enum Digest {}
 
 impl Digest {
-    #[doc(hidden)]
     pub const fn parse(_name: &str) -> Option<Self> {
         None
     }
 
-    #[doc(hidden)]
     pub const fn hex(self, _bytes: &[u8]) -> String {
         match self {}
     }
@@ -28,22 +26,18 @@ pub fn supported(what: &str) -> Result<()> {
         .hint("build with the feature `packed`, or take the compression off"))
 }
 
-#[doc(hidden)]
 pub fn reader<'a>(_packing: Packing, _bytes: &'a [u8], _most: u64) -> Result<Box<dyn Read + 'a>> {
     supported("it is compressed").map(|()| Box::new(std::io::empty()) as Box<dyn Read>)
 }
 
-#[doc(hidden)]
 pub const fn read_head(_packing: Packing, _bytes: &[u8], _length: usize, _most: u64) -> Option<Vec<u8>> {
     None
 }
 
-#[doc(hidden)]
 pub fn unpack(_packing: Packing, _bytes: &[u8], _length: usize) -> Result<Vec<u8>> {
     supported("it is compressed").map(|()| Vec::new())
 }
 
-#[doc(hidden)]
 pub fn inflate(_bytes: &[u8], _length: usize, _crc: u32) -> Result<Vec<u8>> {
     supported("it is compressed").map(|()| Vec::new())
 }

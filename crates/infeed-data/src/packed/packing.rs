@@ -17,7 +17,6 @@ pub enum Packing {
 
 impl Packing {
     /// `zstd`, or with the level that it was compressed with, `zstd:7`. `None` for what is not read.
-    #[doc(hidden)]
     pub fn parse(name: &str) -> Option<Self> {
         match name.split(':').next().unwrap_or_default() {
             "zstd" => Some(Self::Zstd),
@@ -29,7 +28,6 @@ impl Packing {
     }
 
     /// As messages call it.
-    #[doc(hidden)]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",

@@ -24,7 +24,6 @@ impl fmt::Debug for Zstd<'_> {
 impl<'a> Zstd<'a> {
     /// `most`: the bytes that are expected. A decoder keeps what a frame refers back to: no more than that, or the usual
     /// limit.
-    #[doc(hidden)]
     pub fn new(bytes: &'a [u8], most: u64) -> Self {
         Self { rest: bytes, frame: None, window: most.max(DEFAULT_MAX_WINDOW_SIZE) }
     }

@@ -30,7 +30,6 @@ pub struct Listed {
 
 impl Steps {
     /// Of `sampler`'s epochs from position `start` on. Listed batches have no use for the other settings.
-    #[doc(hidden)]
     pub fn of(sampler: &dyn Sampler, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
         match sampler.batches() {
             None => Self::Even(Schedule::new(sampler.len(), start, batch, shard, last)),
@@ -39,7 +38,6 @@ impl Steps {
     }
 
     /// Number of steps, the same on every rank.
-    #[doc(hidden)]
     pub fn count(&self) -> u64 {
         match self {
             Self::Even(schedule) => schedule.steps(),
@@ -48,7 +46,6 @@ impl Steps {
     }
 
     /// The positions that this rank takes at `step`, in row order; none from [`count`](Self::count) on.
-    #[doc(hidden)]
     pub fn rows(&self, step: u64) -> StepRows {
         match self {
             Self::Even(schedule) => schedule.rows(step),
@@ -60,7 +57,6 @@ impl Steps {
     }
 
     /// Epoch and position to go on from after `step` of `epoch`, as [`Schedule::place_after`].
-    #[doc(hidden)]
     pub fn place_after(&self, epoch: u64, step: u64) -> (u64, u64) {
         match self {
             Self::Even(schedule) => schedule.place_after(epoch, step),

@@ -53,7 +53,6 @@ impl Index {
     }
 
     /// Any bytes give an index, or words for a warning.
-    #[doc(hidden)]
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         Self::parse_body(body(MAGIC, bytes)?).ok_or_else(|| "it makes no sense".into())
     }

@@ -11,15 +11,11 @@ use super::header::{BLOCK, split_name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Which of the shard's extensions.
-    #[doc(hidden)]
-    pub extension: u16,
+    pub(crate) extension: u16,
     /// Where its content begins, in blocks.
-    #[doc(hidden)]
-    pub block: u32,
-    #[doc(hidden)]
-    pub size: u32,
+    pub(crate) block: u32,
+    pub(crate) size: u32,
     /// Of its content, when the shard has them.
-    #[doc(hidden)]
     pub crc: u32,
 }
 
@@ -53,8 +49,7 @@ pub struct Shard {
     pub job_shards: u32,
     #[doc(hidden)]
     pub has_crc: bool,
-    #[doc(hidden)]
-    pub extensions: Vec<String>,
+    pub(crate) extensions: Vec<String>,
     pub(super) keys: String,
     /// Where each key ends in `keys`.
     pub(super) key_ends: Vec<u32>,
@@ -81,14 +76,12 @@ impl Shard {
     }
 
     /// `i` is below `len`.
-    #[doc(hidden)]
-    pub fn key(&self, i: usize) -> &str {
+    pub(crate) fn key(&self, i: usize) -> &str {
         &self.keys[bounds(&self.key_ends, i)]
     }
 
     /// `i` is below `len`.
-    #[doc(hidden)]
-    pub fn members(&self, i: usize) -> &[Member] {
+    pub(crate) fn members(&self, i: usize) -> &[Member] {
         &self.members[bounds(&self.member_ends, i)]
     }
 

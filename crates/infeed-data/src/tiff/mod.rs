@@ -47,18 +47,13 @@ pub struct Page {
     #[doc(hidden)]
     pub predictor: Predictor,
     /// Chunks are this wide; the whole width for strips.
-    #[doc(hidden)]
     pub chunk_width: u32,
     /// Chunks are this high; the last strip may be lower, tiles never are.
-    #[doc(hidden)]
     pub chunk_height: u32,
-    #[doc(hidden)]
-    pub tiled: bool,
+    pub(crate) tiled: bool,
     /// Where the tables of its JPEGs lie, as a JPEG without an image.
-    #[doc(hidden)]
     pub jpeg_tables: Option<Range<usize>>,
     /// Whether its JPEGs hold YCbCr, to be made RGB.
-    #[doc(hidden)]
     pub ycbcr: bool,
     offsets: Numbers,
     counts: Option<Numbers>,
@@ -292,31 +287,26 @@ impl Page {
     }
 
     /// Values of a pixel that lie side by side in a chunk.
-    #[doc(hidden)]
     pub const fn chunk_samples(&self) -> usize {
         if self.shape[3] > 1 { 1 } else { self.shape[2] as usize }
     }
 
     /// Bytes of a row of an unpacked chunk.
-    #[doc(hidden)]
     pub const fn chunk_pitch(&self) -> u64 {
         // At most 2^32 * 2^8 * 2^5.
         (self.chunk_width as u64 * self.chunk_samples() as u64 * self.stored.bits() as u64).div_ceil(8)
     }
 
     /// Tiles side by side; 1 for strips.
-    #[doc(hidden)]
     pub const fn across(&self) -> usize {
         self.shape[0].div_ceil(self.chunk_width) as usize
     }
 
-    #[doc(hidden)]
-    pub const fn chunks_per_plane(&self) -> usize {
+    pub(crate) const fn chunks_per_plane(&self) -> usize {
         self.across().saturating_mul(self.shape[1].div_ceil(self.chunk_height) as usize)
     }
 
     /// Where chunk `n` lies; `None` beyond the file.
-    #[doc(hidden)]
     pub fn chunk(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<Range<usize>> {
         let start = usize::try_from(self.offsets.get(bytes, big_endian, n)?).ok()?;
         let len = match &self.counts {

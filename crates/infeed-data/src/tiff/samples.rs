@@ -48,8 +48,7 @@ impl Stored {
     }
 
     /// Bits of a value in the file.
-    #[doc(hidden)]
-    pub const fn bits(self) -> u8 {
+    pub(crate) const fn bits(self) -> u8 {
         match self {
             Self::Bits(bits) => bits,
             Self::Whole(dtype) => 8 * dtype.size() as u8,

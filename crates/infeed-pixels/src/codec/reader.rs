@@ -46,16 +46,13 @@ pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]
 /// What a sample's draws depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing<'a> {
-    #[doc(hidden)]
-    pub rng: SampleRng,
+    pub(crate) rng: SampleRng,
     /// What is marked in the image.
-    #[doc(hidden)]
-    pub instances: Option<&'a Instances>,
+    pub(crate) instances: Option<&'a Instances>,
 }
 
 impl<'a> Drawing<'a> {
     /// Of a record.
-    #[doc(hidden)]
     pub fn of(rng: SampleRng, sample: &'a Sample) -> Self {
         let instances = sample.values.iter().find_map(|value| match value {
             Value::Instances(instances) => Some(&**instances),
@@ -65,7 +62,6 @@ impl<'a> Drawing<'a> {
     }
 
     /// Boxes are of the image that was decoded: else they would fall on other places.
-    #[doc(hidden)]
     pub fn fits(&self, info: &ImageInfo) -> Result<()> {
         match self.instances.map(|instances| instances.size) {
             Some([height, width]) if [height, width] != [info.height, info.width] => {
@@ -160,13 +156,11 @@ impl Reader {
     }
 
     /// Images that were decoded since the last call.
-    #[doc(hidden)]
     pub const fn take_decoded(&mut self) -> u64 {
         std::mem::replace(&mut self.decoded, 0)
     }
 
-    #[doc(hidden)]
-    pub fn codecs(&self) -> &[Arc<dyn ImageCodec>] {
+    pub(crate) fn codecs(&self) -> &[Arc<dyn ImageCodec>] {
         &self.codecs
     }
 
@@ -174,7 +168,6 @@ impl Reader {
     /// likes best to give; what the whole image is, and what to do with it for each view. Adds the time of decoding to
     /// `decode`. `header` is the file's, if somebody has read it. Checks what only pixels tell: that those of f32 end where
     /// their row's table takes them to end.
-    #[doc(hidden)]
     pub fn read<'a>(
         &'a mut self,
         value: &'a Value,
@@ -296,8 +289,7 @@ impl Reader {
 
     /// All pixels of an image of one file. `None`: they are there already, in memory or in the file as they are; or nobody
     /// can tell by a part of them what white is.
-    #[doc(hidden)]
-    pub fn whole(&mut self, value: &Value, header: Option<&ImageHeader>) -> Result<Option<(ImageInfo, Bytes)>> {
+    pub(crate) fn whole(&mut self, value: &Value, header: Option<&ImageHeader>) -> Result<Option<(ImageInfo, Bytes)>> {
         let Value::Encoded(file) = value else { return Ok(None) };
         if file.is_empty() {
             return Ok(None);

@@ -28,7 +28,6 @@ impl Renderer {
     }
 
     /// What is known of an image before it is decoded.
-    #[doc(hidden)]
     pub fn header(&self, value: &Value) -> Result<ImageHeader> {
         match value {
             Value::Pixels { info, .. } => Ok((*info).into()),
@@ -39,13 +38,11 @@ impl Renderer {
     }
 
     /// Name of the codec that reads the file.
-    #[doc(hidden)]
     pub fn kind(&self, file: &[u8]) -> Result<&'static str> {
         codec_of(self.reader.codecs(), file).map(ImageCodec::name)
     }
 
     /// Decodes and resamples an image into `out`, one row of `lowered`. `header` is what was said of it.
-    #[doc(hidden)]
     pub fn render(&mut self, value: &Value, header: &ImageHeader, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
         // What is prepared is the same in every epoch.
         let rng = SampleRng::new(0, 0, 0);

@@ -39,7 +39,6 @@ struct Part {
 impl Several {
     /// `threads` read. The parts' own numbers of threads that read do not count: what a part decides by them is for its
     /// share of `threads`.
-    #[doc(hidden)]
     pub fn new(threads: NonZeroUsize, parts: Vec<(Device, Arc<dyn Decoder>)>) -> Self {
         let mut classes: Vec<Class> = Vec::new();
         let mut all = Vec::new();

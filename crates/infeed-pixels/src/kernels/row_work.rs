@@ -1,4 +1,4 @@
-//! What a GPU does to make a row of an image, where that is more than one resample. Plain data; doing it is `sys::cuda`'s.
+//! What a GPU does to make a row of an image, where that is more than one resample. Plain data; doing it is `infeed-cuda`'s.
 //!
 //! ```text
 //! pixels ─ Resample ─▶ picture ─ Steps ─▶ picture ─ … ─ Resample ─▶ row ─ fills ─▶ row

@@ -51,9 +51,8 @@ pub struct Drawn {
 
 impl Drawn {
     /// One resample, and nothing else.
-    #[doc(hidden)]
     #[cfg(test)]
-    pub const fn one(params: ResampleParams, spec: RowSpec) -> Self {
+    pub(crate) const fn one(params: ResampleParams, spec: RowSpec) -> Self {
         Self { params, spec, steps: Vec::new(), erased: Vec::new(), rng: SampleRng::new(0, 0, 0) }
     }
 

@@ -740,8 +740,7 @@ impl Lowered {
 
     /// Whether nobody has said what the largest value of a pixel is, and the row depends on it: pixels of u8 and u16 have one
     /// by their type, those of f32 are taken to end at 1.
-    #[doc(hidden)]
-    pub fn guesses_white(&self) -> bool {
+    pub(crate) fn guesses_white(&self) -> bool {
         let [of_u8, _, of_f32] = &self.shared.tables;
         // Tiles of f32 are of 0 to 1, whatever becomes of them.
         let scaled = of_u8.scale != of_f32.scale || self.shared.tiles.is_some();

@@ -11,48 +11,34 @@ use super::filters::Filter;
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkedArray {
     /// The field.
-    #[doc(hidden)]
-    pub name: String,
-    #[doc(hidden)]
-    pub dtype: DType,
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
     /// Whether numbers have to be turned round for this machine.
-    #[doc(hidden)]
-    pub swapped: bool,
-    #[doc(hidden)]
-    pub shape: Vec<u64>,
+    pub(crate) swapped: bool,
+    pub(crate) shape: Vec<u64>,
     /// Shape of a chunk: as many axes.
-    #[doc(hidden)]
-    pub chunk: Vec<u64>,
+    pub(crate) chunk: Vec<u64>,
     /// The axes as they lie in a chunk, the slowest first: `0, 1, …` in C order.
-    #[doc(hidden)]
-    pub order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
     /// One element in the machine's order, for chunks that are not there.
-    #[doc(hidden)]
-    pub fill: Vec<u8>,
+    pub(crate) fill: Vec<u8>,
     /// What is undone, in this order.
-    #[doc(hidden)]
-    pub filters: Vec<Filter>,
+    pub(crate) filters: Vec<Filter>,
     /// The chunks that are there, ascending by their numbers.
-    #[doc(hidden)]
-    pub places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
 }
 
 /// Where a chunk lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Which chunk of the grid, in C order.
-    #[doc(hidden)]
-    pub number: u64,
-    #[doc(hidden)]
-    pub start: u64,
-    #[doc(hidden)]
-    pub len: u64,
+    pub(crate) number: u64,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
     /// Which of the dataset's objects.
-    #[doc(hidden)]
-    pub object: u32,
+    pub(crate) object: u32,
     /// Bit `i`: filter `i` was left out for this chunk.
-    #[doc(hidden)]
-    pub skipped: u32,
+    pub(crate) skipped: u32,
 }
 
 impl ChunkedArray {

@@ -41,7 +41,6 @@ impl Blobs {
     ///
     /// # Errors
     /// `Config` where `dir` is something else than a folder.
-    #[doc(hidden)]
     pub fn open(dir: &Path, name: &str, size: u64) -> Result<Self> {
         let blobs = Self { disk: Disk::open(dir, name, size)?, known: RwLock::default() };
         blobs.refresh();
@@ -49,7 +48,6 @@ impl Blobs {
     }
 
     /// Learns what other processes have written. Lists the folder.
-    #[doc(hidden)]
     pub fn refresh(&self) {
         let there: HashMap<u128, u64> = self.disk.entries().map(|key| (key.object, key.len())).collect();
         self.known.write().unwrap_or_else(PoisonError::into_inner).extend(there);
@@ -61,7 +59,6 @@ impl Blobs {
     }
 
     /// Reads an entry and compares it with what was written. Blocks this thread.
-    #[doc(hidden)]
     pub fn read(&self, hash: u128, buffer: &mut BytesMut) -> BlobRead {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
         let Some(len) = known else { return BlobRead::Gone };
@@ -79,13 +76,11 @@ impl Blobs {
     }
 
     /// Whether so many bytes more would fit, as far as is known.
-    #[doc(hidden)]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.disk.is_writable() && self.disk.used().saturating_add(bytes + FOOTER) <= self.disk.size()
     }
 
     /// Writes an entry; `false`: it is not there. Blocks this thread.
-    #[doc(hidden)]
     pub fn write(&self, hash: u128, bytes: &[u8]) -> bool {
         let key = key(hash, bytes.len() as u64);
         let written = self.disk.is_writable() && self.disk.reserve(key.disk_bytes()) && self.disk.write(&key, bytes);

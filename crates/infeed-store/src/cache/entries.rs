@@ -124,7 +124,6 @@ pub struct Writer {
 
 impl Writer {
     /// Writes until nothing waits. Blocks this thread.
-    #[doc(hidden)]
     pub fn run(mut self, renew: Renew<'_>) {
         loop {
             let job = {
@@ -187,7 +186,6 @@ impl Cache {
     ///
     /// # Errors
     /// `Config` for a size of 0, a path that is no folder, and a folder that is open with another size.
-    #[doc(hidden)]
     pub fn open(spec: &CacheSpec, local_rank: u32, local_world: u32) -> Result<Arc<Self>> {
         if spec.bytes == 0 {
             return Err(Error::config("the cache's size is 0").hint("leave the cache away, or give it space"));
@@ -242,7 +240,6 @@ impl Cache {
     }
 
     /// Takes a rank in: what it reads, it reads for all that share the cache.
-    #[doc(hidden)]
     pub fn join(&self, rank: u32, world: u32) -> Member {
         self.ranks.join(rank, world)
     }
@@ -270,13 +267,11 @@ impl Cache {
     }
 
     /// What it did for the stream of `recorder`, and what it holds.
-    #[doc(hidden)]
     pub fn report(&self, recorder: &CacheRecorder) -> CacheReport {
         recorder.report(self.used(), self.size())
     }
 
     /// Asks for an extent that `record` reads. Quick: at most one look-up of a file's name.
-    #[doc(hidden)]
     pub fn look(&self, extent: &Extent, coming: Use, record: u64) -> Looked {
         let Some(key) = Key::of(extent) else {
             if !extent.is_empty() && !self.warned_of_tags.swap(true, Ordering::Relaxed) {
@@ -304,7 +299,6 @@ impl Cache {
     }
 
     /// The same for a read that was asked for before.
-    #[doc(hidden)]
     pub fn look_again(&self, keep: &Keep) -> Looked {
         self.look_for(*keep)
     }
@@ -333,7 +327,6 @@ impl Cache {
 
     /// Before a read of the store that may be kept. An error is the end of another read of the same bytes: wait for it
     /// and [`look`](Self::look) again. Only for reads that need nothing but the store to end.
-    #[doc(hidden)]
     pub fn begin(self: &Arc<Self>, keep: &Keep) -> Result<Flight, OwnedNotified> {
         let mut reading = lock(&self.reading);
         if let Some(other) = reading.get(&keep.key) {
@@ -346,7 +339,6 @@ impl Cache {
 
     /// Reads an entry that [`look`](Self::look) found. `false`: it is gone or damaged (then it is removed), and the
     /// store has to be asked. Blocks this thread.
-    #[doc(hidden)]
     pub fn read(&self, found: &Keep, buffer: &mut BytesMut, recorder: &CacheRecorder) -> bool {
         let Tier::Disk(disk) = &self.tier else { return false };
         let key = &found.key;
@@ -371,13 +363,11 @@ impl Cache {
     }
 
     /// By what a read of an extent is known; `None` where it can't be kept.
-    #[doc(hidden)]
     pub fn keep_of(extent: &Extent, coming: Use, record: u64) -> Option<Keep> {
         Key::of(extent).map(|key| Keep { key, coming, record })
     }
 
     /// Drops an entry that could not be decoded: whatever its checksum says, it may have come damaged from the store.
-    #[doc(hidden)]
     pub fn doubt(&self, keep: &Keep, recorder: &CacheRecorder) -> Doubted {
         let key = &keep.key;
         // To the end: who doubts the same meanwhile finds it gone, and has to know why.
@@ -410,7 +400,6 @@ impl Cache {
     }
 
     /// Takes bytes that came from the store; gives a writer when one more thread should write. `most`: how many bytes may wait to be written.
-    #[doc(hidden)]
     pub fn keep(
         self: &Arc<Self>,
         keep: Keep,

@@ -21,10 +21,8 @@ use super::key::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NextUse {
     /// Epoch of the run.
-    #[doc(hidden)]
     pub epoch: u64,
     /// Place in that epoch's order.
-    #[doc(hidden)]
     pub position: u64,
 }
 
@@ -37,10 +35,8 @@ impl NextUse {
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     /// The epoch in which it is read now.
-    #[doc(hidden)]
     pub now: u64,
     /// When this machine needs it again.
-    #[doc(hidden)]
     pub next: NextUse,
 }
 

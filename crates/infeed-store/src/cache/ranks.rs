@@ -96,7 +96,6 @@ impl Ranks {
 impl Member {
     /// The ranks that use the cache, in the order of their numbers, this one among them. As of the last look, which was
     /// within a minute: it decides what is kept, never what is delivered.
-    #[doc(hidden)]
     pub fn ranks(&self) -> Arc<[u32]> {
         let mut seen = lock(&self.seen);
         let now = Instant::now();

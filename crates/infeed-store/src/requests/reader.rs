@@ -40,7 +40,6 @@ pub(super) struct Ceiling {
 
 impl Reader {
     /// At most `most` requests in flight (`None`: as many as the store's limit allows).
-    #[doc(hidden)]
     pub fn new(most: Option<usize>, recorder: RequestRecorder) -> Self {
         let ceiling = most.map(|most| {
             // 0 would wait for ever.
@@ -53,24 +52,20 @@ impl Reader {
     }
 
     /// One below the same ceiling that tells somebody else.
-    #[doc(hidden)]
     pub fn with_recorder(&self, recorder: RequestRecorder) -> Self {
         Self { recorder, ..self.clone() }
     }
 
     /// One whose reads are compared so.
-    #[doc(hidden)]
     pub fn verifying(self, verify: Verify) -> Self {
         Self { verify, ..self }
     }
 
-    #[doc(hidden)]
-    pub const fn verify(&self) -> Verify {
+    pub(crate) const fn verify(&self) -> Verify {
         self.verify
     }
 
     /// The same for the reads of one batch; batches are numbered in the order in which they are wanted.
-    #[doc(hidden)]
     pub fn of_batch(&self, batch: u64) -> Self {
         Self { batch, ..self.clone() }
     }

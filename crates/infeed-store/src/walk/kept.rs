@@ -33,8 +33,7 @@ pub(super) struct Kept {
 /// A folder that was listed.
 #[derive(Debug)]
 pub(crate) struct Listed {
-    #[doc(hidden)]
-    pub found: Found,
+    pub(crate) found: Found,
     /// What has to be known to believe it later; without, it is listed each time.
     pub(super) kept: Option<Kept>,
     /// Taken as it was kept.

@@ -10,7 +10,7 @@ use infeed_pixels::codec::Split;
 
 use crate::{
     cuda::{Context, gpus},
-    nvjpeg::{self as sys, Engines, HardwareSize, HybridSize},
+    nvjpeg::{self, Engines, HardwareSize, HybridSize},
 };
 
 /// Images in a batch of the engines, about: enough to keep every core of the engines busy while the next batch is set up.
@@ -181,12 +181,12 @@ impl NvJpegPlan {
             lacks: None,
         };
         let index = context.index();
-        if let Err(error) = sys::usable(context) {
+        if let Err(error) = nvjpeg::usable(context) {
             let reason = format!("{error:#}");
             tracing::info!(cuda = index, reason, "no nvJPEG; JPEGs are decoded on the CPU and resampled on the GPU");
             return (Self { lacks: Some(in_short(&error).into()), ..nothing }, Some(error));
         }
-        let found = sys::engines(context);
+        let found = nvjpeg::engines(context);
         let lacking = match &found {
             Ok(Ok(_)) => None,
             Ok(Err(reason)) => remedy(index, reason),
@@ -266,7 +266,7 @@ fn in_short(error: &Error) -> String {
 
 /// The reason why no engines can be used, with what to do; `None`: the GPU has none, as many have not.
 fn remedy(index: u32, reason: &str) -> Option<String> {
-    if sys::nvcuvid().is_err_and(|missing| reason.contains(&missing)) {
+    if nvjpeg::nvcuvid().is_err_and(|missing| reason.contains(&missing)) {
         return Some(reason.to_owned());
     }
     let gpu = gpus().ok()?.into_iter().nth(index as usize)?;

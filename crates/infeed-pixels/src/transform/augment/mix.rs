@@ -175,7 +175,6 @@ impl Mix {
 
 impl Mixing {
     /// What to do with pictures of this height and width, and the parts of the own label and of the partner's.
-    #[doc(hidden)]
     pub fn of(&self, [height, width]: [u32; 2]) -> (Mixture, [f32; 2]) {
         match *self {
             Self::MixUp { own } => {
